@@ -1,0 +1,55 @@
+"""Every error this package raises on purpose.
+
+EntropixError
+├── ModelNotFoundError        no folder, file, installed package or hub repository of that name
+├── UnsupportedModelError     not a Llama-shaped architecture, or a feature of one not handled here
+├── WeightsError              weights missing, truncated, or not fitting the configuration
+├── TokenizerError            tokenizer missing, or of a kind that cannot be built
+├── ProfileError              a profile that cannot be found, parsed, or used
+├── PolicyError               no such policy, or an option that it does not take
+├── PromptError               an empty prompt, or messages that the chat template refuses
+├── ContextLengthError        a prompt longer than the model's context
+└── NonFiniteLogitsError      the model computed NaN or infinite logits
+
+Each message says what is wrong and what to do next.
+"""
+
+
+class EntropixError(Exception):
+    """The root: catch this to catch everything the package raises on purpose."""
+
+
+class ModelNotFoundError(EntropixError):
+    """No folder, file, installed package or hub repository of that name."""
+
+
+class UnsupportedModelError(EntropixError):
+    """The architecture is not Llama-shaped, or uses a feature that is not handled."""
+
+
+class WeightsError(EntropixError):
+    """Weights are missing, truncated, or do not fit the configuration."""
+
+
+class TokenizerError(EntropixError):
+    """The tokenizer is missing, or of a kind that cannot be built."""
+
+
+class ProfileError(EntropixError):
+    """A profile cannot be found, parsed, or used."""
+
+
+class PolicyError(EntropixError):
+    """No such policy, or an option that the policy does not take."""
+
+
+class PromptError(EntropixError):
+    """The prompt is empty, or the chat template refuses the messages."""
+
+
+class ContextLengthError(EntropixError):
+    """The prompt does not fit into the model's context."""
+
+
+class NonFiniteLogitsError(EntropixError):
+    """The model computed NaN or infinite logits."""

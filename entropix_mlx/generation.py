@@ -1,0 +1,131 @@
+"""From a prompt to text: the functions that mlx-lm's users will look for."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Event
+
+from mlx_lm.models.cache import KVCache
+from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+from .decode import decode
+from .errors import PromptError
+from .llama import AttentionLayers, Model
+from .policy import Overrides, make_policy
+from .profile import REFERENCE, Profile
+from .step import Step
+
+
+def chat_prompt(
+    tokenizer: TokenizerWrapper, prompt: str, system_prompt: str | None = None
+) -> list[int]:
+    """Return the tokens of one user message in the model's chat template.
+
+    A tokenizer without a template gets the bare text.
+
+    Raises:
+        PromptError: the prompt is empty, or the template refuses it (some know no system prompt).
+    """
+    if not tokenizer.has_chat_template:
+        if system_prompt is not None:
+            raise PromptError("this model has no chat template, so it takes no system prompt")
+        return text_prompt(tokenizer, prompt)
+    if not prompt.strip():
+        raise PromptError("the prompt is empty: write a question")
+    messages = [{"role": "user", "content": prompt}]
+    if system_prompt is not None:
+        messages.insert(0, {"role": "system", "content": system_prompt})
+    try:
+        return list(tokenizer.apply_chat_template(messages, add_generation_prompt=True))
+    except Exception as error:  # a template is a program: it raises what it likes
+        raise PromptError(f"the chat template refuses these messages: {error}") from error
+
+
+def text_prompt(tokenizer: TokenizerWrapper, text: str) -> list[int]:
+    """Return the tokens of a text to continue, with what the tokenizer puts before any text.
+
+    Raises:
+        PromptError: the text is empty.
+    """
+    if not text:
+        raise PromptError("the prompt is empty: write a text to continue")
+    return list(tokenizer.encode(text))
+
+
+def stream_generate(
+    model: Model,
+    tokenizer: TokenizerWrapper,
+    prompt: str | list[int],
+    max_tokens: int = 256,
+    *,
+    sampler: str = "entropix",
+    profile: str | Path | Profile = REFERENCE,
+    temperature: float | None = None,
+    top_p: float | None = None,
+    top_k: int | None = None,
+    min_p: float | None = None,
+    seed: int | None = None,
+    attention_layers: AttentionLayers = "last",
+    top_logprobs: int = 0,
+    prompt_cache: list[KVCache] | None = None,
+    cancel: Event | None = None,
+    on_prefill: Callable[[int, int], None] | None = None,
+    pipelined: bool = True,
+) -> Iterator[Step]:
+    """Generate from a prompt, one `Step` a token.
+
+    Args:
+        model: from `load`.
+        tokenizer: from `load`.
+        prompt: token ids, such as `chat_prompt` returns, or a text to continue.
+        max_tokens: the most tokens to generate; −1 for as many as the context holds.
+        sampler: a policy: ``"entropix"`` or one of the baselines in `POLICIES`.
+        profile: thresholds and coefficients: a profile, its name or its file.
+        temperature: replaces the profile's or the baseline's own; likewise `top_p`, `top_k`
+            and `min_p`.
+        top_p: above 0 and at most 1.
+        top_k: 0 is off, for the baselines.
+        min_p: between 0 and 1.
+        seed: the same seed gives the same steps on the same machine; None takes a fresh one.
+        attention_layers: ``"last"`` or ``"all"``: which layers' attention is measured.
+        top_logprobs: how many of the most probable tokens a step lists.
+        prompt_cache: from ``model.make_cache()``, holding the tokens before the prompt.
+        cancel: set it, from any thread, to stop before the next token.
+        on_prefill: called with the prompt tokens processed so far and their number.
+        pipelined: False reads every token before the next is queued; slower, and the same steps.
+
+    Raises:
+        EntropixError: one of its kinds, saying what is wrong and what to do.
+    """
+    policy = make_policy(sampler, profile, Overrides(temperature, top_p, top_k, min_p))
+    tokens = text_prompt(tokenizer, prompt) if isinstance(prompt, str) else list(prompt)
+    return decode(
+        model,
+        tokenizer,
+        tokens,
+        policy,
+        max_tokens=max_tokens,
+        seed=secrets.randbits(32) if seed is None else seed,
+        attention_layers=attention_layers,
+        top_logprobs=top_logprobs,
+        cache=prompt_cache,
+        cancel=cancel,
+        on_prefill=on_prefill,
+        pipelined=pipelined,
+    )
+
+
+def generate(
+    model: Model,
+    tokenizer: TokenizerWrapper,
+    prompt: str | list[int],
+    max_tokens: int = 256,
+    **options: object,
+) -> str:
+    """Return the generated text; takes the options of `stream_generate`."""
+    return "".join(
+        step.text
+        for step in stream_generate(model, tokenizer, prompt, max_tokens, **options)  # type: ignore[arg-type]
+    )

@@ -1,0 +1,195 @@
+"""The Llama family, with attention that hands out its scores.
+
+Read it from the bottom up, or follow a token: `Model` embeds it, each `Block` adds what attention
+and the feed-forward network say, the head turns the last state into logits. Attributes are named
+as the keys of a Hugging Face checkpoint, so that its weights load without renaming.
+
+Shapes: B batch, L query length, H query heads, KV key/value heads, D head dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx_lm.models.activations import swiglu
+from mlx_lm.models.cache import KVCache
+from mlx_lm.models.rope_utils import initialize_rope
+
+from .attention import attend, attend_with_scores
+
+AttentionLayers = Literal["last", "all"]
+"""Which layers' attention is measured. The published sampler measures the last one."""
+
+
+@dataclass(frozen=True)
+class LlamaConfig:
+    """The shape of a model, with the field names of a Hugging Face ``config.json``."""
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    rms_norm_eps: float
+    rope_theta: float
+    max_position_embeddings: int
+    """The context length, in tokens."""
+    rope_scaling: dict[str, Any] | None = None
+    rope_traditional: bool = False
+    attention_bias: bool = False
+    mlp_bias: bool = False
+    tie_word_embeddings: bool = True
+
+
+class Forward(NamedTuple):
+    """What a forward pass says about the last position, and all of them."""
+
+    logits: mx.array
+    """`(B, L, vocab)`"""
+    scores: tuple[mx.array, ...]
+    """Of each measured layer, the last query's attention scores `(B, H, keys)`."""
+
+
+class Attention(nn.Module):
+    """Grouped-query attention with rotary position embeddings."""
+
+    def __init__(self, config: LlamaConfig) -> None:
+        """Make the projections of one layer."""
+        super().__init__()
+        self.head_dim = config.head_dim
+        self.scale = config.head_dim**-0.5
+        width = config.num_attention_heads * config.head_dim
+        kv_width = config.num_key_value_heads * config.head_dim
+        bias = config.attention_bias
+        self.q_proj = nn.Linear(config.hidden_size, width, bias=bias)
+        self.k_proj = nn.Linear(config.hidden_size, kv_width, bias=bias)
+        self.v_proj = nn.Linear(config.hidden_size, kv_width, bias=bias)
+        self.o_proj = nn.Linear(width, config.hidden_size, bias=bias)
+        self.rope = initialize_rope(
+            config.head_dim,
+            config.rope_theta,
+            config.rope_traditional,
+            config.rope_scaling,
+            config.max_position_embeddings,
+        )
+
+    def __call__(
+        self, x: mx.array, mask: Any, cache: KVCache, with_scores: bool
+    ) -> tuple[mx.array, mx.array | None]:
+        """Return the output `(B, L, hidden)`, and the last query's scores if asked for."""
+        batch, length, _ = x.shape
+
+        def by_head(projected: mx.array) -> mx.array:
+            return projected.reshape(batch, length, -1, self.head_dim).swapaxes(1, 2)
+
+        queries = self.rope(by_head(self.q_proj(x)), offset=cache.offset)
+        keys = self.rope(by_head(self.k_proj(x)), offset=cache.offset)
+        keys, values = cache.update_and_fetch(keys, by_head(self.v_proj(x)))
+        scores = None
+        if with_scores:
+            output, scores = attend_with_scores(queries, keys, values, self.scale, mask)
+        else:
+            output = attend(queries, keys, values, self.scale, mask)
+        return self.o_proj(output.swapaxes(1, 2).reshape(batch, length, -1)), scores
+
+
+class MLP(nn.Module):
+    """The gated feed-forward network."""
+
+    def __init__(self, config: LlamaConfig) -> None:
+        """Make the projections of one layer."""
+        super().__init__()
+        hidden, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
+        self.gate_proj = nn.Linear(hidden, inner, bias=bias)
+        self.up_proj = nn.Linear(hidden, inner, bias=bias)
+        self.down_proj = nn.Linear(inner, hidden, bias=bias)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """Map `(B, L, hidden)` to the same shape."""
+        return self.down_proj(swiglu(self.gate_proj(x), self.up_proj(x)))
+
+
+class Block(nn.Module):
+    """One layer: attention and feed-forward network, each normalised before and added after."""
+
+    def __init__(self, config: LlamaConfig) -> None:
+        """Make one layer."""
+        super().__init__()
+        self.self_attn = Attention(config)
+        self.mlp = MLP(config)
+        self.input_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+        self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+
+    def __call__(
+        self, x: mx.array, mask: Any, cache: KVCache, with_scores: bool
+    ) -> tuple[mx.array, mx.array | None]:
+        """Map `(B, L, hidden)` to the same shape; also the scores if asked for."""
+        attended, scores = self.self_attn(self.input_layernorm(x), mask, cache, with_scores)
+        x = x + attended
+        return x + self.mlp(self.post_attention_layernorm(x)), scores
+
+
+class Decoder(nn.Module):
+    """Everything below the output head; the ``model.`` of a checkpoint's keys."""
+
+    def __init__(self, config: LlamaConfig) -> None:
+        """Make the embedding and all layers."""
+        super().__init__()
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layers = [Block(config) for _ in range(config.num_hidden_layers)]
+        self.norm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+
+    def __call__(
+        self, tokens: mx.array, cache: Sequence[KVCache], measured: range
+    ) -> tuple[mx.array, tuple[mx.array, ...]]:
+        """Return the last states `(B, L, hidden)` and the scores of the measured layers."""
+        x = self.embed_tokens(tokens)
+        mask = "causal" if tokens.shape[1] > 1 else None
+        collected = []
+        for number, (layer, layer_cache) in enumerate(zip(self.layers, cache, strict=True)):
+            x, scores = layer(x, mask, layer_cache, with_scores=number in measured)
+            if scores is not None:
+                collected.append(scores)
+        return self.norm(x), tuple(collected)
+
+
+class Model(nn.Module):
+    """A causal language model of the Llama family."""
+
+    def __init__(self, config: LlamaConfig) -> None:
+        """Make a model with random weights; `loading` replaces them."""
+        super().__init__()
+        self.config = config
+        self.model = Decoder(config)
+        if not config.tie_word_embeddings:
+            self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+
+    def __call__(
+        self,
+        tokens: mx.array,
+        cache: Sequence[KVCache] | None = None,
+        attention_layers: AttentionLayers = "last",
+    ) -> Forward:
+        """Run the model on `(B, L)` token ids that follow those in the cache.
+
+        Args:
+            tokens: ids.
+            cache: from `make_cache`, updated in place; None starts from nothing and keeps nothing.
+            attention_layers: which layers' scores to return.
+        """
+        layers = len(self.model.layers)
+        measured = range(layers) if attention_layers == "all" else range(layers - 1, layers)
+        states, scores = self.model(tokens, cache or self.make_cache(), measured)
+        if self.config.tie_word_embeddings:
+            return Forward(self.model.embed_tokens.as_linear(states), scores)
+        return Forward(self.lm_head(states), scores)
+
+    def make_cache(self) -> list[KVCache]:
+        """Return an empty KV cache: one entry a layer."""
+        return [KVCache() for _ in self.model.layers]

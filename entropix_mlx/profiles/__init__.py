@@ -1,0 +1,1 @@
+"""Built-in profiles, as TOML data files."""

@@ -1,0 +1,143 @@
+"""What crosses from the decode loop to every reader: `Step`, and the words it is made of.
+
+Nothing here imports MLX: a trace can be read, drawn and reported without a model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any, Generic, NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+
+class Strategy(StrEnum):
+    """What was decided at a position."""
+
+    ARGMAX = "argmax"
+    THINK = "think"
+    THINK_SAMPLE = "think-sample"
+    BRANCH = "branch"
+    RESAMPLE = "resample"
+    ADAPTIVE = "adaptive"
+    SAMPLE = "sample"
+    """Drawn by a baseline policy, which knows no strategies."""
+
+
+class Origin(StrEnum):
+    """How a token came to stand in the text."""
+
+    SAMPLED = "sampled"
+    INSERTED = "inserted"
+
+
+class Metrics(NamedTuple, Generic[T]):
+    """The measurements of one position: `(batch,)` float32 arrays on the device, floats outside.
+
+    A field can be read as an attribute or, as in a trace record, by its name:
+    ``metrics.entropy`` and ``metrics["entropy"]`` are the same number.
+    """
+
+    entropy: T
+    """H of the next-token distribution at temperature 1, in bits."""
+    varentropy: T
+    """Variance of the surprise −log2 p over the vocabulary, in bits²."""
+    margin: T
+    """Probability of the most probable token minus that of the second."""
+    attention_entropy: T
+    """Mean over heads of the entropy of the attention weights, in bits."""
+    attention_varentropy: T
+    """Population variance over heads of that entropy, in bits²."""
+    agreement: T
+    """Mean absolute deviation of the heads' weights from their mean: 0 when the heads agree.
+
+    The name is the published one. It shrinks as 1/keys; see `head_divergence`."""
+    head_divergence: T
+    """Mean over heads of the total variation from the mean head, in [0, 1] at any length."""
+    interaction_strength: T
+    """Mean absolute attention score before softmax."""
+
+    def __getitem__(self, key: Any) -> Any:
+        """Field by name, or by position as in any tuple."""
+        return getattr(self, key) if isinstance(key, str) else tuple.__getitem__(self, key)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a profile decides for one set of logits and attention scores, in Python numbers."""
+
+    strategy: Strategy
+    temperature: float
+    top_p: float
+    """1 is off."""
+    top_k: int
+    """0 is off."""
+    min_p: float
+    """0 is off."""
+    metrics: Metrics[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """One of the most probable tokens at a position."""
+
+    token: int
+    text: str
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One committed token, with all that was measured and decided where it stands."""
+
+    index: int
+    """Position in the answer, from 0."""
+    token: int
+    text: str
+    """Text that became printable with this token: empty inside a multi-byte character."""
+    logprob: float
+    """Natural log probability of the token at temperature 1, before any filter."""
+    entropy: float
+    varentropy: float
+    margin: float
+    attention_entropy: float
+    attention_varentropy: float
+    agreement: float
+    head_divergence: float
+    interaction_strength: float
+    confidence: float
+    """The published confidence; logprob + confidence is a score to compare positions by."""
+    strategy: Strategy
+    """What put the token here; all tokens of an inserted text say `think`."""
+    temperature: float
+    top_p: float
+    top_k: int
+    min_p: float
+    origin: Origin = Origin.SAMPLED
+    top_logprobs: tuple[Alternative, ...] = ()
+    """The most probable tokens, best first, when asked for."""
+    finish_reason: str | None = None
+    """On the last step: ``"stop"`` (end of text) or ``"length"`` (a limit was reached)."""
+    time: float = field(default=0.0, compare=False)
+    """Seconds since generation began, prefill included."""
+
+    @property
+    def metrics(self) -> Metrics[float]:
+        """The step's measurements as one record."""
+        return Metrics(*(getattr(self, name) for name in Metrics._fields))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the step as one flat JSON-ready record; floats have the 7 digits of a float32."""
+        record: dict[str, Any] = _rounded(asdict(self))
+        return record
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.7g}")
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_rounded(item) for item in value]
+    return value

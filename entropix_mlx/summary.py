@@ -1,0 +1,85 @@
+"""What a generation amounts to: text, counts and rates, gathered from its `Step`s."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from .step import Origin, Step, Strategy
+
+
+class Summary:
+    """Add steps as they come; the properties hold at any moment."""
+
+    def __init__(self, prompt_tokens: int = 0) -> None:
+        """Start with nothing generated."""
+        self.prompt_tokens = prompt_tokens
+        self.completion_tokens = 0
+        self.inserted_tokens = 0
+        self.strategies: Counter[Strategy] = Counter()
+        self.finish_reason: str | None = None
+        self._pieces: list[str] = []
+        self._first_time = 0.0
+        self._last_time = 0.0
+        self._entropy = 0.0
+        self._varentropy = 0.0
+
+    def add(self, step: Step) -> None:
+        """Count one more step."""
+        if not self.completion_tokens:
+            self._first_time = step.time
+        self._last_time = step.time
+        self.completion_tokens += 1
+        self.inserted_tokens += step.origin is Origin.INSERTED
+        self.strategies[step.strategy] += 1
+        self.finish_reason = step.finish_reason
+        self._pieces.append(step.text)
+        self._entropy += step.entropy
+        self._varentropy += step.varentropy
+
+    @property
+    def text(self) -> str:
+        """The text so far."""
+        return "".join(self._pieces)
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Decoding speed: from the first token to the last, prefill left out; 0 before that."""
+        elapsed = self._last_time - self._first_time
+        return (self.completion_tokens - 1) / elapsed if elapsed else 0.0
+
+    @property
+    def time_to_first_token(self) -> float:
+        """Seconds."""
+        return self._first_time
+
+    @property
+    def mean_entropy(self) -> float:
+        """Bits a token."""
+        return self._entropy / max(1, self.completion_tokens)
+
+    @property
+    def mean_varentropy(self) -> float:
+        """Bits² a token."""
+        return self._varentropy / max(1, self.completion_tokens)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as one JSON-ready record."""
+        return {
+            "text": self.text,
+            "finish_reason": self.finish_reason,
+            "usage": {
+                "prompt_tokens": self.prompt_tokens,
+                "completion_tokens": self.completion_tokens,
+                "inserted_tokens": self.inserted_tokens,
+                "total_tokens": self.prompt_tokens + self.completion_tokens,
+            },
+            "strategies": {str(s): self.strategies[s] for s in Strategy if self.strategies[s]},
+            "mean_entropy": self.mean_entropy,
+            "mean_varentropy": self.mean_varentropy,
+            "timings": {
+                "time_to_first_token": self.time_to_first_token,
+                "tokens_per_second": self.tokens_per_second,
+                "total": self._last_time,
+            },
+        }
