@@ -39,7 +39,9 @@ def _whole(low: int, high: float = math.inf) -> Any:
     return _checked_by(_number_check((int,), "a whole number", low, high))
 
 
-def _number_check(kinds: tuple[type, ...], word: str, low: float, high: float) -> Check:
+def _number_check(
+    kinds: tuple[type[int] | type[float], ...], word: str, low: float, high: float
+) -> Check:
     def check(value: Any, where: str) -> None:
         if not isinstance(value, kinds) or isinstance(value, bool):
             raise ProfileError(f"{where} must be {word}, not {value!r}")

