@@ -181,9 +181,12 @@ def _adaptive_row(profile: Profile) -> Row:
 
 
 def _highest_top_k(row: Row) -> int:
-    """Return a bound on a row's top-k; an unclipped one follows agreement, which is in [0, 1]."""
-    swing = max(0.0, *row.top_k.slopes.values()) if row.top_k.slopes else 0.0
-    return math.floor(min(row.top_k.high, max(row.top_k.low, row.top_k.constant + swing)))
+    """Return a bound on a row's top-k: agreement is at most 1, interaction strength unbounded."""
+    highest = row.top_k.constant
+    for name, slope in row.top_k.slopes.items():
+        if slope > 0:
+            highest += slope if name == "agreement" else math.inf
+    return math.floor(min(row.top_k.high, max(row.top_k.low, highest)))
 
 
 class _Planner:

@@ -32,7 +32,8 @@ def should_unpack(model: Model) -> bool:
 def arrange(model: Model, dequantize: bool) -> None:
     """Unpack quantized layers if asked to, and on the CPU backend order dense weights by input.
 
-    A layer at a time, the largest first, so that memory never holds two versions of much.
+    A layer at a time, the largest first, so that memory never holds two versions of much. All
+    weights are computed by then.
     """
     layers = [(name, layer) for name, layer in model.named_modules() if "weight" in layer]
     layers.sort(key=lambda item: item[1].weight.size)

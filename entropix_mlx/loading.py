@@ -56,17 +56,12 @@ def load(
     path = locate(model if model is not None else default_model())
     if path.is_dir():
         config = read_config(path)
-        weights = _read_safetensors(path)
-        tokenizer = _read_tokenizer(path, config)
-    else:
-        from .gguf_tokenizer import gguf_tokenizer
+        built = build(config, _read_safetensors(path), path, dequantize)
+        return built, _read_tokenizer(path, config)
+    from .gguf_tokenizer import gguf_tokenizer
 
-        config, weights, gguf_metadata = read_gguf(path)
-        tokenizer = gguf_tokenizer(path, gguf_metadata)
-    built = build(config, weights, path)
-    weights.clear()  # so that a layer's packed weight can go when the layer is unpacked
-    arrange(built, should_unpack(built) if dequantize is None else dequantize)
-    return built, tokenizer
+    config, weights, gguf_metadata = read_gguf(path)
+    return build(config, weights, path, dequantize), gguf_tokenizer(path, gguf_metadata)
 
 
 def default_model() -> str:
@@ -136,6 +131,9 @@ def parse_config(config: dict[str, Any], where: str) -> LlamaConfig:
     Raises:
         WeightsError: a field is missing or absurd; `where` says whose.
     """
+    for name in ("rope_parameters", "rope_scaling"):
+        if not isinstance(config.get(name) or {}, dict):
+            raise WeightsError(f"{where}: {name} must be an object, not {config[name]!r}")
     rope = config.get("rope_parameters") or {}
     defaults = {
         "num_key_value_heads": config.get("num_attention_heads"),
@@ -147,12 +145,13 @@ def parse_config(config: dict[str, Any], where: str) -> LlamaConfig:
     known = {f.name for f in fields(LlamaConfig)}
     given = {key: value for key, value in config.items() if key in known and value is not None}
     values = defaults | given
-    for name in _POSITIVE:
-        value = values.get(name)
-        if name == "head_dim" and value is None:
-            value = values["head_dim"] = values["hidden_size"] // values["num_attention_heads"]
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise WeightsError(f"{where}: {name} must be a positive whole number, not {value!r}")
+    for name in _SIZES:
+        _check_size(name, values.get(name), where)
+    values.setdefault("head_dim", values["hidden_size"] // values["num_attention_heads"])
+    _check_size("head_dim", values["head_dim"], where)
+    for name in ("rms_norm_eps", "rope_theta"):
+        if not isinstance(values[name], (int, float)) or not values[name] > 0:
+            raise WeightsError(f"{where}: {name} must be a positive number, not {values[name]!r}")
     if values["num_attention_heads"] % values["num_key_value_heads"]:
         raise WeightsError(
             f"{where}: num_attention_heads ({values['num_attention_heads']}) must be a multiple of"
@@ -161,47 +160,59 @@ def parse_config(config: dict[str, Any], where: str) -> LlamaConfig:
     return LlamaConfig(**values)
 
 
-_POSITIVE = (
+_SIZES = (
     "vocab_size",
     "hidden_size",
     "intermediate_size",
     "num_hidden_layers",
     "num_attention_heads",
     "num_key_value_heads",
-    "head_dim",
     "max_position_embeddings",
 )
+_LARGEST_SIZE = 10**8
 
 
-def build(config: dict[str, Any], weights: Weights, path: Path) -> Model:
-    """Return a model with these weights.
+def _check_size(name: str, value: Any, where: str) -> None:
+    if type(value) is not int or not 0 < value <= _LARGEST_SIZE:
+        raise WeightsError(f"{where}: {name} must be a positive whole number, not {value!r}")
+
+
+def build(
+    config: dict[str, Any], weights: Weights, path: Path, dequantize: bool | None = None
+) -> Model:
+    """Return a model with these weights, laid out in memory for the device.
 
     Args:
         config: the keys of a ``config.json``; without ``tie_word_embeddings``, the presence of an
             output head decides.
-        weights: by the names of a Hugging Face checkpoint.
+        weights: by the names of a Hugging Face checkpoint; emptied, to save memory.
         path: where they came from, for messages.
+        dequantize: as for `load`.
 
     Raises:
         WeightsError: a weight is missing, superfluous or of another shape, or cannot be read.
         UnsupportedModelError: a rotary scaling that is not handled.
     """
-    weights = {name: w for name, w in weights.items() if not name.endswith("rotary_emb.inv_freq")}
     config = {"tie_word_embeddings": "lm_head.weight" not in weights} | config
-    if config["tie_word_embeddings"]:
-        weights = {name: w for name, w in weights.items() if not name.startswith("lm_head.")}
+    for name in list(weights):
+        tied_head = config["tie_word_embeddings"] and name.startswith("lm_head.")
+        if tied_head or name.endswith("rotary_emb.inv_freq"):
+            del weights[name]
+    shape = parse_config(config, str(path))
+    last_layer = f"model.layers.{shape.num_hidden_layers - 1}.input_layernorm.weight"
+    if last_layer not in weights:  # before building who knows how many layers
+        raise WeightsError(f"{path}: the tensor {last_layer} is missing (see num_hidden_layers)")
     try:
-        model = Model(parse_config(config, str(path)))
-    except (KeyError, ValueError) as error:
+        model = Model(shape)
+    except (KeyError, TypeError, ValueError) as error:
         raise UnsupportedModelError(f"{path}: rope_scaling is not supported: {error}") from error
     quantize_to_fit(model, config, weights, path)
     _check_fit(model, weights, path)
-    if on_cpu():
-        weights = {name: _to_float32(w) for name, w in weights.items()}
-    model.load_weights(list(weights.items()))
+    model.load_weights([(name, _for_device(weight)) for name, weight in weights.items()])
     model.eval()
+    weights.clear()  # so that a packed weight can go when its layer is unpacked
     try:
-        mx.eval(model.parameters())
+        arrange(model, should_unpack(model) if dequantize is None else dequantize)
     except RuntimeError as error:
         raise WeightsError(f"{path}: the weights cannot be read: {error}") from error
     return model
@@ -245,8 +256,10 @@ def _check_fit(model: Model, weights: Weights, path: Path) -> None:
             raise WeightsError(f"{path}: the tensor {name} does not belong to this model")
 
 
-def _to_float32(weight: mx.array) -> mx.array:
-    return weight.astype(mx.float32) if mx.issubdtype(weight.dtype, mx.floating) else weight
+def _for_device(weight: mx.array) -> mx.array:
+    """Return a weight in the precision that the device is good at."""
+    to_float32 = on_cpu() and mx.issubdtype(weight.dtype, mx.floating)
+    return weight.astype(mx.float32) if to_float32 else weight
 
 
 def _read_safetensors(folder: Path) -> Weights:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
+import sys
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from .errors import ProfileError
 from .step import Metrics
 
 REFERENCE = "reference"
+_LARGEST = sys.float_info.max
 
 
 Check = Callable[[Any, str], None]
@@ -31,11 +33,16 @@ def _checked_by(check: Check) -> Any:
     return field(metadata={"check": check})
 
 
-def _real(low: float = -math.inf, high: float = math.inf) -> Any:
+def _real(low: float = -_LARGEST, high: float = _LARGEST) -> Any:
     return _checked_by(_number_check((int, float), "a number", low, high))
 
 
-def _whole(low: int, high: float = math.inf) -> Any:
+def _threshold() -> Any:
+    """Return a field that may be infinite: a condition that always holds, or never."""
+    return _real(-math.inf, math.inf)
+
+
+def _whole(low: int, high: float = _LARGEST) -> Any:
     return _checked_by(_number_check((int,), "a whole number", low, high))
 
 
@@ -43,10 +50,10 @@ def _number_check(
     kinds: tuple[type[int] | type[float], ...], word: str, low: float, high: float
 ) -> Check:
     def check(value: Any, where: str) -> None:
-        if not isinstance(value, kinds) or isinstance(value, bool):
+        if type(value) not in kinds:  # a bool is an int, but not a number here
             raise ProfileError(f"{where} must be {word}, not {value!r}")
         if not low <= value <= high:
-            between = f"between {low} and {high}" if high < math.inf else f"of at least {low}"
+            between = f"between {low} and {high}" if high < _LARGEST else f"of at least {low}"
             raise ProfileError(f"{where} must be {word} {between}, not {value!r}")
 
     return check
@@ -81,15 +88,15 @@ class Base:
 class Thresholds:
     """Where the decision tree splits: H in bits, V in bits², margin a probability."""
 
-    low_entropy: float = _real()
-    low_varentropy: float = _real()
-    think_min_entropy: float = _real()
-    think_max_varentropy: float = _real()
-    branch_max_entropy: float = _real()
-    branch_min_varentropy: float = _real()
-    branch_max_margin: float = _real()
-    resample_min_entropy: float = _real()
-    resample_min_varentropy: float = _real()
+    low_entropy: float = _threshold()
+    low_varentropy: float = _threshold()
+    think_min_entropy: float = _threshold()
+    think_max_varentropy: float = _threshold()
+    branch_max_entropy: float = _threshold()
+    branch_min_varentropy: float = _threshold()
+    branch_max_margin: float = _threshold()
+    resample_min_entropy: float = _threshold()
+    resample_min_varentropy: float = _threshold()
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,100 @@
+"""Shared by all tests: a tiny random Llama, a byte-level tokenizer, and the demo model."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+# Nothing in the tests may reach for a hub.
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import mlx.core as mx
+import pytest
+from mlx.utils import tree_map
+from mlx_lm.tokenizer_utils import BPEStreamingDetokenizer, TokenizerWrapper
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+import entropix_mlx
+from entropix_mlx import convert, loading
+from entropix_mlx.llama import LlamaConfig, Model
+
+TINY = {
+    "vocab_size": 258,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "max_position_embeddings": 256,
+}
+
+
+def make_tiny_model(seed: int = 0, scale: float = 0.5, **changes: object) -> Model:
+    """Return a tiny model with random weights: of scale 0.5, it has strong preferences."""
+    model = Model(LlamaConfig(**(TINY | changes)))
+    keys = iter(mx.random.split(mx.random.key(seed), 200))
+    model.update(
+        tree_map(lambda p: scale * mx.random.normal(p.shape, key=next(keys)), model.parameters())
+    )
+    return model
+
+
+def make_byte_tokenizer() -> TokenizerWrapper:
+    """Return a tokenizer whose tokens are the 256 bytes, <s> (256) and </s> (257)."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {character: number for number, character in enumerate(alphabet)}
+    tokenizer = Tokenizer(models.BPE(vocabulary, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(["<s>", "</s>"])
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token="<s>",
+        eos_token="</s>",
+        chat_template="{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}",
+        clean_up_tokenization_spaces=False,
+    )
+    return TokenizerWrapper(fast, BPEStreamingDetokenizer)
+
+
+@pytest.fixture(scope="session")
+def tiny_model() -> Model:
+    return make_tiny_model()
+
+
+@pytest.fixture(scope="session")
+def byte_tokenizer() -> TokenizerWrapper:
+    return make_byte_tokenizer()
+
+
+@pytest.fixture
+def tiny_folder(tmp_path: Path, tiny_model: Model, byte_tokenizer: TokenizerWrapper) -> Path:
+    """A loadable model folder, to be damaged."""
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    convert.save(tiny_model, byte_tokenizer, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def demo_file() -> Path:
+    file = loading.demo_model()
+    if file is None:
+        pytest.fail("the demo model is missing: make test installs it")
+    return file
+
+
+@pytest.fixture(scope="session")
+def demo(demo_file: Path) -> tuple[Model, TokenizerWrapper]:
+    return entropix_mlx.load(demo_file)
+
+
+@pytest.fixture(scope="session")
+def demo_folder(demo_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo model as a folder for mlx-lm, unpacked to float32."""
+    folder = tmp_path_factory.mktemp("converted") / "demo"
+    return convert.convert(demo_file, folder, dequantize=True)

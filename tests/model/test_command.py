@@ -1,0 +1,72 @@
+"""The real command on the demo model, as a shell would run it."""
+
+import json
+import math
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from entropix_mlx.step import Metrics
+
+pytestmark = [pytest.mark.model, pytest.mark.usefixtures("demo_file")]
+
+GENERATE = [sys.executable, "-m", "entropix_mlx", "generate"]
+
+
+def run(*arguments, **options):
+    return subprocess.run(
+        [*GENERATE, *arguments], capture_output=True, text=True, timeout=120, check=False, **options
+    )
+
+
+def start(*arguments):
+    return subprocess.Popen(
+        [*GENERATE, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def test_an_answer_from_a_prompt_on_stdin():
+    done = run(
+        "--prompt", "-", "-m", "12", "--sampler", "greedy", input="Name the capital of France."
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Paris" in done.stdout
+    assert "\x1b" not in done.stdout
+    assert "argmax" in done.stderr
+
+
+def test_every_line_is_measured():
+    done = run("-p", "Which number is larger, 9.9 or 9.11?", "-m", "10", "--jsonl", "--seed", "5")
+    assert done.returncode == 0, done.stderr
+    steps = [json.loads(line) for line in done.stdout.splitlines()]
+    assert 1 <= len(steps) <= 10
+    for step in steps:
+        assert all(math.isfinite(step[name]) for name in Metrics._fields)
+
+
+def test_a_seed_repeats_across_processes():
+    texts = {
+        run("-p", "Hello", "-m", "10", "--seed", "7", "--verbose", "false").stdout for _ in "ab"
+    }
+    assert len(texts) == 1
+
+
+def test_ctrl_c_ends_with_what_there_is():
+    with start("-p", "Tell me a long story.", "-m", "-1", "--jsonl") as process:
+        lines = [process.stdout.readline() for _ in range(3)]
+        process.send_signal(signal.SIGINT)
+        rest, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert all(json.loads(line) for line in [*lines, *rest.splitlines()])
+    assert "interrupted" in errors
+    assert "Traceback" not in errors
+
+
+def test_a_broken_pipe_is_quiet():
+    with start("-p", "Tell me a long story.", "-m", "-1", "--verbose", "false") as process:
+        process.stdout.read(1)
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 141

@@ -1,0 +1,100 @@
+"""The demo model: equal to mlx-lm's, reproducible, and measured at every token."""
+
+import math
+
+import mlx.core as mx
+import mlx_lm
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from entropix_mlx import chat_prompt, load, stream_generate
+from entropix_mlx.profile import Profile
+from entropix_mlx.step import Metrics, Origin
+
+pytestmark = pytest.mark.model
+
+QUESTIONS = ["Which number is larger, 9.9 or 9.11?", "Write a haiku about the sea."]
+EAGER_TO_THINK = Profile.load().replace({"thresholds": {"think_max_varentropy": 8.0}})
+
+
+@pytest.fixture(scope="module")
+def twin(demo_folder):
+    return mlx_lm.load(str(demo_folder))
+
+
+def test_logits_equal_mlx_lms(demo, twin):
+    model, tokenizer = demo
+    tokens = mx.array([chat_prompt(tokenizer, QUESTIONS[0])])
+    assert mx.abs(model(tokens).logits - twin[0](tokens)).max().item() <= 1e-3
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_greedy_text_equals_mlx_lms(demo, twin, question):
+    model, tokenizer = demo
+    prompt = chat_prompt(tokenizer, question)
+    ours = list(stream_generate(model, tokenizer, prompt, 40, sampler="greedy"))
+    theirs = list(mlx_lm.stream_generate(*twin, prompt, max_tokens=40))
+    assert [step.token for step in ours] == [response.token for response in theirs]
+    assert "".join(step.text for step in ours) == "".join(r.text for r in theirs)
+
+
+def test_the_template_and_the_tokenizer_equal_those_of_the_converted_folder(demo, twin):
+    for text in [*QUESTIONS, "1234 don't\n\n\tünïcödé 😀 <|im_end|>"]:
+        assert chat_prompt(demo[1], text) == chat_prompt(twin[1], text)
+    assert demo[1].eos_token_ids == twin[1].eos_token_ids == {2}
+
+
+# The vocabulary has no token for these bytes, so no text can hold a character made of them. The
+# control characters are the whole of the loss for ordinary text: F1 and F2 begin unassigned planes.
+LACKING = {0x04, 0x06, 0x13, 0x14, 0x16, 0x1D, 0xF1, 0xF2}
+
+
+@given(st.text().filter(lambda text: not LACKING & set(text.encode())))
+@example("  two  spaces and 1234567890 ")
+@example("👩‍👩‍👧‍👦 日本語 \r\n\t\x00 <|im_start|>user")
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_decoding_undoes_encoding(demo, text):
+    _, tokenizer = demo
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_digits_are_split(demo):
+    _, tokenizer = demo
+    assert [tokenizer.decode([t]) for t in tokenizer.encode("911 a")] == ["9", "1", "1", " a"]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_pipelining_does_not_change_the_steps(demo, seed):
+    model, tokenizer = demo
+    prompt = chat_prompt(tokenizer, "Tell me something surprising.")
+    runs = [
+        list(
+            stream_generate(
+                model, tokenizer, prompt, 24, seed=seed, profile=EAGER_TO_THINK, pipelined=pipelined
+            )
+        )
+        for pipelined in (True, False, True)
+    ]
+    assert runs[0] == runs[1] == runs[2]
+    assert any(step.origin is Origin.INSERTED for step in runs[0])
+
+
+@pytest.mark.parametrize("layers", ["last", "all"])
+def test_every_step_is_measured(demo, layers):
+    model, tokenizer = demo
+    prompt = chat_prompt(tokenizer, "Tell me something surprising.")
+    steps = list(stream_generate(model, tokenizer, prompt, 8, seed=1, attention_layers=layers))
+    for step in steps:
+        for name in Metrics._fields:
+            assert math.isfinite(step.metrics[name]), name
+        assert 0 <= step.entropy <= math.log2(model.config.vocab_size)
+        assert 0 <= step.head_divergence <= 1
+        assert step.logprob <= 0
+
+
+def test_packed_weights_give_nearly_the_same_logits(demo, demo_file):
+    packed, tokenizer = load(demo_file, dequantize=False)
+    tokens = mx.array([chat_prompt(tokenizer, "Hi")])
+    difference = mx.abs(packed(tokens).logits - demo[0](tokens).logits).max().item()
+    assert difference <= 2e-3

@@ -1,0 +1,149 @@
+"""The command line, in process, on a tiny model: what it prints where, and how it fails."""
+
+import json
+
+import pytest
+
+from entropix_mlx import cli, decode
+from entropix_mlx.palette import LOOKS
+from entropix_mlx.step import Strategy
+
+
+@pytest.fixture
+def run(tiny_folder, capsys):
+    def run(*arguments, model=tiny_folder):
+        try:
+            code = cli.main(["generate", "--model", str(model), *arguments])
+        except SystemExit as stop:  # argparse's own refusals
+            code = stop.code
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def test_text_goes_to_stdout_and_statistics_to_stderr(run):
+    code, out, err = run("-p", "hello", "-m", "12", "--seed", "4")
+    assert code == 0
+    assert out.endswith("\n")
+    assert "seed 4" in err
+    assert "12 tokens" in err
+    assert "loading tiny" in err
+    assert "\x1b" not in out + err
+    assert run("-p", "hello", "-m", "12", "--seed", "4", "--verbose", "false") == (0, out, "")
+
+
+def test_json_is_one_object(run):
+    code, out, _ = run("-p", "hello", "-m", "9", "--seed", "4", "--json")
+    record = json.loads(out)
+    assert code == 0
+    assert record["finish_reason"] == "length"
+    assert record["usage"]["completion_tokens"] == 9
+    assert sum(record["strategies"].values()) == 9
+    assert record["seed"] == 4
+    assert record["timings"]["tokens_per_second"] > 0
+    _, text, _ = run("-p", "hello", "-m", "9", "--seed", "4")
+    assert record["text"] + "\n" == text
+
+
+def test_jsonl_is_a_step_a_line(run):
+    _, out, _ = run("-p", "hello", "-m", "5", "--jsonl", "--top-logprobs", "3")
+    steps = [json.loads(line) for line in out.splitlines()]
+    assert [step["index"] for step in steps] == [0, 1, 2, 3, 4]
+    assert all(len(step["top_logprobs"]) == 3 for step in steps)
+    assert steps[0]["origin"] == "sampled"
+
+
+def test_colours_and_glyphs(run, monkeypatch):
+    _, plain, _ = run("-p", "hello", "-m", "9", "--seed", "4")
+    _, out, err = run("-p", "hello", "-m", "9", "--seed", "4", "--color", "always")
+    assert "\x1b[38;2;" in out
+    assert "\x1b[38;2;" in err
+    painted = out.replace("\x1b[0m", "")
+    for look in LOOKS.values():
+        painted = painted.replace("\x1b[38;2;{};{};{}m".format(*look.rgb), "")
+    assert painted == plain
+    assert len({look.glyph for look in LOOKS.values()}) == len(Strategy)
+
+
+@pytest.mark.parametrize(
+    ("environment", "tty", "colour"),
+    [
+        ({}, True, True),
+        ({}, False, False),
+        ({"NO_COLOR": "1"}, True, False),
+        ({"TERM": "dumb"}, True, False),
+    ],
+)
+def test_automatic_colour(monkeypatch, environment, tty, colour):
+    class Stream:
+        def isatty(self):
+            return tty
+
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert cli._wants_colour("auto", Stream()) is colour
+    assert cli._wants_colour("always", Stream())
+    assert not cli._wants_colour("never", Stream())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-p", ""], "the prompt is empty"),
+        (["-p", "  \n"], "the prompt is empty"),
+        (["-p", "", "--ignore-chat-template"], "the prompt is empty"),
+        (["-p", "x" * 500], "the model's context holds 256"),
+        (["-p", "x", "--temp", "-1"], "temperature must be 0 or more"),
+        (["-p", "x", "--temp", "nan"], "temperature must be 0 or more"),
+        (["-p", "x", "--top-p", "1.2"], "top_p must be above 0 and at most 1"),
+        (["-p", "x", "--top-k", "-3"], "top_k must be"),
+        (["-p", "x", "--top-k", "0"], "entropix sampler scales its top_k"),
+        (["-p", "x", "--min-p", "2"], "min_p must be between 0 and 1"),
+        (["-p", "x", "--max-tokens", "0"], "a positive whole number, or -1"),
+        (["-p", "x", "--max-tokens", "many"], "a positive whole number, or -1"),
+        (["-p", "x", "--top-logprobs", "-1"], "a whole number of at least 0"),
+        (["-p", "x", "--verbose", "maybe"], "true or false"),
+        (["-p", "x", "--sampler", "magic"], "no sampler 'magic'"),
+        (["-p", "x", "--sampler", "greedy", "--temp", "1"], "takes no temperature"),
+        (["-p", "x", "--profile", "nope"], "no profile 'nope'"),
+        (["-p", "x", "--attention-layers", "some"], "invalid choice"),
+        (["-p", "x", "--json", "--jsonl"], "not allowed with"),
+        (["-p", "x", "--ignore-chat-template", "--system-prompt", "y"], "--system-prompt needs"),
+        ([], "required"),
+    ],
+)
+def test_a_mistake_is_a_message_and_exit_code_2(run, arguments, message):
+    code, out, err = run(*arguments)
+    assert code == 2
+    assert out == ""
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_no_such_model_is_a_message(run, tmp_path):
+    code, _, err = run("-p", "x", model=tmp_path / "absent" / "model" / "x")
+    assert code == 2
+    assert "no model" in err
+
+
+def test_an_interrupt_keeps_what_there_is(run, monkeypatch):
+    original = decode._Writer.drawn
+
+    def interrupted(self, index, reading):
+        if index == 4:
+            raise KeyboardInterrupt
+        return original(self, index, reading)
+
+    monkeypatch.setattr(decode._Writer, "drawn", interrupted)
+    code, out, _ = run("-p", "hello", "--seed", "4", "--json")
+    assert code == 130
+    record = json.loads(out)
+    assert record["finish_reason"] == "interrupted"
+    assert record["usage"]["completion_tokens"] == 4
+
+
+def test_bytes_that_are_not_utf8_are_no_traceback(run):
+    code, _, _ = run("-p", "caf\udce9", "-m", "2")
+    assert code == 0

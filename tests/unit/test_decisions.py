@@ -1,0 +1,54 @@
+"""The decision cases, computed in float64 and checked against a published port of the sampler."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from entropix_mlx import decide
+from entropix_mlx.errors import NonFiniteLogitsError
+
+DATA = Path(__file__).parents[1] / "data" / "decisions.jsonl"
+CASES = [json.loads(line) for line in DATA.read_text().splitlines()]
+# Below this, float32 inputs differ from the float64 ones of the cases by more than the tolerance.
+ABSOLUTE = 1e-12
+
+
+@pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
+def test_reproduces_the_case(case):
+    decision = decide(
+        case["logits"], case["attention_scores"], "reference", just_inserted=case["just_inserted"]
+    )
+    expected = dict(case["expect"])
+    parameters = expected.pop("parameters")
+    assert decision.strategy == expected.pop("strategy")
+    for name, value in parameters.items():
+        assert getattr(decision, name) == pytest.approx(value, rel=1e-4, abs=ABSOLUTE), name
+    for name, value in expected.items():
+        assert decision.metrics[name] == pytest.approx(value, rel=1e-4, abs=ABSOLUTE), name
+
+
+def test_every_strategy_is_among_the_cases():
+    strategies = {case["expect"]["strategy"] for case in CASES}
+    assert strategies == {"argmax", "think", "think-sample", "branch", "resample", "adaptive"}
+
+
+def test_head_divergence_and_margin_by_hand():
+    scores = np.log([[0.5, 0.5], [0.9, 0.1]])
+    decision = decide(np.log([0.6, 0.3, 0.1]), scores)
+    assert decision.metrics.margin == pytest.approx(0.3, rel=1e-5)
+    # the mean head is (0.7, 0.3): each head is 0.2 away in total variation
+    assert decision.metrics.head_divergence == pytest.approx(0.2, rel=1e-5)
+    assert decision.metrics.agreement == pytest.approx(0.2, rel=1e-5)
+
+
+@pytest.mark.parametrize("bad", [[float("nan"), 1.0], [float("inf"), 1.0], [-float("inf")] * 3])
+def test_refuses_logits_that_are_no_distribution(bad):
+    with pytest.raises(NonFiniteLogitsError, match="NaN or infinity"):
+        decide(bad, [[0.0, 1.0]])
+
+
+def test_refuses_other_shapes():
+    with pytest.raises(ValueError, match="vocab"):
+        decide([[1.0, 2.0]], [[0.0, 1.0]])

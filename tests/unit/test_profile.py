@@ -1,0 +1,88 @@
+"""Profiles: what is read, and how mistakes are named."""
+
+import pytest
+
+from entropix_mlx import Profile
+from entropix_mlx.errors import ProfileError
+from entropix_mlx.profile import builtin_names
+
+
+@pytest.fixture
+def written(tmp_path):
+    def write(text):
+        file = tmp_path / "mine.toml"
+        file.write_text(text)
+        return file
+
+    return write
+
+
+def test_reference_has_the_published_numbers():
+    profile = Profile.load()
+    assert (profile.base.temperature, profile.base.top_p) == (0.666, 0.90)
+    assert (profile.base.top_k, profile.base.min_p) == (27, 0.03)
+    assert profile.adaptive.candidates == 5
+    assert profile.think.text == " Wait,"
+
+
+def test_a_file_states_only_what_it_changes(written):
+    profile = Profile.load(written("[thresholds]\nlow_entropy = 0.5\n"))
+    assert profile.name == "mine"
+    assert profile.thresholds.low_entropy == 0.5
+    assert profile.thresholds.low_varentropy == 0.1
+    assert profile.base == Profile.load().base
+
+
+def test_a_threshold_may_be_infinite(written):
+    profile = Profile.load(written("[thresholds]\nbranch_min_varentropy = inf\n"))
+    assert profile.thresholds.branch_min_varentropy == float("inf")
+
+
+def test_every_builtin_profile_loads():
+    assert "reference" in builtin_names()
+    for name in builtin_names():
+        assert Profile.load(name).name == name
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[thresholds]\nlow_entrpy = 1", r"thresholds\.low_entrpy; did you mean .*low_entropy\?"),
+        ("[threshold]\nlow_entropy = 1", "unknown field threshold; did you mean thresholds"),
+        ("[base]\ntop_p = 1.5", r"base\.top_p must be a number between 0 and 1, not 1\.5"),
+        ("[base]\ntop_k = 0", r"base\.top_k must be a whole number of at least 1, not 0"),
+        ("[base]\ntop_k = 2.5", r"base\.top_k must be a whole number, not 2\.5"),
+        ("[base]\ntop_k = true", r"base\.top_k must be a whole number, not True"),
+        ("[base]\ntemperature = nan", r"base\.temperature must be"),
+        ("[base]\ntemperature = inf", r"base\.temperature must be"),
+        ("[branch]\ntemperature_slope = inf", r"branch\.temperature_slope must be"),
+        ("[thresholds]\nlow_entropy = nan", r"thresholds\.low_entropy must be"),
+        ("[base]\nmin_p = '0.1'", r"base\.min_p must be a number, not '0\.1'"),
+        ("base = 3", r"\[base\] must be a table"),
+        ("[think]\ntext = ''", r"think\.text must be a text, a token id"),
+        ("[think]\ntext = []", r"think\.text must be"),
+        ("[think]\ntext = 1.5", r"think\.text must be"),
+        ("[think]\nmin_gap = 0", r"think\.min_gap must be a whole number of at least 1"),
+        ("[adaptive]\nmin_top_k = 200", r"adaptive\.min_top_k \(200\) exceeds"),
+        ("[baselines]\nadaptive_polynomial = [1, 'x']", r"baselines\.adaptive_polynomial"),
+        ("name = 3", "name must be a text"),
+        ("extends = 'nothing'", "no profile 'nothing'"),
+        ("extends = 3", "extends must name"),
+        ("[base\n", "not valid TOML"),
+    ],
+)
+def test_a_mistake_is_named(written, text, message):
+    with pytest.raises(ProfileError, match=message):
+        Profile.load(written(text))
+
+
+def test_an_absent_profile_lists_the_builtin_ones():
+    with pytest.raises(ProfileError, match="no profile 'nope': give a TOML file, or one of"):
+        Profile.load("nope")
+
+
+def test_a_file_that_extends_itself(written):
+    file = written("")
+    file.write_text(f"extends = '{file}'")
+    with pytest.raises(ProfileError, match="extends must name another"):
+        Profile.load(file)
