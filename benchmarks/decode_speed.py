@@ -1,8 +1,10 @@
-"""Decoding speed and peak memory against mlx-lm: one process, the same weights, alternating runs.
+"""Decoding speed and memory against mlx-lm: one process, the same weights, alternating runs.
 
-    python benchmarks/decode_speed.py [--model M] [--tokens 64] [--repeats 7] [--dequantize]
+    python benchmarks/decode_speed.py [--model M] [--tokens 64] [--repeats 7] [--no-dequantize]
 
-Ratios are medians over the repeats of (tokens/s of entropix ÷ tokens/s of the other, same repeat).
+The model is loaded once by each: mlx-lm loads what this package wrote of it, in the same precision.
+A ratio is the median over the repeats of entropix's tokens/s divided by the other's in the same
+repeat. Memory is the weights plus what a run allocates at its peak.
 """
 
 from __future__ import annotations
@@ -14,15 +16,60 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import mlx.core as mx
 import mlx_lm
+from mlx.utils import tree_reduce
 from mlx_lm.sample_utils import make_sampler
 
 from entropix_mlx import chat_prompt, load, stream_generate
 from entropix_mlx.convert import save
 
 QUESTION = "Write a long story about a lighthouse keeper and the sea."
+OURS = "entropix"
+
+
+class Contender(NamedTuple):
+    start: Callable[[], Iterator[object]]
+    weight_bytes: int
+
+
+def contenders(arguments: argparse.Namespace) -> dict[str, Contender]:
+    model, tokenizer = load(arguments.model, dequantize=arguments.dequantize)
+    with tempfile.TemporaryDirectory() as folder:
+        save(model, tokenizer, Path(folder))
+        other, other_tokenizer = mlx_lm.load(folder)
+    # Without an end-of-text token, every run has the same number of tokens.
+    tokenizer._eos_token_ids = other_tokenizer._eos_token_ids = set()
+    prompt = chat_prompt(tokenizer, QUESTION)
+    size = arguments.tokens
+
+    def theirs(**options: object) -> Contender:
+        return Contender(
+            lambda: mlx_lm.stream_generate(
+                other, other_tokenizer, prompt, max_tokens=size, **options
+            ),
+            weight_bytes(other),
+        )
+
+    def ours(**options: object) -> Contender:
+        return Contender(
+            lambda: stream_generate(model, tokenizer, prompt, size, seed=0, **options),
+            weight_bytes(model),
+        )
+
+    return {
+        "mlx-lm greedy": theirs(),
+        OURS: ours(),
+        "mlx-lm sampled": theirs(sampler=make_sampler(temp=0.666, top_p=0.9, min_p=0.03, top_k=27)),
+        "entropix, all layers": ours(attention_layers="all"),
+        "greedy, measured": ours(sampler="greedy"),
+    }
+
+
+def weight_bytes(model: object) -> int:
+    return int(tree_reduce(lambda total, w: total + w.nbytes, model.parameters(), 0))
 
 
 def tokens_per_second(stream: Iterator[object]) -> float:
@@ -32,67 +79,36 @@ def tokens_per_second(stream: Iterator[object]) -> float:
     return count / (time.perf_counter() - began)
 
 
-def peak_megabytes(stream: Iterator[object]) -> float:
+def peak_megabytes(contender: Contender) -> float:
+    mx.synchronize()
     mx.clear_cache()
     mx.reset_peak_memory()
-    for _ in stream:
+    before = mx.get_active_memory()
+    for _ in contender.start():
         pass
-    return mx.get_peak_memory() / 1e6
-
-
-def contenders(
-    arguments: argparse.Namespace,
-) -> tuple[str, dict[str, Callable[[], Iterator[object]]]]:
-    model, tokenizer = load(arguments.model, dequantize=arguments.dequantize)
-    with tempfile.TemporaryDirectory() as folder:
-        save(model, tokenizer, Path(folder))
-        other, other_tokenizer = mlx_lm.load(folder)
-    other.update(model.parameters())  # the same arrays, so that memory can be compared too
-    # Without an end-of-text token, every run has the same number of tokens.
-    tokenizer._eos_token_ids = other_tokenizer._eos_token_ids = set()
-    prompt = chat_prompt(tokenizer, QUESTION)
-    sampled = make_sampler(temp=0.666, top_p=0.9, min_p=0.03, top_k=27)
-    size = arguments.tokens
-
-    def theirs(**options: object) -> Callable[[], Iterator[object]]:
-        return lambda: mlx_lm.stream_generate(
-            other, other_tokenizer, prompt, max_tokens=size, **options
-        )
-
-    def ours(**options: object) -> Callable[[], Iterator[object]]:
-        return lambda: stream_generate(model, tokenizer, prompt, size, seed=0, **options)
-
-    return "entropix", {
-        "mlx-lm greedy": theirs(),
-        "entropix": ours(),
-        "mlx-lm sampled": theirs(sampler=sampled),
-        "entropix, all layers": ours(attention_layers="all"),
-        "greedy, measured": ours(sampler="greedy"),
-    }
+    return (mx.get_peak_memory() - before + contender.weight_bytes) / 1e6
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model")
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--dequantize", action="store_true")
+    parser.add_argument("--dequantize", action=argparse.BooleanOptionalAction)
     arguments = parser.parse_args()
-    ours, runs = contenders(arguments)
-    for run in runs.values():
-        for _ in run():  # warm up
-            pass
+    runs = contenders(arguments)
+    memory = {name: peak_megabytes(run) for name, run in runs.items()}  # and a warm-up
     speeds: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(arguments.repeats):
         for name, run in runs.items():
-            speeds[name].append(tokens_per_second(run()))
-    print(f"device {mx.default_device()}, MLX {mx.__version__}, {arguments.repeats} repeats")
+            speeds[name].append(tokens_per_second(run.start()))
+    print(f"{mx.default_device()}, MLX {mx.__version__}, {arguments.repeats} × {arguments.tokens}")
     print(f"{'':22}{'tokens/s':>10}{'min':>8}{'max':>8}{'entropix ÷':>12}{'peak MB':>10}")
     for name, values in speeds.items():
-        ratio = statistics.median(a / b for a, b in zip(speeds[ours], values, strict=True))
+        ratio = statistics.median(a / b for a, b in zip(speeds[OURS], values, strict=True))
         print(
             f"{name:22}{statistics.median(values):10.2f}{min(values):8.2f}{max(values):8.2f}"
-            f"{ratio:12.3f}{peak_megabytes(runs[name]()):10.1f}"
+            f"{ratio:12.3f}{memory[name]:10.1f}"
         )
     return 0
 

@@ -76,6 +76,8 @@ def decode(
         model, cache or model.make_cache(), policy, seed, attention_layers, top_logprobs
     )
     limit = _token_limit(model, engine.position + len(prompt), max_tokens)
+    if limit == 0:
+        return
     thinking = Thinking(policy.profile.think, tokenizer, model.config.vocab_size)
     writer = _Writer(tokenizer, policy, limit, began)
     with _wired_limit():

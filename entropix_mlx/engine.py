@@ -144,7 +144,8 @@ class Engine:
         return Reading(decision, number(pending.drawn.token), number(pending.drawn.logprob), best)
 
     def roll_back(self) -> None:
-        """Take the last token out of the cache again."""
+        """Take the last token out of the cache again, and forget what was queued after it."""
+        self._unstarted = None
         trim_prompt_cache(self._cache, 1)
 
 
