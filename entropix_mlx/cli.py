@@ -12,7 +12,7 @@ import json
 import os
 import secrets
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from ._version import __version__
@@ -70,7 +70,7 @@ def _add_generate(parser: argparse.ArgumentParser) -> None:
     add("--sampler", default="entropix", help="entropix (default), greedy, temperature, top_p,"
         " min_p, top_n_sigma, p_less or adaptive_temperature")  # fmt: skip
     add("--profile", default="reference", help="thresholds: a name or a TOML file")
-    add("--temp", type=float, help="base temperature; 0 is greedy")
+    add("--temp", type=float, help="base temperature (0 makes a baseline greedy)")
     add("--top-p", type=float, help="keep the most probable tokens that reach this mass")
     add("--top-k", type=int, help="keep this many of the most probable tokens")
     add("--min-p", type=float, help="keep tokens of at least this share of the top probability")
@@ -199,7 +199,7 @@ def _encode(tokenizer: TokenizerWrapper, prompt: str, arguments: argparse.Namesp
     return text_prompt(tokenizer, prompt)
 
 
-def _progress(verbose: bool):  # type: ignore[no-untyped-def]
+def _progress(verbose: bool) -> Callable[[int, int], None] | None:
     """Return a callback that shows the prefill of a long prompt on a terminal."""
     if not verbose or not sys.stderr.isatty():
         return None

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 from mlx_lm.models.cache import KVCache
 from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -122,10 +123,9 @@ def generate(
     tokenizer: TokenizerWrapper,
     prompt: str | list[int],
     max_tokens: int = 256,
-    **options: object,
+    **options: Any,
 ) -> str:
     """Return the generated text; takes the options of `stream_generate`."""
     return "".join(
-        step.text
-        for step in stream_generate(model, tokenizer, prompt, max_tokens, **options)  # type: ignore[arg-type]
+        step.text for step in stream_generate(model, tokenizer, prompt, max_tokens, **options)
     )

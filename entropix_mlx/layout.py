@@ -25,8 +25,10 @@ def on_cpu() -> bool:
 
 def should_unpack(model: Model) -> bool:
     """Tell whether unpacking pays by default: on the CPU backend, where memory allows it."""
+    if not on_cpu():
+        return False
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return on_cpu() and _dense_bytes(model) <= MEMORY_SHARE * memory
+    return _dense_bytes(model) <= MEMORY_SHARE * memory
 
 
 def arrange(model: Model, dequantize: bool) -> None:

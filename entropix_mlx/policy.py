@@ -103,8 +103,7 @@ def decide(
         ProfileError: no such profile, or a bad one.
         ValueError: the arrays have another number of dimensions, or none in one.
     """
-    z = np.array(logits, dtype=np.float64)
-    scores = np.array(attention_scores, dtype=np.float64)
+    z, scores = _to_numpy(logits), _to_numpy(attention_scores)
     if z.ndim != 1 or scores.ndim != 2 or not z.size or not scores.size:
         raise ValueError(
             "decide() takes logits (vocab,) and attention_scores (heads, keys),"
@@ -117,6 +116,12 @@ def decide(
     measured = measure(centred[None], [mx.array(scores.astype(np.float32))[None]])
     plan = make_policy("entropix", profile).plan(measured, not just_inserted)
     return to_decision(plan, measured.metrics)
+
+
+def _to_numpy(numbers: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+    if isinstance(numbers, mx.array):  # NumPy has no bfloat16
+        numbers = numbers.astype(mx.float32)
+    return np.array(numbers, dtype=np.float64)
 
 
 def to_decision(plan: Plan, metrics: Metrics[mx.array]) -> Decision:

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import mlx.core as mx
 import numpy as np
 import pytest
 
@@ -47,6 +48,12 @@ def test_head_divergence_and_margin_by_hand():
 def test_refuses_logits_that_are_no_distribution(bad):
     with pytest.raises(NonFiniteLogitsError, match="NaN or infinity"):
         decide(bad, [[0.0, 1.0]])
+
+
+@pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16])
+def test_takes_mlx_arrays(dtype):
+    decision = decide(mx.array([4.0, 0.5, 0.25]).astype(dtype), mx.zeros((2, 3)).astype(dtype))
+    assert decision == decide([4.0, 0.5, 0.25], [[0.0] * 3] * 2)
 
 
 def test_refuses_other_shapes():
