@@ -68,17 +68,25 @@ def read_gguf(path: Path) -> tuple[dict[str, Any], Weights, dict[str, Any]]:
     factors = tensors.pop(_ROPE_FACTORS, None)
     config = _config(path, metadata, tensors, factors)
     weights = {_translate(path, name): tensor for name, tensor in tensors.items()}
+    interleaved = {
+        ".q_proj.": config["num_attention_heads"],
+        ".k_proj.": config["num_key_value_heads"],
+    }
     for name, weight in weights.items():
-        if ".q_proj." in name:
-            weights[name] = _uninterleave(weight, config["num_attention_heads"])
-        elif ".k_proj." in name:
-            weights[name] = _uninterleave(weight, config["num_key_value_heads"])
+        for part, heads in interleaved.items():
+            if part in name:
+                if weight.shape[0] != heads * config["head_dim"]:
+                    raise WeightsError(
+                        f"{path}: {name} has {weight.shape[0]} rows for {heads} heads"
+                    )
+                weights[name] = _uninterleave(weight, heads)
     return config, weights, metadata
 
 
 def _plain(value: Any) -> Any:
-    """Return a metadata value as a Python number, text or list."""
-    return value.tolist() if isinstance(value, mx.array) else value
+    """Return a metadata value as a Python number, text or list; float32 as it was written."""
+    plain = value.tolist() if isinstance(value, mx.array) else value
+    return float(f"{plain:.7g}") if isinstance(plain, float) else plain
 
 
 def _config(
@@ -90,22 +98,28 @@ def _config(
             raise WeightsError(f"{path}: the metadata key llama.{name} is missing")
         return value
 
+    def size(name: str, default: int | None = None) -> int:
+        value = key(name, default)
+        if type(value) is not int or value < 1:
+            raise WeightsError(f"{path}: llama.{name} must be a positive number, not {value!r}")
+        return value
+
     if "token_embd.weight" not in tensors:
         raise WeightsError(f"{path}: the tensor token_embd.weight is missing")
-    heads = key("attention.head_count")
+    heads, width = size("attention.head_count"), size("embedding_length")
     config = {
         "model_type": "llama",
         "architectures": ["LlamaForCausalLM"],
         "vocab_size": tensors["token_embd.weight"].shape[0],
-        "hidden_size": key("embedding_length"),
-        "intermediate_size": key("feed_forward_length"),
-        "num_hidden_layers": key("block_count"),
+        "hidden_size": width,
+        "intermediate_size": size("feed_forward_length"),
+        "num_hidden_layers": size("block_count"),
         "num_attention_heads": heads,
-        "num_key_value_heads": key("attention.head_count_kv", heads),
-        "head_dim": key("attention.key_length", key("embedding_length") // heads),
+        "num_key_value_heads": size("attention.head_count_kv", heads),
+        "head_dim": size("attention.key_length", width // heads),
         "rms_norm_eps": key("attention.layer_norm_rms_epsilon"),
         "rope_theta": key("rope.freq_base", 10000.0),
-        "max_position_embeddings": key("context_length"),
+        "max_position_embeddings": size("context_length"),
         "attention_bias": "blk.0.attn_q.bias" in tensors,
         "mlp_bias": "blk.0.ffn_gate.bias" in tensors,
         "tie_word_embeddings": "output.weight" not in tensors,

@@ -52,13 +52,19 @@ def gguf_tokenizer(path: Path, metadata: dict[str, Any]) -> TokenizerWrapper:
     tokenizer.add_special_tokens([AddedToken(t, normalized=False, special=True) for t in control])
     defined = [token for token, type_ in named if type_ == _USER_DEFINED]
     tokenizer.add_tokens([AddedToken(t, normalized=False) for t in defined])
-    return _wrap(tokenizer, tokens, metadata)
+    return _wrap(path, tokenizer, tokens, metadata)
 
 
-def _wrap(tokenizer: Tokenizer, tokens: list[str], metadata: dict[str, Any]) -> TokenizerWrapper:
+def _wrap(
+    path: Path, tokenizer: Tokenizer, tokens: list[str], metadata: dict[str, Any]
+) -> TokenizerWrapper:
     def special(role: str) -> str | None:
         number = metadata.get(f"tokenizer.ggml.{role}_token_id")
-        return None if number is None else tokens[number]
+        if number is None:
+            return None
+        if not 0 <= number < len(tokens):
+            raise TokenizerError(f"{path}: the {role} token {number} is outside the vocabulary")
+        return tokens[int(number)]
 
     bos, eos, eot = special("bos"), special("eos"), metadata.get("tokenizer.ggml.eot_token_id")
     if metadata.get("tokenizer.ggml.add_bos_token") and bos is not None:

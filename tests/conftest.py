@@ -10,6 +10,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import mlx.core as mx
 import pytest
+from hypothesis import settings
 from mlx.utils import tree_map
 from mlx_lm.tokenizer_utils import BPEStreamingDetokenizer, TokenizerWrapper
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -18,6 +19,9 @@ from transformers import PreTrainedTokenizerFast
 import entropix_mlx
 from entropix_mlx import convert, loading
 from entropix_mlx.llama import LlamaConfig, Model
+
+settings.register_profile("entropix", max_examples=60, deadline=None)
+settings.load_profile("entropix")
 
 TINY = {
     "vocab_size": 258,

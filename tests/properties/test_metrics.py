@@ -5,15 +5,13 @@ import math
 import mlx.core as mx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from entropix_mlx.metrics import measure, spread, to_gaps
 
 SCORES = mx.array(np.linspace(-2, 2, 24, dtype=np.float32).reshape(1, 4, 6))
-settings.register_profile("quick", max_examples=60, deadline=None)
-settings.load_profile("quick")
 
 
 def logits_of(low: float, high: float):

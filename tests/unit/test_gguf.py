@@ -1,0 +1,159 @@
+"""GGUF files written by the test from a tiny model, in the format's own names and row order."""
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from mlx.utils import tree_flatten
+from tokenizers import pre_tokenizers
+
+from entropix_mlx import load
+from entropix_mlx.errors import TokenizerError, UnsupportedModelError, WeightsError
+from tests.conftest import make_tiny_model
+
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
+NAMES = [
+    ("model.embed_tokens", "token_embd"),
+    ("model.norm", "output_norm"),
+    ("lm_head", "output"),
+    ("model.layers.", "blk."),
+    ("self_attn.q_proj", "attn_q"),
+    ("self_attn.k_proj", "attn_k"),
+    ("self_attn.v_proj", "attn_v"),
+    ("self_attn.o_proj", "attn_output"),
+    ("input_layernorm", "attn_norm"),
+    ("post_attention_layernorm", "ffn_norm"),
+    ("mlp.gate_proj", "ffn_gate"),
+    ("mlp.up_proj", "ffn_up"),
+    ("mlp.down_proj", "ffn_down"),
+]
+ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
+
+
+def interleaved(rows, heads):
+    """Order rows as GGUF does: the two halves of each head take turns."""
+    halves = rows.reshape(heads, 2, -1, *rows.shape[1:])
+    return halves.swapaxes(1, 2).reshape(rows.shape)
+
+
+def tensors_of(model):
+    tensors = {}
+    heads = {
+        ".q_proj.": model.config.num_attention_heads,
+        ".k_proj.": model.config.num_key_value_heads,
+    }
+    for key, weight in tree_flatten(model.parameters()):
+        name, rows = key, weight
+        for part, count in heads.items():
+            rows = interleaved(rows, count) if part in key else rows
+        for ours, theirs in NAMES:
+            name = name.replace(ours, theirs)
+        tensors[name] = mx.contiguous(rows)
+    return tensors
+
+
+def metadata_of(model):
+    config = model.config
+    return {
+        "general.architecture": "llama",
+        "llama.embedding_length": mx.array(config.hidden_size),
+        "llama.feed_forward_length": mx.array(config.intermediate_size),
+        "llama.block_count": mx.array(config.num_hidden_layers),
+        "llama.attention.head_count": mx.array(config.num_attention_heads),
+        "llama.attention.head_count_kv": mx.array(config.num_key_value_heads),
+        "llama.attention.key_length": mx.array(config.head_dim),
+        "llama.attention.layer_norm_rms_epsilon": mx.array(config.rms_norm_eps),
+        "llama.rope.freq_base": mx.array(config.rope_theta),
+        "llama.context_length": mx.array(config.max_position_embeddings),
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "llama-bpe",
+        "tokenizer.ggml.tokens": [*ALPHABET, "<s>", "</s>"],
+        "tokenizer.ggml.token_type": mx.array([1] * 256 + [3] * 2),
+        "tokenizer.ggml.bos_token_id": mx.array(256),
+        "tokenizer.ggml.eos_token_id": mx.array(257),
+        "tokenizer.ggml.add_bos_token": mx.array(True),
+    }
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(model, without=(), **changes):
+        tensors, metadata = tensors_of(model), metadata_of(model)
+        for name, value in changes.items():
+            (metadata if "." in name and not name.endswith("weight") else tensors)[name] = value
+        for name in without:
+            metadata.pop(name, None)
+            tensors.pop(name, None)
+        file = tmp_path / "tiny.gguf"
+        mx.save_gguf(str(file), tensors, metadata)
+        return file
+
+    return write
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"tie_word_embeddings": False}, {"attention_bias": True, "mlp_bias": True}],
+    ids=["plain", "untied", "biases"],
+)
+def test_logits_survive(write, changes):
+    model = make_tiny_model(**changes)
+    loaded, _ = load(write(model))
+    assert loaded.config == model.config
+    tokens = mx.array([[5, 1, 200, 77, 3]])
+    np.testing.assert_allclose(loaded(tokens).logits, model(tokens).logits, rtol=1e-4, atol=1e-3)
+
+
+def test_llama_3_scaling_is_recognised_by_its_factors(write):
+    model = make_tiny_model(rope_scaling=LLAMA3, rope_theta=500000.0, head_dim=32)
+    frequencies = model.model.layers[0].self_attn.rope._freqs
+    factors = frequencies / 500000.0 ** (mx.arange(0, 32, 2) / 32)
+    assert factors.max().item() == pytest.approx(8)
+    loaded, _ = load(write(model, **{"rope_freqs.weight": factors}))
+    assert loaded.config.rope_scaling == LLAMA3
+    tokens = mx.array([[5, 1, 200, 77, 3]])
+    np.testing.assert_allclose(loaded(tokens).logits, model(tokens).logits, rtol=1e-4, atol=1e-3)
+
+
+def test_other_scalings_are_refused(write):
+    model = make_tiny_model()
+    with pytest.raises(UnsupportedModelError, match="rotary scaling"):
+        load(write(model, **{"rope_freqs.weight": mx.array([1.0, 7.0, 3.0, 2.0])}))
+    with pytest.raises(UnsupportedModelError, match=r"rotary scaling \(yarn\)"):
+        load(write(model, **{"llama.rope.scaling.type": "yarn"}))
+
+
+def test_the_tokenizer_knows_its_special_tokens(write):
+    _, tokenizer = load(write(make_tiny_model()))
+    tokens = tokenizer.encode("It's 1234</s>")
+    assert tokens[0] == 256
+    assert tokens[-1] == 257
+    assert tokenizer.decode(tokens[1:-1]) == "It's 1234"
+    assert tokenizer.eos_token_ids == {257}
+    assert not tokenizer.has_chat_template
+
+
+@pytest.mark.parametrize(
+    ("without", "changes", "error", "message"),
+    [
+        (["llama.block_count"], {}, WeightsError, "llama.block_count is missing"),
+        (["token_embd.weight"], {}, WeightsError, "token_embd.weight is missing"),
+        (["blk.1.ffn_up.weight"], {}, WeightsError, "up_proj.weight is missing"),
+        (["general.architecture"], {}, UnsupportedModelError, "None is not supported"),
+        (["tokenizer.ggml.tokens"], {}, TokenizerError, "no tokenizer inside"),
+        ([], {"tokenizer.ggml.pre": "martian"}, TokenizerError, "martian"),
+        ([], {"tokenizer.ggml.model": "llama"}, TokenizerError, "cannot be rebuilt"),
+        ([], {"llama.attention.head_count": mx.array(0)}, WeightsError, "head_count"),
+        ([], {"llama.attention.head_count": "four"}, WeightsError, "head_count"),
+        ([], {"tokenizer.ggml.eos_token_id": mx.array(9999)}, TokenizerError, "eos"),
+        ([], {"blk.0.magic.weight": mx.zeros((2,))}, UnsupportedModelError, "blk.0.magic.weight"),
+    ],
+)
+def test_what_is_wrong_is_named(write, without, changes, error, message):
+    with pytest.raises(error, match=message):
+        load(write(make_tiny_model(), without, **changes))
