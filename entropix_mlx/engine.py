@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 from mlx_lm.models.cache import KVCache, trim_prompt_cache
@@ -139,8 +139,9 @@ class Engine:
             )
         best: tuple[tuple[int, float], ...] = ()
         if pending.best is not None and pending.best_logprobs is not None:
-            tokens, logprobs = pending.best.tokens[0], pending.best_logprobs[0]
-            best = tuple((number(t), number(p)) for t, p in zip(tokens, logprobs, strict=True))
+            tokens: Any = pending.best.tokens.tolist()
+            logprobs: Any = pending.best_logprobs.tolist()
+            best = tuple(zip(tokens[0], logprobs[0], strict=True))
         return Reading(decision, number(pending.drawn.token), number(pending.drawn.logprob), best)
 
     def roll_back(self) -> None:
