@@ -23,7 +23,12 @@ def run(*arguments, **options):
 
 def start(*arguments):
     return subprocess.Popen(
-        [*GENERATE, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*GENERATE, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell starts what it puts into the background with interrupts ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
 
 
