@@ -14,10 +14,11 @@ NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 .PHONY: run test lint format clean
 .DEFAULT_GOAL := test
 
-run: export PROMPT := $(value PROMPT)
+# Under another name, since make would expand the dollar signs of one given on its command line.
+run: export QUESTION := $(value PROMPT)
 run: $(VENV)/.run
-	@if [ -z "$$PROMPT" ]; then echo 'say what to ask: make run PROMPT="…"' >&2; exit 2; fi
-	@$(BIN)/python -m entropix_mlx generate --prompt "$$PROMPT" $(ARGS)
+	@if [ -z "$$QUESTION" ]; then echo 'say what to ask: make run PROMPT="…"' >&2; exit 2; fi
+	@$(BIN)/python -m entropix_mlx generate --prompt "$$QUESTION" $(ARGS)
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest $(ARGS)
