@@ -205,8 +205,11 @@ class _Planner:
         self._low = mx.array([[p.low for p in row] for row in parameters])
         self._high = mx.array([[p.high for p in row] for row in parameters])
         self._codes = mx.array([CODE[row.strategy] for row in rows])
-        thinks = mx.array([row.strategy is Strategy.THINK for row in rows])
-        self._open = {True: mx.ones_like(thinks), False: ~thinks}
+        # Which rows are open, by whether thinking text may be inserted.
+        self._open = {
+            may_think: mx.array([may_think or row.strategy is not Strategy.THINK for row in rows])
+            for may_think in (True, False)
+        }
 
     def __call__(self, measured: Measured, may_think: bool) -> Plan:
         values = mx.stack(list(measured.metrics), axis=-1)[:, None]  # (batch, 1, measurements)

@@ -145,6 +145,21 @@ def test_cancel_stops_a_prefill(tiny_model, byte_tokenizer):
     assert not list(stream_generate(tiny_model, byte_tokenizer, PROMPT, 30, cancel=cancel))
 
 
+def test_a_worker_thread_can_own_it_all(byte_tokenizer):
+    def work(texts):
+        model = make_tiny_model()
+        for _ in range(2):
+            texts.append(generate(model, byte_tokenizer, PROMPT, 12, seed=1, top_logprobs=2))
+
+    here, there = [], []
+    work(here)
+    thread = threading.Thread(target=work, args=(there,))
+    thread.start()
+    thread.join()
+    assert here == there
+    assert len(there) == 2
+
+
 def test_prefill_reports_its_progress(byte_tokenizer):
     model = make_tiny_model(max_position_embeddings=2000)
     reports = []
