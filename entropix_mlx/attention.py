@@ -1,10 +1,17 @@
-"""Scaled dot-product attention that can also hand out its scores."""
+"""Scaled dot-product attention that can also hand out its scores, and that shares a prefix."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import mlx.core as mx
+
+
+class KeysValues(NamedTuple):
+    """Cached keys and values: `(batch, kv_heads, length, head_dim)` each."""
+
+    keys: mx.array
+    values: mx.array
 
 
 def attend(
@@ -42,3 +49,40 @@ def attend_with_scores(
         weights = mx.softmax(scores, axis=-1, precise=True)
         output = (weights @ values).reshape(batch, heads, 1, head_dim)
     return output, scores.reshape(batch, heads, -1)
+
+
+def attend_shared(
+    queries: mx.array, prefix: KeysValues, suffix: KeysValues, scale: float
+) -> tuple[mx.array, mx.array]:
+    """Return the output and scores of several branches that share a prefix, one query each.
+
+    The branches are folded into the query axis over the prefix, so that its keys are read once for
+    all and never copied; one softmax goes over both parts.
+
+    Args:
+        queries: `(branches, heads, 1, head_dim)`.
+        prefix: what all branches follow, with a batch of one.
+        suffix: what each branch adds, with a batch of branches.
+        scale: factor on the dot products, 1/√head_dim.
+
+    Returns:
+        The output, shaped as the queries, and the scores `(branches, heads, prefix + suffix)`.
+    """
+    branches, heads, _, head_dim = queries.shape
+    kv_heads, prefix_length = prefix.keys.shape[1:3]
+
+    def fold(x: mx.array) -> mx.array:
+        """From `(branches, kv_heads, group, n)` to `(1, kv_heads, branches · group, n)`."""
+        return x.swapaxes(0, 1).reshape(1, kv_heads, -1, x.shape[-1])
+
+    def unfold(x: mx.array) -> mx.array:
+        return x.reshape(kv_heads, branches, -1, x.shape[-1]).swapaxes(0, 1)
+
+    grouped = (queries * scale).reshape(branches, kv_heads, heads // kv_heads, head_dim)
+    over_prefix = unfold(fold(grouped) @ prefix.keys.swapaxes(-1, -2))
+    over_suffix = grouped @ suffix.keys.swapaxes(-1, -2)
+    scores = mx.concatenate([over_prefix, over_suffix], axis=-1)
+    weights = mx.softmax(scores, axis=-1, precise=True)
+    output = unfold(fold(weights[..., :prefix_length]) @ prefix.values)
+    output = output + weights[..., prefix_length:] @ suffix.values
+    return output.reshape(queries.shape), scores.reshape(branches, heads, -1)

@@ -26,6 +26,23 @@ def greedy(profile: Profile) -> Policy:
     return Policy("greedy", profile, plan, draws=0)
 
 
+def cntp(profile: Profile, temperature: float | None = None) -> Policy:
+    """Build cautious next-token prediction (arXiv 2507.03038).
+
+    Where the entropy calls for two rollouts or more it branches, else it takes the most probable
+    token. The temperature is that of drawing the first tokens of the rollouts.
+    """
+    rule = profile.cntp
+    tempered = profile.baselines.temperature if temperature is None else temperature
+
+    def plan(measured: Measured, _: bool) -> Plan:
+        basic = _constant(measured, Strategy.ARGMAX, tempered)
+        forks = measured.metrics.entropy >= rule.min_entropy
+        return basic._replace(strategy=mx.where(forks, CODE[Strategy.BRANCH], basic.strategy))
+
+    return Policy("cntp", profile, plan, draws=0, rollouts=rule)
+
+
 def baseline(name: str, profile: Profile, given: dict[str, float]) -> Policy:
     """Build one of `BASELINES`; `given` parameters replace or join its own."""
     defaults = profile.baselines

@@ -1,9 +1,9 @@
 """The decode loop: a generator of `Step`s, and the only place where tokens are committed.
 
 The loop is optimistic: while it reads position t, position t + 1 already runs with the token that
-was drawn at t. When the host then sees that t asked for something else than its draw, it takes that
-token out of the cache again and goes on from what was asked for. A position's randomness depends on
-nothing but the seed and the position, so a roll-back never changes a later draw.
+was drawn at t. When the host then sees that t asks for an intervention, it takes that token out of
+the cache again and does that instead. A position's randomness depends on nothing but the seed and
+the position, so a roll-back never changes a later draw.
 """
 
 from __future__ import annotations
@@ -11,22 +11,23 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from threading import Event
 
 import mlx.core as mx
 from mlx_lm.models.cache import KVCache
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-from .engine import Engine, Pending, Reading, logprob_of
+from .branching import Branching, Choose
+from .engine import Pending, Reading, TextEngine, with_tokens
 from .errors import ContextLengthError, PromptError
 from .llama import AttentionLayers, Model
 from .plan import Policy
-from .step import Alternative, Origin, Step, Strategy
+from .step import Alternative, Branch, ChosenBy, Origin, Step, Strategy
 from .thinking import Thinking
 
-CLEAR_EVERY = 256
-"""Tokens between two releases of MLX's unused buffers."""
+TAIL = 8
+"""Tokens before a fork that tell whether a full stop stands inside a number."""
 
 
 def decode(
@@ -42,6 +43,9 @@ def decode(
     cache: list[KVCache] | None = None,
     cancel: Event | None = None,
     on_prefill: Callable[[int, int], None] | None = None,
+    choose: Choose | None = None,
+    answered: Sequence[Step] = (),
+    forced: Sequence[int] = (),
     pipelined: bool = True,
 ) -> Iterator[Step]:
     """Generate from a prompt, one `Step` a token.
@@ -56,9 +60,13 @@ def decode(
         attention_layers: which layers' attention is measured.
         top_logprobs: how many of the most probable tokens a step lists.
         cache: from `model.make_cache`, updated in place. When the loop ends, however it does, it
-            holds all committed tokens but the last.
+            holds all tokens of the text but the last, or fewer if the prefill did not end.
         cancel: checked before every token and every chunk of the prefill; set it to stop.
         on_prefill: called with the prompt tokens processed so far and their number.
+        choose: called at a fork whose two best rollouts score alike; it returns an index. Without
+            it, the best one is taken.
+        answered: the steps of an answer that is taken up again; the prompt ends with their tokens.
+        forced: tokens to commit first, whatever is drawn; the user's choice.
         pipelined: whether to queue a position before the last one was read. The steps are the same.
 
     Raises:
@@ -72,59 +80,147 @@ def decode(
     began = time.perf_counter()
     cancelled = cancel.is_set if cancel else lambda: False
     report = on_prefill or (lambda done, total: None)
-    engine = Engine(
+    engine = TextEngine(
         model, cache or model.make_cache(), policy, seed, attention_layers, top_logprobs
     )
-    limit = _token_limit(model, engine.position + len(prompt), max_tokens)
-    if limit == 0:
+    start = engine.position + len(prompt)
+    room = _room(model, start, max_tokens)
+    if room == 0:
         return
-    thinking = Thinking(policy.profile.think, tokenizer, model.config.vocab_size)
-    writer = _Writer(tokenizer, policy, limit, began)
+    loop = _Loop(
+        engine,
+        Thinking(policy.profile.think, tokenizer, model.config.vocab_size),
+        Branching(policy.rollouts or policy.profile.branch, tokenizer, choose),
+        _Writer(tokenizer, policy, len(answered) + room, began),
+        prompt,
+        pipelined,
+    )
+    loop.take_up(answered)
+    committed = 0
     with _wired_limit():
-        engine.prefill(prompt[:-1], report, cancelled)
-        if cancelled():
-            return
-        first = engine.queue(mx.array(prompt[-1:]), thinking.allowed(0))
-        report(len(prompt), len(prompt))
-        yield from _commit(engine, thinking, writer, first, limit, cancelled, pipelined)
-
-
-def _commit(
-    engine: Engine,
-    thinking: Thinking,
-    writer: _Writer,
-    pending: Pending,
-    limit: int,
-    cancelled: Callable[[], bool],
-    pipelined: bool,
-) -> Iterator[Step]:
-    """Read positions, intervene where asked to, and commit one token after the other."""
-    start = engine.position
-    forced: deque[int] = deque()
-    try:
-        for index in range(limit):
-            ahead = None
-            if pipelined and not forced and index + 1 < limit:
-                ahead = engine.queue(pending.drawn.token, thinking.allowed(index + 1))
-            reading = engine.read(pending)
-            if reading.decision.strategy is Strategy.THINK and not forced:
-                forced.extend(thinking.insert(index))
-                if ahead is not None:
-                    engine.roll_back()
-                    ahead = None
-            if forced:
-                step = writer.inserted(index, pending, reading, forced.popleft())
-            else:
-                step = writer.drawn(index, reading)
-            yield step
-            if step.finish_reason or cancelled():
+        try:
+            engine.prefill(prompt[:-1], report, cancelled)
+            if cancelled():
                 return
-            pending = ahead or engine.queue(mx.array([step.token]), thinking.allowed(index + 1))
-            if index % CLEAR_EVERY == CLEAR_EVERY - 1:
-                mx.clear_cache()
-    finally:
-        while engine.position > start + index:
-            engine.roll_back()
+            for step in loop.run(prompt[-1], forced, lambda: report(len(prompt), len(prompt))):
+                committed += 1
+                yield step
+                if step.finish_reason or cancelled():
+                    return
+        finally:
+            engine.shorten(start + committed - 1)
+
+
+class _Loop:
+    """What happens at one position after the other; it goes on until it is closed."""
+
+    def __init__(
+        self,
+        engine: TextEngine,
+        thinking: Thinking,
+        branching: Branching,
+        writer: _Writer,
+        prompt: Sequence[int],
+        pipelined: bool,
+    ) -> None:
+        self._engine = engine
+        self._thinking = thinking
+        self._branching = branching
+        self._writer = writer
+        self._tail = deque(prompt, maxlen=TAIL)
+        self._pipelined = pipelined
+
+    def take_up(self, answered: Sequence[Step]) -> None:
+        """Continue after the steps of an answer."""
+        for step in answered:
+            self._observe(step)
+            self._writer.skip(step)
+
+    def run(self, last: int, forced: Sequence[int], on_start: Callable[[], None]) -> Iterator[Step]:
+        """Yield the steps that follow the last token of a prompt, the rest of which is cached."""
+        pending = self._queue(last)
+        on_start()
+        pending = yield from self._force(pending, forced, Origin.CHOSEN)
+        while True:
+            ahead = self._queue_ahead(pending)
+            (reading,) = self._engine.read(pending)
+            width = self._branching.width(self._writer.index, reading)
+            if reading.decision.strategy is Strategy.THINK:
+                self._take_back(ahead)
+                pending = yield from self._think(pending)
+            elif width > 1:
+                self._take_back(ahead)
+                pending = yield from self._branch(pending, reading, width)
+            else:
+                yield self._commit(reading, Origin.SAMPLED)
+                pending = ahead or self._queue(reading.token)
+
+    def _think(self, pending: Pending) -> Generator[Step, None, Pending]:
+        tokens = self._thinking.tokens()
+        return (yield from self._force(pending, tokens, Origin.INSERTED, rolled_back=1))
+
+    def _force(
+        self, pending: Pending, tokens: Sequence[int], origin: Origin, rolled_back: int = 0
+    ) -> Generator[Step, None, Pending]:
+        """Commit given tokens from a position on; a roll-back counts for the first of them."""
+        for token in tokens:
+            (drawn,) = self._engine.read(pending)
+            (reading,) = with_tokens(pending, drawn, [token])
+            yield self._commit(reading, origin, rolled_back=rolled_back)
+            rolled_back = 0
+            pending = self._queue(token)
+        return pending
+
+    def _branch(
+        self, pending: Pending, reading: Reading, width: int
+    ) -> Generator[Step, None, Pending]:
+        """Follow a fork and commit the winner, whose tokens but the last are cached by then."""
+        record: Branch | None
+        record, readings = self._branching.follow(
+            self._engine,
+            pending,
+            reading,
+            width=width,
+            room=self._writer.room,
+            before=self._tail,
+            pipelined=self._pipelined,
+        )
+        origin = Origin.CHOSEN if record.chosen_by is ChosenBy.USER else Origin.BRANCH
+        rolled_back = 1
+        for winner in readings:
+            yield self._commit(winner, origin, record, rolled_back)
+            record, rolled_back = None, 0
+        return self._queue(readings[-1].token)
+
+    def _commit(
+        self,
+        reading: Reading,
+        origin: Origin,
+        branch: Branch | None = None,
+        rolled_back: int = 0,
+    ) -> Step:
+        step = self._writer.write(reading, origin, branch, rolled_back)
+        self._observe(step)
+        self._tail.append(step.token)
+        return step
+
+    def _observe(self, step: Step) -> None:
+        self._thinking.observe(step)
+        self._branching.observe(step)
+
+    def _queue(self, token: int) -> Pending:
+        return self._engine.queue(mx.array([token]), self._thinking.allowed(self._writer.index))
+
+    def _queue_ahead(self, pending: Pending) -> Pending | None:
+        """Queue the next position on the assumption that this one keeps its draw."""
+        following = self._writer.index + 1
+        if not self._pipelined or self._writer.room == 1:
+            return None
+        return self._engine.queue(pending.drawn.token, self._thinking.allowed(following))
+
+    def _take_back(self, ahead: Pending | None) -> None:
+        if ahead is not None:
+            self._engine.take_back()
 
 
 class _Writer:
@@ -133,6 +229,7 @@ class _Writer:
     def __init__(
         self, tokenizer: TokenizerWrapper, policy: Policy, limit: int, began: float
     ) -> None:
+        self.index = 0
         self._tokenizer = tokenizer
         self._detokenizer = tokenizer.detokenizer
         self._detokenizer.reset()
@@ -140,72 +237,60 @@ class _Writer:
         self._limit = limit
         self._began = began
 
-    def drawn(self, index: int, reading: Reading) -> Step:
-        """Return the step of a token that was drawn."""
-        ends = reading.token in self._tokenizer.eos_token_ids
-        return self._step(
-            index,
-            reading,
-            token=reading.token,
-            logprob=reading.logprob,
-            strategy=reading.decision.strategy,
-            origin=Origin.SAMPLED,
-            finish_reason="stop" if ends else None,
-        )
+    @property
+    def room(self) -> int:
+        """Steps that may still be written."""
+        return self._limit - self.index
 
-    def inserted(self, index: int, pending: Pending, reading: Reading, token: int) -> Step:
-        """Return the step of a token that was put where another was drawn."""
-        return self._step(
-            index,
-            reading,
-            token=token,
-            logprob=logprob_of(pending, token),
-            strategy=Strategy.THINK,
-            origin=Origin.INSERTED,
-            finish_reason=None,
-        )
+    def skip(self, step: Step) -> None:
+        """Go on after a step that was written before."""
+        self._text(step.token, None)
+        self.index = step.index + 1
 
-    def _step(
-        self,
-        index: int,
-        reading: Reading,
-        *,
-        token: int,
-        logprob: float,
-        strategy: Strategy,
-        origin: Origin,
-        finish_reason: str | None,
+    def write(
+        self, reading: Reading, origin: Origin, branch: Branch | None, rolled_back: int
     ) -> Step:
-        if finish_reason is None and index + 1 == self._limit:
-            finish_reason = "length"
-        if finish_reason != "stop":
-            self._detokenizer.add_token(token)
-        if finish_reason is not None:
-            self._detokenizer.finalize()
-        decision = reading.decision
-        return Step(
-            index=index,
-            token=token,
-            text=self._detokenizer.last_segment,
-            logprob=logprob,
-            **decision.metrics._asdict(),
-            confidence=self._confidence.of(decision.metrics),
+        """Return the next step."""
+        strategy = reading.decision.strategy
+        finish_reason = "length" if self.room == 1 else None
+        if origin is Origin.INSERTED:
+            strategy = Strategy.THINK
+        elif reading.token in self._tokenizer.eos_token_ids:
+            finish_reason = "stop"
+        step = Step(
+            index=self.index,
+            token=reading.token,
+            text=self._text(reading.token, finish_reason),
+            logprob=reading.logprob,
+            **reading.decision.metrics._asdict(),
+            confidence=self._confidence.of(reading.decision.metrics),
             strategy=strategy,
-            temperature=decision.temperature,
-            top_p=decision.top_p,
-            top_k=decision.top_k,
-            min_p=decision.min_p,
+            temperature=reading.decision.temperature,
+            top_p=reading.decision.top_p,
+            top_k=reading.decision.top_k,
+            min_p=reading.decision.min_p,
             origin=origin,
             top_logprobs=tuple(
                 Alternative(number, self._tokenizer.decode([number]), logprob)
                 for number, logprob in reading.best
             ),
+            branch=branch,
+            rolled_back=rolled_back,
             finish_reason=finish_reason,
             time=time.perf_counter() - self._began,
         )
+        self.index += 1
+        return step
+
+    def _text(self, token: int, finish_reason: str | None) -> str:
+        if finish_reason != "stop":
+            self._detokenizer.add_token(token)
+        if finish_reason is not None:
+            self._detokenizer.finalize()
+        return str(self._detokenizer.last_segment)
 
 
-def _token_limit(model: Model, prompt_tokens: int, max_tokens: int) -> int:
+def _room(model: Model, prompt_tokens: int, max_tokens: int) -> int:
     context = model.config.max_position_embeddings
     if prompt_tokens >= context:
         raise ContextLengthError(

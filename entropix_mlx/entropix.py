@@ -52,6 +52,8 @@ def entropix(profile: Profile) -> Policy:
         max_top_k=max(_highest_top_k(row) for row in rows),
         needs_order=True,
         draws=profile.adaptive.candidates,
+        excludes_top=profile.resample.excludes_top,
+        rollouts=profile.branch,
     )
 
 

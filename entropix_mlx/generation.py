@@ -11,6 +11,7 @@ from typing import Any
 from mlx_lm.models.cache import KVCache
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
+from .branching import Choose
 from .decode import decode
 from .errors import PromptError
 from .llama import AttentionLayers, Model
@@ -73,6 +74,7 @@ def stream_generate(
     prompt_cache: list[KVCache] | None = None,
     cancel: Event | None = None,
     on_prefill: Callable[[int, int], None] | None = None,
+    choose: Choose | None = None,
     pipelined: bool = True,
 ) -> Iterator[Step]:
     """Generate from a prompt, one `Step` a token.
@@ -95,6 +97,8 @@ def stream_generate(
         prompt_cache: from ``model.make_cache()``, holding the tokens before the prompt.
         cancel: set it, from any thread, to stop before the next token.
         on_prefill: called with the prompt tokens processed so far and their number.
+        choose: called with a `Branch` where its two best rollouts score alike; returns the index of
+            the one to take. Without it, the best is taken.
         pipelined: False reads every token before the next is queued; slower, and the same steps.
 
     Raises:
@@ -114,6 +118,7 @@ def stream_generate(
         cache=prompt_cache,
         cancel=cancel,
         on_prefill=on_prefill,
+        choose=choose,
         pipelined=pipelined,
     )
 

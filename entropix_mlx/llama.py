@@ -19,7 +19,8 @@ from mlx_lm.models.activations import swiglu
 from mlx_lm.models.cache import KVCache
 from mlx_lm.models.rope_utils import initialize_rope
 
-from .attention import attend, attend_with_scores
+from .attention import KeysValues, attend, attend_shared, attend_with_scores
+from .cache import LayerCache, SharedPrefixCache
 
 AttentionLayers = Literal["last", "all"]
 """Which layers' attention is measured. The published sampler measures the last one."""
@@ -80,7 +81,7 @@ class Attention(nn.Module):
         )
 
     def __call__(
-        self, x: mx.array, mask: Any, cache: KVCache, with_scores: bool
+        self, x: mx.array, mask: Any, cache: LayerCache, with_scores: bool
     ) -> tuple[mx.array, mx.array | None]:
         """Return the output `(B, L, hidden)`, and the last query's scores if asked for."""
         batch, length, _ = x.shape
@@ -92,11 +93,15 @@ class Attention(nn.Module):
         keys = self.rope(by_head(self.k_proj(x)), offset=cache.offset)
         keys, values = cache.update_and_fetch(keys, by_head(self.v_proj(x)))
         scores = None
-        if with_scores:
+        if isinstance(cache, SharedPrefixCache):
+            suffix = KeysValues(keys, values)
+            output, scores = attend_shared(queries, cache.prefix(), suffix, self.scale)
+        elif with_scores:
             output, scores = attend_with_scores(queries, keys, values, self.scale, mask)
         else:
             output = attend(queries, keys, values, self.scale, mask)
-        return self.o_proj(output.swapaxes(1, 2).reshape(batch, length, -1)), scores
+        output = self.o_proj(output.swapaxes(1, 2).reshape(batch, length, -1))
+        return output, scores if with_scores else None
 
 
 class MLP(nn.Module):
@@ -127,7 +132,7 @@ class Block(nn.Module):
         self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
 
     def __call__(
-        self, x: mx.array, mask: Any, cache: KVCache, with_scores: bool
+        self, x: mx.array, mask: Any, cache: LayerCache, with_scores: bool
     ) -> tuple[mx.array, mx.array | None]:
         """Map `(B, L, hidden)` to the same shape; also the scores if asked for."""
         attended, scores = self.self_attn(self.input_layernorm(x), mask, cache, with_scores)
@@ -146,7 +151,7 @@ class Decoder(nn.Module):
         self.norm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
 
     def __call__(
-        self, tokens: mx.array, cache: Sequence[KVCache], measured: range
+        self, tokens: mx.array, cache: Sequence[LayerCache], measured: range
     ) -> tuple[mx.array, tuple[mx.array, ...]]:
         """Return the last states `(B, L, hidden)` and the scores of the measured layers."""
         x = self.embed_tokens(tokens)
@@ -173,7 +178,7 @@ class Model(nn.Module):
     def __call__(
         self,
         tokens: mx.array,
-        cache: Sequence[KVCache] | None = None,
+        cache: Sequence[LayerCache] | None = None,
         attention_layers: AttentionLayers = "last",
     ) -> Forward:
         """Run the model on `(B, L)` token ids that follow those in the cache.
@@ -181,6 +186,7 @@ class Model(nn.Module):
         Args:
             tokens: ids.
             cache: from `make_cache`, updated in place; None starts from nothing and keeps nothing.
+                Branches that share a prefix (`SharedPrefixCache`) take one token each, L = 1.
             attention_layers: which layers' scores to return.
         """
         layers = len(self.model.layers)

@@ -26,9 +26,9 @@ MIN_TEMPERATURE = 1e-6
 """A temperature of 0 means the most probable token; dividing by this does just that."""
 
 
-def number(array: mx.array) -> Any:
-    """Return the one number in an array, waiting for it if it must be computed."""
-    return array.item()
+def numbers(array: mx.array) -> Any:
+    """Return an array as lists of numbers, waiting for it if it must be computed."""
+    return array.tolist()
 
 
 def to_gaps(logits: mx.array) -> mx.array:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import mlx.core as mx
 
 from .metrics import Measured
-from .profile import Profile
+from .profile import Profile, Rollouts
 from .step import Strategy
 
 STRATEGIES = tuple(Strategy)
@@ -46,3 +46,7 @@ class Policy:
     """Whether the draw needs tokens in order of probability, as any top-k or top-p does."""
     draws: int = 1
     """Tokens drawn for the adaptive strategy, which keeps the best; 0 if the policy never draws."""
+    excludes_top: bool = False
+    """Whether the strategy `resample` may not draw the most probable token."""
+    rollouts: Rollouts | None = None
+    """How to follow the strategy `branch`; None for policies that have none."""

@@ -11,15 +11,15 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from .baselines import BASELINES, baseline, greedy
+from .baselines import BASELINES, baseline, cntp, greedy
 from .entropix import entropix
 from .errors import NonFiniteLogitsError, PolicyError
-from .metrics import measure, number
+from .metrics import measure, numbers
 from .plan import STRATEGIES, TOP_K_OFF, Plan, Policy
 from .profile import REFERENCE, Profile
 from .step import Decision, Metrics
 
-POLICIES = ("entropix", "greedy", *BASELINES)
+POLICIES = ("entropix", "greedy", *BASELINES, "cntp")
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,10 @@ def make_policy(
         if given:
             raise PolicyError(f"the greedy sampler takes no {' or '.join(given)}: leave it out")
         return greedy(profile)
+    if name == "cntp":
+        if filters := [name for name in given if name != "temperature"]:
+            raise PolicyError(f"the cntp sampler takes no {' or '.join(filters)}: leave it out")
+        return cntp(profile, given.get("temperature"))
     if name == "entropix":
         if given.get("top_k") == TOP_K_OFF:
             raise PolicyError("the entropix sampler scales its top_k: it must be 1 or more")
@@ -115,22 +119,22 @@ def decide(
     centred = mx.array((z - z.max()).astype(np.float32))
     measured = measure(centred[None], [mx.array(scores.astype(np.float32))[None]])
     plan = make_policy("entropix", profile).plan(measured, not just_inserted)
-    return to_decision(plan, measured.metrics)
+    return to_decisions(plan, measured.metrics)[0]
 
 
-def _to_numpy(numbers: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
-    if isinstance(numbers, mx.array):  # NumPy has no bfloat16
-        numbers = numbers.astype(mx.float32)
-    return np.array(numbers, dtype=np.float64)
+def _to_numpy(values: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+    if isinstance(values, mx.array):  # NumPy has no bfloat16
+        values = values.astype(mx.float32)
+    return np.array(values, dtype=np.float64)
 
 
-def to_decision(plan: Plan, metrics: Metrics[mx.array]) -> Decision:
-    """Return the plan and measurements of a batch of one as Python numbers."""
-    return Decision(
-        strategy=STRATEGIES[number(plan.strategy)],
-        temperature=number(plan.temperature),
-        top_p=number(plan.top_p),
-        top_k=number(plan.top_k),
-        min_p=number(plan.min_p),
-        metrics=Metrics(*(number(value) for value in metrics)),
-    )
+def to_decisions(plan: Plan, metrics: Metrics[mx.array]) -> list[Decision]:
+    """Return the plans and measurements of a batch as Python numbers."""
+    plans = zip(*(numbers(array) for array in plan), strict=True)
+    measurements = zip(*(numbers(array) for array in metrics), strict=True)
+    return [
+        Decision(STRATEGIES[code], temperature, top_p, top_k, min_p, Metrics(*values))
+        for (code, temperature, top_p, top_k, min_p), values in zip(
+            plans, measurements, strict=True
+        )
+    ]

@@ -46,6 +46,15 @@ def _whole(low: int, high: float = _LARGEST) -> Any:
     return _checked_by(_number_check((int,), "a whole number", low, high))
 
 
+def _flag() -> Any:
+    return _checked_by(_check_flag)
+
+
+def _check_flag(value: Any, where: str) -> None:
+    if not isinstance(value, bool):
+        raise ProfileError(f"{where} must be true or false, not {value!r}")
+
+
 def _number_check(
     kinds: tuple[type[int] | type[float], ...], word: str, low: float, high: float
 ) -> Check:
@@ -112,8 +121,41 @@ class Think:
 
 
 @dataclass(frozen=True)
-class Branch:
-    """How to sample at a fork."""
+class Rollouts:
+    """How far a fork is followed, how its branches are compared, and how often there may be one."""
+
+    width: int = _whole(1, 64)
+    width_follows_entropy: bool = _flag()
+    width_min_entropy: float = _real(0)
+    width_entropy_span: float = _real(1e-6)
+    depth: int = _whole(1, 1000)
+    entropy_weight: float = _real(0)
+    margin: float = _real(0)
+    ask_margin: float = _real(0)
+    max_branches: int = _whole(0)
+    min_gap: int = _whole(0)
+
+    def width_at(self, entropy: float) -> int:
+        """Return the number of branches at an entropy in bits (arXiv 2507.03038 if it follows)."""
+        if not self.width_follows_entropy:
+            return self.width
+        share = (entropy * math.log(2) - self.width_min_entropy) / self.width_entropy_span
+        return int(1 + (self.width - 1) * min(max(share, 0.0), 1.0))
+
+    @property
+    def min_entropy(self) -> float:
+        """The least entropy at which there are two branches, in bits; infinite if never."""
+        if self.width < 2:
+            return math.inf
+        if not self.width_follows_entropy:
+            return 0.0
+        nats = self.width_min_entropy + self.width_entropy_span / (self.width - 1)
+        return nats / math.log(2)
+
+
+@dataclass(frozen=True)
+class Branch(Rollouts):
+    """What to do at a fork, and how to sample there without rollouts."""
 
     temperature_offset: float = _real()
     temperature_slope: float = _real()
@@ -131,6 +173,7 @@ class Resample:
     min_temperature: float = _real(0)
     top_p_slope: float = _real()
     min_top_p: float = _real(0, 1)
+    excludes_top: bool = _flag()
 
 
 @dataclass(frozen=True)
@@ -202,6 +245,7 @@ class Profile:
     adaptive: Adaptive
     confidence: Confidence
     baselines: Baselines
+    cntp: Rollouts
 
     @classmethod
     def load(cls, profile: str | Path | Profile = REFERENCE) -> Profile:
@@ -271,6 +315,7 @@ _SECTIONS: dict[str, type] = {
     "adaptive": Adaptive,
     "confidence": Confidence,
     "baselines": Baselines,
+    "cntp": Rollouts,
 }
 
 

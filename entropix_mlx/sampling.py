@@ -11,12 +11,13 @@ Where a policy ranks tokens, only the best `max_top_k` are sorted; see `most_pro
 from __future__ import annotations
 
 import hashlib
+import math
 import struct
 from typing import NamedTuple
 
 import mlx.core as mx
 
-from .metrics import LN_2, Measured, relative_probability
+from .metrics import LN_2, MIN_TEMPERATURE, Measured, numbers, relative_probability
 from .plan import CODE, TOP_K_OFF, Plan, Policy
 from .step import Strategy
 
@@ -24,6 +25,8 @@ BLOCK = 32
 """Tokens in a block of the vocabulary, for finding the best without sorting it all."""
 DRAW_BLOCK = 256
 """Tokens in a block of the vocabulary, for drawing from all of it."""
+FILTERED_OUT = 1e6
+"""Taken from the log probability of a token that a filter removed: it comes after all others."""
 
 
 class Draw(NamedTuple):
@@ -47,10 +50,13 @@ def uniforms(seed: int, position: int, draws: int) -> list[list[float]]:
     """
     pairs = []
     for draw in range(draws):
-        text = f"{seed}:{position}:{draw}".encode()
-        first, second = struct.unpack("<II", hashlib.blake2b(text, digest_size=8).digest())
+        first, second = struct.unpack("<II", _hash(seed, position, draw))
         pairs.append([(first >> 8) / 2**24, (second >> 8) / 2**24])
     return pairs
+
+
+def _hash(seed: int, position: int, draw: int | str) -> bytes:
+    return hashlib.blake2b(f"{seed}:{position}:{draw}".encode(), digest_size=8).digest()
 
 
 def draw(measured: Measured, plan: Plan, policy: Policy, randomness: mx.array) -> Draw:
@@ -60,15 +66,49 @@ def draw(measured: Measured, plan: Plan, policy: Policy, randomness: mx.array) -
         measured: the position's distribution, from `metrics.measure`.
         plan: what the policy asks for at this position.
         policy: what its plans may ask for: how many tokens to rank, how many to draw.
-        randomness: `(batch, draws, 2)`, from `uniforms`.
+        randomness: `(batch or 1, draws, 2)`, from `uniforms`.
     """
     if policy.draws == 0:
         token = measured.gaps.argmin(axis=-1)
     elif policy.needs_order:
-        token = _draw_ranked(measured.gaps, plan, policy.max_top_k, randomness[..., 0])
+        token = _draw_ranked(measured.gaps, plan, policy, randomness[..., 0])
     else:
         token = _draw_unranked(measured.gaps, plan, randomness[:, :1])
     return Draw(token, logprob(measured, token[:, None])[:, 0])
+
+
+def draw_distinct(
+    measured: Measured, plan: Plan, policy: Policy, count: int, seed: int, position: int
+) -> list[int]:
+    """Return the most probable token of a sequence, then others drawn without replacement.
+
+    They are drawn by adding Gumbel noise to the log probabilities and taking the highest sums
+    (Kool et al., arXiv 1903.06059). Tokens that the plan filters out come only after all others.
+
+    Args:
+        measured: one position of one sequence; likewise `plan`.
+        plan: the distribution to draw from.
+        policy: whose plan it is.
+        count: how many tokens.
+        seed: the draw depends on this and the position alone.
+        position: in the text.
+    """
+    gaps = measured.gaps
+    if policy.needs_order:
+        candidates, _, kept = _rank(gaps, plan, policy, at_least=count)
+    else:
+        candidates = Candidates(mx.broadcast_to(mx.arange(gaps.shape[-1]), gaps.shape), gaps)
+        kept = relative_probability(gaps, plan.temperature) >= plan.min_p[:, None]
+    temperature = mx.maximum(plan.temperature, MIN_TEMPERATURE)[:, None]
+    key = mx.random.key(int.from_bytes(_hash(seed, position, "distinct")))
+    noisy = mx.random.gumbel(gaps.shape[:1] + kept.shape[1:], key=key) - (
+        candidates.gaps * LN_2 / temperature
+    )
+    noisy = mx.where(kept, noisy, noisy - FILTERED_OUT)
+    noisy = mx.where(candidates.gaps == 0, math.inf, noisy)
+    best = most_probable(-noisy, count).tokens
+    drawn: list[list[int]] = numbers(mx.take_along_axis(candidates.tokens, best, axis=-1))
+    return drawn[0]
 
 
 def logprob(measured: Measured, tokens: mx.array) -> mx.array:
@@ -104,9 +144,14 @@ def most_probable(gaps: mx.array, count: int) -> Candidates:
     )
 
 
-def _draw_ranked(gaps: mx.array, plan: Plan, max_top_k: int | None, uniform: mx.array) -> mx.array:
-    """Draw where ranks matter. Each filter keeps a prefix of the ranked tokens."""
-    ranked = most_probable(gaps, max_top_k or gaps.shape[-1])
+def _rank(
+    gaps: mx.array, plan: Plan, policy: Policy, at_least: int
+) -> tuple[Candidates, mx.array, mx.array]:
+    """Return the tokens that may survive the filters, best first, their weights, and which do.
+
+    Each filter keeps a prefix of the ranked tokens.
+    """
+    ranked = most_probable(gaps, max(at_least, policy.max_top_k or gaps.shape[-1]))
     weights = relative_probability(ranked.gaps, plan.temperature)
     total = relative_probability(gaps, plan.temperature).sum(axis=-1, keepdims=True)
     before = mx.cumsum(weights, axis=-1, inclusive=False)
@@ -117,6 +162,15 @@ def _draw_ranked(gaps: mx.array, plan: Plan, max_top_k: int | None, uniform: mx.
         & (rank < top_k[:, None])
         & (before < plan.top_p[:, None] * total)
     )
+    if policy.excludes_top:  # the second survives instead, if no other does
+        barred = (plan.strategy == CODE[Strategy.RESAMPLE])[:, None]
+        kept = mx.where(barred, (kept | (rank == 1)) & (rank > 0), kept)
+    return ranked, weights, kept
+
+
+def _draw_ranked(gaps: mx.array, plan: Plan, policy: Policy, uniform: mx.array) -> mx.array:
+    """Draw where ranks matter."""
+    ranked, weights, kept = _rank(gaps, plan, policy, at_least=2 if policy.excludes_top else 1)
     drawn = _invert(mx.where(kept, weights, 0.0), uniform)
     # Of several drawn, the best has the lowest rank: confidence is the same for all of a position.
     chosen = mx.where(plan.strategy == CODE[Strategy.ADAPTIVE], drawn.min(axis=-1), drawn[:, 0])

@@ -30,6 +30,11 @@ class Origin(StrEnum):
 
     SAMPLED = "sampled"
     INSERTED = "inserted"
+    """Part of a thinking text."""
+    BRANCH = "branch"
+    """Part of the rollout that scored best at a fork."""
+    CHOSEN = "chosen"
+    """Picked by the user: a rollout at a fork, or a token put in another's place."""
 
 
 class Metrics(NamedTuple, Generic[T]):
@@ -87,6 +92,38 @@ class Alternative:
     logprob: float
 
 
+class ChosenBy(StrEnum):
+    """Who chose among the rollouts of a fork."""
+
+    SCORE = "score"
+    USER = "user"
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """One way to go on at a fork, as far as it was followed."""
+
+    tokens: tuple[int, ...]
+    text: str
+    score: float
+    """mean_logprob − λ · mean_entropy, with the profile's λ."""
+    mean_logprob: float
+    """Natural log probability a token at temperature 1."""
+    mean_entropy: float
+    """Bits a token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """What was compared at a fork."""
+
+    rollouts: tuple[Rollout, ...]
+    """The one that begins with the most probable token comes first."""
+    winner: int
+    """Index of the rollout that became the text."""
+    chosen_by: ChosenBy = ChosenBy.SCORE
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """One committed token, with all that was measured and decided where it stands."""
@@ -117,6 +154,10 @@ class Step:
     origin: Origin = Origin.SAMPLED
     top_logprobs: tuple[Alternative, ...] = ()
     """The most probable tokens, best first, when asked for."""
+    branch: Branch | None = None
+    """On the first token of a rollout: what it was compared with."""
+    rolled_back: int = 0
+    """Tokens that were drawn here and taken back: 1 where an intervention came between."""
     finish_reason: str | None = None
     """On the last step: ``"stop"`` (end of text) or ``"length"`` (a limit was reached)."""
     time: float = field(default=0.0, compare=False)
@@ -131,6 +172,26 @@ class Step:
         """Return the step as one flat JSON-ready record; floats have the 7 digits of a float32."""
         record: dict[str, Any] = _rounded(asdict(self))
         return record
+
+    @classmethod
+    def from_dict(cls, record: dict[str, Any]) -> Step:
+        """Return the step of a record that `to_dict` made.
+
+        Raises:
+            KeyError, TypeError, ValueError: the record is not one of a step.
+        """
+        values = dict(record)
+        values["strategy"] = Strategy(values["strategy"])
+        values["origin"] = Origin(values["origin"])
+        values["top_logprobs"] = tuple(Alternative(**a) for a in values["top_logprobs"])
+        if values["branch"] is not None:
+            values["branch"] = _to_branch(values["branch"])
+        return cls(**values)
+
+
+def _to_branch(record: dict[str, Any]) -> Branch:
+    rollouts = (Rollout(**r | {"tokens": tuple(r["tokens"])}) for r in record["rollouts"])
+    return Branch(tuple(rollouts), record["winner"], ChosenBy(record["chosen_by"]))
 
 
 def _rounded(value: Any) -> Any:

@@ -129,14 +129,14 @@ def test_no_such_model_is_a_message(run, tmp_path):
 
 
 def test_an_interrupt_keeps_what_there_is(run, monkeypatch):
-    original = decode._Writer.drawn
+    original = decode._Writer.write
 
-    def interrupted(self, index, reading):
-        if index == 4:
+    def interrupted(self, *arguments):
+        if self.index == 4:
             raise KeyboardInterrupt
-        return original(self, index, reading)
+        return original(self, *arguments)
 
-    monkeypatch.setattr(decode._Writer, "drawn", interrupted)
+    monkeypatch.setattr(decode._Writer, "write", interrupted)
     code, out, _ = run("-p", "hello", "--seed", "4", "--json")
     assert code == 130
     record = json.loads(out)
