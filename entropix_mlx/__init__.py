@@ -19,35 +19,46 @@ from ._version import __version__
 
 if TYPE_CHECKING:
     from .errors import EntropixError
-    from .generation import chat_prompt, generate, stream_generate
+    from .generation import generate, stream_generate
     from .loading import load
     from .policy import POLICIES, decide
     from .profile import Profile
-    from .step import Decision, Metrics, Origin, Step, Strategy
+    from .prompts import chat_prompt
+    from .session import Session
+    from .settings import Settings
+    from .step import Branch, Decision, Metrics, Origin, Rollout, Step, Strategy
 
 _HOMES = {
     "EntropixError": "errors",
-    "chat_prompt": "generation",
+    "chat_prompt": "prompts",
     "generate": "generation",
     "stream_generate": "generation",
     "load": "loading",
     "POLICIES": "policy",
     "decide": "policy",
     "Profile": "profile",
+    "Session": "session",
+    "Settings": "settings",
+    "Branch": "step",
     "Decision": "step",
     "Metrics": "step",
     "Origin": "step",
+    "Rollout": "step",
     "Step": "step",
     "Strategy": "step",
 }
 
 __all__ = [
     "POLICIES",
+    "Branch",
     "Decision",
     "EntropixError",
     "Metrics",
     "Origin",
     "Profile",
+    "Rollout",
+    "Session",
+    "Settings",
     "Step",
     "Strategy",
     "__version__",

@@ -47,7 +47,7 @@ def decode(
     answered: Sequence[Step] = (),
     forced: Sequence[int] = (),
     pipelined: bool = True,
-) -> Iterator[Step]:
+) -> Generator[Step, None, None]:
     """Generate from a prompt, one `Step` a token.
 
     Args:
@@ -156,13 +156,13 @@ class _Loop:
                 pending = ahead or self._queue(reading.token)
 
     def _think(self, pending: Pending) -> Generator[Step, None, Pending]:
-        tokens = self._thinking.tokens()
-        return (yield from self._force(pending, tokens, Origin.INSERTED, rolled_back=1))
+        return (yield from self._force(pending, self._thinking.tokens(), Origin.INSERTED))
 
     def _force(
-        self, pending: Pending, tokens: Sequence[int], origin: Origin, rolled_back: int = 0
+        self, pending: Pending, tokens: Sequence[int], origin: Origin
     ) -> Generator[Step, None, Pending]:
-        """Commit given tokens from a position on; a roll-back counts for the first of them."""
+        """Commit given tokens, the first of them in the place of one that was drawn."""
+        rolled_back = 1
         for token in tokens:
             (drawn,) = self._engine.read(pending)
             (reading,) = with_tokens(pending, drawn, [token])

@@ -9,6 +9,7 @@ EntropixError
 ├── PolicyError               no such policy, or an option that it does not take
 ├── PromptError               an empty prompt, or messages that the chat template refuses
 ├── ContextLengthError        a prompt longer than the model's context
+├── SessionError              a conversation that cannot be read, or a step in it that is not there
 └── NonFiniteLogitsError      the model computed NaN or infinite logits
 
 Each message says what is wrong and what to do next.
@@ -49,6 +50,10 @@ class PromptError(EntropixError):
 
 class ContextLengthError(EntropixError):
     """The prompt does not fit into the model's context."""
+
+
+class SessionError(EntropixError):
+    """A conversation cannot be read or written, or has not what was asked for."""
 
 
 class NonFiniteLogitsError(EntropixError):

@@ -13,47 +13,11 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from .branching import Choose
 from .decode import decode
-from .errors import PromptError
 from .llama import AttentionLayers, Model
 from .policy import Overrides, make_policy
 from .profile import REFERENCE, Profile
+from .prompts import text_prompt
 from .step import Step
-
-
-def chat_prompt(
-    tokenizer: TokenizerWrapper, prompt: str, system_prompt: str | None = None
-) -> list[int]:
-    """Return the tokens of one user message in the model's chat template.
-
-    A tokenizer without a template gets the bare text.
-
-    Raises:
-        PromptError: the prompt is empty, or the template refuses it (some know no system prompt).
-    """
-    if not tokenizer.has_chat_template:
-        if system_prompt is not None:
-            raise PromptError("this model has no chat template, so it takes no system prompt")
-        return text_prompt(tokenizer, prompt)
-    if not prompt.strip():
-        raise PromptError("the prompt is empty: write a question")
-    messages = [{"role": "user", "content": prompt}]
-    if system_prompt is not None:
-        messages.insert(0, {"role": "system", "content": system_prompt})
-    try:
-        return list(tokenizer.apply_chat_template(messages, add_generation_prompt=True))
-    except Exception as error:  # a template is a program: it raises what it likes
-        raise PromptError(f"the chat template refuses these messages: {error}") from error
-
-
-def text_prompt(tokenizer: TokenizerWrapper, text: str) -> list[int]:
-    """Return the tokens of a text to continue, with what the tokenizer puts before any text.
-
-    Raises:
-        PromptError: the text is empty.
-    """
-    if not text:
-        raise PromptError("the prompt is empty: write a text to continue")
-    return list(tokenizer.encode(text))
 
 
 def stream_generate(

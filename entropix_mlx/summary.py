@@ -16,6 +16,11 @@ class Summary:
         self.prompt_tokens = prompt_tokens
         self.completion_tokens = 0
         self.inserted_tokens = 0
+        self.insertions = 0
+        self.branches = 0
+        self.choices = 0
+        """Tokens or rollouts that the user chose."""
+        self.roll_backs = 0
         self.strategies: Counter[Strategy] = Counter()
         self.finish_reason: str | None = None
         self._pieces: list[str] = []
@@ -31,6 +36,11 @@ class Summary:
         self._last_time = step.time
         self.completion_tokens += 1
         self.inserted_tokens += step.origin is Origin.INSERTED
+        self.branches += step.branch is not None
+        self.roll_backs += step.rolled_back
+        if step.rolled_back:  # an intervention begins here
+            self.insertions += step.origin is Origin.INSERTED
+            self.choices += step.origin is Origin.CHOSEN
         self.strategies[step.strategy] += 1
         self.finish_reason = step.finish_reason
         self._pieces.append(step.text)
@@ -73,6 +83,12 @@ class Summary:
                 "completion_tokens": self.completion_tokens,
                 "inserted_tokens": self.inserted_tokens,
                 "total_tokens": self.prompt_tokens + self.completion_tokens,
+            },
+            "interventions": {
+                "insertions": self.insertions,
+                "branches": self.branches,
+                "choices": self.choices,
+                "roll_backs": self.roll_backs,
             },
             "strategies": {str(s): self.strategies[s] for s in Strategy if self.strategies[s]},
             "mean_entropy": self.mean_entropy,

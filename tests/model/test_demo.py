@@ -1,6 +1,7 @@
 """The demo model: equal to mlx-lm's, reproducible, and measured at every token."""
 
 import math
+from pathlib import Path
 
 import mlx.core as mx
 import mlx_lm
@@ -8,14 +9,14 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from entropix_mlx import chat_prompt, load, stream_generate
+from entropix_mlx import Session, Settings, chat_prompt, load, stream_generate
 from entropix_mlx.profile import Profile
 from entropix_mlx.step import Metrics, Origin
 
 pytestmark = pytest.mark.model
 
 QUESTIONS = ["Which number is larger, 9.9 or 9.11?", "Write a haiku about the sea."]
-EAGER_TO_THINK = Profile.load().replace({"thresholds": {"think_max_varentropy": 8.0}})
+EVERY_STRATEGY = Profile.load(Path(__file__).with_name("every_strategy.toml"))
 
 
 @pytest.fixture(scope="module")
@@ -64,20 +65,48 @@ def test_digits_are_split(demo):
     assert [tokenizer.decode([t]) for t in tokenizer.encode("911 a")] == ["9", "1", "1", " a"]
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
 def test_pipelining_does_not_change_the_steps(demo, seed):
     model, tokenizer = demo
     prompt = chat_prompt(tokenizer, "Tell me something surprising.")
-    runs = [
-        list(
-            stream_generate(
-                model, tokenizer, prompt, 24, seed=seed, profile=EAGER_TO_THINK, pipelined=pipelined
-            )
+    options = {"seed": seed, "profile": EVERY_STRATEGY}
+    steps, again = (
+        list(stream_generate(model, tokenizer, prompt, 24, pipelined=pipelined, **options))
+        for pipelined in (True, False)
+    )
+    assert steps == again
+    assert {Origin.SAMPLED, Origin.INSERTED, Origin.BRANCH} == {step.origin for step in steps}
+
+
+def test_a_fork_leaves_the_cache_of_decoding_one_by_one(demo):
+    model, tokenizer = demo
+    prompt = chat_prompt(tokenizer, "Tell me something surprising.")
+    cache = model.make_cache()
+    steps = list(
+        stream_generate(
+            model, tokenizer, prompt, 16, seed=1, profile=EVERY_STRATEGY, prompt_cache=cache
         )
-        for pipelined in (True, False, True)
-    ]
-    assert runs[0] == runs[1] == runs[2]
-    assert any(step.origin is Origin.INSERTED for step in runs[0])
+    )
+    assert sum(step.origin is Origin.BRANCH for step in steps) >= 4
+    tokens = prompt + [step.token for step in steps]
+    expected = model(mx.array([tokens])).logits[0, -1]
+    actual = model(mx.array([tokens[-1:]]), cache).logits[0, -1]
+    assert mx.abs(actual - expected).max().item() <= 1e-4
+
+
+def test_a_second_turn_computes_only_what_is_new(demo):
+    computed = []
+    session = Session(
+        *demo,
+        Settings(max_tokens=6, sampler="greedy"),
+        on_prefill=lambda done, total: computed.append(total),
+    )
+    list(session.send("Here is a list of words. " + "lighthouse keeper " * 50))
+    history = session.cached_tokens
+    assert history > 100
+    computed.clear()
+    list(session.send("Which word came first?"))
+    assert max(computed) < 30
 
 
 @pytest.mark.parametrize("layers", ["last", "all"])

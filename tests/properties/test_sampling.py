@@ -11,7 +11,7 @@ from entropix_mlx.metrics import measure
 from entropix_mlx.plan import CODE, Plan, Policy
 from entropix_mlx.policy import Overrides, make_policy
 from entropix_mlx.profile import Profile
-from entropix_mlx.sampling import draw, most_probable, uniforms
+from entropix_mlx.sampling import draw, draw_distinct, most_probable, uniforms
 from entropix_mlx.step import Strategy
 
 SCORES = mx.zeros((1, 2, 3))
@@ -189,3 +189,53 @@ def test_extreme_logits_draw_a_possible_token(logits, name, temperature, seed):
 def test_the_profile_decides_how_many_are_drawn():
     profile = Profile.load().replace({"adaptive": {"candidates": 12}})
     assert make_policy("entropix", profile).draws == 12
+
+
+@pytest.mark.parametrize("parameters", [(1.0, 1.0, 100, 0.0), (1.5, 0.8, 27, 0.05)])
+def test_the_top_token_can_be_excluded(parameters):
+    policy = make_policy("entropix", Profile.load().replace({"resample": {"excludes_top": True}}))
+    counts = frequencies(policy, a_plan(Strategy.RESAMPLE, *parameters), LOGITS, seed=4)
+    expected = filtered(LOGITS, *parameters)
+    expected[LOGITS.argmax()] = 0
+    assert_drawn_from(counts, expected / expected.sum())
+    others = frequencies(policy, a_plan(Strategy.BRANCH, *parameters), LOGITS, seed=4)
+    assert others[LOGITS.argmax()] > 0
+
+
+def test_the_second_token_stands_in_for_an_excluded_top():
+    policy = make_policy("entropix", Profile.load().replace({"resample": {"excludes_top": True}}))
+    counts = frequencies(policy, a_plan(Strategy.RESAMPLE, 1.0, 1.0, 1, 0.0), LOGITS, seed=4)
+    assert counts.argmax() == np.argsort(-LOGITS)[1]
+    assert counts.max() == DRAWS
+
+
+def first_tokens(policy: Policy, plan: Plan, logits: np.ndarray, count: int, seed: int):
+    measured = measure(mx.array(logits[None].astype(np.float32)), [SCORES])
+    one = Plan(*(array[:1] for array in plan))
+    return [draw_distinct(measured, one, policy, count, seed, position) for position in range(1500)]
+
+
+@pytest.mark.parametrize("sampler", ["entropix", "cntp"])
+def test_first_tokens_are_drawn_without_replacement(sampler):
+    parameters = (1.3, 1.0, 12, 0.0) if sampler == "entropix" else (1.3, 1.0, 0, 0.0)
+    logits = LOGITS[:40]
+    drawn = first_tokens(make_policy(sampler), a_plan(Strategy.BRANCH, *parameters), logits, 4, 3)
+    top = logits.argmax()
+    p = filtered(logits, *parameters)
+    p[top] = 0
+    p /= p.sum()
+    assert all(tokens[0] == top and len(set(tokens)) == 4 for tokens in drawn)
+    second = np.bincount([tokens[1] for tokens in drawn], minlength=40) * (DRAWS / len(drawn))
+    usual = p * len(drawn) >= 8
+    chi = ((second - p * DRAWS)[usual] ** 2 / (p * DRAWS)[usual]).sum() * len(drawn) / DRAWS
+    assert stats.chi2.sf(chi, usual.sum()) > 1e-4
+    assert second[p == 0].sum() == 0
+
+
+def test_filtered_tokens_come_after_all_others():
+    """A fork has the width that was asked for, even where few tokens survive the filters."""
+    drawn = first_tokens(make_policy(), a_plan(Strategy.BRANCH, 1.0, 1.0, 3, 0.0), LOGITS, 5, 3)
+    best = np.argsort(-LOGITS)
+    for tokens in drawn[:200]:
+        assert set(tokens[:3]) == set(best[:3])
+        assert len(set(tokens)) == 5

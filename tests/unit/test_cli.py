@@ -1,10 +1,12 @@
 """The command line, in process, on a tiny model: what it prints where, and how it fails."""
 
+import io
 import json
 
 import pytest
 
 from entropix_mlx import cli, decode
+from entropix_mlx.commands import terminal
 from entropix_mlx.palette import LOOKS
 from entropix_mlx.step import Strategy
 
@@ -83,9 +85,86 @@ def test_automatic_colour(monkeypatch, environment, tty, colour):
     monkeypatch.setenv("TERM", "xterm")
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert cli._wants_colour("auto", Stream()) is colour
-    assert cli._wants_colour("always", Stream())
-    assert not cli._wants_colour("never", Stream())
+    assert terminal.wants_colour("auto", Stream()) is colour
+    assert terminal.wants_colour("always", Stream())
+    assert not terminal.wants_colour("never", Stream())
+
+
+EVERYWHERE = """
+[thresholds]
+low_entropy = -1
+branch_max_entropy = 99
+branch_min_varentropy = -1
+[branch]
+min_gap = 0
+ask_margin = 1e6
+"""
+
+
+@pytest.fixture
+def forks(run, tmp_path):
+    """Run with a profile that forks wherever it may, and return the steps."""
+    profile = tmp_path / "forks.toml"
+    profile.write_text(EVERYWHERE)
+
+    def forks(*arguments):
+        code, out, err = run(
+            "-p",
+            "hello",
+            "-m",
+            "24",
+            "--seed",
+            "4",
+            "--jsonl",
+            "--profile",
+            str(profile),
+            *arguments,
+        )
+        assert code == 0, err
+        return [json.loads(line) for line in out.splitlines()], err
+
+    return forks
+
+
+def test_forks_are_followed_as_the_options_say(forks):
+    steps, err = forks("--branch-width", "3", "--branch-depth", "2")
+    branches = [step["branch"] for step in steps if step["branch"]]
+    assert branches
+    assert {len(branch["rollouts"]) for branch in branches} == {3}
+    assert max(len(r["tokens"]) for b in branches for r in b["rollouts"]) == 2
+    assert f"{len(branches)} forks" in err
+    steps, _ = forks("--no-branch")
+    assert not any(step["branch"] for step in steps)
+
+
+def test_thinking_can_be_forbidden(run, tmp_path):
+    profile = tmp_path / "lost.toml"
+    profile.write_text(
+        "[thresholds]\nlow_entropy = -1\nthink_min_entropy = -1\nthink_max_varentropy = 99\n"
+    )
+    texts = [
+        run("-p", "hello", "-m", "12", "--profile", str(profile), *more)[1]
+        for more in ([], ["--no-think"])
+    ]
+    assert texts[0].startswith("Wait,")
+    assert not texts[1].startswith("Wait,")
+
+
+@pytest.mark.parametrize(
+    ("typed", "winner"), [("2\n", 1), ("nonsense\n9\n3\n", 2), ("\n", None), ("", None)]
+)
+def test_ask_reads_a_number(forks, monkeypatch, typed, winner):
+    monkeypatch.setattr("sys.stdin", io.StringIO(typed))
+    steps, err = forks("--ask", "--branch-width", "3")
+    record = steps[0]["branch"]
+    scores = [rollout["score"] for rollout in record["rollouts"]]
+    leads = max(scores) - scores[0] > 0.1
+    best = scores.index(max(scores)) if leads else 0
+    assert record["winner"] == (best if winner is None else winner)
+    assert record["chosen_by"] == "user"
+    assert steps[0]["origin"] == "chosen"
+    assert "which one? 1 to 3" in err
+    assert "score" in err
 
 
 @pytest.mark.parametrize(
@@ -106,6 +185,13 @@ def test_automatic_colour(monkeypatch, environment, tty, colour):
         (["-p", "x", "--top-logprobs", "-1"], "a whole number of at least 0"),
         (["-p", "x", "--verbose", "maybe"], "true or false"),
         (["-p", "x", "--sampler", "magic"], "no sampler 'magic'"),
+        (["-p", "x", "--sampler", "cntp", "--top-p", "0.5"], "cntp sampler takes no top_p"),
+        (["-p", "x", "--branch-width", "0"], "a positive whole number"),
+        (
+            ["-p", "x", "--branch-width", "65"],
+            "branch.width must be a whole number",
+        ),
+        (["-p", "x", "--branch-depth", "many"], "a positive whole number"),
         (["-p", "x", "--sampler", "greedy", "--temp", "1"], "takes no temperature"),
         (["-p", "x", "--profile", "nope"], "no profile 'nope'"),
         (["-p", "x", "--attention-layers", "some"], "invalid choice"),

@@ -90,9 +90,41 @@ def test_thinking_text_may_be_a_token_or_a_list(run, byte_tokenizer, text, in_tu
     assert inserted == list(itertools.chain(*expected))
 
 
-def test_a_thinking_token_outside_the_vocabulary_is_a_profile_error(run):
-    with pytest.raises(ProfileError, match="258 is outside the vocabulary"):
-        run(profile=ALWAYS_THINK.replace({"think": {"text": 258}}))
+def test_a_thinking_token_may_be_a_reserved_one_by_name(run):
+    steps = run(20, profile=ALWAYS_THINK.replace({"think": {"text": "<s>"}}))
+    assert [step.token for step in steps if step.origin is Origin.INSERTED] == [256, 256]
+
+
+def test_a_roll_back_is_told_once_where_an_insertion_begins(run):
+    for pipelined in (True, False):
+        steps = run(30, profile=ALWAYS_THINK, pipelined=pipelined)
+        assert [step.index for step in steps if step.rolled_back] == [0, len(b" Wait,") + 16]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (258, "258 is outside the vocabulary"),
+        (-1, "-1 is outside the vocabulary"),
+        (["fine", 999], "999 is outside the vocabulary"),
+        ("</s>", "holds the end of the text"),
+        (257, "holds the end of the text"),
+    ],
+)
+def test_a_thinking_text_that_cannot_be_used_is_a_profile_error(
+    tiny_model, byte_tokenizer, text, message
+):
+    profile = ALWAYS_THINK.replace({"think": {"text": text}})
+    with pytest.raises(ProfileError, match=message):
+        next(stream_generate(tiny_model, byte_tokenizer, PROMPT, profile=profile))
+
+
+@pytest.mark.model
+def test_a_thinking_text_without_tokens_is_a_profile_error(demo):
+    for text in ("\x04", "<|endoftext|>"):  # no token for that byte; what stands for the unknown
+        profile = ALWAYS_THINK.replace({"think": {"text": text}})
+        with pytest.raises(ProfileError, match="has no tokens"):
+            next(stream_generate(*demo, PROMPT, profile=profile))
 
 
 @pytest.mark.parametrize("pipelined", [True, False])

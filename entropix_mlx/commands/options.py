@@ -1,0 +1,129 @@
+"""Options that several subcommands take, and what they mean to the library."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from ..profile import Profile
+
+if TYPE_CHECKING:
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+    from ..llama import Model
+    from ..settings import Settings
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say which model to load, and how."""
+    add = parser.add_argument
+    add("--model", help="folder, .gguf file or hub id (default: the demo model if installed)")
+    add("--dequantize", action=argparse.BooleanOptionalAction, help="unpack quantized weights: more"
+        " memory, and on a CPU more speed (default: on a CPU, if memory allows)")  # fmt: skip
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `Settings`, and those that change its profile."""
+    add = parser.add_argument
+    add("--max-tokens", "-m", type=_token_count, default=256, help="default 256; -1: no limit")
+    add("--sampler", default="entropix", help="entropix (default), greedy, temperature, top_p,"
+        " min_p, top_n_sigma, p_less, adaptive_temperature or cntp")  # fmt: skip
+    add("--profile", default="reference", help="thresholds: a name or a TOML file")
+    add("--temp", type=float, help="base temperature (0 makes a baseline greedy)")
+    add("--top-p", type=float, help="keep the most probable tokens that reach this mass")
+    add("--top-k", type=int, help="keep this many of the most probable tokens")
+    add("--min-p", type=float, help="keep tokens of at least this share of the top probability")
+    add("--seed", type=int, help="repeat a generation (default: a fresh one, shown at the end)")
+    add("--no-think", action="store_true", help="never insert the thinking text")
+    add("--no-branch", action="store_true", help="never follow a fork, only sample there")
+    add("--branch-width", type=_positive, metavar="K", help="follow K ways at a fork")
+    add("--branch-depth", type=_positive, metavar="L", help="follow each for at most L tokens")
+    add("--ask", action="store_true", help="ask which way to take where their scores are close")
+    add("--attention-layers", choices=("last", "all"), default="last",
+        help="whose attention is measured (default: last)")  # fmt: skip
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """Add the options about what is printed."""
+    add = parser.add_argument
+    add("--color", choices=("auto", "always", "never"), default="auto",
+        help="colour tokens by strategy (default: auto, on a terminal)")  # fmt: skip
+    add("--verbose", nargs="?", type=_boolean, const=True, default=True, metavar="BOOL",
+        help="statistics on stderr (default: true)")  # fmt: skip
+
+
+def to_settings(arguments: argparse.Namespace, top_logprobs: int = 0) -> Settings:
+    """Return the settings that the options describe; a mistake in them shows here.
+
+    Raises:
+        PolicyError, ProfileError: they do not fit.
+    """
+    from ..settings import Settings
+
+    settings = Settings(
+        max_tokens=arguments.max_tokens,
+        sampler=arguments.sampler,
+        profile=Profile.load(arguments.profile).replace(_profile_changes(arguments)),
+        temperature=arguments.temp,
+        top_p=arguments.top_p,
+        top_k=arguments.top_k,
+        min_p=arguments.min_p,
+        seed=arguments.seed,
+        attention_layers=arguments.attention_layers,
+        top_logprobs=top_logprobs,
+    )
+    settings.policy()
+    return settings
+
+
+def load_model(arguments: argparse.Namespace) -> tuple[Model, TokenizerWrapper]:
+    """Load the model that the options name, saying so on stderr."""
+    from ..loading import default_model, load
+
+    name = arguments.model or default_model()
+    if arguments.verbose:
+        print(f"loading {os.path.basename(name) or name} …", file=sys.stderr, flush=True)
+    return load(name, dequantize=arguments.dequantize)
+
+
+def _profile_changes(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    rollouts: dict[str, Any] = {}
+    if arguments.no_branch:
+        rollouts["max_branches"] = 0
+    if arguments.branch_width is not None:
+        rollouts["width"] = arguments.branch_width
+    if arguments.branch_depth is not None:
+        rollouts["depth"] = arguments.branch_depth
+    think = {"max_insertions": 0} if arguments.no_think else {}
+    return {"think": think, "branch": rollouts, "cntp": rollouts}
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() in ("true", "t", "1", "yes"):
+        return True
+    if text.lower() in ("false", "f", "0", "no"):
+        return False
+    raise argparse.ArgumentTypeError(f"true or false, not {text!r}")
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"a positive whole number, not {text!r}")
+    return int(text)
+
+
+def count(text: str) -> int:
+    """Parse a whole number of at least 0."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"a whole number of at least 0, not {text!r}")
+    return int(text)
+
+
+def _token_count(text: str) -> int:
+    if text != "-1" and not (text.isdecimal() and int(text) > 0):
+        raise argparse.ArgumentTypeError(
+            f"a positive whole number, or -1 for no limit, not {text!r}"
+        )
+    return int(text)

@@ -1,0 +1,33 @@
+"""Attention of branches over a shared prefix, against float64 NumPy."""
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from entropix_mlx.attention import KeysValues, attend_shared
+
+
+@pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (6, 2), (3, 1)])
+@pytest.mark.parametrize(("branches", "prefix", "suffix"), [(1, 5, 1), (5, 40, 3), (3, 1, 7)])
+def test_outputs_and_scores(heads, kv_heads, branches, prefix, suffix):
+    rng = np.random.default_rng(branches)
+    dim, scale = 8, 0.35
+    queries = rng.normal(size=(branches, heads, 1, dim))
+    before = rng.normal(size=(2, 1, kv_heads, prefix, dim))
+    after = rng.normal(size=(2, branches, kv_heads, suffix, dim))
+    output, scores = attend_shared(
+        mx.array(queries.astype(np.float32)),
+        KeysValues(*map(mx.array, before.astype(np.float32))),
+        KeysValues(*map(mx.array, after.astype(np.float32))),
+        scale,
+    )
+    for branch in range(branches):
+        for head in range(heads):
+            kv = head // (heads // kv_heads)
+            keys = np.concatenate([before[0, 0, kv], after[0, branch, kv]])
+            values = np.concatenate([before[1, 0, kv], after[1, branch, kv]])
+            expected = keys @ queries[branch, head, 0] * scale
+            weights = np.exp(expected - expected.max())
+            weights /= weights.sum()
+            np.testing.assert_allclose(scores[branch, head], expected, atol=1e-5)
+            np.testing.assert_allclose(output[branch, head, 0], weights @ values, atol=1e-5)

@@ -1,0 +1,243 @@
+"""Forks on a tiny model: what is followed, what wins, and what it leaves in the cache."""
+
+import itertools
+import math
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from entropix_mlx import stream_generate
+from entropix_mlx.decode import decode
+from entropix_mlx.policy import make_policy
+from entropix_mlx.profile import Profile
+from entropix_mlx.step import ChosenBy, Origin, Strategy
+from tests.conftest import make_tiny_model
+
+PROMPT = list(b"The quick brown fox")
+EVERYWHERE = {
+    "thresholds": {
+        "low_entropy": -1,
+        "think_max_varentropy": -1,
+        "branch_max_entropy": 99,
+        "branch_min_varentropy": -1,
+    }
+}
+
+
+def always_branch(**branch):
+    fields = {"min_gap": 0, "margin": 0.0, "depth": 6, "max_branches": 100} | branch
+    return Profile.load().replace(EVERYWHERE | {"branch": fields})
+
+
+@pytest.fixture
+def run(tiny_model, byte_tokenizer):
+    byte_tokenizer._eos_token_ids = set()
+
+    def run(max_tokens=40, model=tiny_model, **options):
+        options.setdefault("seed", 1)
+        options.setdefault("profile", always_branch())
+        return list(stream_generate(model, byte_tokenizer, PROMPT, max_tokens, **options))
+
+    yield run
+    byte_tokenizer._eos_token_ids = {257}
+
+
+def records(steps):
+    return [step.branch for step in steps if step.branch]
+
+
+def logprobs(model, tokens):
+    """Float64 log probabilities after each token, and the entropies in bits."""
+    rows = np.array(model(mx.array([tokens])).logits[0], np.float64)
+    rows -= rows.max(axis=-1, keepdims=True)
+    rows -= np.log(np.exp(rows).sum(axis=-1, keepdims=True))
+    return rows, -(np.exp(rows) * rows).sum(axis=-1) / math.log(2)
+
+
+def test_a_fork_compares_rollouts_that_begin_differently(run):
+    for branch in records(run()):
+        firsts = [rollout.tokens[0] for rollout in branch.rollouts]
+        assert len(firsts) == len(set(firsts)) == 5
+        assert all(1 <= len(rollout.tokens) <= 6 for rollout in branch.rollouts)
+
+
+def test_scores_are_those_of_the_definition(run, tiny_model):
+    steps = run(30, profile=always_branch(entropy_weight=0.3))
+    text = list(PROMPT)
+    checked = 0
+    for step in steps:
+        for rollout in step.branch.rollouts if step.branch else ():
+            rows, entropies = logprobs(tiny_model, text + list(rollout.tokens))
+            at = range(len(text) - 1, len(text) + len(rollout.tokens) - 1)
+            logprob = np.mean([rows[i, t] for i, t in zip(at, rollout.tokens, strict=True)])
+            entropy = np.mean([entropies[i] for i in at])
+            assert rollout.mean_logprob == pytest.approx(logprob, abs=1e-3)
+            assert rollout.mean_entropy == pytest.approx(entropy, abs=1e-3)
+            assert rollout.score == pytest.approx(logprob - 0.3 * entropy, abs=1e-3)
+            checked += 1
+        if step.branch:
+            best = np.argmax(logprobs(tiny_model, text)[0][-1])
+            assert step.branch.rollouts[0].tokens[0] == best
+        text.append(step.token)
+    assert checked >= 15
+
+
+def test_the_winner_becomes_the_text(run):
+    steps = run()
+    for step in steps:
+        if step.branch:
+            winner = step.branch.rollouts[step.branch.winner].tokens
+            there = steps[step.index : step.index + len(winner)]
+            assert [s.token for s in there] == list(winner)[: len(there)]
+            assert all(s.origin is Origin.BRANCH for s in there)
+            assert [s.branch is not None for s in there] == [True] + [False] * (len(there) - 1)
+            assert step.strategy is Strategy.BRANCH
+            assert step.rolled_back == 1
+            assert step.branch.chosen_by is ChosenBy.SCORE
+
+
+def test_the_best_score_wins_unless_the_margin_forbids_it(run):
+    winners = [b.winner for seed in range(4) for b in records(run(seed=seed))]
+    for branch in records(run()):
+        scores = [rollout.score for rollout in branch.rollouts]
+        assert branch.winner == np.argmax(scores)
+    assert len(set(winners)) > 1
+    assert all(b.winner == 0 for b in records(run(profile=always_branch(margin=1e6))))
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("sampler", ["entropix", "cntp"])
+def test_pipelining_does_not_change_the_steps(run, seed, sampler):
+    profile = always_branch(min_gap=3).replace({"thresholds": {"think_max_varentropy": 4.0}})
+    options = {"profile": profile, "seed": seed, "sampler": sampler, "top_logprobs": 2}
+    steps = run(**options)
+    assert steps == run(**options, pipelined=False)
+    assert records(steps)
+
+
+@pytest.mark.parametrize("taken", [1, 2, 5, 9, 30])
+def test_the_cache_is_that_of_decoding_one_by_one(tiny_model, byte_tokenizer, taken):
+    cache = tiny_model.make_cache()
+    stream = stream_generate(
+        tiny_model, byte_tokenizer, PROMPT, 40, profile=always_branch(), seed=1, prompt_cache=cache
+    )
+    steps = list(itertools.islice(stream, taken))
+    stream.close()
+    committed = PROMPT + [step.token for step in steps]
+    assert {layer.offset for layer in cache} == {len(committed) - 1}
+    other = tiny_model.make_cache()
+    for token in committed:
+        expected = tiny_model(mx.array([[token]]), other).logits[0, -1]
+    actual = tiny_model(mx.array([committed[-1:]]), cache).logits[0, -1]
+    np.testing.assert_allclose(actual, expected, atol=1e-4)
+
+
+def test_a_rollout_is_what_would_have_been_generated(run, tiny_model, byte_tokenizer):
+    """Common random numbers: the randomness of a position is the same in all rollouts."""
+    step = run(12)[0]
+    sampling = make_policy("entropix", always_branch(max_branches=0))
+    for rollout in step.branch.rollouts:
+        again = decode(
+            tiny_model,
+            byte_tokenizer,
+            PROMPT,
+            sampling,
+            max_tokens=len(rollout.tokens),
+            seed=1,
+            forced=rollout.tokens[:1],
+        )
+        assert tuple(s.token for s in again) == rollout.tokens
+
+
+def test_limits(run):
+    steps = run(60, profile=always_branch(max_branches=2, min_gap=5, depth=4))
+    starts = [step.index for step in steps if step.branch]
+    assert len(starts) == 2
+    length = len(steps[starts[0]].branch.rollouts[steps[starts[0]].branch.winner].tokens)
+    assert starts[1] == starts[0] + length + 5
+    assert not records(run(profile=always_branch(max_branches=0)))
+    assert not records(run(profile=always_branch(width=1)))
+
+
+def test_max_tokens_cuts_a_rollout(run):
+    for limit in range(1, 9):
+        steps = run(limit)
+        assert len(steps) == limit
+        assert [step.finish_reason for step in steps] == [None] * (limit - 1) + ["length"]
+
+
+def test_a_rollout_may_end_the_text(run, byte_tokenizer):
+    freely = run(40)
+    end = next(s.token for s in freely if s.origin is Origin.BRANCH and not s.branch)
+    byte_tokenizer._eos_token_ids = {end}
+    steps = run(40)
+    assert steps[-1].finish_reason == "stop"
+    assert steps[-1].origin is Origin.BRANCH
+    assert all(end not in rollout.tokens[:-1] for b in records(steps) for rollout in b.rollouts)
+
+
+def test_the_user_may_choose(run):
+    asked = []
+
+    def worst(branch):
+        asked.append(branch)
+        return min(range(5), key=lambda i: branch.rollouts[i].score)
+
+    steps = run(profile=always_branch(ask_margin=1e6), choose=worst)
+    taken = records(steps)
+    assert len(taken) == len(asked)
+    for branch in taken:
+        assert branch.chosen_by is ChosenBy.USER
+        assert branch.rollouts[branch.winner].score == min(r.score for r in branch.rollouts)
+    chosen = [step for step in steps if step.origin is Origin.CHOSEN]
+    assert len(chosen) >= len(taken)
+    assert run(profile=always_branch(ask_margin=1e6)) != steps
+
+
+def test_nobody_is_asked_where_the_score_tells(run):
+    def never(branch):
+        raise AssertionError("asked")
+
+    steps = run(profile=always_branch(ask_margin=0.0), choose=never)
+    assert records(steps)
+
+
+@pytest.mark.parametrize("answer", [-1, 5])
+def test_a_choice_that_is_none_is_an_error(run, answer):
+    with pytest.raises(ValueError, match="index of a rollout"):
+        run(profile=always_branch(ask_margin=1e6), choose=lambda branch: answer)
+
+
+def test_cntp_widens_with_the_entropy_and_is_greedy_otherwise(run):
+    profile = Profile.load().replace({"cntp": {"depth": 4}})
+    steps = run(60, model=make_tiny_model(scale=1.0), sampler="cntp", profile=profile)
+    widths = {}
+    for step in steps:
+        if step.branch:
+            nats = step.entropy * math.log(2)
+            expected = int(1 + 9 * min(max((nats - 0.01) / 1.49, 0), 1))
+            assert len(step.branch.rollouts) == expected >= 2
+            widths[expected] = step
+        elif step.origin is Origin.SAMPLED:
+            assert step.strategy is Strategy.ARGMAX
+            assert step.entropy * math.log(2) < 0.01 + 1.49 / 9
+    assert len(widths) > 1
+
+
+def test_the_prefix_is_not_copied(byte_tokenizer):
+    shape = {"head_dim": 64, "num_key_value_heads": 4, "num_hidden_layers": 6}
+    model = make_tiny_model(max_position_embeddings=3000, **shape)
+    cache = model.make_cache()
+    model(mx.array([PROMPT * 100]), cache)
+    mx.eval([layer.state[:2] for layer in cache])
+    prefix = sum(a.nbytes for layer in cache for a in layer.keys_and_values())
+    mx.synchronize()
+    mx.clear_cache()
+    mx.reset_peak_memory()
+    before = mx.get_active_memory()
+    stream = stream_generate(
+        model, byte_tokenizer, [65], 12, profile=always_branch(), seed=1, prompt_cache=cache
+    )
+    assert records(stream)
+    assert mx.get_peak_memory() - before < 0.1 * 5 * prefix

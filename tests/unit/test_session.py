@@ -1,0 +1,339 @@
+"""A conversation on a tiny model: what it keeps, what it computes again, how it can be left."""
+
+import itertools
+import random
+
+import numpy as np
+import pytest
+
+from entropix_mlx import Session, Settings
+from entropix_mlx.conversation import Conversation
+from entropix_mlx.errors import (
+    ContextLengthError,
+    PolicyError,
+    ProfileError,
+    PromptError,
+    SessionError,
+)
+from entropix_mlx.profile import Profile
+from entropix_mlx.step import Origin
+from tests.conftest import make_tiny_model
+
+INTERVENING = Profile.load().replace(
+    {
+        "thresholds": {
+            "low_entropy": -1,
+            "think_min_entropy": 1.0,
+            "think_max_varentropy": 2.0,
+            "branch_min_varentropy": 2.0,
+        },
+        "branch": {"min_gap": 2, "depth": 4, "width": 3},
+        "think": {"min_gap": 5},
+    }
+)
+SETTINGS = Settings(max_tokens=8, seed=5, profile=INTERVENING)
+
+
+@pytest.fixture(scope="module")
+def roomy_model():
+    return make_tiny_model(max_position_embeddings=4096)
+
+
+@pytest.fixture
+def make(roomy_model, byte_tokenizer):
+    def make(settings=SETTINGS, model=roomy_model, **options):
+        return Session(model, byte_tokenizer, settings, **options)
+
+    return make
+
+
+def alternatives(session):
+    """What comes next after one more question, as the whole vocabulary's log probabilities."""
+    session.settings = Settings(max_tokens=1, sampler="greedy", top_logprobs=258)
+    (step,) = session.send("And?")
+    return {a.token: a.logprob for a in step.top_logprobs}
+
+
+def copy_of(session, make):
+    """A session that never computed anything, with the same conversation."""
+    fresh = make(system_prompt=session.conversation.system_prompt)
+    fresh.conversation = session.conversation
+    return fresh
+
+
+def act(session, rng):
+    """Do something at random, and perhaps not to its end."""
+    turns = session.conversation.turns
+    actions = ["send"]
+    if turns:
+        actions += ["send", "regenerate", "edit"]
+        if turns[-1].answer.steps:
+            actions += ["fork", "fork", "select"]
+    action = rng.choice(actions)
+    word = "".join(rng.choices("abc é\n", k=rng.randint(1, 9))) + "?"
+    if action == "send":
+        steps = session.send(word)
+    elif action == "regenerate":
+        steps = session.regenerate()
+    elif action == "edit":
+        steps = session.edit(2 * rng.randrange(len(turns)), word)
+    elif action == "fork":
+        steps = session.fork(rng.randrange(len(turns[-1].answer.steps)), rng.randrange(256))
+    else:
+        session.select(rng.randrange(len(turns[-1].answers)))
+        return
+    manner = rng.choice(["whole", "whole", "left", "closed", "cancelled", "never begun"])
+    if manner == "never begun":
+        return
+    if manner == "whole":
+        list(steps)
+        return
+    list(itertools.islice(steps, rng.randint(0, 6)))
+    if manner == "closed":
+        session.close()
+    elif manner == "cancelled":
+        session.cancel()
+        assert len(list(steps)) <= 1
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_whatever_was_done_the_next_logits_are_those_of_a_fresh_session(make, block):
+    for seed in range(20 * block, 20 * block + 20):
+        rng = random.Random(seed)
+        session = make()
+        for _ in range(rng.randint(2, 6)):
+            act(session, rng)
+        session.close()
+        expected = alternatives(copy_of(session, make))
+        del session.conversation.turns[-1]
+        actual = alternatives(session)
+        for token, logprob in expected.items():
+            assert actual[token] == pytest.approx(logprob, abs=1e-4), f"sequence {seed}"
+
+
+def test_a_conversation_is_what_the_template_sees(make):
+    session = make(system_prompt="Be brief.")
+    first = "".join(step.text for step in session.send("One?"))
+    second = "".join(step.text for step in session.send("Two?"))
+    assert session.messages == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "One?"},
+        {"role": "assistant", "content": first},
+        {"role": "user", "content": "Two?"},
+        {"role": "assistant", "content": second},
+    ]
+
+
+def test_only_what_is_new_is_computed(make):
+    computed = []
+    session = make(on_prefill=lambda done, total: computed.append(total))
+    list(session.send("A question of some length, so that there is something to keep."))
+    session.conversation.turns[-1].answers[0].steps.clear()
+    computed.clear()
+    list(session.send("Short?"))
+    assert max(computed) < 40
+    computed.clear()
+    list(session.regenerate())
+    assert max(computed) == 1
+    computed.clear()
+    list(session.fork(4, 70))
+    assert max(computed) == 1
+
+
+def test_regenerating_differs_and_a_seed_repeats(make):
+    def answers():
+        session = make()
+        list(session.send("Hello"))
+        list(session.regenerate())
+        return [answer.text for answer in session.conversation.turns[0].answers]
+
+    assert answers() == answers()
+    assert len(set(answers())) == 2
+
+
+def test_without_a_seed_answers_differ(make):
+    session = make(Settings(max_tokens=12))
+    list(session.send("Hi"))
+    texts = {"".join(step.text for step in session.regenerate()) for _ in range(4)}
+    assert len(texts) > 1
+
+
+def test_a_fork_keeps_what_came_before_and_the_old_answer(make):
+    session = make(Settings(max_tokens=20, seed=2, profile=INTERVENING))
+    old = list(session.send("Hello"))
+    new = list(session.fork(6, 65))
+    assert [step.index for step in new] == list(range(6, 26))
+    assert new[0].token == 65
+    assert new[0].origin is Origin.CHOSEN
+    turn = session.conversation.turns[0]
+    assert [answer.steps for answer in turn.answers] == [old, old[:6] + new]
+    assert turn.selected == 1
+    session.select(0)
+    assert session.messages[-1]["content"] == "".join(step.text for step in old)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_fork_with_the_same_token_is_the_same_answer(make, seed):
+    """The limits of interventions, too, go on where they were."""
+    settings = Settings(max_tokens=60, seed=seed, profile=INTERVENING)
+    session = make(settings)
+    steps = list(session.send("Hello"))
+    sampled = [s for s in steps if s.origin is Origin.SAMPLED]
+    assert len(sampled) < len(steps)
+    for step in sampled[::-6]:
+        again = list(session.fork(step.index, step.token))[: len(steps) - step.index]
+        assert [s.token for s in again] == [s.token for s in steps[step.index :]]
+        assert [s.origin for s in again[1:]] == [s.origin for s in steps[step.index + 1 :]]
+        session.select(0)
+
+
+def test_an_edit_drops_what_followed(make):
+    session = make()
+    for question in ("One?", "Two?", "Three?"):
+        list(session.send(question))
+    list(session.edit(2, "Zwei?"))
+    assert [m["content"] for m in session.messages[::2]] == ["One?", "Zwei?"]
+    list(session.edit(-2, "Dos?"))
+    assert [m["content"] for m in session.messages[::2]] == ["One?", "Dos?"]
+
+
+def test_an_answer_without_a_token_makes_way_for_the_old_one(make):
+    session = make()
+    old = "".join(step.text for step in session.send("Hello"))
+    session.regenerate()
+    session.close()
+    assert session.messages[-1]["content"] == old
+    session.cancel()
+    assert len(list(session.send("Bye"))) == 8, "a cancel does not outlive its answer"
+
+
+def test_a_new_question_ends_the_running_answer(make):
+    session = make()
+    running = session.send("Hello")
+    first = next(running)
+    list(session.send("Bye"))
+    assert list(running) == []
+    assert session.messages[1]["content"] == first.text
+
+
+def test_a_full_context_drops_the_oldest_turns(byte_tokenizer):
+    notices = []
+    session = Session(
+        make_tiny_model(),
+        byte_tokenizer,
+        Settings(max_tokens=20, seed=1),
+        system_prompt="Be kind.",
+        on_drop=notices.append,
+    )
+    for number in range(12):
+        assert list(session.send(f"This is question {number}?"))
+    assert notices == sorted(set(notices))
+    assert len(notices) >= 2
+    assert len(session.messages) == 25, "nothing is lost of the conversation itself"
+    shown = session._encode(session.conversation.turns, session.conversation.dropped)
+    text = byte_tokenizer.decode(shown)
+    assert text.startswith("system: Be kind.\nuser: This is question ")
+    assert text.endswith("question 11?\n")
+    list(session.edit(1, "Anew?"))
+    assert session.conversation.dropped == 0
+
+
+def test_a_message_too_long_for_any_context_changes_nothing(byte_tokenizer):
+    session = Session(make_tiny_model(), byte_tokenizer, Settings(max_tokens=5))
+    list(session.send("Hello"))
+    before = session.messages
+    with pytest.raises(ContextLengthError, match="shorten the message"):
+        session.send("x" * 300)
+    assert session.messages == before
+    assert list(session.send("Still there?"))
+
+
+def test_save_and_load(make, tmp_path):
+    session = make(system_prompt="Be brief.")
+    list(session.send("One? é"))
+    list(session.regenerate())
+    list(itertools.islice(session.send("Two?"), 3))
+    session.select(0)
+    file = tmp_path / "talk.json"
+    session.save(file)
+    other = make()
+    other.load(file)
+    assert other.messages == session.messages
+    assert other.conversation.turns[0].selected == 1
+    saved, loaded = (
+        [answer.seed for turn in s.conversation.turns for answer in turn.answers]
+        for s in (session, other)
+    )
+    assert saved == loaded
+    again = tmp_path / "again.json"
+    other.save(again)
+    assert again.read_text() == file.read_text()
+    assert [f.name for f in tmp_path.iterdir()] in (
+        ["talk.json", "again.json"],
+        ["again.json", "talk.json"],
+    )
+    expected = alternatives(session)
+    other.settings = session.settings
+    actual = alternatives(other)
+    np.testing.assert_allclose([actual[t] for t in expected], list(expected.values()), atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "cannot read"),
+        ("{", "not a saved conversation"),
+        ("[]", "not a saved conversation"),
+        ('{"format": "entropix conversation", "version": 9}', "reads version 1"),
+        ('{"format": "entropix conversation", "version": 1}', "is damaged"),
+        (
+            '{"format": "entropix conversation", "version": 1, "system_prompt": null, "dropped": 0,'
+            ' "turns": [{"question": "x", "selected": 3, "answers": []}]}',
+            "is damaged",
+        ),
+    ],
+)
+def test_a_file_that_is_no_conversation(tmp_path, make, content, message):
+    file = tmp_path / "talk.json"
+    if content is not None:
+        file.write_text(content)
+    session = make()
+    list(session.send("Hello"))
+    before = session.messages
+    with pytest.raises(SessionError, match=message):
+        session.load(file)
+    assert session.messages == before
+
+
+def test_a_file_that_cannot_be_written(tmp_path):
+    with pytest.raises(SessionError, match="cannot write"):
+        Conversation().save(tmp_path / "absent" / "talk.json")
+
+
+def test_mistakes_are_named_and_change_nothing(make):
+    session = make()
+    for action in (session.regenerate, lambda: session.fork(0, 1), lambda: session.select(0)):
+        with pytest.raises(SessionError, match="nothing was asked"):
+            action()
+    with pytest.raises(SessionError, match="no message 0"):
+        session.edit(0, "x")
+    with pytest.raises(PromptError, match="empty"):
+        session.send(" ")
+    list(session.send("Hello"))
+    before = session.messages
+    for action, message in (
+        (lambda: session.fork(8, 1), "no step 8"),
+        (lambda: session.fork(0, 258), "no token 258"),
+        (lambda: session.select(1), "no answer 1"),
+        (lambda: session.edit(1, "x"), "only questions"),
+        (lambda: session.edit(2, "x"), "no message 2"),
+    ):
+        with pytest.raises(SessionError, match=message):
+            action()
+    session.settings = Settings(sampler="magic")
+    with pytest.raises(PolicyError, match="magic"):
+        session.send("Hi")
+    session.settings = Settings(profile="absent")
+    with pytest.raises(ProfileError, match="absent"):
+        session.regenerate()
+    assert session.messages == before

@@ -1,0 +1,31 @@
+"""A step's record: what goes into a trace comes out of it again."""
+
+import json
+
+import pytest
+
+from entropix_mlx import stream_generate
+from entropix_mlx.step import Step
+from tests.unit.test_branching import always_branch
+
+
+def test_a_record_holds_the_whole_step(tiny_model, byte_tokenizer):
+    profile = always_branch(min_gap=3)
+    steps = list(
+        stream_generate(
+            tiny_model, byte_tokenizer, [72, 105], 30, seed=1, profile=profile, top_logprobs=2
+        )
+    )
+    assert any(step.branch for step in steps)
+    for step in steps:
+        line = json.dumps(step.to_dict())
+        again = Step.from_dict(json.loads(line))
+        assert json.dumps(again.to_dict()) == line
+        assert again.entropy == pytest.approx(step.entropy, rel=1e-6)
+        assert (again.branch is None) == (step.branch is None)
+        if step.branch:
+            assert again.branch.winner == step.branch.winner
+            assert [r.tokens for r in again.branch.rollouts] == [
+                r.tokens for r in step.branch.rollouts
+            ]
+        assert (again.strategy, again.origin) == (step.strategy, step.origin)
