@@ -2,8 +2,8 @@
 
     python benchmarks/second_turn.py [--model M] [--history 1500] [--repeats 5]
 
-A session asks a question with a long text before it, then a short one; a fresh session with the same
-messages must compute everything. The ratio is the median over the repeats.
+A session asks a question with a long text before it, then a short one; a fresh session with the
+same messages must compute everything. The ratio is the median over the repeats.
 """
 
 from __future__ import annotations
