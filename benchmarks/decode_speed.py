@@ -23,11 +23,15 @@ import mlx_lm
 from mlx.utils import tree_reduce
 from mlx_lm.sample_utils import make_sampler
 
-from entropix_mlx import chat_prompt, load, stream_generate
+from entropix_mlx import Profile, chat_prompt, load, stream_generate
 from entropix_mlx.convert import save
 
 QUESTION = "Write a long story about a lighthouse keeper and the sea."
 OURS = "entropix"
+# An inserted text or a fork is other work than decoding a token: benchmarks/branching.py.
+UNINTERRUPTED = Profile.load().replace(
+    {"think": {"max_insertions": 0}, "branch": {"max_branches": 0}}
+)
 
 
 class Contender(NamedTuple):
@@ -55,7 +59,9 @@ def contenders(arguments: argparse.Namespace) -> dict[str, Contender]:
 
     def ours(**options: object) -> Contender:
         return Contender(
-            lambda: stream_generate(model, tokenizer, prompt, size, seed=0, **options),
+            lambda: stream_generate(
+                model, tokenizer, prompt, size, seed=0, profile=UNINTERRUPTED, **options
+            ),
             weight_bytes(model),
         )
 

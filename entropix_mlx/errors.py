@@ -10,6 +10,7 @@ EntropixError
 ├── PromptError               an empty prompt, or messages that the chat template refuses
 ├── ContextLengthError        a prompt longer than the model's context
 ├── SessionError              a conversation that cannot be read, or a step in it that is not there
+├── TraceError                a trace that cannot be read or written
 └── NonFiniteLogitsError      the model computed NaN or infinite logits
 
 Each message says what is wrong and what to do next.
@@ -54,6 +55,10 @@ class ContextLengthError(EntropixError):
 
 class SessionError(EntropixError):
     """A conversation cannot be read or written, or has not what was asked for."""
+
+
+class TraceError(EntropixError):
+    """A trace cannot be read or written."""
 
 
 class NonFiniteLogitsError(EntropixError):

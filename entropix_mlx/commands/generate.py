@@ -6,16 +6,21 @@ import argparse
 import json
 import secrets
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import PromptError
 from ..palette import paint_step
+from ..step import Step
 from ..summary import Summary
+from ..trace import Header, recorded
 from . import INTERRUPTED, options, terminal
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+    from ..settings import Settings
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -29,6 +34,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     options.add_settings(parser)
     add("--top-logprobs", type=options.count, default=0, metavar="N",
         help="list the N most probable tokens of each step (with --jsonl)")  # fmt: skip
+    add("--trace", metavar="FILE", help="record every step in a file as it goes (JSON Lines)")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one object with text and totals")
     form.add_argument("--jsonl", action="store_true", help="print one step a line, measured")
@@ -45,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     tokens = _encode(tokenizer, prompt, arguments)
     from ..generation import stream_generate
 
-    steps = stream_generate(
+    steps: Iterator[Step] = stream_generate(
         model,
         tokenizer,
         tokens,
@@ -53,6 +59,10 @@ def run(arguments: argparse.Namespace) -> int:
         on_prefill=terminal.prefill_progress(arguments.verbose),
         choose=terminal.ask if arguments.ask else None,
     )
+    if arguments.trace:
+        context = model.config.max_position_embeddings
+        header = _header(arguments, settings, prompt, len(tokens), context)
+        steps = recorded(steps, arguments.trace, header)
     summary = Summary(prompt_tokens=len(tokens))
     colour = terminal.wants_colour(arguments.color, sys.stdout)
     code = 0
@@ -75,6 +85,27 @@ def run(arguments: argparse.Namespace) -> int:
         colour = terminal.wants_colour(arguments.color, sys.stderr)
         terminal.print_statistics(summary, settings.seed or 0, colour)
     return code
+
+
+def _header(
+    arguments: argparse.Namespace,
+    settings: Settings,
+    prompt: str,
+    prompt_tokens: int,
+    context_length: int,
+) -> Header:
+    messages = [{"role": "user", "content": prompt}]
+    if arguments.system_prompt is not None:
+        messages.insert(0, {"role": "system", "content": arguments.system_prompt})
+    return Header(
+        model=options.model_name(arguments),
+        sampler=settings.sampler,
+        profile=settings.policy().profile,
+        seed=settings.seed or 0,
+        messages=messages,
+        context_length=context_length,
+        prompt_tokens=prompt_tokens,
+    )
 
 
 def _read_prompt(argument: str) -> str:

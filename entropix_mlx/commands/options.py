@@ -78,14 +78,21 @@ def to_settings(arguments: argparse.Namespace, top_logprobs: int = 0) -> Setting
     return settings
 
 
+def model_name(arguments: argparse.Namespace) -> str:
+    """Return the name of the model that the options name, for people."""
+    from ..loading import default_model
+
+    name = str(arguments.model or default_model())
+    return os.path.basename(name.rstrip("/")) or name
+
+
 def load_model(arguments: argparse.Namespace) -> tuple[Model, TokenizerWrapper]:
     """Load the model that the options name, saying so on stderr."""
-    from ..loading import default_model, load
+    from ..loading import load
 
-    name = arguments.model or default_model()
     if arguments.verbose:
-        print(f"loading {os.path.basename(name) or name} …", file=sys.stderr, flush=True)
-    return load(name, dequantize=arguments.dequantize)
+        print(f"loading {model_name(arguments)} …", file=sys.stderr, flush=True)
+    return load(arguments.model, dequantize=arguments.dequantize)
 
 
 def _profile_changes(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:

@@ -1,0 +1,175 @@
+"""Traces: a generation as JSON Lines, written as it goes, and read again without a model.
+
+The first line is a header, each line after it a step, the last one a footer with totals. The key
+``record`` says which; a crash loses at most the last line.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from .errors import EntropixError, TraceError
+from .profile import Profile
+from .step import Step
+from .summary import Summary
+
+FORMAT = "entropix trace"
+VERSION = 1
+PACKAGES = ("entropix_mlx", "mlx", "mlx-lm")
+
+
+def installed_versions() -> dict[str, str]:
+    """Return the versions of the packages that a generation depends on."""
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:  # a source tree that was never installed
+            found[package] = "unknown"
+    return found
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a generation began with."""
+
+    model: str
+    sampler: str
+    profile: Profile
+    seed: int
+    messages: Sequence[dict[str, str]]
+    """The prompt; the answer is in the steps."""
+    context_length: int
+    """The most tokens that the model can hold."""
+    prompt_tokens: int
+    versions: dict[str, str] = field(default_factory=installed_versions)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A generation that was recorded."""
+
+    header: Header
+    steps: list[Step]
+    totals: dict[str, Any] | None
+    """None where the recording did not come to its end."""
+
+
+class TraceWriter:
+    """Writes a trace while the steps come; a context manager that ends it with the totals.
+
+    Raises:
+        TraceError: the file cannot be written.
+    """
+
+    def __init__(self, path: str | Path, header: Header) -> None:
+        """Create the file and write the header."""
+        self._path = path
+        self._summary = Summary(header.prompt_tokens)
+        try:
+            self._file = open(path, "w", encoding="utf-8")  # noqa: SIM115 - closed by __exit__
+        except OSError as error:
+            raise _cannot_write(path, error) from error
+        self._write("header", {"format": FORMAT, "version": VERSION} | asdict(header))
+
+    def add(self, step: Step) -> None:
+        """Write a step."""
+        self._summary.add(step)
+        self._write("step", step.to_dict())
+
+    def __enter__(self) -> TraceWriter:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Write the footer and close the file."""
+        totals = self._summary.to_dict()
+        if error is not None:
+            totals["finish_reason"] = "interrupted"
+        try:
+            self._write("footer", totals)
+        finally:
+            self._file.close()
+
+    def _write(self, record: str, content: dict[str, Any]) -> None:
+        line = json.dumps({"record": record} | content, ensure_ascii=False)
+        try:
+            self._file.write(line + "\n")
+            self._file.flush()
+        except OSError as error:
+            raise _cannot_write(self._path, error) from error
+
+
+def recorded(steps: Iterable[Step], path: str | Path, header: Header) -> Iterator[Step]:
+    """Pass steps on, each after it is written to a trace.
+
+    Raises:
+        TraceError: the file cannot be written.
+    """
+    with TraceWriter(path, header) as writer:
+        for step in steps:
+            writer.add(step)
+            yield step
+
+
+def read_trace(path: str | Path) -> Trace:
+    """Read a trace; a last line that was cut off is left out.
+
+    Raises:
+        TraceError: there is no such file, or it is not a trace.
+    """
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise TraceError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise TraceError(f"{path} is not a trace: {error}") from error
+    header = _parse_header(path, lines[0] if lines else "")
+    steps: list[Step] = []
+    totals = None
+    for number, line in enumerate(lines[1:], 2):
+        try:
+            content = json.loads(line)
+            record = content.pop("record")
+            if record == "step":
+                steps.append(Step.from_dict(content))
+            elif record == "footer":
+                totals = content
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            if number == len(lines):
+                break
+            raise TraceError(f"{path}, line {number} is damaged: {error!r}") from error
+    return Trace(header, steps, totals)
+
+
+def _parse_header(path: str | Path, line: str) -> Header:
+    try:
+        content = json.loads(line)
+        is_trace = content.pop("format", None) == FORMAT
+    except (ValueError, AttributeError):
+        is_trace = False
+    if not is_trace:
+        raise TraceError(f"{path} is not a trace: name a file that --trace wrote")
+    if content.pop("version", None) != VERSION:
+        raise TraceError(f"{path} is of another version: use the program that wrote it")
+    del content["record"]
+    try:
+        content["profile"] = Profile.from_dict(content["profile"], str(path))
+        return Header(**content)
+    except (KeyError, TypeError, ValueError, EntropixError) as error:
+        raise TraceError(f"{path}, line 1 is damaged: {error}") from error
+
+
+def _cannot_write(path: str | Path, error: OSError) -> TraceError:
+    return TraceError(f"cannot write {path}: {error.strerror}")

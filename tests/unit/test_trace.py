@@ -1,0 +1,91 @@
+"""Traces: what was recorded is read again, whole or as far as it came."""
+
+import json
+
+import pytest
+
+from entropix_mlx import Profile, stream_generate
+from entropix_mlx.errors import TraceError
+from entropix_mlx.trace import Header, read_trace, recorded
+from entropix_mlx.tree import classify
+
+HEADER = Header(
+    model="tiny",
+    sampler="entropix",
+    profile=Profile.load(),
+    seed=1,
+    messages=[{"role": "user", "content": "Hi [bold]"}],
+    context_length=256,
+    prompt_tokens=2,
+)
+
+
+@pytest.fixture
+def trace(tiny_model, byte_tokenizer, tmp_path):
+    file = tmp_path / "trace.jsonl"
+    steps = stream_generate(tiny_model, byte_tokenizer, [72, 105], 20, seed=1, top_logprobs=3)
+    return file, list(recorded(steps, file, HEADER))
+
+
+def test_what_was_recorded_is_read_again(trace):
+    file, steps = trace
+    again = read_trace(file)
+    assert again.header == HEADER
+    assert [step.to_dict() for step in again.steps] == [step.to_dict() for step in steps]
+    assert again.totals["usage"]["completion_tokens"] == 20
+
+
+def test_an_interrupted_recording_is_readable(tiny_model, byte_tokenizer, tmp_path):
+    file = tmp_path / "trace.jsonl"
+    stream = recorded(stream_generate(tiny_model, byte_tokenizer, [72], 20), file, HEADER)
+    for _ in range(3):
+        next(stream)
+    assert len(read_trace(file).steps) == 3, "every line is there as soon as its step"
+    assert read_trace(file).totals is None
+    stream.close()
+    assert read_trace(file).totals["finish_reason"] == "interrupted"
+
+
+def test_a_line_that_was_cut_off_is_left_out(trace):
+    file, steps = trace
+    lines = file.read_text().splitlines()
+    file.write_text("\n".join(lines[:6]) + "\n" + lines[6][:40])
+    assert len(read_trace(file).steps) == 5
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "is not a trace"),
+        ("[]", "is not a trace"),
+        ("{}", "is not a trace"),
+        ('{"record": "header", "format": "entropix trace", "version": 9}', "another version"),
+        ('{"record": "header", "format": "entropix trace", "version": 1}', "line 1 is damaged"),
+    ],
+)
+def test_a_file_that_is_no_trace(tmp_path, content, message):
+    file = tmp_path / "trace.jsonl"
+    file.write_text(content)
+    with pytest.raises(TraceError, match=message):
+        read_trace(file)
+    with pytest.raises(TraceError, match="cannot read"):
+        read_trace(tmp_path / "absent")
+    with pytest.raises(TraceError, match="cannot write"):
+        list(recorded([], tmp_path / "absent" / "trace.jsonl", HEADER))
+
+
+def test_a_damaged_line_is_named(trace):
+    file, _ = trace
+    lines = file.read_text().splitlines()
+    lines[3] = json.dumps({"record": "step", "index": 2})
+    file.write_text("\n".join(lines))
+    with pytest.raises(TraceError, match="line 4 is damaged"):
+        read_trace(file)
+
+
+def test_a_profile_classifies_its_own_steps_as_it_did(trace):
+    _, steps = trace
+    profile = HEADER.profile
+    assert classify(steps, profile) == [step.strategy for step in steps]
+    calm = profile.replace({"thresholds": {"low_entropy": 99, "low_varentropy": 999}})
+    assert set(classify(steps, calm)) == {"argmax"}
