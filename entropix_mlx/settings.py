@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from .llama import AttentionLayers
-from .plan import Policy
-from .policy import Overrides, make_policy
 from .profile import REFERENCE, Profile
+
+if TYPE_CHECKING:  # a front end keeps settings before it loads anything
+    from .llama import AttentionLayers
+    from .plan import Policy
 
 
 @dataclass(frozen=True)
@@ -33,5 +35,7 @@ class Settings:
             PolicyError: no such sampler, or an option that it does not take.
             ProfileError: no such profile, or a bad one.
         """
+        from .policy import Overrides, make_policy
+
         overrides = Overrides(self.temperature, self.top_p, self.top_k, self.min_p)
         return make_policy(self.sampler, self.profile, overrides)

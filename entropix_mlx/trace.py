@@ -156,10 +156,9 @@ def read_trace(path: str | Path) -> Trace:
 def _parse_header(path: str | Path, line: str) -> Header:
     try:
         content = json.loads(line)
-        is_trace = content.pop("format", None) == FORMAT
-    except (ValueError, AttributeError):
-        is_trace = False
-    if not is_trace:
+    except ValueError:
+        content = None
+    if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
         raise TraceError(f"{path} is not a trace: name a file that --trace wrote")
     if content.pop("version", None) != VERSION:
         raise TraceError(f"{path} is of another version: use the program that wrote it")

@@ -47,7 +47,7 @@ def test_an_interrupted_recording_is_readable(tiny_model, byte_tokenizer, tmp_pa
 
 
 def test_a_line_that_was_cut_off_is_left_out(trace):
-    file, steps = trace
+    file, _ = trace
     lines = file.read_text().splitlines()
     file.write_text("\n".join(lines[:6]) + "\n" + lines[6][:40])
     assert len(read_trace(file).steps) == 5
