@@ -68,6 +68,14 @@ class Conversation:
                 messages.append({"role": "assistant", "content": turn.answer.text})
         return messages
 
+    def to_markdown(self) -> str:
+        """Return the conversation as a text to read."""
+        parts = [f"> {self.system_prompt}"] if self.system_prompt else []
+        for turn in self.turns:
+            parts.append(f"**{turn.question}**")
+            parts += [turn.answer.text] if turn.answers else []
+        return "\n\n".join(parts) + "\n"
+
     def save(self, path: str | Path) -> None:
         """Write the conversation as JSON; an interrupted write leaves an older file as it was.
 

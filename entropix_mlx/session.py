@@ -180,6 +180,11 @@ class Session:
         """Stop the running answer at once; on the thread that reads it."""
         self._settle()
 
+    def instruct(self, system_prompt: str | None) -> None:
+        """Precede the conversation with other instructions, from the next answer on."""
+        self._settle()
+        self.conversation.system_prompt = system_prompt
+
     def new(self) -> None:
         """Begin another conversation, with the same system prompt."""
         self._settle()

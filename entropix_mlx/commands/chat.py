@@ -1,4 +1,4 @@
-"""`entropix chat --plain`: a conversation line by line, over ssh or in a pipe."""
+"""`entropix chat`: the terminal UI; with --plain, a conversation line by line."""
 
 from __future__ import annotations
 
@@ -16,8 +16,13 @@ from ..summary import Summary
 from . import USAGE, options, terminal
 
 if TYPE_CHECKING:
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+    from ..llama import Model
     from ..session import Session
 
+ALTERNATIVES = 8
+"""Most probable tokens that the terminal UI shows for each token."""
 HELP = """\
 /regenerate            answer the last question once more
 /edit TEXT             ask TEXT in the place of the last question
@@ -40,6 +45,30 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Converse on a full screen, or line by line."""
+    return run_plain(arguments) if arguments.plain else run_screen(arguments)
+
+
+def run_screen(arguments: argparse.Namespace) -> int:
+    """Open the terminal UI."""
+    if not (sys.stdin and sys.stdin.isatty() and sys.stdout.isatty()):
+        raise PromptError("the terminal UI needs a terminal: add --plain in a pipe")
+    from tui.app import Chat, ChatApp
+
+    settings = options.to_settings(arguments, ALTERNATIVES)
+
+    def load() -> tuple[Model, TokenizerWrapper]:
+        from ..loading import load
+
+        return load(arguments.model, dequantize=arguments.dequantize)
+
+    name = options.model_name(arguments)
+    chat = Chat(name, load, settings, arguments.system_prompt, arguments.ask)
+    ChatApp(chat).run()
+    return 0
+
+
+def run_plain(arguments: argparse.Namespace) -> int:
     """Converse until the end of stdin."""
     if sys.stdin is None:
         raise PromptError("there is no stdin to read questions from: use entropix generate")
@@ -77,7 +106,7 @@ class _Chat:
             "/edit": self._edit,
             "/fork": self._fork,
             "/select": self._select,
-            "/system": self._set_system_prompt,
+            "/system": lambda text: session.instruct(text or None),
             "/new": lambda _: session.new(),
             "/save": lambda path: session.save(_given(path, "a file")),
             "/load": lambda path: session.load(_given(path, "a file")),
@@ -139,9 +168,6 @@ class _Chat:
     def _select(self, number: str) -> None:
         self._session.select(_whole(number) - 1)
         terminal.write(self._session.messages[-1]["content"] + "\n")
-
-    def _set_system_prompt(self, text: str) -> None:
-        self._session.conversation.system_prompt = text or None
 
     def _print_statistics(self, summary: Summary) -> None:
         done = terminal.interventions(summary)

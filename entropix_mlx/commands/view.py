@@ -1,0 +1,22 @@
+"""`entropix view`: a recorded trace in the terminal UI, without a model."""
+
+from __future__ import annotations
+
+import argparse
+
+from ..trace import read_trace
+
+
+def add_parser(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.set_defaults(run=run)
+    parser.add_argument("trace", help="a file that --trace wrote")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Show a trace until the user leaves."""
+    trace = read_trace(arguments.trace)
+    from tui.viewer import ViewerApp
+
+    ViewerApp.of_trace(trace).run()
+    return 0

@@ -1,0 +1,1 @@
+"""What lies over the chat: dialogs, the settings, the duel."""

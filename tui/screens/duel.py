@@ -1,0 +1,124 @@
+"""Two samplers, side by side: the same prompt and seed, and where the answers part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
+from textual.screen import Screen
+from textual.widgets import Footer, Label, Select, Static
+
+from entropix_mlx.settings import Settings
+from entropix_mlx.step import Step
+
+from ..looks import printable
+from ..widgets.answer import AnswerView, first_divergence
+
+Start = Callable[[int, str, tuple[Settings, Settings]], None]
+
+
+class DuelScreen(Screen[None]):
+    """Shows a duel while it is fought, first the left side, then the right."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "close", "Back", id="duel.close"),
+        Binding("ctrl+r", "again", "Once more", id="duel.again"),
+    ]
+
+    def __init__(self, question: str, settings: Settings, seed: int, start: Start) -> None:
+        """Prepare a duel.
+
+        Args:
+            question: what both sides answer.
+            settings: those of the chat, for both but for the sampler.
+            seed: for both.
+            start: begins a duel; its steps come through `receive`.
+        """
+        super().__init__()
+        self._question = question
+        self._settings = replace(settings, seed=seed)
+        self._start = start
+        self._number = 0
+        self._ended = 0
+        self._samplers: tuple[str, ...] = ()
+
+    def compose(self) -> ComposeResult:
+        """Make the two sides."""
+        from entropix_mlx.policy import POLICIES
+
+        options = [(name, name) for name in POLICIES]
+        left = self._settings.sampler
+        right = "greedy" if left != "greedy" else "entropix"
+        yield Static(Content(f"❯ {printable(self._question)}"), classes="question")
+        with Horizontal():
+            for side, sampler in enumerate((left, right)):
+                with Vertical(classes="side"):
+                    yield Select(options, value=sampler, allow_blank=False, id=f"sampler-{side}")
+                    yield VerticalScroll(AnswerView(), id=f"side-{side}")
+        yield Label("", id="divergence")
+        yield Footer()
+
+    async def on_mount(self) -> None:
+        """Begin."""
+        self.query_one("#side-0").focus()
+        await self.action_again()
+
+    async def on_select_changed(self) -> None:
+        """Begin again with other samplers; also called for the first ones."""
+        if self._chosen() != self._samplers:
+            await self.action_again()
+
+    async def action_again(self) -> None:
+        """Begin again."""
+        for side in (0, 1):
+            container = self.query_one(f"#side-{side}", VerticalScroll)
+            await container.remove_children()
+            await container.mount(AnswerView())
+        self._ended = 0
+        self._number += 1
+        self._samplers = self._chosen()
+        self.query_one("#divergence", Label).update("…")
+        left, right = (replace(self._settings, sampler=name) for name in self._samplers)
+        self._start(self._number, self._question, (_fitting(left), _fitting(right)))
+
+    def receive(self, duel: int, side: int, steps: list[Step], ended: bool) -> None:
+        """Show the next steps of a side; at the end mark where the sides part."""
+        if duel != self._number:
+            return
+        self._answer(side).append(steps)
+        self._ended += ended
+        if self._ended == 2:
+            self._mark_divergence()
+
+    def action_close(self) -> None:
+        """Back to the chat."""
+        self.dismiss(None)
+
+    def _chosen(self) -> tuple[str, ...]:
+        return tuple(str(self.query_one(f"#sampler-{n}", Select).value) for n in (0, 1))
+
+    def _mark_divergence(self) -> None:
+        answers = self._answer(0), self._answer(1)
+        index = first_divergence(answers[0].steps, answers[1].steps)
+        told = "the same text" if index is None else f"the answers part at token {index}"
+        self.query_one("#divergence", Label).update(Content(told))
+        for answer in answers:
+            if index is not None and index < len(answer.steps):
+                answer.point(index)
+
+    def _answer(self, side: int) -> AnswerView:
+        return self.query_one(f"#side-{side}").query_one(AnswerView)
+
+
+def _fitting(settings: Settings) -> Settings:
+    """Leave out the parameters that a sampler does not take."""
+    if settings.sampler == "greedy":
+        return replace(settings, temperature=None, top_p=None, top_k=None, min_p=None)
+    if settings.sampler == "cntp":
+        return replace(settings, top_p=None, top_k=None, min_p=None)
+    return settings

@@ -1,0 +1,213 @@
+"""The settings: policy, profile, temperature, thresholds, interventions, seed.
+
+A threshold that moves recolours the tokens on the screen behind at once, without the model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, VerticalScroll
+from textual.content import Content
+from textual.message import Message
+from textual.screen import ModalScreen
+from textual.widget import Widget
+from textual.widgets import Checkbox, Input, Label, Select
+
+from entropix_mlx.errors import ProfileError
+from entropix_mlx.profile import Profile, Thresholds
+from entropix_mlx.settings import Settings
+
+from ..widgets.gauges import ENTROPY_SCALE, VARENTROPY_SCALE, bar
+
+NAME_WIDTH, BAR_WIDTH = 24, 12
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What the user settled on."""
+
+    settings: Settings
+    ask: bool
+    regenerate: bool
+
+
+class Slider(Widget, can_focus=True):
+    """A threshold: the arrow keys move it, with Shift ten times as far."""
+
+    DEFAULT_CSS = """
+    Slider { height: 1; }
+    Slider:focus { background: $primary 40%; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left", "move(-1)", "Less"),
+        Binding("right", "move(1)", "More"),
+        Binding("shift+left", "move(-10)", "Much less", show=False),
+        Binding("shift+right", "move(10)", "Much more", show=False),
+        Binding("up", "screen.focus_previous", show=False),
+        Binding("down", "screen.focus_next", show=False),
+    ]
+
+    class Changed(Message):
+        """The threshold moved."""
+
+    def __init__(self, name: str, value: float) -> None:
+        """Begin at a value."""
+        super().__init__(name=name, id=f"slider-{name}")
+        self.value = value
+        if "margin" in name:
+            self._most, self._step = 1.0, 0.02
+        else:
+            self._most = VARENTROPY_SCALE if "varentropy" in name else ENTROPY_SCALE
+            self._step = 0.1
+
+    def render(self) -> Content:
+        """Draw the name, the bar and the number."""
+        share = self._most if self.value == math.inf else self.value
+        drawn = bar(share, self._most, BAR_WIDTH)
+        return Content(f"{(self.name or '').ljust(NAME_WIDTH)}{drawn} {self.value:6.2f}")
+
+    def action_move(self, by: int) -> None:
+        """Move by some steps, within the scale."""
+        start = min(max(self.value, 0.0), self._most)
+        self.value = round(min(max(start + by * self._step, 0.0), self._most), 4)
+        self.refresh()
+        self.post_message(self.Changed())
+
+
+class TuneScreen(ModalScreen[Tuned | None]):
+    """Settings at the right edge; the conversation stays in view."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "done(False)", "Use from the next answer on"),
+        Binding("ctrl+r", "done(True)", "Use and answer once more"),
+        Binding("ctrl+z", "forget", "Forget changes"),
+    ]
+
+    def __init__(
+        self, settings: Settings, ask: bool, preview: Callable[[Profile | None], tuple[int, int]]
+    ) -> None:
+        """Show settings.
+
+        Args:
+            settings: where to begin; their profile is loaded.
+            ask: whether the user is asked at forks.
+            preview: colours the tokens by a profile, and returns how many differ, of how many.
+        """
+        super().__init__()
+        self._settings = settings
+        self._ask = ask
+        self._preview = preview
+        self._profile = Profile.load(settings.profile)
+
+    def compose(self) -> ComposeResult:
+        """Make a row for each setting."""
+        from entropix_mlx.policy import POLICIES
+
+        settings, profile = self._settings, self._profile
+        with VerticalScroll(id="tune"):
+            yield Label(Content("Settings"), classes="title")
+            yield Select(
+                [(name, name) for name in POLICIES],
+                value=settings.sampler,
+                allow_blank=False,
+                id="sampler",
+                compact=True,
+            )
+            yield from self._field("profile", profile.name, "name or file")
+            yield from self._field("temperature", settings.temperature, "the profile's")
+            yield from self._field("seed", settings.seed, "another each time")
+            yield Checkbox("think", profile.think.max_insertions > 0, id="think", compact=True)
+            yield Checkbox("branch", profile.branch.max_branches > 0, id="branch", compact=True)
+            yield Checkbox("ask", self._ask, id="ask", compact=True)
+            for field in fields(Thresholds):
+                yield Slider(field.name, getattr(profile.thresholds, field.name))
+            yield Label("", id="changes")
+            yield Label(
+                "← → move a threshold, Shift ten times as far\nEscape: from the next answer on\n"
+                "Ctrl+R: and answer once more   Ctrl+Z: forget",
+                classes="hint",
+            )
+
+    def _field(self, name: str, value: object, placeholder: str) -> ComposeResult:
+        with Horizontal(classes="row"):
+            yield Label(name.ljust(NAME_WIDTH // 2))
+            text = "" if value is None else str(value)
+            yield Input(text, placeholder=placeholder, id=name, compact=True)
+
+    def on_mount(self) -> None:
+        """Begin at the first threshold: it is what people come for."""
+        self.query(Slider).first().focus()
+
+    def on_slider_changed(self) -> None:
+        """Recolour, and tell how many tokens would change."""
+        differing, total = self._preview(self._changed_profile())
+        self._say(f"{differing} of {total} tokens would change")
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Load another profile, and show its thresholds."""
+        if event.input.id != "profile":
+            return
+        try:
+            self._profile = Profile.load(event.value)
+        except ProfileError as error:
+            self._say(str(error))
+            return
+        for slider in self.query(Slider):
+            slider.value = getattr(self._profile.thresholds, slider.name or "")
+            slider.refresh()
+        self.on_slider_changed()
+
+    def action_done(self, regenerate: bool) -> None:
+        """Take the settings."""
+        try:
+            settings = replace(
+                self._settings,
+                sampler=str(self.query_one("#sampler", Select).value),
+                profile=self._changed_profile(),
+                temperature=self._number("temperature", float),
+                seed=self._number("seed", int),
+            )
+        except ValueError as error:
+            self._say(str(error))
+            return
+        ask = self.query_one("#ask", Checkbox).value
+        self.dismiss(Tuned(settings, ask, regenerate))
+
+    def action_forget(self) -> None:
+        """Leave everything as it was."""
+        self._preview(None)
+        self.dismiss(None)
+
+    def _changed_profile(self) -> Profile:
+        thresholds = {slider.name or "": slider.value for slider in self.query(Slider)}
+        think: dict[str, Any] = {}
+        branch: dict[str, Any] = {}
+        if not self.query_one("#think", Checkbox).value:
+            think["max_insertions"] = 0
+        elif self._profile.think.max_insertions == 0:
+            think["max_insertions"] = Profile.load().think.max_insertions
+        if not self.query_one("#branch", Checkbox).value:
+            branch["max_branches"] = 0
+        elif self._profile.branch.max_branches == 0:
+            branch["max_branches"] = Profile.load().branch.max_branches
+        return self._profile.replace(
+            {"thresholds": thresholds, "think": think, "branch": branch, "cntp": branch}
+        )
+
+    def _number(self, name: str, kind: type[float] | type[int]) -> Any:
+        text = self.query_one(f"#{name}", Input).value.strip()
+        if not text:
+            return None
+        try:
+            return kind(text)
+        except ValueError:
+            raise ValueError(f"{name} must be a number, not {text!r}") from None
+
+    def _say(self, text: str) -> None:
+        self.query_one("#changes", Label).update(Content(text))

@@ -1,0 +1,175 @@
+"""An answer: its tokens, coloured by strategy, in blocks; or as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.content import Content
+from textual.style import Style
+from textual.widgets import Markdown, Static
+
+from entropix_mlx.palette import LOOKS
+from entropix_mlx.profile import Profile
+from entropix_mlx.step import Step, Strategy
+from entropix_mlx.tree import classify
+
+from ..looks import CHANGED, CURSOR, STYLES, origin_mark, printable
+from ..messages import TokenPointed
+
+BLOCK_TOKENS = 100
+"""A block ends with the first line that ends after so many tokens: only the last one is redrawn."""
+LONGEST_BLOCK = 400
+"""Where no line ends, a block ends after so many."""
+
+
+class TokenBlock(Static):
+    """Some lines of an answer."""
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        """Tell which token the mouse is over."""
+        self._point(event, clicked=False)
+
+    def on_click(self, event: events.Click) -> None:
+        """Tell which token was clicked."""
+        self._point(event, clicked=True)
+
+    def _point(self, event: events.MouseEvent, clicked: bool) -> None:
+        index = event.style.meta.get("step")
+        if index is not None:
+            self.post_message(TokenPointed(index, clicked))
+
+
+class AnswerView(Vertical):
+    """The tokens of an answer."""
+
+    DEFAULT_CSS = "AnswerView, AnswerView TokenBlock, AnswerView Markdown { height: auto; }"
+
+    def __init__(self, steps: Iterable[Step] = (), marks: bool = False) -> None:
+        """Show some steps; with `marks`, also each token's glyph."""
+        super().__init__()
+        self.steps: list[Step] = list(steps)
+        self.strategies: list[Strategy] = [step.strategy for step in self.steps]
+        self._marks = marks
+        self._cursor: int | None = None
+        self._starts: list[int] = []  # the first step of each block
+        self._blocks: list[TokenBlock] = []
+        self._markdown: Markdown | None = None
+
+    def compose(self) -> ComposeResult:
+        """Make the blocks of the steps that are there."""
+        self._divide(0)
+        for number in range(len(self._starts)):
+            self._blocks.append(TokenBlock(self._draw(number)))
+        yield from self._blocks
+
+    @property
+    def text(self) -> str:
+        """The whole answer."""
+        return "".join(step.text for step in self.steps)
+
+    def append(self, steps: Iterable[Step]) -> None:
+        """Add steps, and draw the last block and what comes after it."""
+        new = list(steps)
+        self.strategies += [step.strategy for step in new]
+        self.steps += new
+        last = max(0, len(self._starts) - 1)
+        self._divide(last)
+        for number in range(last, len(self._starts)):
+            if number < len(self._blocks):
+                self._blocks[number].update(self._draw(number))
+            else:
+                self._blocks.append(TokenBlock(self._draw(number)))
+                self.mount(self._blocks[number])
+
+    def point(self, cursor: int | None) -> None:
+        """Highlight a token, or none."""
+        touched = {self._block_of(i) for i in (self._cursor, cursor) if i is not None}
+        self._cursor = cursor
+        self._redraw(touched)
+
+    def block_at(self, index: int) -> TokenBlock:
+        """Return the block in which a step is shown."""
+        return self._blocks[self._block_of(index)]
+
+    def reclassify(self, profile: Profile | None) -> int:
+        """Colour the tokens by what a profile would decide, None for what was decided.
+
+        Returns:
+            How many tokens' strategy differs from what was decided.
+        """
+        decided = [step.strategy for step in self.steps]
+        before = self.strategies
+        self.strategies = decided if profile is None else classify(self.steps, profile)
+        self._redraw({self._block_of(i) for i in _differences(before, self.strategies)})
+        return len(_differences(decided, self.strategies))
+
+    def show_marks(self, marks: bool) -> None:
+        """Show each token's glyph before it, or not."""
+        self._marks = marks
+        self._redraw(range(len(self._blocks)))
+
+    async def show_markdown(self, shown: bool) -> None:
+        """Show the text as Markdown instead of its tokens, or the tokens again."""
+        if self._markdown is not None:
+            await self._markdown.remove()
+            self._markdown = None
+        if shown:
+            self._markdown = Markdown(printable(self.text))
+            await self.mount(self._markdown)
+        for block in self._blocks:
+            block.display = not shown
+
+    def _divide(self, block: int) -> None:
+        """Find where blocks begin, from one of them on."""
+        if not self.steps:
+            return
+        self._starts = self._starts[: block + 1] or [0]
+        start = self._starts[-1]
+        for index in range(start, len(self.steps) - 1):
+            length = index + 1 - start
+            ends = length >= BLOCK_TOKENS and self.steps[index].text.endswith("\n")
+            if ends or length >= LONGEST_BLOCK:
+                start = index + 1
+                self._starts.append(start)
+
+    def _block_of(self, index: int) -> int:
+        return next(n for n in reversed(range(len(self._starts))) if self._starts[n] <= index)
+
+    def _redraw(self, blocks: Iterable[int]) -> None:
+        for number in blocks:
+            if number < len(self._blocks):
+                self._blocks[number].update(self._draw(number))
+
+    def _draw(self, number: int) -> Content:
+        start, end = [*self._starts, len(self.steps)][number : number + 2]
+        content = Content.assemble(*(self._draw_token(index) for index in range(start, end)))
+        last_block = number == len(self._starts) - 1
+        return content if last_block else content.rstrip("\n")
+
+    def _draw_token(self, index: int) -> tuple[str, Style]:
+        step, strategy = self.steps[index], self.strategies[index]
+        previous = self.steps[index - 1] if index else None
+        style = STYLES[strategy] + Style.from_meta({"step": index})
+        if strategy is not step.strategy:
+            style += CHANGED
+        text = origin_mark(step, previous) + printable(step.text)
+        if self._marks:
+            text = LOOKS[strategy].glyph + text
+        if index == self._cursor:
+            return (text or "∅", style + CURSOR)
+        return (text, style)
+
+
+def _differences(left: list[Strategy], right: list[Strategy]) -> list[int]:
+    return [i for i, (a, b) in enumerate(zip(left, right, strict=True)) if a != b]
+
+
+def first_divergence(left: list[Step], right: list[Step]) -> int | None:
+    """Return the index of the first step at which two answers differ, None if none does."""
+    for index, (a, b) in enumerate(zip(left, right, strict=False)):
+        if a.token != b.token:
+            return index
+    return None if len(left) == len(right) else min(len(left), len(right))

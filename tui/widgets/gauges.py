@@ -1,0 +1,235 @@
+"""The gauges beside the text: bars with their thresholds, a history, the plane, and counts.
+
+Every scale is fixed, so that a picture means the same at any moment and in any answer.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.style import Style
+from textual.widgets import Static
+
+from entropix_mlx.palette import LOOKS
+from entropix_mlx.profile import Profile
+from entropix_mlx.step import Step, Strategy
+from entropix_mlx.tree import table
+
+from ..looks import STYLES
+
+ENTROPY_SCALE, VARENTROPY_SCALE = 8.0, 16.0
+"""Bits and bits² at the end of a bar, the top of the history and the edge of the plane."""
+EIGHTHS = " ▏▎▍▌▋▊▉█"
+HEIGHTS = " ▁▂▃▄▅▆▇█"
+DIM = Style(dim=True)
+PLANE_HEIGHT = 9
+
+
+class Scale(NamedTuple):
+    """A measurement's label, unit and the value at the end of its bar."""
+
+    label: str
+    unit: str
+    most: float
+
+
+SCALES = {
+    "entropy": Scale("H entropy", "bits", ENTROPY_SCALE),
+    "varentropy": Scale("V varentropy", "bits²", VARENTROPY_SCALE),
+    "attention_entropy": Scale("attn entropy", "bits", 10.0),
+    "attention_varentropy": Scale("attn varentropy", "bits²", 4.0),
+    "agreement": Scale("agreement", "mean dev.", 0.05),
+    "head_divergence": Scale("head divergence", "of 1", 1.0),
+    "interaction_strength": Scale("interaction", "score", 10.0),
+}
+
+
+def bar(value: float, most: float, width: int) -> str:
+    """Return a bar of `width` cells that is full at `most`."""
+    share = min(max(value / most, 0.0), 1.0) if math.isfinite(value) else 0.0
+    eighths = round(share * width * 8)
+    full, rest = divmod(eighths, 8)
+    return ("█" * full + (EIGHTHS[rest] if rest else "")).ljust(width)
+
+
+def threshold_line(profile: Profile, name: str, width: int) -> Content:
+    """Return where a measurement's thresholds lie under its bar: a strategy's glyph at each."""
+    line = [("·", DIM)] * width
+    for row in table(profile):
+        if row.strategy is Strategy.THINK_SAMPLE:
+            continue
+        for bound in row.bounds.get(name, ()):
+            if 0 < bound < SCALES[name].most:
+                cell = min(width - 1, int(bound / SCALES[name].most * width))
+                line[cell] = (LOOKS[row.strategy].glyph, STYLES[row.strategy])
+    return Content.assemble(*line)
+
+
+def draw_bars(step: Step | None, profile: Profile, width: int) -> Content:
+    """Return all measurements of a step as bars, H and V with their thresholds."""
+    lines: list[Content] = []
+    style = STYLES[step.strategy] if step else DIM
+    for name, scale in SCALES.items():
+        value = step.metrics[name] if step else math.nan
+        shown = f"{value:.3f}" if scale.most < 1 else f"{value:.2f}"
+        number = f"{shown} {scale.unit}" if step else f"– {scale.unit}"
+        if name in ("entropy", "varentropy"):
+            lines.append(Content(scale.label + number.rjust(width - len(scale.label))))
+            lines.append(Content.styled(bar(value, scale.most, width), style))
+            lines.append(threshold_line(profile, name, width))
+        else:
+            cells = width - 16 - 15
+            drawn = bar(value, scale.most, max(cells, 0))
+            lines.append(Content.assemble(scale.label.ljust(16), (drawn, style), number.rjust(15)))
+    return Content("\n").join(lines)
+
+
+def draw_history(steps: Sequence[Step], width: int) -> Content:
+    """Return H and V of the last steps, two cells high each, a column a token."""
+    shown = steps[-(width - 2) :]
+    lines = []
+    for name, letter in (("entropy", "H"), ("varentropy", "V")):
+        for upper in (True, False):
+            parts: list[tuple[str, Style]] = [(f"{letter} " if upper else "  ", DIM)]
+            for step in shown:
+                level = min(16, max(1, round(step.metrics[name] / SCALES[name].most * 16)))
+                height = max(0, level - 8) if upper else min(8, level)
+                parts.append((HEIGHTS[height], STYLES[step.strategy]))
+            lines.append(Content.assemble(*parts))
+    return Content("\n").join(lines)
+
+
+def draw_plane(steps: Sequence[Step], profile: Profile, width: int, height: int) -> Content:
+    """Return the entropy–varentropy plane: H to the right, V up, the newest token highlighted."""
+    columns = width - 3
+    cells = [[(" ", DIM)] * columns for _ in range(height)]
+
+    def column(entropy: float) -> int:
+        return min(columns - 1, int(entropy / ENTROPY_SCALE * columns))
+
+    def line(varentropy: float) -> int:
+        return height - 1 - min(height - 1, int(varentropy / VARENTROPY_SCALE * height))
+
+    upright = {column(bound) for bound in _splits(profile, "entropy")}
+    level = {line(bound) for bound in _splits(profile, "varentropy")}
+    for y, x in itertools.product(range(height), range(columns)):
+        if x in upright:
+            cells[y][x] = ("┼" if y in level else "│", DIM)
+        elif y in level:
+            cells[y][x] = ("─", DIM)
+    for step in steps:
+        here = (LOOKS[step.strategy].glyph, STYLES[step.strategy])
+        cells[line(step.varentropy)][column(step.entropy)] = here
+    if steps:
+        newest = steps[-1]
+        here = (LOOKS[newest.strategy].glyph, STYLES[newest.strategy] + Style(reverse=True))
+        cells[line(newest.varentropy)][column(newest.entropy)] = here
+    labels = [f"{VARENTROPY_SCALE:.0f}", "V", *[""] * (height - 3), "0"]
+    lines = [
+        Content.assemble((f"{label:>2}▏", DIM), *cells_line)
+        for label, cells_line in zip(labels, cells, strict=True)
+    ]
+    axis = f"   0{'H bits'.center(columns - 2)}{ENTROPY_SCALE:.0f}"
+    return Content("\n").join([*lines, Content.styled(axis, DIM)])
+
+
+def _splits(profile: Profile, name: str) -> set[float]:
+    """Return where the decision tree splits a measurement, as far as the scale goes."""
+    bounds = itertools.chain(*(row.bounds.get(name, ()) for row in table(profile)))
+    return {bound for bound in bounds if 0 < bound < SCALES[name].most}
+
+
+def draw_counts(counts: Counter[Strategy], width: int) -> Content:
+    """Return how often each strategy was chosen; this is the legend, too."""
+    total = max(1, counts.total())
+    lines = []
+    for strategy in Strategy:
+        if strategy is Strategy.SAMPLE and not counts[strategy]:
+            continue
+        share = counts[strategy] / total
+        name = f"{LOOKS[strategy].glyph} {strategy}"
+        drawn = bar(share, 1.0, max(width - 14 - 10, 0))
+        number = f"{counts[strategy]} {share:4.0%}".rjust(10)
+        styled = Content.styled(name, STYLES[strategy])
+        lines.append(styled + Content(" " * (14 - len(name)) + drawn + number))
+    return Content("\n").join(lines)
+
+
+def draw_compact(step: Step | None, profile: Profile, width: int) -> Content:
+    """Return H and V in one line, for narrow screens."""
+    cells = max(4, (width - 34) // 2)
+    parts: list[Content | tuple[str, Style]] = []
+    for name, letter in (("entropy", "H"), ("varentropy", "V")):
+        value = step.metrics[name] if step else math.nan
+        style = STYLES[step.strategy] if step else DIM
+        parts += [
+            (f"{letter} ", DIM),
+            (bar(value, SCALES[name].most, cells), style),
+            Content(f" {value:5.2f} " if step else "     – "),
+        ]
+    if step:
+        parts.append((f"{LOOKS[step.strategy].glyph} {step.strategy}", STYLES[step.strategy]))
+    return Content.assemble(*parts)
+
+
+class Gauges(VerticalScroll):
+    """All gauges, one below the other."""
+
+    DEFAULT_CSS = """
+    Gauges { padding: 0 1; }
+    Gauges Static { height: auto; margin-bottom: 1; }
+    """
+
+    def __init__(self, profile: Profile, *, id: str) -> None:
+        """Begin with nothing measured."""
+        super().__init__(id=id, can_focus=False)
+        self._profile = profile
+        self._steps: list[Step] = []
+        self._counts: Counter[Strategy] = Counter()
+
+    def compose(self) -> ComposeResult:
+        """Make the parts."""
+        yield Static(id="bars")
+        yield Static(id="history")
+        yield Static(id="plane")
+        yield Static(id="counts")
+
+    def on_mount(self) -> None:
+        """Draw what there is."""
+        self.draw()
+
+    def on_resize(self) -> None:
+        """Draw for the new width."""
+        self.draw()
+
+    def show(self, steps: Iterable[Step], profile: Profile) -> None:
+        """Show some steps and a profile's thresholds."""
+        self._steps = list(steps)
+        self._counts = Counter(step.strategy for step in self._steps)
+        self._profile = profile
+        self.draw()
+
+    def append(self, steps: Sequence[Step]) -> None:
+        """Show more steps."""
+        self._steps += steps
+        self._counts.update(step.strategy for step in steps)
+        self.draw()
+
+    def draw(self) -> None:
+        """Draw everything."""
+        width = self.content_size.width - 1
+        if width < 32 or not self.display:
+            return
+        newest = self._steps[-1] if self._steps else None
+        self.query_one("#bars", Static).update(draw_bars(newest, self._profile, width))
+        self.query_one("#history", Static).update(draw_history(self._steps, width))
+        plane = draw_plane(self._steps, self._profile, width, PLANE_HEIGHT)
+        self.query_one("#plane", Static).update(plane)
+        self.query_one("#counts", Static).update(draw_counts(self._counts, width))

@@ -1,0 +1,191 @@
+"""The conversation: questions and answers, and a cursor over the last answer's tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import Static
+
+from entropix_mlx.conversation import Conversation, Turn
+from entropix_mlx.step import Step
+
+from ..looks import printable
+from .answer import AnswerView
+
+
+class TurnView(Vertical):
+    """A question and the answer that is selected."""
+
+    DEFAULT_CSS = """
+    TurnView { height: auto; padding: 0 1 1 1; }
+    TurnView .question { color: $text-accent; text-style: bold; padding-bottom: 1; }
+    TurnView .siblings { color: $text-muted; }
+    """
+
+    def __init__(self, turn: Turn, marks: bool) -> None:
+        """Show a turn."""
+        super().__init__()
+        self.turn = turn
+        self.answer = AnswerView(turn.answer.steps if turn.answers else (), marks)
+
+    def compose(self) -> ComposeResult:
+        """Make the question, the answer, and how many answers there are."""
+        yield Static(Content(f"❯ {printable(self.turn.question)}"), classes="question")
+        yield self.answer
+        if len(self.turn.answers) > 1:
+            which = f"answer {self.turn.selected + 1} of {len(self.turn.answers)}: [ and ] switch"
+            yield Static(Content(which), classes="siblings")
+
+    def shows(self, turn: Turn) -> bool:
+        """Tell whether this is what a turn looks like."""
+        mine = (self.turn.question, self.turn.selected, len(self.turn.answers))
+        steps = turn.answer.steps if turn.answers else []
+        return (
+            mine == (turn.question, turn.selected, len(turn.answers)) and self.answer.steps == steps
+        )
+
+
+class Transcript(VerticalScroll, can_focus=True):
+    """The conversation; its last answer's tokens can be walked over."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left", "move(-1)", "Token", key_display="← →", id="transcript.left"),
+        Binding("right", "move(1)", "Next token", show=False, id="transcript.right"),
+        Binding("home", "move(-100000)", "First token", show=False, id="transcript.first"),
+        Binding("end", "move(100000)", "Last token", show=False, id="transcript.last"),
+        Binding("up", "alternative(-1)", "Alternative", key_display="↑ ↓", id="transcript.up"),
+        Binding("down", "alternative(1)", "Next", show=False, id="transcript.down"),
+        Binding("f", "fork", "Fork", id="transcript.fork"),
+        Binding(
+            "left_square_bracket",
+            "sibling(-1)",
+            "Answer",
+            key_display="[ ]",
+            id="transcript.previous",
+        ),
+        Binding("right_square_bracket", "sibling(1)", "Next", show=False, id="transcript.next"),
+        Binding("g", "marks", "Glyphs", id="transcript.marks"),
+        Binding("y", "copy", "Copy", id="transcript.copy"),
+    ]
+
+    @dataclass
+    class CursorMoved(Message):
+        """Another token is under the cursor, or none."""
+
+        step: Step | None
+
+    @dataclass
+    class AlternativeMoved(Message):
+        """Another alternative is wanted."""
+
+        by: int
+
+    class ForkWanted(Message):
+        """The chosen alternative is to take the place of the token under the cursor."""
+
+    @dataclass
+    class SiblingWanted(Message):
+        """Another answer to the last question is wanted."""
+
+        by: int
+
+    class CopyWanted(Message):
+        """The last answer is to be copied."""
+
+    def __init__(self, *, id: str) -> None:
+        """Begin empty."""
+        super().__init__(id=id)
+        self._turns: list[TurnView] = []
+        self._marks = False
+        self._markdown = False
+        self.cursor: int | None = None
+
+    def on_mount(self) -> None:
+        """Follow the end of the text until the user scrolls away from it."""
+        self.anchor()
+
+    @property
+    def last_answer(self) -> AnswerView | None:
+        """The answer to the last question."""
+        return self._turns[-1].answer if self._turns else None
+
+    async def show(self, conversation: Conversation) -> None:
+        """Show a conversation; turns that are shown already are left alone."""
+        common = 0
+        for view, turn in zip(self._turns, conversation.turns, strict=False):
+            if not view.shows(turn):
+                break
+            common += 1
+        self.point(None)
+        for view in self._turns[common:]:
+            await view.remove()
+        new = [TurnView(turn, self._marks) for turn in conversation.turns[common:]]
+        self._turns = self._turns[:common] + new
+        await self.mount_all(new)
+        if self._markdown:
+            await self.show_markdown(True)
+
+    def append(self, steps: list[Step]) -> None:
+        """Add steps to the last answer."""
+        if self.last_answer is not None:
+            self.last_answer.append(steps)
+
+    async def show_markdown(self, shown: bool) -> None:
+        """Show finished answers as Markdown, or as coloured tokens."""
+        self._markdown = shown
+        for turn in self._turns:
+            await turn.answer.show_markdown(shown)
+
+    def point(self, index: int | None, follow: bool = False) -> None:
+        """Put the cursor on a token of the last answer; `follow` scrolls there."""
+        answer = self.last_answer
+        if answer is None:
+            return
+        if index is not None:
+            index = min(max(index, 0), len(answer.steps) - 1)
+        if index == self.cursor:
+            return
+        self.cursor = index
+        answer.point(index)
+        if follow and index is not None:
+            self.scroll_to_widget(answer.block_at(index), animate=False)
+        self.post_message(self.CursorMoved(None if index is None else answer.steps[index]))
+
+    def action_move(self, by: int) -> None:
+        """Move the cursor by some tokens; the first move puts it on the last token."""
+        answer = self.last_answer
+        if answer is None or not answer.steps:
+            return
+        self.point(len(answer.steps) - 1 if self.cursor is None else self.cursor + by, follow=True)
+
+    def action_alternative(self, by: int) -> None:
+        """Move over the alternatives, or scroll while there is no cursor."""
+        if self.cursor is None:
+            self.scroll_relative(y=by, animate=False)
+        else:
+            self.post_message(self.AlternativeMoved(by))
+
+    def action_fork(self) -> None:
+        """Ask for a fork."""
+        if self.cursor is not None:
+            self.post_message(self.ForkWanted())
+
+    def action_sibling(self, by: int) -> None:
+        """Ask for another answer."""
+        self.post_message(self.SiblingWanted(by))
+
+    def action_marks(self) -> None:
+        """Show or hide the glyphs."""
+        self._marks = not self._marks
+        for turn in self._turns:
+            turn.answer.show_marks(self._marks)
+
+    def action_copy(self) -> None:
+        """Ask for a copy."""
+        self.post_message(self.CopyWanted())

@@ -1,0 +1,213 @@
+"""The one thread that owns MLX: it loads, caches and generates, and only posts messages.
+
+MLX's streams are thread-local, so everything that touches an array happens here, one job after the
+other. Only Python scalars and strings leave: steps, and snapshots of the conversation.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from textual.message import Message
+
+from entropix_mlx.conversation import Answer, Conversation, Turn
+from entropix_mlx.errors import EntropixError
+from entropix_mlx.settings import Settings
+from entropix_mlx.step import Branch, Step
+
+from . import messages
+
+if TYPE_CHECKING:
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+    from entropix_mlx.llama import Model
+    from entropix_mlx.session import Session
+
+BATCH_SECONDS = 1 / 18
+"""Steps are posted together, this often: a screen needs no more, and a message costs time."""
+
+Load = Callable[[], "tuple[Model, TokenizerWrapper]"]
+Action = Callable[["Session"], Iterator[Step] | None]
+
+
+class ModelThread:
+    """Runs jobs on a model, in the order in which they were given."""
+
+    def __init__(
+        self,
+        load: Load,
+        post: Callable[[Message], object],
+        settings: Settings,
+        system_prompt: str | None = None,
+        ask: bool = False,
+    ) -> None:
+        """Set up; `start` begins to load.
+
+        Args:
+            load: returns the model and tokenizer; called on the thread.
+            post: takes messages; `App.post_message`, which is thread-safe.
+            settings: how to generate at first.
+            system_prompt: instructions that precede the conversation.
+            ask: whether the user is asked at forks.
+        """
+        self._load = load
+        self._post = post
+        self._settings = settings
+        self._system_prompt = system_prompt
+        self._ask = ask
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._cancelled = threading.Event()
+        self._replies: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._stopping = False
+        self._session: Session
+        self._model: Model
+        self._tokenizer: TokenizerWrapper
+        self._thread = threading.Thread(target=self._run, name="model", daemon=True)
+
+    def start(self) -> None:
+        """Begin to load the model."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the running job and the thread."""
+        self._stopping = True
+        self._jobs.put(None)
+        self.cancel()
+
+    def cancel(self) -> None:
+        """Stop the running answer before its next token."""
+        self._cancelled.set()
+
+    def submit(self, action: Action) -> None:
+        """Do something with the session; steps that it returns are read and posted."""
+        self._jobs.put(lambda: self._answer(action))
+
+    def configure(self, settings: Settings, ask: bool) -> None:
+        """Use other settings from the next answer on."""
+
+        def job() -> None:
+            self._settings = self._session.settings = settings
+            self._session.choose = self._choose if ask else None
+
+        self._jobs.put(job)
+
+    def duel(self, number: int, question: str, sides: tuple[Settings, Settings]) -> None:
+        """Answer a question after the conversation so far, by one setting after the other.
+
+        Args:
+            number: comes back with the steps, so that they are not taken for another duel's.
+            question: see above.
+            sides: see above.
+        """
+        self._jobs.put(lambda: self._duel(number, question, sides))
+
+    def _run(self) -> None:
+        try:
+            self._open_session()
+        except EntropixError as error:
+            self._post(messages.LoadFailed(str(error)))
+            return
+        except Exception as error:  # a thread that dies in silence would leave the app waiting
+            self._post(messages.LoadFailed(f"unexpected {type(error).__name__}: {error}"))
+            return
+        while (job := self._jobs.get()) is not None and not self._stopping:
+            job()
+        self._session.close()
+
+    def _open_session(self) -> None:
+        from entropix_mlx.session import Session
+
+        self._model, self._tokenizer = self._load()
+        self._session = Session(
+            self._model,
+            self._tokenizer,
+            self._settings,
+            system_prompt=self._system_prompt,
+            on_prefill=lambda done, total: self._told(messages.Prefilled(done, total)),
+            on_drop=lambda count: self._told(messages.TurnsDropped(count)),
+            choose=self._choose if self._ask else None,
+        )
+        self._post(messages.Loaded(self._model.config.max_position_embeddings))
+
+    def _told(self, message: Message) -> None:
+        """Post a message about the running answer; and pass a cancel on, also in a prefill."""
+        self._post(message)
+        if self._cancelled.is_set():
+            self._session.cancel()
+
+    def _answer(self, action: Action) -> None:
+        self._cancelled.clear()
+        error = None
+        try:
+            steps = action(self._session)
+            self._tell_conversation()
+            if steps is not None:
+                for batch in self._batches(steps):
+                    self._post(messages.StepsArrived(batch))
+        except EntropixError as mistake:
+            error = str(mistake)
+        except Exception as fault:
+            error = f"unexpected {type(fault).__name__}: {fault}"
+        self._session.close()
+        self._tell_conversation()
+        self._post(messages.AnswerEnded(error))
+
+    def _batches(self, steps: Iterator[Step]) -> Iterator[list[Step]]:
+        batch: list[Step] = []
+        due = time.monotonic()
+        for step in steps:
+            batch.append(step)
+            if time.monotonic() >= due:
+                yield batch
+                batch, due = [], time.monotonic() + BATCH_SECONDS
+            if self._cancelled.is_set():
+                break
+        if batch:
+            yield batch
+
+    def _choose(self, branch: Branch) -> int:
+        """Ask, and wait; a cancel is the best one."""
+        if self._cancelled.is_set():
+            return branch.winner
+        self._replies = queue.SimpleQueue()
+        self._post(messages.Asked(branch, self._replies.put))
+        while not self._cancelled.is_set():
+            try:
+                return self._replies.get(timeout=0.1)
+            except queue.Empty:
+                continue
+        return branch.winner
+
+    def _tell_conversation(self) -> None:
+        snapshot = _copy(self._session.conversation)
+        self._post(messages.ConversationChanged(snapshot, self._session.cached_tokens))
+
+    def _duel(self, number: int, question: str, sides: tuple[Settings, Settings]) -> None:
+        from entropix_mlx.session import Session
+
+        self._cancelled.clear()
+        error = None
+        try:
+            for side, settings in enumerate(sides):
+                session = Session(self._model, self._tokenizer, settings)
+                session.conversation = _copy(self._session.conversation)
+                for batch in self._batches(session.send(question)):
+                    self._post(messages.DuelStepsArrived(number, side, batch))
+                session.close()
+                self._post(messages.DuelStepsArrived(number, side, [], ended=True))
+        except EntropixError as mistake:
+            error = str(mistake)
+        self._post(messages.AnswerEnded(error))
+
+
+def _copy(conversation: Conversation) -> Conversation:
+    """Return a copy that the other thread can keep; steps never change, so they are shared."""
+    turns = [
+        Turn(turn.question, [Answer(a.seed, list(a.steps)) for a in turn.answers], turn.selected)
+        for turn in conversation.turns
+    ]
+    return Conversation(conversation.system_prompt, turns, conversation.dropped)
