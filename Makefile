@@ -1,4 +1,5 @@
 # make run PROMPT="…"   answer a prompt with the demo model
+# make chat             converse with the demo model in the terminal UI
 # make test             run the tests
 # make lint             check style and types
 #
@@ -11,7 +12,7 @@ BIN := $(VENV)/bin
 CANDIDATES := $(PYTHON) python3 python3.13 python3.12 python3.11 python
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
-.PHONY: run test lint format clean
+.PHONY: run chat test lint format clean
 .DEFAULT_GOAL := test
 
 # Under another name, since make would expand the dollar signs of one given on its command line.
@@ -19,6 +20,9 @@ run: export QUESTION := $(value PROMPT)
 run: $(VENV)/.run
 	@if [ -z "$$QUESTION" ]; then echo 'say what to ask: make run PROMPT="…"' >&2; exit 2; fi
 	@$(BIN)/python -m entropix_mlx generate --prompt "$$QUESTION" $(ARGS)
+
+chat: $(VENV)/.run
+	@$(BIN)/python -m entropix_mlx chat $(ARGS)
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest $(ARGS)

@@ -115,7 +115,7 @@ class ChatApp(ViewerApp):
         if self.activity != RUNNING:
             self._become(RUNNING)
         self._context_used += len(event.steps)
-        self._label()
+        self._describe()
         self.show_steps(event.steps)
 
     def on_prefilled(self, event: messages.Prefilled) -> None:
@@ -273,12 +273,16 @@ class ChatApp(ViewerApp):
 
     def _label(self) -> None:
         """Update the status line."""
+        self._describe()
+        self.show_status()
+
+    def _describe(self) -> None:
+        """Say what the status line is to show next."""
         turns = self.conversation.turns
         seeds = [turn.answer.seed for turn in turns if turn.answers]
         self.labels = [f"seed {seeds[-1]}"] if seeds else []
         self.labels += [self._settings.sampler, self.profile.name, self._model_name]
         self.context = f"context {self._context_used}/{self._context_length or '?'}"
-        self.show_status()
 
     def _available(self) -> bool:
         """Tell whether the model is free, and say so if it is not."""

@@ -27,6 +27,10 @@ from .widgets.gauges import Gauges, draw_compact
 from .widgets.inspector import Inspector
 from .widgets.transcript import Transcript
 
+GAUGE_SECONDS = 1 / 5
+"""The gauges and the status line follow the text at this pace: to draw them costs more than a line
+of text, and what lies between two places that change is drawn, too."""
+
 
 class ViewerApp(App[None]):
     """Shows a conversation, and all about its tokens."""
@@ -61,6 +65,7 @@ class ViewerApp(App[None]):
         self.activity = ""
         self._summary = Summary()
         self._markdown = False
+        self._newest: Step | None = None  # not shown by the gauges yet
 
     @classmethod
     def of_trace(cls, trace: Trace) -> ViewerApp:
@@ -97,6 +102,7 @@ class ViewerApp(App[None]):
     async def on_mount(self) -> None:
         """Show the conversation."""
         await self.show_conversation(self.conversation)
+        self.set_interval(GAUGE_SECONDS, self._follow)
         self.begin()
 
     # Textual calls a message's handler in every class of an app, so what a chat does differently is
@@ -129,7 +135,7 @@ class ViewerApp(App[None]):
         self._summary = Summary()
         for step in steps:
             self._summary.add(step)
-        self.show_status(steps)
+        self.show_status(steps[-1] if steps else None)
 
     def show_steps(self, steps: list[Step]) -> None:
         """Show more steps of the last answer."""
@@ -137,16 +143,25 @@ class ViewerApp(App[None]):
         self.query_one("#gauges", Gauges).append(steps)
         for step in steps:
             self._summary.add(step)
-        self.show_status(steps)
+        self._newest = steps[-1]
 
-    def show_status(self, steps: list[Step] | None = None) -> None:
+    def _follow(self) -> None:
+        """Let the gauges and the status line catch up with the text."""
+        if self._newest is not None:
+            self.query_one("#gauges", Gauges).draw()
+            self.show_status(self._newest)
+            self._newest = None
+
+    def show_status(self, step: Step | None = None) -> None:
         """Update the line about everything, and the gauges of narrow screens."""
-        if steps:
-            compact = self.query_one("#compact", Static)
-            compact.update(draw_compact(steps[-1], self.profile, compact.size.width or 80))
+        compact = self.query_one("#compact", Static)
+        if step and compact.display:
+            drawn = draw_compact(step, self.profile, compact.size.width or 80)
+            compact.update(drawn, layout=False)
         speed = self._summary.tokens_per_second
         parts = [self.activity, f"{speed:.1f} tok/s" if speed else "", self.context, *self.labels]
-        self.query_one("#status", Static).update(Content(" · ".join(filter(None, parts))))
+        line = Content(" · ".join(filter(None, parts)))
+        self.query_one("#status", Static).update(line, layout=False)
 
     def on_transcript_cursor_moved(self, event: Transcript.CursorMoved) -> None:
         """Show the token under the cursor, or the gauges if there is none."""
@@ -194,9 +209,8 @@ class ViewerApp(App[None]):
 
     def action_panel(self) -> None:
         """Show or hide the side panel."""
-        shown = self.query_one("#side").size.width > 0
-        self.screen.set_class(not shown, "-panel")
-        self.screen.set_class(shown, "-no-panel")
+        narrow = self.screen.has_class("-narrow")  # where it is hidden at first
+        self.screen.toggle_class("-panel" if narrow else "-no-panel")
 
     async def action_markdown(self) -> None:
         """Show answers as Markdown, or as tokens again."""

@@ -19,7 +19,7 @@ from entropix_mlx.tree import classify
 from ..looks import CHANGED, CURSOR, STYLES, origin_mark, printable
 from ..messages import TokenPointed
 
-BLOCK_TOKENS = 100
+BLOCK_TOKENS = 60
 """A block ends with the first line that ends after so many tokens: only the last one is redrawn."""
 LONGEST_BLOCK = 400
 """Where no line ends, a block ends after so many."""
@@ -27,6 +27,12 @@ LONGEST_BLOCK = 400
 
 class TokenBlock(Static):
     """Some lines of an answer."""
+
+    def show(self, content: Content) -> None:
+        """Show other content; the screen is laid out anew only for another number of lines."""
+        width = self.content_size.width
+        grows = not width or content.get_height({}, width) != self.content_size.height
+        self.update(content, layout=grows)
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
         """Tell which token the mouse is over."""
@@ -79,7 +85,7 @@ class AnswerView(Vertical):
         self._divide(last)
         for number in range(last, len(self._starts)):
             if number < len(self._blocks):
-                self._blocks[number].update(self._draw(number))
+                self._blocks[number].show(self._draw(number))
             else:
                 self._blocks.append(TokenBlock(self._draw(number)))
                 self.mount(self._blocks[number])
@@ -141,7 +147,7 @@ class AnswerView(Vertical):
     def _redraw(self, blocks: Iterable[int]) -> None:
         for number in blocks:
             if number < len(self._blocks):
-                self._blocks[number].update(self._draw(number))
+                self._blocks[number].show(self._draw(number))
 
     def _draw(self, number: int) -> Content:
         start, end = [*self._starts, len(self.steps)][number : number + 2]

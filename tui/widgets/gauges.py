@@ -59,6 +59,12 @@ def bar(value: float, most: float, width: int) -> str:
     return ("█" * full + (EIGHTHS[rest] if rest else "")).ljust(width)
 
 
+def runs(cells: Iterable[tuple[str, Style]]) -> Content:
+    """Join cells of one style each: few long pieces are drawn faster than many short ones."""
+    pieces = itertools.groupby(cells, key=lambda cell: cell[1])
+    return Content.assemble(*(("".join(text for text, _ in run), style) for style, run in pieces))
+
+
 def threshold_line(profile: Profile, name: str, width: int) -> Content:
     """Return where a measurement's thresholds lie under its bar: a strategy's glyph at each."""
     line = [("·", DIM)] * width
@@ -69,7 +75,7 @@ def threshold_line(profile: Profile, name: str, width: int) -> Content:
             if 0 < bound < SCALES[name].most:
                 cell = min(width - 1, int(bound / SCALES[name].most * width))
                 line[cell] = (LOOKS[row.strategy].glyph, STYLES[row.strategy])
-    return Content.assemble(*line)
+    return runs(line)
 
 
 def draw_bars(step: Step | None, profile: Profile, width: int) -> Content:
@@ -102,7 +108,7 @@ def draw_history(steps: Sequence[Step], width: int) -> Content:
                 level = min(16, max(1, round(step.metrics[name] / SCALES[name].most * 16)))
                 height = max(0, level - 8) if upper else min(8, level)
                 parts.append((HEIGHTS[height], STYLES[step.strategy]))
-            lines.append(Content.assemble(*parts))
+            lines.append(runs(parts))
     return Content("\n").join(lines)
 
 
@@ -133,7 +139,7 @@ def draw_plane(steps: Sequence[Step], profile: Profile, width: int, height: int)
         cells[line(newest.varentropy)][column(newest.entropy)] = here
     labels = [f"{VARENTROPY_SCALE:.0f}", "V", *[""] * (height - 3), "0"]
     lines = [
-        Content.assemble((f"{label:>2}▏", DIM), *cells_line)
+        runs([(f"{label:>2}▏", DIM), *cells_line])
         for label, cells_line in zip(labels, cells, strict=True)
     ]
     axis = f"   0{'H bits'.center(columns - 2)}{ENTROPY_SCALE:.0f}"
@@ -155,10 +161,10 @@ def draw_counts(counts: Counter[Strategy], width: int) -> Content:
             continue
         share = counts[strategy] / total
         name = f"{LOOKS[strategy].glyph} {strategy}"
-        drawn = bar(share, 1.0, max(width - 14 - 10, 0))
+        drawn = bar(share, 1.0, max(width - 15 - 10, 0))
         number = f"{counts[strategy]} {share:4.0%}".rjust(10)
         styled = Content.styled(name, STYLES[strategy])
-        lines.append(styled + Content(" " * (14 - len(name)) + drawn + number))
+        lines.append(styled + Content(" " * (15 - len(name)) + drawn + number))
     return Content("\n").join(lines)
 
 
@@ -217,19 +223,22 @@ class Gauges(VerticalScroll):
         self.draw()
 
     def append(self, steps: Sequence[Step]) -> None:
-        """Show more steps."""
+        """Take more steps, which the next `draw` shows."""
         self._steps += steps
         self._counts.update(step.strategy for step in steps)
-        self.draw()
 
     def draw(self) -> None:
         """Draw everything."""
         width = self.content_size.width - 1
-        if width < 32 or not self.display:
+        if width < 32:
             return
         newest = self._steps[-1] if self._steps else None
-        self.query_one("#bars", Static).update(draw_bars(newest, self._profile, width))
-        self.query_one("#history", Static).update(draw_history(self._steps, width))
-        plane = draw_plane(self._steps, self._profile, width, PLANE_HEIGHT)
-        self.query_one("#plane", Static).update(plane)
-        self.query_one("#counts", Static).update(draw_counts(self._counts, width))
+        drawings = {
+            "bars": draw_bars(newest, self._profile, width),
+            "history": draw_history(self._steps, width),
+            "plane": draw_plane(self._steps, self._profile, width, PLANE_HEIGHT),
+            "counts": draw_counts(self._counts, width),
+        }
+        for name, drawing in drawings.items():
+            part = self.query_one(f"#{name}", Static)
+            part.update(drawing, layout=part.size.height != drawing.plain.count("\n") + 1)

@@ -158,11 +158,12 @@ class Transcript(VerticalScroll, can_focus=True):
         self.post_message(self.CursorMoved(None if index is None else answer.steps[index]))
 
     def action_move(self, by: int) -> None:
-        """Move the cursor by some tokens; the first move puts it on the last token."""
+        """Move the cursor by some tokens; at first it stands behind the last one."""
         answer = self.last_answer
-        if answer is None or not answer.steps:
-            return
-        self.point(len(answer.steps) - 1 if self.cursor is None else self.cursor + by, follow=True)
+        if answer is not None and answer.steps:
+            self.point(
+                (len(answer.steps) if self.cursor is None else self.cursor) + by, follow=True
+            )
 
     def action_alternative(self, by: int) -> None:
         """Move over the alternatives, or scroll while there is no cursor."""

@@ -1,0 +1,127 @@
+"""The app, driven by Textual's pilot: with recorded steps, or with a tiny model that chats."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from entropix_mlx import Profile, Settings
+from entropix_mlx.step import Alternative, Branch, Origin, Rollout, Step, Strategy
+from entropix_mlx.trace import Header, Trace
+from tests.conftest import make_byte_tokenizer, make_tiny_model
+from tui.app import Chat, ChatApp
+from tui.viewer import ViewerApp
+
+AWKWARD = ["[bold]", "x[/]", "\n", "👩‍👩‍👧", "", "\x1b[31m", "日本", "\t", "[link=x]", " end.\n"]
+WORDS = ["The", "keeper", "counted", "ships", "until", "the", "lamp", "went", "out", "."]
+
+
+def make_step(index: int, text: str, strategy: Strategy = Strategy.ADAPTIVE, **changes) -> Step:
+    values = {
+        "index": index,
+        "token": 100 + index,
+        "text": text,
+        "logprob": -0.5,
+        "entropy": (index * 0.37) % 7,
+        "varentropy": (index * 0.83) % 14,
+        "margin": 0.25,
+        "attention_entropy": 3.0,
+        "attention_varentropy": 0.5,
+        "agreement": 0.01,
+        "head_divergence": 0.4,
+        "interaction_strength": 2.0,
+        "confidence": -1.0,
+        "strategy": strategy,
+        "temperature": 0.7,
+        "top_p": 0.9,
+        "top_k": 27,
+        "min_p": 0.03,
+        "top_logprobs": tuple(
+            Alternative(100 + index + n, text if not n else f" other{n}", -0.5 - n)
+            for n in range(4)
+        ),
+        "time": index / 20,
+    }
+    return Step(**values | changes)
+
+
+def make_steps(count: int = 60) -> list[Step]:
+    """An answer with every strategy and origin, and with texts that could break a screen."""
+    rollouts = tuple(
+        Rollout((1, 2), f" way [{n}] of two.", -1.0 - n, -0.8 - n, 2.0) for n in range(3)
+    )
+    steps = []
+    for index in range(count):
+        text = AWKWARD[index - 20] if 20 <= index < 30 else " " + WORDS[index % len(WORDS)]
+        strategy = list(Strategy)[index % 6]
+        changes = {}
+        if index in (8, 9):
+            strategy, changes = Strategy.THINK, {"origin": Origin.INSERTED}
+        if index in (14, 15):
+            strategy = Strategy.BRANCH
+            branch = Branch(rollouts, 1) if index == 14 else None
+            changes = {"origin": Origin.BRANCH, "branch": branch}
+        steps.append(make_step(index, text, strategy, **changes))
+    return steps
+
+
+def make_viewer(steps: list[Step] | None = None) -> ViewerApp:
+    steps = make_steps() if steps is None else steps
+    header = Header(
+        model="demo",
+        sampler="entropix",
+        profile=Profile.load(),
+        seed=7,
+        messages=[{"role": "user", "content": "What did the [keeper] do?"}],
+        context_length=8192,
+        prompt_tokens=40,
+        versions={},
+    )
+    return ViewerApp.of_trace(Trace(header, steps, None))
+
+
+def load_tiny():
+    """Return a tiny model; called on the app's own thread."""
+    tokenizer = make_byte_tokenizer()
+    tokenizer._eos_token_ids = set()
+    return make_tiny_model(max_position_embeddings=4096), tokenizer
+
+
+@pytest.fixture
+def make_chat():
+    def make(load=load_tiny, ask=False, **settings) -> ChatApp:
+        settings = {"max_tokens": 12, "seed": 1, "top_logprobs": 4} | settings
+        return ChatApp(Chat("tiny", load, Settings(**settings), ask=ask))
+
+    return make
+
+
+def drive(app, scenario: Callable[[object], Awaitable[None]], size=(120, 40)) -> None:
+    """Run an app, and a scenario on it."""
+
+    async def run() -> None:
+        async with app.run_test(size=size) as pilot:
+            await pilot.pause()
+            await scenario(pilot)
+
+    asyncio.run(run())
+
+
+async def until(pilot, condition: Callable[[], bool], seconds: float = 30) -> None:
+    """Let the app go on until something holds."""
+    for _ in range(int(seconds / 0.02)):
+        await pilot.pause(0.02)
+        if condition():
+            await pilot.pause()
+            return
+    raise AssertionError("it did not come about")
+
+
+async def ask(pilot, text: str) -> None:
+    """Type a question and wait for the end of its answer."""
+    app = pilot.app
+    turns = len(app.conversation.turns)
+    await pilot.press(*("space" if c == " " else c for c in text), "enter")
+    await until(pilot, lambda: app.activity == "" and len(app.conversation.turns) > turns)

@@ -1,0 +1,393 @@
+"""The chat, with a tiny model on its thread: every key does what it says."""
+
+import json
+import threading
+
+from textual.widgets import Checkbox, Input, OptionList, Select
+
+from entropix_mlx import Profile
+from entropix_mlx.errors import ModelNotFoundError
+from entropix_mlx.step import ChosenBy, Origin
+from entropix_mlx.trace import read_trace
+from tests.tui.conftest import ask, drive, load_tiny, until
+from tests.unit.test_branching import always_branch
+from tui.screens.dialogs import AskDialog, TextDialog
+from tui.screens.duel import DuelScreen
+from tui.screens.tune import Slider, TuneScreen
+from tui.widgets.answer import AnswerView
+from tui.widgets.composer import Composer
+
+
+def notices(app) -> str:
+    return "\n".join(f"{n.title} {n.message}" for n in app._notifications)
+
+
+async def generating(pilot, steps: int = 1) -> None:
+    """Wait until an answer runs and some of it is on screen."""
+    app = pilot.app
+    await until(pilot, lambda: app.activity == "generating" and shown_steps(app) >= steps)
+
+
+def answers(app) -> int:
+    return len(app.conversation.turns[0].answers)
+
+
+def shown_steps(app) -> int:
+    answer = app.transcript.last_answer
+    return len(answer.steps) if answer else 0
+
+
+def test_a_conversation(make_chat):
+    app = make_chat()
+
+    async def scenario(pilot):
+        await ask(pilot, "one")
+        await ask(pilot, "two")
+        assert [m["role"] for m in app.conversation.messages] == ["user", "assistant"] * 2
+        assert shown_steps(app) == 12
+        assert app.conversation.turns[1].answer.steps == app.transcript.last_answer.steps
+        assert "context" in app.context
+        assert "seed 1" in app.labels
+        assert app.query_one(Composer).text == ""
+
+    drive(app, scenario)
+
+
+def test_a_question_typed_while_the_model_loads_is_answered(make_chat):
+    gate = threading.Event()
+
+    def load():
+        gate.wait(10)
+        return load_tiny()
+
+    app = make_chat(load)
+
+    async def scenario(pilot):
+        await pilot.press("h", "i", "enter")
+        await pilot.press("m", "o", "r", "e", "enter")
+        assert app.query_one(Composer).text == "more", "the second one waits in the field"
+        assert "still loading" in notices(app)
+        gate.set()
+        await until(pilot, lambda: app.activity == "" and shown_steps(app) == 12)
+
+    drive(app, scenario)
+
+
+def test_a_model_that_cannot_be_loaded_is_a_readable_message(make_chat):
+    def load():
+        raise ModelNotFoundError("no model 'absent': name a folder [like this]")
+
+    app = make_chat(load)
+
+    async def scenario(pilot):
+        await until(pilot, lambda: app.activity == "no model")
+        assert "no model 'absent': name a folder [like this]" in notices(app)
+        assert "Ctrl+Q" in notices(app)
+        await pilot.press("h", "i", "enter")
+        assert app.query_one(Composer).text == "hi"
+
+    drive(app, scenario)
+
+
+def test_an_unexpected_failure_is_a_message_too(make_chat):
+    def load():
+        raise RuntimeError("boom")
+
+    app = make_chat(load)
+
+    async def scenario(pilot):
+        await until(pilot, lambda: app.activity == "no model")
+        assert "unexpected RuntimeError: boom" in notices(app)
+
+    drive(app, scenario)
+
+
+def test_escape_stops_and_keeps_what_there_is(make_chat):
+    app = make_chat(max_tokens=2000)
+
+    async def scenario(pilot):
+        await pilot.press("h", "i", "enter")
+        await generating(pilot, 5)
+        await pilot.press("escape")
+        await until(pilot, lambda: app.activity == "")
+        assert 5 <= shown_steps(app) < 2000
+        before = len(app.conversation.turns)
+        await pilot.press("y", "enter")
+        await until(pilot, lambda: len(app.conversation.turns) == before + 1)
+        await generating(pilot)
+
+    drive(app, scenario)
+
+
+def test_enter_while_an_answer_runs_keeps_the_text(make_chat):
+    app = make_chat(max_tokens=2000)
+
+    async def scenario(pilot):
+        await pilot.press("h", "i", "enter")
+        await generating(pilot)
+        await pilot.press("n", "enter")
+        assert app.query_one(Composer).text == "n"
+        assert "Escape stops it" in notices(app)
+        await pilot.press("escape")
+
+    drive(app, scenario)
+
+
+def test_regenerate_and_switch_between_answers(make_chat):
+    app = make_chat()
+
+    async def scenario(pilot):
+        await ask(pilot, "hi")
+        first = app.transcript.last_answer.text
+        await pilot.press("ctrl+r")
+        await until(pilot, lambda: app.activity == "" and answers(app) == 2)
+        second = app.transcript.last_answer.text
+        assert first != second
+        await pilot.press("tab")
+        await pilot.press("left_square_bracket")
+        await until(pilot, lambda: app.transcript.last_answer.text == first)
+        await pilot.press("right_square_bracket")
+        await until(pilot, lambda: app.transcript.last_answer.text == second)
+
+    drive(app, scenario)
+
+
+def test_fork_goes_on_from_the_token_under_the_cursor(make_chat):
+    app = make_chat()
+
+    async def scenario(pilot):
+        await ask(pilot, "hi")
+        old = list(app.transcript.last_answer.steps)
+        await pilot.press("tab", "left", *["left"] * 6, "down", "down")
+        index, wanted = app.transcript.cursor, app.inspector.alternative.token
+        await pilot.press("f")
+        await until(pilot, lambda: app.activity == "" and answers(app) == 2)
+        new = app.transcript.last_answer.steps
+        assert new[:index] == old[:index]
+        assert new[index].token == wanted
+        assert new[index].origin is Origin.CHOSEN
+        assert app.conversation.turns[0].answers[0].steps == old
+
+    drive(app, scenario)
+
+
+def test_edit_and_resend(make_chat):
+    app = make_chat()
+
+    async def scenario(pilot):
+        await ask(pilot, "one")
+        await ask(pilot, "two")
+        await pilot.press("ctrl+g")
+        assert app.query_one(Composer).text == "two"
+        await pilot.press("x", "enter")
+        await until(pilot, lambda: app.conversation.messages[2]["content"] == "twox")
+        await until(pilot, lambda: app.activity == "" and shown_steps(app) == 12)
+        assert len(app.conversation.turns) == 2
+
+    drive(app, scenario)
+
+
+def test_lines_in_the_composer(make_chat):
+    app = make_chat()
+
+    async def scenario(pilot):
+        await pilot.press("a", "ctrl+j", "b", "shift+enter", "c")
+        assert app.query_one(Composer).text == "a\nb\nc"
+        await pilot.press("enter")
+        await until(pilot, lambda: app.activity == "" and shown_steps(app) == 12)
+        assert app.conversation.turns[0].question == "a\nb\nc"
+
+    drive(app, scenario)
+
+
+async def fill(pilot, text: str) -> None:
+    """Answer a text dialog."""
+    await until(pilot, lambda: isinstance(pilot.app.screen, TextDialog))
+    pilot.app.screen.query_one(Input).value = text
+    await pilot.press("enter")
+    await pilot.pause()
+
+
+def test_save_export_and_open(make_chat, tmp_path):
+    app = make_chat()
+
+    async def scenario(pilot):
+        await ask(pilot, "hi")
+        for name in ("chat.json", "chat.md", "chat.jsonl", "absent/chat.json"):
+            await pilot.press("ctrl+s")
+            await fill(pilot, str(tmp_path / name))
+        text = app.transcript.last_answer.text
+        assert "cannot save" in notices(app)
+        assert text in (tmp_path / "chat.md").read_text()
+        trace = read_trace(tmp_path / "chat.jsonl")
+        assert "".join(step.text for step in trace.steps) == text
+        assert trace.header.messages == [{"role": "user", "content": "hi"}]
+        assert json.loads((tmp_path / "chat.json").read_text())["turns"]
+        await pilot.press("ctrl+n")
+        await until(pilot, lambda: not app.conversation.turns)
+        await pilot.press("ctrl+o")
+        await fill(pilot, str(tmp_path / "chat.json"))
+        await until(pilot, lambda: app.activity == "" and shown_steps(app) == 12)
+        assert app.transcript.last_answer.text == text
+        await pilot.press("ctrl+o")
+        await fill(pilot, str(tmp_path / "absent.json"))
+        await until(pilot, lambda: "cannot read" in notices(app))
+
+    drive(app, scenario)
+
+
+def test_a_system_prompt_precedes_the_conversation(make_chat):
+    app = make_chat()
+
+    async def scenario(pilot):
+        await until(pilot, lambda: app.activity == "")
+        app.action_system_prompt()
+        await fill(pilot, "Be brief.")
+        await until(
+            pilot, lambda: app.conversation.system_prompt == "Be brief." and not app.activity
+        )
+        await ask(pilot, "hi")
+        assert app.conversation.messages[0] == {"role": "system", "content": "Be brief."}
+
+    drive(app, scenario)
+
+
+def test_a_threshold_recolours_and_then_regenerates(make_chat):
+    app = make_chat()
+
+    async def scenario(pilot):
+        await ask(pilot, "hi")
+        answer = app.transcript.last_answer
+        decided = list(answer.strategies)
+        await pilot.press("f3")
+        assert isinstance(app.screen, TuneScreen)
+        app.screen.query_one("#slider-resample_min_entropy", Slider).focus()
+        await pilot.press(*["shift+right"] * 4)
+        assert answer.strategies != decided, "without the model"
+        said = str(app.screen.query_one("#changes").visual)
+        changed = sum(a != b for a, b in zip(decided, answer.strategies, strict=True))
+        assert said == f"{changed} of 12 tokens would change"
+        app.screen.query_one("#sampler", Select).value = "min_p"
+        app.screen.query_one("#seed", Input).value = "42"
+        app.screen.query_one("#think", Checkbox).value = False
+        await pilot.press("ctrl+r")
+        await until(pilot, lambda: app.activity == "" and answers(app) == 2)
+        assert app.conversation.turns[0].answer.seed == 43
+        assert app.profile.thresholds.resample_min_entropy == 8.0
+        assert app.profile.think.max_insertions == 0
+        assert {s.strategy for s in app.transcript.last_answer.steps} == {"sample"}
+
+    drive(app, scenario)
+
+
+def test_settings_can_be_forgotten_and_mistakes_are_told(make_chat):
+    app = make_chat()
+
+    async def scenario(pilot):
+        await ask(pilot, "hi")
+        answer = app.transcript.last_answer
+        decided = list(answer.strategies)
+        await pilot.press("f3")
+        screen = app.screen
+        screen.query_one("#seed", Input).value = "many"
+        await pilot.press("escape")
+        assert app.screen is screen
+        assert "seed must be a number, not 'many'" in str(screen.query_one("#changes").visual)
+        screen.query_one("#profile", Input).focus()
+        screen.query_one("#profile", Input).value = "absent"
+        await pilot.press("enter")
+        assert "no profile 'absent'" in str(screen.query_one("#changes").visual)
+        screen.query_one("#slider-resample_min_entropy", Slider).focus()
+        await pilot.press(*["shift+right"] * 4, "ctrl+z")
+        assert app.screen is not screen
+        assert answer.strategies == decided
+        assert app.profile == Profile.load()
+
+    drive(app, scenario)
+
+
+def test_the_sampler_asks(make_chat):
+    profile = always_branch(ask_margin=1e6, width=3)
+    app = make_chat(ask=True, profile=profile)
+
+    async def scenario(pilot):
+        await until(pilot, lambda: app.activity == "")
+        await pilot.press("h", "i", "enter")
+        await until(pilot, lambda: isinstance(app.screen, AskDialog))
+        options = app.screen.query_one(OptionList)
+        assert options.option_count == 3
+        assert "score" in str(options.get_option_at_index(0).prompt)
+        await pilot.press("down", "enter")
+        for _ in range(12):
+            await pilot.pause(0.1)
+            if isinstance(app.screen, AskDialog):
+                await pilot.press("escape")
+        await until(pilot, lambda: app.activity == "")
+        branch = app.transcript.last_answer.steps[0].branch
+        assert branch.chosen_by is ChosenBy.USER
+        assert app.transcript.last_answer.steps[0].origin is Origin.CHOSEN
+
+    drive(app, scenario)
+
+
+def test_a_duel_marks_where_the_answers_part(make_chat):
+    app = make_chat(max_tokens=8)
+
+    async def scenario(pilot):
+        await ask(pilot, "hi")
+        await pilot.press("f4")
+        screen = app.screen
+        assert isinstance(screen, DuelScreen)
+        await until(pilot, lambda: "part" in str(screen.query_one("#divergence").visual))
+        left, right = screen.query(AnswerView)
+        assert len(left.steps) == len(right.steps) == 8
+        index = next(i for i in range(8) if left.steps[i].token != right.steps[i].token)
+        assert f"at token {index}" in str(screen.query_one("#divergence").visual)
+        assert {s.strategy for s in right.steps} == {"argmax"}
+        screen.query_one("#sampler-1", Select).value = "entropix"
+        await until(pilot, lambda: "the same text" in str(screen.query_one("#divergence").visual))
+        await pilot.press("escape")
+        assert len(app.conversation.turns) == 1, "a duel is no turn"
+        await until(pilot, lambda: app.activity == "")
+        await ask(pilot, "on")
+
+    drive(app, scenario)
+
+
+def test_a_mistake_in_the_settings_is_a_message(make_chat):
+    app = make_chat(temperature=-1)
+
+    async def scenario(pilot):
+        await until(pilot, lambda: app.activity == "")
+        await pilot.press("h", "i", "enter")
+        await until(pilot, lambda: "temperature must be" in notices(app))
+        assert app.activity == ""
+
+    drive(app, scenario)
+
+
+def test_keys_before_anything_was_asked(make_chat):
+    app = make_chat()
+
+    async def scenario(pilot):
+        await until(pilot, lambda: app.activity == "")
+        await pilot.press("ctrl+r", "ctrl+g", "f4", "ctrl+s", "tab", "left", "f", "g", "y", "enter")
+        assert "nothing was asked yet" in notices(app)
+        assert app.activity == ""
+
+    drive(app, scenario)
+
+
+def test_everything_is_in_the_palette(make_chat):
+    app = make_chat()
+
+    async def scenario(pilot):
+        titles = {command.title for command in app.get_system_commands(app.screen)}
+        assert titles >= {
+            "New chat", "Answer again", "Edit question", "Settings", "Duel", "Save", "Open",
+            "System prompt", "Help", "Gauges", "Markdown", "Glyphs", "Copy answer", "Theme",
+        }  # fmt: skip
+        identified = [b for b in [*app.BINDINGS, *app.transcript.BINDINGS] if not b.id]
+        assert not identified, "a binding without an id cannot be remapped"
+
+    drive(app, scenario)

@@ -1,0 +1,203 @@
+"""A trace on the screen: nothing breaks it, keys walk over it, thresholds recolour it."""
+
+import subprocess
+
+import pytest
+from textual.widgets import ContentSwitcher, Markdown, Static
+
+from entropix_mlx import Profile
+from entropix_mlx.step import Strategy
+from tests.tui.conftest import AWKWARD, drive, make_step, make_steps, make_viewer
+from tui.looks import printable
+from tui.screens.dialogs import HelpScreen
+from tui.widgets.answer import AnswerView, TokenBlock, first_divergence
+
+
+def shown(app) -> str:
+    return "".join(block.visual.plain for block in app.query(TokenBlock))
+
+
+def test_tokens_are_text_and_never_markup():
+    app = make_viewer()
+
+    async def scenario(pilot):
+        text = shown(app)
+        for token in AWKWARD:
+            assert printable(token).strip("\n") in text
+        assert "⟦" in text, "what was inserted is marked"
+        assert "⟨" in text, "so is what came from a branch"
+        assert "[keeper]" in str(app.query_one(".question", Static).visual)
+
+    drive(app, scenario)
+
+
+def test_keys_walk_over_the_tokens():
+    app = make_viewer()
+
+    async def scenario(pilot):
+        side = app.query_one("#side", ContentSwitcher)
+        assert side.current == "gauges"
+        await pilot.press("left")
+        assert app.transcript.cursor == 59
+        await pilot.press("left", "left", "right")
+        assert app.transcript.cursor == 58
+        assert side.current == "inspector"
+        await pilot.press("home")
+        assert app.transcript.cursor == 0
+        assert app.inspector.alternative.token == 100
+        await pilot.press("down", "down")
+        assert app.inspector.alternative.token == 102
+        await pilot.press("up", "f")
+        assert app.inspector.alternative.token == 101
+        await pilot.press("escape")
+        assert app.transcript.cursor is None
+        assert side.current == "gauges"
+
+    drive(app, scenario)
+
+
+def test_a_click_points_at_a_token():
+    app = make_viewer([make_step(n, f"word{n} ") for n in range(5)])
+
+    async def scenario(pilot):
+        await pilot.click(TokenBlock, offset=(13, 0))
+        assert app.transcript.cursor == 2
+        await pilot.hover(TokenBlock, offset=(1, 0))
+        await pilot.pause()
+        assert app.transcript.cursor == 0
+
+    drive(app, scenario)
+
+
+def test_thresholds_recolour_at_once():
+    app = make_viewer()
+
+    async def scenario(pilot):
+        answer = app.transcript.last_answer
+        decided = list(answer.strategies)
+        sure = Profile.load().replace({"thresholds": {"low_entropy": 99, "low_varentropy": 99}})
+        expected = sum(s.strategy is not Strategy.ARGMAX for s in answer.steps) - 2
+        assert answer.reclassify(sure) == expected, "all but the inserted text"
+        assert answer.strategies.count(Strategy.ARGMAX) == 58
+        assert answer.reclassify(None) == 0
+        assert answer.strategies == decided
+
+    drive(app, scenario)
+
+
+def test_markdown_and_back():
+    app = make_viewer()
+
+    async def scenario(pilot):
+        await pilot.press("ctrl+t")
+        assert len(app.query(Markdown)) == 1
+        assert not any(block.display for block in app.query(TokenBlock))
+        await pilot.press("ctrl+t")
+        assert not app.query(Markdown)
+        assert all(block.display for block in app.query(TokenBlock))
+
+    drive(app, scenario)
+
+
+def test_gauges_fold_away_on_a_narrow_screen():
+    app = make_viewer()
+
+    async def scenario(pilot):
+        assert app.query_one("#side").size.width == 0
+        assert app.query_one("#compact").size.height == 1
+        await pilot.press("f2")
+        await pilot.pause()
+        assert app.query_one("#side").size.width > 30
+        await pilot.press("f2")
+        await pilot.pause()
+        assert app.query_one("#side").size.width == 0
+        await pilot.press("left")
+        await pilot.pause()
+        assert app.query_one("#side").size.width > 30, "the inspector opens by itself"
+        await pilot.press("escape")
+        await pilot.resize_terminal(120, 40)
+        await pilot.pause()
+        assert app.query_one("#side").size.width > 30
+        await pilot.resize_terminal(20, 6)
+        await pilot.pause()
+
+    drive(app, scenario, size=(80, 24))
+
+
+def test_help_and_glyphs():
+    app = make_viewer()
+
+    async def scenario(pilot):
+        await pilot.press("f1")
+        assert isinstance(app.screen, HelpScreen)
+        await pilot.press("escape")
+        await pilot.press("g")
+        assert "●" in shown(app)
+        await pilot.press("g")
+        assert "●" not in shown(app)
+
+    drive(app, scenario)
+
+
+def test_only_the_last_block_is_drawn_anew():
+    view_steps = [make_step(n, f"w{n}\n" if n % 10 == 9 else f"w{n} ") for n in range(950)]
+    app = make_viewer(view_steps[:900])
+
+    async def scenario(pilot):
+        answer = app.transcript.last_answer
+        blocks = list(app.query(TokenBlock))
+        assert len(blocks) == 9
+        drawn = []
+        original = AnswerView._draw
+        answer._draw = lambda number: drawn.append(number) or original(answer, number)
+        app.show_steps(view_steps[900:910])
+        app.show_steps(view_steps[910:915])
+        await pilot.pause()
+        assert set(drawn) <= {8, 9}
+        assert shown(app).count("w") == 915
+
+    drive(app, scenario)
+
+
+def test_a_block_ends_even_where_no_line_does():
+    app = make_viewer([make_step(n, "x") for n in range(1000)])
+
+    async def scenario(pilot):
+        assert len(app.query(TokenBlock)) == 3
+        await pilot.press("left")
+        await pilot.press("home")
+        assert app.transcript.cursor == 0
+
+    drive(app, scenario)
+
+
+def test_an_empty_trace_is_a_screen():
+    app = make_viewer([])
+
+    async def scenario(pilot):
+        await pilot.press("left", "right", "f", "y", "g", "ctrl+t", "ctrl+t", "escape", "f2")
+
+    drive(app, scenario)
+
+
+@pytest.mark.parametrize("on_mac", [True, False])
+def test_copying_prefers_pbcopy(monkeypatch, on_mac):
+    app = make_viewer()
+    copied = []
+    monkeypatch.setattr("shutil.which", lambda name: "/usr/bin/pbcopy" if on_mac else None)
+    monkeypatch.setattr(subprocess, "run", lambda _, **given: copied.append(given["input"]))
+
+    async def scenario(pilot):
+        await pilot.press("y")
+        text = app.transcript.last_answer.text
+        assert copied == [text] if on_mac else app.clipboard == text
+
+    drive(app, scenario)
+
+
+def test_the_first_divergence():
+    steps = make_steps(10)
+    other = [*steps[:4], make_step(7, "else"), *steps[5:]]
+    assert first_divergence(steps, other) == 4
+    assert first_divergence(steps, steps) is None
+    assert first_divergence(steps, steps[:6]) == 6
