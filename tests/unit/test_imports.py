@@ -13,18 +13,36 @@ def modules_after(statement):
 
 
 @pytest.mark.parametrize(
-    "module", ["", ".step", ".errors", ".profile", ".summary", ".palette", ".cli", ".__main__"]
+    "module",
+    [
+        "entropix_mlx",
+        "entropix_mlx.step",
+        "entropix_mlx.errors",
+        "entropix_mlx.profile",
+        "entropix_mlx.settings",
+        "entropix_mlx.conversation",
+        "entropix_mlx.tree",
+        "entropix_mlx.trace",
+        "entropix_mlx.summary",
+        "entropix_mlx.palette",
+        "entropix_mlx.cli",
+        "entropix_mlx.__main__",
+        "tui.viewer",
+        "tui.app",
+    ],
 )
 def test_what_reads_steps_does_not_wait_for_mlx(module):
-    assert not {"mlx.core", "mlx_lm", "transformers"} & modules_after(
-        f"import entropix_mlx{module}"
-    )
+    assert not {"mlx.core", "mlx_lm", "transformers"} & modules_after(f"import {module}")
 
 
 def test_the_core_knows_no_front_end():
     loaded = modules_after("from entropix_mlx import *; import entropix_mlx.convert")
     assert not {"textual", "tui", "entropix_mlx.cli"} & loaded
     assert "entropix_mlx.engine" in loaded
+
+
+def test_the_command_line_opens_a_screen_only_when_asked():
+    assert not {"textual", "tui"} & modules_after("import entropix_mlx.cli")
 
 
 def test_public_names_are_what_they_say():
