@@ -177,6 +177,11 @@ class ViewerApp(App[None]):
         """Select another alternative."""
         self.inspector.move(event.by)
 
+    def on_transcript_page_wanted(self, event: Transcript.PageWanted) -> None:
+        """Turn the page of the token."""
+        height = self.inspector.size.height
+        self.inspector.scroll_relative(y=event.by * height // 2, animate=False)
+
     def on_token_pointed(self, event: TokenPointed) -> None:
         """A click puts the cursor on a token; pointing moves a cursor that is there."""
         if event.clicked:

@@ -47,6 +47,10 @@ def test_keys_walk_over_the_tokens():
         assert app.inspector.alternative.token == 100
         await pilot.press("down", "down")
         assert app.inspector.alternative.token == 102
+        await pilot.resize_terminal(120, 14)
+        await pilot.pause()
+        await pilot.press("pagedown")
+        assert app.inspector.scroll_y > 0
         await pilot.press("up", "f")
         assert app.inspector.alternative.token == 101
         await pilot.press("escape")

@@ -113,7 +113,7 @@ class Inspector(VerticalScroll):
 
     def compose(self) -> ComposeResult:
         """Make the parts."""
-        for name in ("token", "alternatives", "decision", "measurements", "branch"):
+        for name in ("token", "alternatives", "decision", "branch", "measurements"):
             yield Static(id=f"inspector-{name}")
 
     @property

@@ -61,6 +61,8 @@ class Transcript(VerticalScroll, can_focus=True):
         Binding("end", "move(100000)", "Last token", show=False, id="transcript.last"),
         Binding("up", "alternative(-1)", "Alternative", key_display="↑ ↓", id="transcript.up"),
         Binding("down", "alternative(1)", "Next", show=False, id="transcript.down"),
+        Binding("pageup", "page(-1)", "Page up", show=False, id="transcript.pageup"),
+        Binding("pagedown", "page(1)", "Page down", show=False, id="transcript.pagedown"),
         Binding("f", "fork", "Fork", id="transcript.fork"),
         Binding(
             "left_square_bracket",
@@ -83,6 +85,12 @@ class Transcript(VerticalScroll, can_focus=True):
     @dataclass
     class AlternativeMoved(Message):
         """Another alternative is wanted."""
+
+        by: int
+
+    @dataclass
+    class PageWanted(Message):
+        """Another page of what is shown of the token is wanted."""
 
         by: int
 
@@ -171,6 +179,15 @@ class Transcript(VerticalScroll, can_focus=True):
             self.scroll_relative(y=by, animate=False)
         else:
             self.post_message(self.AlternativeMoved(by))
+
+    def action_page(self, by: int) -> None:
+        """Turn the page: of the text, or of the token under the cursor."""
+        if self.cursor is not None:
+            self.post_message(self.PageWanted(by))
+        elif by < 0:
+            self.scroll_page_up(animate=False)
+        else:
+            self.scroll_page_down(animate=False)
 
     def action_fork(self) -> None:
         """Ask for a fork."""
