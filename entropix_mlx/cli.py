@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from ._version import __version__
-from .commands import BROKEN_PIPE, INTERRUPTED, USAGE, chat, generate, view
+from .commands import BROKEN_PIPE, INTERRUPTED, USAGE, calibrate, chat, generate, view
 from .errors import EntropixError
 
 
@@ -43,6 +43,7 @@ def build_parser() -> argparse.ArgumentParser:
     for command, name, purpose in (
         (generate, "generate", "answer one prompt"),
         (chat, "chat", "converse with a model"),
+        (calibrate, "calibrate", "solve the thresholds for a model"),
         (view, "view", "look at a recorded trace"),
     ):
         command.add_parser(commands.add_parser(name, help=purpose, allow_abbrev=False))

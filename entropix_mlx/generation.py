@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -14,8 +14,9 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 from .branching import Choose
 from .decode import decode
 from .llama import AttentionLayers, Model
+from .model_profile import AUTO, resolve
 from .policy import Overrides, make_policy
-from .profile import REFERENCE, Profile
+from .profile import Profile
 from .prompts import text_prompt
 from .step import Step
 
@@ -27,7 +28,8 @@ def stream_generate(
     max_tokens: int = 256,
     *,
     sampler: str = "entropix",
-    profile: str | Path | Profile = REFERENCE,
+    profile: str | Path | Profile = AUTO,
+    changes: Mapping[str, Mapping[str, Any]] | None = None,
     temperature: float | None = None,
     top_p: float | None = None,
     top_k: int | None = None,
@@ -49,7 +51,9 @@ def stream_generate(
         prompt: token ids, such as `chat_prompt` returns, or a text to continue.
         max_tokens: the most tokens to generate; −1 for as many as the context holds.
         sampler: a policy: ``"entropix"`` or one of the baselines in `POLICIES`.
-        profile: thresholds and coefficients: a profile, its name or its file.
+        profile: thresholds and coefficients: a profile, its name or its file; ``"auto"`` is the one
+            that was calibrated for the model, or ``"reference"``.
+        changes: fields of the profile to change: ``{"thresholds": {"low_entropy": 0.2}}``.
         temperature: replaces the profile's or the baseline's own; likewise `top_p`, `top_k`
             and `min_p`.
         top_p: above 0 and at most 1.
@@ -68,7 +72,8 @@ def stream_generate(
     Raises:
         EntropixError: one of its kinds, saying what is wrong and what to do.
     """
-    policy = make_policy(sampler, profile, Overrides(temperature, top_p, top_k, min_p))
+    resolved = resolve(profile, model.config, changes)
+    policy = make_policy(sampler, resolved, Overrides(temperature, top_p, top_k, min_p))
     tokens = text_prompt(tokenizer, prompt) if isinstance(prompt, str) else list(prompt)
     return decode(
         model,

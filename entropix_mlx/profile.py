@@ -232,6 +232,16 @@ class Baselines:
 
 
 @dataclass(frozen=True)
+class Targets:
+    """Which share of tokens each strategy is to decide on, when thresholds are calibrated."""
+
+    argmax: float = _real(0, 1)
+    think: float = _real(0, 1)
+    branch: float = _real(0, 1)
+    resample: float = _real(0, 1)
+
+
+@dataclass(frozen=True)
 class Profile:
     """All that the sampler can be told. `Profile.load` reads one; it is validated by then."""
 
@@ -246,6 +256,9 @@ class Profile:
     confidence: Confidence
     baselines: Baselines
     cntp: Rollouts
+    targets: Targets
+    calibration: dict[str, Any] = field(default_factory=dict)
+    """What the thresholds were solved from; empty for a profile written by hand."""
 
     @classmethod
     def load(cls, profile: str | Path | Profile = REFERENCE) -> Profile:
@@ -325,6 +338,7 @@ _SECTIONS: dict[str, type] = {
     "confidence": Confidence,
     "baselines": Baselines,
     "cntp": Rollouts,
+    "targets": Targets,
 }
 
 
@@ -335,6 +349,9 @@ def _build(data: dict[str, Any], source: str) -> Profile:
         values[key] = data.get(key, "")
         if not isinstance(values[key], str):
             raise ProfileError(f"{source}: {key} must be a text, not {values[key]!r}")
+    values["calibration"] = data.get("calibration", {})
+    if not isinstance(values["calibration"], dict):
+        raise ProfileError(f"{source}: [calibration] must be a table")
     for key, section in _SECTIONS.items():
         if not isinstance(data.get(key), dict):
             raise ProfileError(f"{source}: [{key}] must be a table of numbers")

@@ -106,7 +106,7 @@ class Session:
         """
         self._settle()
         turn = self._last_turn()
-        policy = self.settings.policy()
+        policy = self.settings.policy(self._model.config)
         prompt = self._fit(self.conversation.turns)
         return self._start(turn, Answer(self._seed(turn)), prompt, policy)
 
@@ -152,7 +152,7 @@ class Session:
             )
         if not 0 <= token < self._model.config.vocab_size:
             raise SessionError(f"there is no token {token} in this model's vocabulary")
-        policy = self.settings.policy()
+        policy = self.settings.policy(self._model.config)
         prompt = self._encode(self.conversation.turns, self.conversation.dropped)
         kept = old.steps[:step_index]
         prompt = prompt + [step.token for step in kept]
@@ -217,7 +217,7 @@ class Session:
         conversation = self.conversation
         turn = Turn(text)
         turns = [*conversation.turns[:number], turn]
-        policy = self.settings.policy()
+        policy = self.settings.policy(self._model.config)
         prompt = self._fit(turns)
         conversation.turns = turns
         return self._start(turn, Answer(self._seed(turn)), prompt, policy)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from .model_profile import AUTO, resolve
 from .profile import REFERENCE, Profile
 
 if TYPE_CHECKING:  # a front end keeps settings before it loads anything
-    from .llama import AttentionLayers
+    from .llama import AttentionLayers, LlamaConfig
     from .plan import Policy
 
 
@@ -19,7 +21,8 @@ class Settings:
 
     max_tokens: int = 256
     sampler: str = "entropix"
-    profile: str | Path | Profile = REFERENCE
+    profile: str | Path | Profile = AUTO
+    changes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
@@ -28,8 +31,8 @@ class Settings:
     attention_layers: AttentionLayers = "last"
     top_logprobs: int = 0
 
-    def policy(self) -> Policy:
-        """Build the policy.
+    def policy(self, config: LlamaConfig) -> Policy:
+        """Build the policy for a model.
 
         Raises:
             PolicyError: no such sampler, or an option that it does not take.
@@ -38,4 +41,13 @@ class Settings:
         from .policy import Overrides, make_policy
 
         overrides = Overrides(self.temperature, self.top_p, self.top_k, self.min_p)
-        return make_policy(self.sampler, self.profile, overrides)
+        profile = resolve(self.profile, config, self.changes)
+        return make_policy(self.sampler, profile, overrides)
+
+    def check(self) -> None:
+        """Raise what `policy` would, as far as that does not depend on a model."""
+        from .policy import Overrides, make_policy
+
+        overrides = Overrides(self.temperature, self.top_p, self.top_k, self.min_p)
+        named = REFERENCE if self.profile == AUTO else self.profile
+        make_policy(self.sampler, Profile.load(named).replace(self.changes), overrides)

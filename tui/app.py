@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -25,6 +25,7 @@ from .screens.duel import DuelScreen
 from .screens.tune import Tuned, TuneScreen
 from .viewer import ViewerApp
 from .widgets.composer import Composer
+from .widgets.gauges import Gauges
 from .widgets.transcript import Transcript
 from .worker import Action, Load, ModelThread
 
@@ -58,8 +59,8 @@ class ChatApp(ViewerApp):
 
     def __init__(self, chat: Chat) -> None:
         """Prepare a chat; the model is loaded when the app is on screen."""
-        profile = Profile.load(chat.settings.profile)
-        super().__init__(Conversation(chat.system_prompt), profile, [])
+        # Until the model is there, nobody knows which profile fits it.
+        super().__init__(Conversation(chat.system_prompt), Profile.load(), [])
         self._model_name = chat.model
         self._settings = chat.settings
         self._ask = chat.ask
@@ -91,6 +92,7 @@ class ChatApp(ViewerApp):
     def on_loaded(self, event: messages.Loaded) -> None:
         """The chat can begin."""
         self._context_length = event.context_length
+        self._use_profile(event.profile)
         self._become(RUNNING if self._waiting else READY)
 
     def on_load_failed(self, event: messages.LoadFailed) -> None:
@@ -196,7 +198,8 @@ class ChatApp(ViewerApp):
 
     def action_tune(self) -> None:
         """Open the settings."""
-        self.push_screen(TuneScreen(self._settings, self._ask, self._preview), self._take)
+        settings = replace(self._settings, profile=self.profile, changes={})
+        self.push_screen(TuneScreen(settings, self._ask, self._preview), self._take)
 
     def action_duel(self) -> None:
         """Let two samplers answer what is in the field, or the last question."""
@@ -327,11 +330,15 @@ class ChatApp(ViewerApp):
         if tuned is None:
             return
         self._settings, self._ask = tuned.settings, tuned.ask
-        self.profile = Profile.load(tuned.settings.profile)
+        self._use_profile(Profile.load(tuned.settings.profile))
         self._worker.configure(tuned.settings, tuned.ask)
         self._label()
         if tuned.regenerate:
             self.action_regenerate()
+
+    def _use_profile(self, profile: Profile) -> None:
+        self.profile = profile
+        self.query_one("#gauges", Gauges).show(self._last_steps(), profile)
 
     def _fight(self, number: int, question: str, sides: tuple[Settings, Settings]) -> None:
         self._worker.cancel()  # a duel that is running already

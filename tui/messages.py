@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from textual.message import Message
 
 from entropix_mlx.conversation import Conversation
+from entropix_mlx.profile import Profile
 from entropix_mlx.step import Branch, Step
 
 
@@ -16,6 +17,8 @@ class Loaded(Message):
     """The model is there."""
 
     context_length: int
+    profile: Profile
+    """The one that the settings mean for this model."""
 
 
 @dataclass

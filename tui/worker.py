@@ -16,6 +16,7 @@ from textual.message import Message
 
 from entropix_mlx.conversation import Answer, Conversation, Turn
 from entropix_mlx.errors import EntropixError
+from entropix_mlx.model_profile import resolve
 from entropix_mlx.settings import Settings
 from entropix_mlx.step import Branch, Step
 
@@ -131,7 +132,9 @@ class ModelThread:
             on_drop=lambda count: self._told(messages.TurnsDropped(count)),
             choose=self._choose if self._ask else None,
         )
-        self._post(messages.Loaded(self._model.config.max_position_embeddings))
+        config = self._model.config
+        profile = resolve(self._settings.profile, config, self._settings.changes)
+        self._post(messages.Loaded(config.max_position_embeddings, profile))
 
     def _told(self, message: Message) -> None:
         """Post a message about the running answer; and pass a cancel on, also in a prefill."""

@@ -76,6 +76,8 @@ def run_plain(arguments: argparse.Namespace) -> int:
         sys.stdin.reconfigure(errors="replace")  # bytes that are not text are no reason to stop
     settings = options.to_settings(arguments)
     model, tokenizer = options.load_model(arguments)
+    if arguments.verbose:
+        options.hint_at_calibration(settings, model)
     from ..session import Session
 
     session = Session(

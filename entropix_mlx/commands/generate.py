@@ -20,6 +20,7 @@ from . import INTERRUPTED, options, terminal
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
+    from ..llama import Model
     from ..settings import Settings
 
 
@@ -48,6 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
     if settings.seed is None:
         settings = replace(settings, seed=secrets.randbits(32))
     model, tokenizer = options.load_model(arguments)
+    if arguments.verbose:
+        options.hint_at_calibration(settings, model)
     tokens = _encode(tokenizer, prompt, arguments)
     from ..generation import stream_generate
 
@@ -60,8 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
         choose=terminal.ask if arguments.ask else None,
     )
     if arguments.trace:
-        context = model.config.max_position_embeddings
-        header = _header(arguments, settings, prompt, len(tokens), context)
+        header = _header(arguments, settings, model, prompt, len(tokens))
         steps = recorded(steps, arguments.trace, header)
     summary = Summary(prompt_tokens=len(tokens))
     colour = terminal.wants_colour(arguments.color, sys.stdout)
@@ -90,9 +92,9 @@ def run(arguments: argparse.Namespace) -> int:
 def _header(
     arguments: argparse.Namespace,
     settings: Settings,
+    model: Model,
     prompt: str,
     prompt_tokens: int,
-    context_length: int,
 ) -> Header:
     messages = [{"role": "user", "content": prompt}]
     if arguments.system_prompt is not None:
@@ -100,10 +102,10 @@ def _header(
     return Header(
         model=options.model_name(arguments),
         sampler=settings.sampler,
-        profile=settings.policy().profile,
+        profile=settings.policy(model.config).profile,
         seed=settings.seed or 0,
         messages=messages,
-        context_length=context_length,
+        context_length=model.config.max_position_embeddings,
         prompt_tokens=prompt_tokens,
     )
 

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ..profile import Profile
+from ..model_profile import AUTO
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -30,7 +30,8 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     add("--max-tokens", "-m", type=_token_count, default=256, help="default 256; -1: no limit")
     add("--sampler", default="entropix", help="entropix (default), greedy, temperature, top_p,"
         " min_p, top_n_sigma, p_less, adaptive_temperature or cntp")  # fmt: skip
-    add("--profile", default="reference", help="thresholds: a name or a TOML file")
+    add("--profile", default=AUTO, help="thresholds: a name, a TOML file, or auto (default): the"
+        " one that was calibrated for the model, else reference")  # fmt: skip
     add("--temp", type=float, help="base temperature (0 makes a baseline greedy)")
     add("--top-p", type=float, help="keep the most probable tokens that reach this mass")
     add("--top-k", type=int, help="keep this many of the most probable tokens")
@@ -38,8 +39,8 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=int, help="repeat a generation (default: a fresh one, shown at the end)")
     add("--no-think", action="store_true", help="never insert the thinking text")
     add("--no-branch", action="store_true", help="never follow a fork, only sample there")
-    add("--branch-width", type=_positive, metavar="K", help="follow K ways at a fork")
-    add("--branch-depth", type=_positive, metavar="L", help="follow each for at most L tokens")
+    add("--branch-width", type=positive, metavar="K", help="follow K ways at a fork")
+    add("--branch-depth", type=positive, metavar="L", help="follow each for at most L tokens")
     add("--ask", action="store_true", help="ask which way to take where their scores are close")
     add("--attention-layers", choices=("last", "all"), default="last",
         help="whose attention is measured (default: last)")  # fmt: skip
@@ -65,7 +66,8 @@ def to_settings(arguments: argparse.Namespace, top_logprobs: int = 0) -> Setting
     settings = Settings(
         max_tokens=arguments.max_tokens,
         sampler=arguments.sampler,
-        profile=Profile.load(arguments.profile).replace(_profile_changes(arguments)),
+        profile=arguments.profile,
+        changes=_profile_changes(arguments),
         temperature=arguments.temp,
         top_p=arguments.top_p,
         top_k=arguments.top_k,
@@ -74,7 +76,7 @@ def to_settings(arguments: argparse.Namespace, top_logprobs: int = 0) -> Setting
         attention_layers=arguments.attention_layers,
         top_logprobs=top_logprobs,
     )
-    settings.policy()
+    settings.check()
     return settings
 
 
@@ -93,6 +95,19 @@ def load_model(arguments: argparse.Namespace) -> tuple[Model, TokenizerWrapper]:
     if arguments.verbose:
         print(f"loading {model_name(arguments)} …", file=sys.stderr, flush=True)
     return load(arguments.model, dequantize=arguments.dequantize)
+
+
+def hint_at_calibration(settings: Settings, model: Model) -> None:
+    """Say on stderr that no profile was made for a model, where one would matter."""
+    from ..model_profile import profile_for
+
+    automatic = settings.profile == AUTO and settings.sampler == "entropix"
+    if automatic and not profile_for(model.config).calibration:
+        print(
+            "no profile was calibrated for this model: using reference (entropix calibrate makes"
+            " one that fits)",
+            file=sys.stderr,
+        )
 
 
 def _profile_changes(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
@@ -115,7 +130,8 @@ def _boolean(text: str) -> bool:
     raise argparse.ArgumentTypeError(f"true or false, not {text!r}")
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
+    """Parse a whole number of at least 1."""
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"a positive whole number, not {text!r}")
     return int(text)

@@ -150,14 +150,14 @@ def test_only_the_last_block_is_drawn_anew():
     async def scenario(pilot):
         answer = app.transcript.last_answer
         blocks = list(app.query(TokenBlock))
-        assert len(blocks) == 9
+        assert len(blocks) == 15
         drawn = []
         original = AnswerView._draw
         answer._draw = lambda number: drawn.append(number) or original(answer, number)
         app.show_steps(view_steps[900:910])
         app.show_steps(view_steps[910:915])
         await pilot.pause()
-        assert set(drawn) <= {8, 9}
+        assert set(drawn) <= {14, 15}
         assert shown(app).count("w") == 915
 
     drive(app, scenario)

@@ -1,0 +1,138 @@
+"""Calibration: thresholds that give each strategy its share, and the profile that records them."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from entropix_mlx import Profile
+from entropix_mlx.calibrate import (
+    _auroc,
+    builtin_prompts,
+    calibrate,
+    disagreement_auroc,
+    read_prompts,
+    solve,
+)
+from entropix_mlx.errors import ProfileError, PromptError
+from entropix_mlx.model_profile import fingerprint, profile_for, resolve, user_folder
+from entropix_mlx.profile_file import to_toml, write_profile
+from entropix_mlx.step import Alternative
+from entropix_mlx.tree import classify
+from tests.conftest import make_tiny_model
+from tests.tui.conftest import make_step
+
+TARGETS = Profile.load().targets
+
+
+@pytest.fixture(autouse=True)
+def own_profiles(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+def a_distribution(seed, count=3000):
+    """Entropies and varentropies that go together, as a language model's do."""
+    rng = np.random.default_rng(seed)
+    entropy = rng.gamma(1.2, 2.0, count)
+    varentropy = entropy * rng.gamma(3.0, 0.8, count)
+    return entropy, varentropy, np.exp(-entropy) * rng.uniform(0.2, 1.0, count)
+
+
+@given(st.integers(0, 10_000))
+@settings(max_examples=20, deadline=None)
+def test_each_strategy_gets_its_share(seed):
+    entropy, varentropy, margin = a_distribution(seed)
+    profile = Profile.load().replace({"thresholds": solve(entropy, varentropy, margin, TARGETS)})
+    rows = zip(entropy.tolist(), varentropy.tolist(), margin.tolist(), strict=True)
+    strategies = classify(
+        [make_step(n, "", entropy=h, varentropy=v, margin=m) for n, (h, v, m) in enumerate(rows)],
+        profile,
+    )
+    for name in ("argmax", "think", "branch", "resample"):
+        share = strategies.count(name) / len(strategies)
+        assert share == pytest.approx(getattr(TARGETS, name), abs=0.005), name
+
+
+@pytest.mark.parametrize("values", [np.zeros(50), np.full(50, 3.0)])
+def test_a_degenerate_model_still_gets_a_profile(values):
+    Profile.load().replace({"thresholds": solve(values, values, values, TARGETS)})
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=2, max_size=60))
+def test_auroc_is_the_rank_statistic(pairs):
+    scores = np.array([score for score, _ in pairs], float)
+    positive = np.array([flag for _, flag in pairs])
+    if positive.all() or not positive.any():
+        assert _auroc(scores, positive) == 0.5
+        return
+    wins = stats.mannwhitneyu(scores[positive], scores[~positive]).statistic
+    expected = wins / positive.sum() / (~positive).sum()
+    assert _auroc(scores, positive) == pytest.approx(expected)
+
+
+def test_entropy_tells_disagreements():
+    steps = [
+        make_step(n, "", entropy=h, top_logprobs=(Alternative(1, "", -h),))
+        for n, h in enumerate([0.001, 5.0] * 100)
+    ]
+    auroc = disagreement_auroc(steps, seed=0)
+    assert auroc["entropy"] > 0.98
+    assert auroc["agreement"] == 0.5
+
+
+@pytest.fixture(scope="module")
+def result(byte_tokenizer):
+    return calibrate_tiny(byte_tokenizer)
+
+
+def calibrate_tiny(tokenizer):
+    return calibrate(make_tiny_model(), tokenizer, "tiny", tokens=6, seed=3)
+
+
+def test_the_same_seed_gives_the_same_file(result, byte_tokenizer):
+    again = calibrate_tiny(byte_tokenizer)
+    assert to_toml(result.profile, "2026-01-01") == to_toml(again.profile, "2026-01-01")
+
+
+def test_the_file_is_the_profile(result, tmp_path):
+    path = tmp_path / "sub" / "tiny.toml"
+    write_profile(result.profile, path, "2026-01-01")
+    read = Profile.load(path)
+    assert read.thresholds == result.profile.thresholds
+    assert read.adaptive == result.profile.adaptive
+    assert read.calibration == {"date": "2026-01-01"} | result.profile.calibration
+    assert read.calibration["model"] == "tiny"
+    assert set(read.calibration["quantiles"]) == {"entropy", "varentropy", "margin"}
+    with pytest.raises(ProfileError, match="cannot write"):
+        write_profile(result.profile, path / "below-a-file.toml", "2026-01-01")
+
+
+def test_a_profile_is_found_by_its_model(result, tiny_model):
+    assert profile_for(tiny_model.config) == Profile.load()
+    write_profile(result.profile, user_folder() / "tiny.toml", "2026-01-01")
+    (user_folder() / "broken.toml").write_text("[[")
+    assert profile_for(tiny_model.config).name == "tiny"
+    other = make_tiny_model(hidden_size=64)
+    assert fingerprint(other.config) != fingerprint(tiny_model.config)
+    assert profile_for(other.config) == Profile.load()
+    changed = resolve("auto", tiny_model.config, {"thresholds": {"low_entropy": 9.0}})
+    assert changed.name == "tiny"
+    assert changed.thresholds.low_entropy == 9.0
+    assert resolve("reference", tiny_model.config) == Profile.load()
+
+
+def test_prompts(tmp_path):
+    prompts = builtin_prompts()
+    assert len(prompts.fit) >= 40
+    assert len(prompts.held_out) >= 20
+    assert not set(prompts.fit) & set(prompts.held_out)
+    file = tmp_path / "prompts.txt"
+    file.write_text("a\n\nb\nc\nd\ne\nf\n")
+    assert read_prompts(file).held_out == ["c", "f"]
+    assert read_prompts(file).fit == ["a", "b", "d", "e"]
+    file.write_text("a\n")
+    with pytest.raises(PromptError, match="at least 6"):
+        read_prompts(file)
+    with pytest.raises(PromptError, match="cannot read"):
+        read_prompts(tmp_path / "absent")
