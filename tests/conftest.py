@@ -65,6 +65,12 @@ def make_byte_tokenizer() -> TokenizerWrapper:
     return TokenizerWrapper(fast, BPEStreamingDetokenizer)
 
 
+@pytest.fixture(autouse=True)
+def own_profiles(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the profiles of whoever runs the tests out of them."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+
+
 @pytest.fixture(scope="session")
 def tiny_model() -> Model:
     return make_tiny_model()

@@ -26,11 +26,6 @@ from tests.tui.conftest import make_step
 TARGETS = Profile.load().targets
 
 
-@pytest.fixture(autouse=True)
-def own_profiles(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-
-
 def a_distribution(seed, count=3000):
     """Entropies and varentropies that go together, as a language model's do."""
     rng = np.random.default_rng(seed)
