@@ -42,7 +42,7 @@ class Fork(NamedTuple):
 def at_once(fork: Fork) -> list[list[int]]:
     start = fork.engine.position
     drafts = fork.drafts()
-    branches = roll_out(fork.engine, drafts, fork.depth, pipelined=True)
+    branches = roll_out(fork.engine, drafts, fork.depth, lambda: False, pipelined=True)
     branches.commit(0, fork.depth - 1)
     fork.engine.shorten(start)
     return [draft.tokens for draft in drafts]

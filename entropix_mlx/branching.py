@@ -60,6 +60,7 @@ class Branching:
         width: int,
         room: int,
         before: Sequence[int],
+        cancelled: Callable[[], bool],
         pipelined: bool,
     ) -> tuple[Branch, list[Reading]]:
         """Roll out, compare, and put all of the winner but its last token into the cache.
@@ -71,6 +72,7 @@ class Branching:
             width: number of rollouts.
             room: the most tokens that the text may still grow by.
             before: the last tokens of the text, by which a number or a word may begin.
+            cancelled: asked before every token; then the rollouts stay as long as they are.
             pipelined: whether to queue a position before the last one was read.
 
         Returns:
@@ -80,7 +82,7 @@ class Branching:
         first = engine.first_tokens(pending, width)
         drafts = [Draft(start, ends.length) for start in with_tokens(pending, reading, first)]
         depth = min(self._rule.depth, room)
-        branches = roll_out(engine, drafts, depth, pipelined)
+        branches = roll_out(engine, drafts, depth, cancelled, pipelined)
         record = self._compare([self._score(draft.readings, ends) for draft in drafts])
         readings = drafts[record.winner].readings
         branches.commit(record.winner, len(readings) - 1)
@@ -171,13 +173,19 @@ class _Ends:
         return str(self._tokenizer.decode(self._before + printable))
 
 
-def roll_out(engine: TextEngine, drafts: list[Draft], depth: int, pipelined: bool) -> BranchEngine:
-    """Grow all drafts at once, until each has ended or has `depth` tokens."""
+def roll_out(
+    engine: TextEngine,
+    drafts: list[Draft],
+    depth: int,
+    cancelled: Callable[[], bool],
+    pipelined: bool,
+) -> BranchEngine:
+    """Grow all drafts at once, until each has ended or has `depth` tokens; or until cancelled."""
     branches = engine.fork(depth)
     tokens = mx.array([draft.tokens[0] for draft in drafts])
     ahead = None
     for length in range(1, depth):
-        if all(draft.ended for draft in drafts):
+        if cancelled() or all(draft.ended for draft in drafts):
             break
         pending = ahead or branches.queue(tokens, may_think=False)
         tokens = pending.drawn.token

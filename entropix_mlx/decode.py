@@ -93,6 +93,7 @@ def decode(
         Branching(policy.rollouts or policy.profile.branch, tokenizer, choose),
         _Writer(tokenizer, policy, len(answered) + room, began),
         prompt,
+        cancelled,
         pipelined,
     )
     loop.take_up(answered)
@@ -121,6 +122,7 @@ class _Loop:
         branching: Branching,
         writer: _Writer,
         prompt: Sequence[int],
+        cancelled: Callable[[], bool],
         pipelined: bool,
     ) -> None:
         self._engine = engine
@@ -128,6 +130,7 @@ class _Loop:
         self._branching = branching
         self._writer = writer
         self._tail = deque(prompt, maxlen=TAIL)
+        self._cancelled = cancelled
         self._pipelined = pipelined
 
     def take_up(self, answered: Sequence[Step]) -> None:
@@ -183,6 +186,7 @@ class _Loop:
             width=width,
             room=self._writer.room,
             before=self._tail,
+            cancelled=self._cancelled,
             pipelined=self._pipelined,
         )
         origin = Origin.CHOSEN if record.chosen_by is ChosenBy.USER else Origin.BRANCH

@@ -177,6 +177,22 @@ def test_a_rollout_may_end_the_text(run, byte_tokenizer):
     assert all(end not in rollout.tokens[:-1] for b in records(steps) for rollout in b.rollouts)
 
 
+def test_a_cancel_stops_rollouts(run):
+    class AfterSome:
+        """An event that is set after it was asked a few times: in the midst of a fork."""
+
+        def __init__(self):
+            self.asked = 0
+
+        def is_set(self):
+            self.asked += 1
+            return self.asked > 4
+
+    steps = run(cancel=AfterSome(), profile=always_branch(depth=16))
+    assert len(steps) == 1
+    assert max(len(rollout.tokens) for rollout in steps[0].branch.rollouts) < 6
+
+
 def test_the_user_may_choose(run):
     asked = []
 
