@@ -73,7 +73,7 @@ def test_rope_parameters_of_newer_configurations(tiny_folder):
     [
         ({"model_type": "gpt_neox"}, UnsupportedModelError, "'gpt_neox' is not supported"),
         ({"model_type": ...}, UnsupportedModelError, "None is not supported"),
-        ({"sliding_window": 4096}, UnsupportedModelError, "sliding-window"),
+        ({"sliding_window": 128}, UnsupportedModelError, "sliding-window"),
         ({"rope_scaling": {"rope_type": "magic"}}, UnsupportedModelError, "rope_scaling"),
         ({"rope_scaling": {"rope_type": "llama3"}}, UnsupportedModelError, "factor"),
         ({"rope_scaling": "llama3"}, WeightsError, "rope_scaling must be"),
@@ -89,7 +89,17 @@ def test_rope_parameters_of_newer_configurations(tiny_folder):
         ({"intermediate_size": 64}, WeightsError, "_proj.weight has shape"),
         ({"vocab_size": 300}, WeightsError, "embed_tokens.weight has shape"),
         ({"rms_norm_eps": "tiny"}, WeightsError, "rms_norm_eps must be"),
+        ({"hidden_act": "gelu"}, UnsupportedModelError, "activation 'gelu'"),
+        ({"quantization_config": {"quant_method": "gptq"}}, UnsupportedModelError, "'gptq'"),
+        ({"quantization": 4}, WeightsError, "quantization must be an object"),
+        ({"layer_types": 4}, WeightsError, "layer_types must be a list"),
+        ({"layer_types": ["sliding_attention"]}, UnsupportedModelError, "sliding-window"),
+        ({"head_dim": 7}, WeightsError, "head_dim must be even"),
+        ({"rope_theta": float("nan")}, WeightsError, "rope_theta must be"),
+        ({"tie_word_embeddings": "yes"}, WeightsError, "tie_word_embeddings must be"),
         ({"rope_theta": None}, None, ""),
+        ({"sliding_window": 4096}, None, ""),
+        ({"sliding_window": 128, "use_sliding_window": False}, None, ""),
     ],
 )
 def test_a_bad_configuration_is_named(tiny_folder, changes, error, message):
