@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from ._version import __version__
+from .cli_weights import add_weights_commands
 from .errors import EntropixError, PromptError
 from .palette import LOOKS, paint, paint_step
 from .step import Step
@@ -54,6 +55,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"entropix_mlx {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     _add_generate(commands.add_parser("generate", help="answer one prompt", allow_abbrev=False))
+    add_weights_commands(commands)
     return parser
 
 

@@ -74,11 +74,12 @@ def _dequantize(kind: Any, blocks: Array) -> Array:
     from gguf.quants import dequantize
 
     try:
-        return dequantize(blocks.reshape(len(blocks), -1), kind).astype(np.float16)
+        numbers: Array = dequantize(blocks.reshape(len(blocks), -1), kind)
     except NotImplementedError as error:
         raise UnsupportedModelError(
             f"tensors packed as {kind.name} are not supported; use a file of another kind"
         ) from error
+    return numbers.astype(np.float16)
 
 
 def _numbers(dtype: Any, blocks: Array) -> Array:

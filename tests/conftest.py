@@ -101,4 +101,4 @@ def demo(demo_file: Path) -> tuple[Model, TokenizerWrapper]:
 def demo_folder(demo_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The demo model as a folder for mlx-lm, unpacked to float32."""
     folder = tmp_path_factory.mktemp("converted") / "demo"
-    return convert.convert(demo_file, folder, dequantize=True)
+    return convert.convert(demo_file, folder, convert.Recipe(dequantize=True, dtype="float32"))

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from entropix_mlx import load
-from entropix_mlx.convert import OutputExistsError, convert
+from entropix_mlx.convert import convert
 from entropix_mlx.errors import (
     ModelNotFoundError,
+    OutputError,
     TokenizerError,
     UnsupportedModelError,
     WeightsError,
@@ -188,7 +189,7 @@ def test_a_gguf_of_another_architecture(tmp_path):
 def test_convert_refuses_to_overwrite_and_leaves_nothing_behind(tiny_folder, tmp_path):
     out = tmp_path / "out"
     assert convert(tiny_folder, out) == out
-    with pytest.raises(OutputExistsError, match="exists"):
+    with pytest.raises(OutputError, match="exists"):
         convert(tiny_folder, out)
     (tiny_folder / "model.safetensors").unlink()
     with pytest.raises(WeightsError):
