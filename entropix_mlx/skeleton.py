@@ -113,8 +113,9 @@ def load_tokenizer(checkpoint: Checkpoint, vocabulary: int) -> TokenizerWrapper:
         TokenizerError: there is none, it cannot be read, or it is another model's.
     """
     tokenizer = checkpoint.load_tokenizer()
-    size = max(tokenizer.get_vocab().values(), default=-1) + 1
-    if not _SMALLEST_VOCABULARY * vocabulary <= size <= vocabulary:
+    size = len(tokenizer.get_vocab())
+    # Tokens added to a vocabulary may go beyond the model's: many a padding token does.
+    if tokenizer.vocab_size > vocabulary or size < _SMALLEST_VOCABULARY * vocabulary:
         raise TokenizerError(
             f"{checkpoint.path}: the tokenizer knows {size} tokens and the model {vocabulary}: it"
             " is another model's; copy the tokenizer files of the original model"
