@@ -85,7 +85,7 @@ def convert(
         out: the folder to write.
         recipe: what to do with the weights; None changes nothing.
         force: whether to replace a model folder that is there.
-        on_progress: called with the number of tensors written so far, and of all.
+        on_progress: called with the number of the tensor to be written next, and of all.
 
     Raises:
         OutputError: `out` exists, or cannot be written.
@@ -122,9 +122,9 @@ def _counted(
     arrays: Iterator[mx.array], total: int, on_progress: Callable[[int, int], None] | None
 ) -> Iterator[mx.array]:
     for done, array in enumerate(arrays, 1):
-        yield array
         if on_progress:
             on_progress(done, total)
+        yield array
 
 
 def _layers(model: Model, tensors: dict[str, Tensor], recipe: Recipe) -> list[_Layer]:
