@@ -185,7 +185,8 @@ def read_tokenizer(folder: Path, config: dict[str, Any]) -> TokenizerWrapper:
             eos_token_ids=_end_tokens(folder, config),
         )
     except Exception as error:  # transformers raises whatever its many parsers raise
-        raise TokenizerError(f"{folder}: the tokenizer cannot be read: {error}") from error
+        reason = next(iter(str(error).splitlines()), repr(error))
+        raise TokenizerError(f"{folder}: the tokenizer cannot be read: {reason}") from error
 
 
 def _end_tokens(folder: Path, config: dict[str, Any]) -> Any:

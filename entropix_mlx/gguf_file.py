@@ -192,10 +192,14 @@ def _tensor(path: Path, start: int, entry: _Entry, part: Part) -> Tensor:
 def _read(path: Path, start: int, entry: _Entry, part: Part, shape: tuple[int, ...]) -> mx.array:
     rows = math.prod(entry.shape[:-1])
     stored = (rows, entry.shape[-1] // entry.kind.numbers, entry.kind.nbytes)
-    blocks = np.memmap(path, np.uint8, "r", start + entry.offset, stored)
+    try:
+        blocks = np.memmap(path, np.uint8, "r", start + entry.offset, stored)
+    except (OSError, ValueError) as error:
+        raise WeightsError(f"{path}: cannot be read any more: {error}") from error
     numbers = np.empty((rows, shape[-1]), _IN_NUMPY[part.dtype])
     for row in range(0, rows, _ROWS_AT_ONCE):
         some = slice(row, row + _ROWS_AT_ONCE)
-        numbers[some] = part.unpack(np.asarray(blocks[some]))
+        with np.errstate(all="ignore"):  # what is not finite is found by whoever must not have it
+            numbers[some] = part.unpack(np.asarray(blocks[some]))
     array = mx.array(numbers.reshape(shape))
     return array if array.dtype == part.dtype else array.view(part.dtype)
