@@ -61,7 +61,7 @@ def gguf_tokenizer(path: Path, metadata: dict[str, Any]) -> TokenizerWrapper:
 
 
 def _build(
-    tokens: list[str], merges: list[str], splitting: str, metadata: dict[str, Any]
+    tokens: list[str], merges: list[Any], splitting: str, metadata: dict[str, Any]
 ) -> Tokenizer:
     vocabulary = {token: number for number, token in enumerate(tokens)}
     ignore_merges = splitting == "llama-bpe"

@@ -22,6 +22,8 @@ NAMES = [
     ("model.norm", "output_norm"),
     ("lm_head", "output"),
     ("model.layers.", "blk."),
+    ("self_attn.q_norm", "attn_q_norm"),
+    ("self_attn.k_norm", "attn_k_norm"),
     ("self_attn.q_proj", "attn_q"),
     ("self_attn.k_proj", "attn_k"),
     ("self_attn.v_proj", "attn_v"),
@@ -42,6 +44,7 @@ def interleaved(rows, heads):
 
 
 def tensors_of(model):
+    """Return a model's tensors by GGUF's names; only Llama's own have their rows interleaved."""
     tensors = {}
     heads = {
         ".q_proj.": model.config.num_attention_heads,
@@ -50,7 +53,8 @@ def tensors_of(model):
     for key, weight in tree_flatten(model.parameters()):
         name, rows = key, weight
         for part, count in heads.items():
-            rows = interleaved(rows, count) if part in key else rows
+            if part in key and model.config.model_type == "llama":
+                rows = interleaved(rows, count)
         for ours, theirs in NAMES:
             name = name.replace(ours, theirs)
         tensors[name] = mx.contiguous(rows)
