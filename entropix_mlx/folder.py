@@ -56,7 +56,7 @@ def open_folder(folder: Path) -> Checkpoint:
     """
     folder = folder.resolve()
     for name in ("config.json", *COMPANIONS):
-        _stay_inside(folder, name)
+        stay_inside(folder, name)
     config = read_config(folder)
     return Checkpoint(
         folder,
@@ -67,7 +67,7 @@ def open_folder(folder: Path) -> Checkpoint:
     )
 
 
-def _stay_inside(folder: Path, name: str) -> Path:
+def stay_inside(folder: Path, name: str) -> Path:
     """Return a file's path in a folder, if following links from there does not leave it.
 
     The hub's cache keeps a model's files apart from the folders of its versions, and links them.
@@ -97,7 +97,7 @@ def _open_weights(folder: Path) -> dict[str, Tensor]:
         )
     tensors: dict[str, Tensor] = {}
     for name in names:
-        for key, tensor in _open_shard(_stay_inside(folder, name)).items():
+        for key, tensor in _open_shard(stay_inside(folder, name)).items():
             if key in tensors:
                 raise WeightsError(
                     f"{tensor.file}: the tensor {key} is in {tensors[key].file.name} too; download"
@@ -115,7 +115,7 @@ def _open_weights(folder: Path) -> dict[str, Tensor]:
 
 def _read_index(folder: Path) -> dict[str, str] | None:
     """Return which file each tensor is in, as the index says; None without an index."""
-    file = _stay_inside(folder, INDEX)
+    file = stay_inside(folder, INDEX)
     if not file.exists():
         return None
     try:

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
-from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from .checkpoint import Checkpoint, Tensor
 from .errors import UnsupportedModelError, WeightsError
 from .gguf_file import GGUFFile, open_gguf
+from .gguf_tokenizer import gguf_tokenizer
 
 _ARCHITECTURES = ("llama", "qwen2", "qwen3")
 
@@ -79,13 +79,7 @@ def open_gguf_model(path: Path) -> Checkpoint:
                 if part in name:
                     _check_rows(name, tensor, heads * config["head_dim"])
                     tensors[name] = uninterleaved(tensor, heads)
-    return Checkpoint(path, config, tensors, partial(_tokenizer, path, file.metadata))
-
-
-def _tokenizer(path: Path, metadata: dict[str, Any]) -> TokenizerWrapper:
-    from .gguf_tokenizer import gguf_tokenizer
-
-    return gguf_tokenizer(path, metadata)
+    return Checkpoint(path, config, tensors, partial(gguf_tokenizer, path, file.metadata))
 
 
 def uninterleaved(tensor: Tensor, heads: int) -> Tensor:

