@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import pickletools
+import struct
 import zipfile
 from collections.abc import Callable
 from functools import partial
@@ -28,6 +29,8 @@ _STORAGES = {
     "torch HalfStorage": (mx.float16, np.float16),
     "torch BFloat16Storage": (mx.bfloat16, np.uint16),
 }
+_ZIP_ERRORS = (OSError, EOFError, RuntimeError, struct.error, zipfile.BadZipFile)
+"""What `zipfile` raises of a damaged archive."""
 
 
 class _Name(str):
@@ -75,9 +78,9 @@ def open_torch_file(path: Path) -> dict[str, Tensor]:
             name: _tensor(path, entries[f"{folder}data/{part.storage.key}"], name, part)
             for name, part in described.items()
         }
-    except (OSError, EOFError, LookupError, TypeError, ValueError, NotImplementedError) as error:
+    except (*_ZIP_ERRORS, LookupError, TypeError, ValueError) as error:
         raise WeightsError(f"{path}: cannot be read as a PyTorch file: {error!r}") from error
-    except (zipfile.BadZipFile, _UnreadableError) as error:
+    except _UnreadableError as error:
         raise WeightsError(f"{path}: cannot be read as a PyTorch file: {error}") from error
 
 
@@ -98,7 +101,7 @@ def _read(path: Path, entry: str, part: _Part, stored: Any, dtype: mx.Dtype) -> 
     try:
         with zipfile.ZipFile(path) as archive:
             numbers = np.frombuffer(archive.read(entry), stored)
-    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
+    except (*_ZIP_ERRORS, KeyError, ValueError) as error:
         raise WeightsError(f"{path}: cannot be read: {error}. Download it again.") from error
     own = numbers[part.offset : part.offset + math.prod(part.shape)].reshape(part.shape)
     array = mx.array(own)
