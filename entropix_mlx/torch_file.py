@@ -66,6 +66,8 @@ def open_torch_file(path: Path) -> dict[str, Tensor]:
     try:
         with zipfile.ZipFile(path) as archive:
             entries = {entry.filename: entry for entry in archive.infolist()}
+            if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries.values()):
+                raise _UnreadableError("it is compressed, as PyTorch's files never are")
             (pickle,) = (name for name in entries if name.endswith("/data.pkl"))
             if entries[pickle].file_size > _LARGEST_PICKLE:
                 raise _UnreadableError("its description of tensors is too large")
@@ -89,8 +91,8 @@ def _tensor(path: Path, entry: zipfile.ZipInfo, name: str, part: _Part) -> Tenso
         raise _UnreadableError(f"the tensor {name} has the type of {part.storage.kind}")
     dtype, stored = _STORAGES[part.storage.kind]
     nbytes = part.storage.numbers * dtype.size
-    if entry.compress_type != zipfile.ZIP_STORED or entry.file_size != nbytes:
-        raise _UnreadableError(f"the numbers of the tensor {name} are not {nbytes} plain bytes")
+    if entry.file_size != nbytes:
+        raise _UnreadableError(f"the numbers of the tensor {name} are not {nbytes} bytes")
     if part.offset + math.prod(part.shape) > part.storage.numbers:
         raise _UnreadableError(f"the tensor {name} reaches beyond its storage")
     read = partial(_read, path, entry.filename, part, stored, dtype)

@@ -279,7 +279,7 @@ def test_an_inflated_entry_is_refused(tmp_path):
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in entries.items():
             archive.writestr(name, content)
-    with pytest.raises(WeightsError, match="are not 4000000 plain bytes"):
+    with pytest.raises(WeightsError, match="it is compressed"):
         open_torch_file(file)
 
 
