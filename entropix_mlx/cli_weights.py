@@ -6,6 +6,7 @@ import argparse
 import signal
 import sys
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -24,6 +25,9 @@ def add_weights_commands(commands: Any) -> None:
             help="write a model as a folder that this program and mlx-lm load",
             allow_abbrev=False,
         )
+    )
+    _add_models(
+        commands.add_parser("models", help="list the models on this machine", allow_abbrev=False)
     )
 
 
@@ -76,6 +80,31 @@ def run_convert(parser: argparse.ArgumentParser, arguments: argparse.Namespace) 
         )
     print(out)
     return _verify(arguments.hf_path, str(out), recipe) if arguments.verify else 0
+
+
+def _add_models(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(run=run_models)
+    parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER",
+        help="list what is in these folders too")  # fmt: skip
+
+
+def run_models(arguments: argparse.Namespace) -> int:
+    """List the models on this machine."""
+    from .inventory import inventory
+
+    print(f"{'size, GB':>8}  {'precision':10}{'context':>8}  {'runs':6}model")
+    for entry in inventory(arguments.folders):
+        runs = "no" if entry.fault else "yes"
+        print(
+            f"{entry.nbytes / 1e9:8.2f}  {entry.precision or '?':10}{entry.context or '?':>8}"
+            f"  {runs:6}{entry.name}"
+        )
+        indent = " " * 36
+        if entry.name != str(entry.path):
+            print(f"{indent}in {entry.path}")
+        if entry.fault:
+            print(f"{indent}{entry.fault}")
+    return 0
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
