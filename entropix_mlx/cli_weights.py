@@ -10,8 +10,9 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from .recipe import BITS, DTYPES, GROUP_SIZES, Recipe
+
 if TYPE_CHECKING:
-    from .convert import Recipe
     from .verify import Comparison
 
 EXIT_BROKEN = 1
@@ -41,9 +42,9 @@ def _add_convert(parser: argparse.ArgumentParser) -> None:
     packing.add_argument("--quantize", "-q", action="store_true", help="quantize the weights")
     packing.add_argument("--dequantize", "-d", action="store_true",
         help="unpack quantized weights")  # fmt: skip
-    add("--q-bits", type=int, choices=(2, 3, 4, 5, 6, 8), help="bits a weight (4)")
-    add("--q-group-size", type=int, choices=(32, 64, 128), help="weights that share a scale (64)")
-    add("--dtype", choices=("float16", "bfloat16", "float32"),
+    add("--q-bits", type=int, choices=BITS, help="bits a weight (4)")
+    add("--q-group-size", type=int, choices=GROUP_SIZES, help="weights that share a scale (64)")
+    add("--dtype", choices=DTYPES,
         help="type of what is not quantized (default: as it is)")  # fmt: skip
     add("--force", action="store_true", help="replace OUT if it is a model folder")
     add("--verify", action="store_true",
@@ -56,7 +57,7 @@ def run_convert(parser: argparse.ArgumentParser, arguments: argparse.Namespace) 
         parser.error("--q-bits and --q-group-size need --quantize")
     from tqdm import tqdm
 
-    from .convert import Recipe, convert
+    from .convert import convert
 
     recipe = Recipe(
         bits=(arguments.q_bits or 4) if arguments.quantize else None,

@@ -47,7 +47,9 @@ def new_folder(out: Path, source: Path, nbytes: int, force: bool) -> Iterator[Pa
     Raises:
         OutputError: `out` exists and may not be replaced, cannot be written, or the disk is full.
     """
-    check_free(out, source, force)
+    check_free(out, force)
+    if out.exists() and source.resolve().is_relative_to(out.resolve()):
+        raise OutputError(f"{out} holds the model to convert: choose another folder")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         if (free := shutil.disk_usage(out.parent).free) < nbytes:
@@ -68,18 +70,16 @@ def new_folder(out: Path, source: Path, nbytes: int, force: bool) -> Iterator[Pa
         raise OutputError(f"{out}: cannot be written: {reason}") from error
 
 
-def check_free(out: Path, source: Path, force: bool) -> None:
+def check_free(out: Path, force: bool) -> None:
     """Check that a folder may be written.
 
     Raises:
-        OutputError: it exists, and is not to be replaced, no model folder, or holds the source.
+        OutputError: it exists, and is not to be replaced, or is no model folder.
     """
     if not out.exists():
         return
     if not force:
         raise OutputError(f"{out} exists: choose another folder, or replace it with --force")
-    if source.resolve().is_relative_to(out.resolve()):
-        raise OutputError(f"{out} holds the model to convert: choose another folder")
     if not out.is_dir() or (any(out.iterdir()) and not (out / "config.json").is_file()):
         raise OutputError(f"{out} is no model folder, so it is not replaced: choose another one")
 

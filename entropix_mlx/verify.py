@@ -8,8 +8,8 @@ from pathlib import Path
 
 import mlx.core as mx
 
-from .convert import Recipe
 from .loading import load
+from .recipe import Recipe
 
 TEXTS = (
     "The capital of France is Paris, and the capital of Italy is Rome.",

@@ -10,8 +10,9 @@ import pytest
 from safetensors.numpy import load_file
 
 from entropix_mlx import cli, load, output
-from entropix_mlx.convert import Recipe, convert
+from entropix_mlx.convert import convert
 from entropix_mlx.errors import OutputError, UnsupportedModelError, WeightsError
+from entropix_mlx.recipe import Recipe
 from tests.checkpoints import write_folder
 from tests.conftest import make_tiny_model
 

@@ -7,8 +7,9 @@ import pytest
 from huggingface_hub import constants
 
 from entropix_mlx import cli, inventory
-from entropix_mlx.convert import Recipe, convert
+from entropix_mlx.convert import convert
 from entropix_mlx.errors import ModelNotFoundError
+from entropix_mlx.recipe import Recipe
 from tests.checkpoints import write_folder
 from tests.conftest import make_tiny_model
 from tests.unit.test_gguf import metadata_of, tensors_of
