@@ -110,7 +110,10 @@ def build(checkpoint: Checkpoint, dequantize: bool | None = None) -> Model:
     """
     model, tensors = make_skeleton(checkpoint)
     try:
-        model.load_weights([(name, _for_device(tensor.read())) for name, tensor in tensors.items()])
+        for name, tensor in tensors.items():
+            weight = _for_device(tensor.read())
+            mx.eval(weight)  # or each would keep its file open
+            model.load_weights([(name, weight)], strict=False)
         model.eval()
         arrange(model, should_unpack(model) if dequantize is None else dequantize)
     except (OSError, RuntimeError) as error:
