@@ -63,12 +63,18 @@ def check_family(config: dict[str, Any], where: str) -> None:
     for name in ("quantization", "quantization_config", "rope_parameters", "rope_scaling"):
         if not isinstance(config.get(name) or {}, dict):
             raise WeightsError(f"{where}: {name} must be an object, not {config[name]!r}")
-    if not isinstance(config.get("layer_types") or [], list):
-        raise WeightsError(f"{where}: layer_types must be a list, not {config['layer_types']!r}")
+    for name in ("architectures", "layer_types"):
+        if not isinstance(config.get(name) or [], list):
+            raise WeightsError(f"{where}: {name} must be a list, not {config[name]!r}")
     if config.get("model_type") not in ARCHITECTURES:
         raise UnsupportedModelError(
             f"{where}: architecture {config.get('model_type')!r} is not supported: only"
             f" Llama-shaped models are ({', '.join(ARCHITECTURES)})"
+        )
+    heads = config.get("architectures") or ["LlamaForCausalLM"]
+    if not any(str(name).endswith("ForCausalLM") for name in heads):
+        raise UnsupportedModelError(
+            f"{where}: architecture {heads[0]!r} is not supported: it does not predict tokens"
         )
     if _slides(config):
         raise UnsupportedModelError(f"{where}: sliding-window attention is not supported")

@@ -33,6 +33,8 @@ COMPANIONS = (
     "generation_config.json",
 )
 """What a tokenizer may consist of, and the file that knows the end-of-text tokens."""
+_READ = (".json", ".model", ".jinja", ".txt")
+"""Endings of what reading a configuration and a tokenizer may open."""
 
 _DTYPES = {
     "F32": mx.float32,
@@ -52,11 +54,11 @@ def open_folder(folder: Path) -> Checkpoint:
         ModelNotFoundError: there is no ``config.json``.
         UnsupportedModelError: it is not of the Llama family.
         WeightsError: a file is missing or damaged, leads out of the folder, or two files disagree.
-        TokenizerError: a tokenizer file leads out of the folder.
     """
     folder = folder.resolve()
-    for name in ("config.json", *COMPANIONS):
-        stay_inside(folder, name)
+    for path in folder.iterdir():
+        if path.suffix in _READ:
+            stay_inside(folder, path.name)
     config = read_config(folder)
     return Checkpoint(
         folder,

@@ -14,10 +14,11 @@ from typing import Any
 
 import mlx.core as mx
 
-from .checkpoint import Checkpoint, Tensor
+from .checkpoint import Checkpoint
 from .errors import UnsupportedModelError, WeightsError
 from .gguf_file import GGUFFile, open_gguf
 from .gguf_tokenizer import gguf_tokenizer
+from .interleaved import in_halves
 
 _ARCHITECTURES = ("llama", "qwen2", "qwen3")
 
@@ -70,34 +71,8 @@ def open_gguf_model(path: Path) -> Checkpoint:
         if name != _ROPE_FACTORS
     }
     if architecture == "llama":
-        interleaved = {
-            ".q_proj.": config["num_attention_heads"],
-            ".k_proj.": config["num_key_value_heads"],
-        }
-        for name, tensor in tensors.items():
-            for part, heads in interleaved.items():
-                if part in name:
-                    _check_rows(name, tensor, heads * config["head_dim"])
-                    tensors[name] = uninterleaved(tensor, heads)
+        tensors = in_halves(tensors, config)
     return Checkpoint(path, config, tensors, partial(gguf_tokenizer, path, file.metadata))
-
-
-def uninterleaved(tensor: Tensor, heads: int) -> Tensor:
-    """Return a projection whose rows are ordered as Hugging Face has them.
-
-    Meta and GGUF put the rows of each head in the order 0, half, 1, half + 1, …
-    """
-
-    def read() -> mx.array:
-        pairs = tensor.read().reshape(heads, -1, 2, *tensor.shape[1:])
-        return pairs.swapaxes(1, 2).reshape(tensor.shape)
-
-    return tensor._replace(read=read)
-
-
-def _check_rows(name: str, tensor: Tensor, rows: int) -> None:
-    if tensor.shape[0] != rows:
-        raise WeightsError(f"{tensor.file}: {name} has {tensor.shape[0]} rows, not {rows}")
 
 
 def _config(path: Path, file: GGUFFile) -> dict[str, Any]:

@@ -146,6 +146,10 @@ def _parse(path: Path, cursor: _Cursor, size: int) -> GGUFFile:
         raise _DamagedError(f"its alignment is {alignment!r}")
     start = math.ceil(cursor.place / alignment) * alignment
     _check_places(entries, alignment, size - start)
+    return GGUFFile(metadata, _tensors(path, entries, start))
+
+
+def _tensors(path: Path, entries: dict[str, _Entry], start: int) -> dict[str, Tensor]:
     tensors = {}
     for name, entry in entries.items():
         stem, _, ending = name.rpartition(".")
@@ -154,7 +158,7 @@ def _parse(path: Path, cursor: _Cursor, size: int) -> GGUFFile:
             if own in tensors or (ending != "weight" and len(entry.kind.parts) > 1):
                 raise _DamagedError(f"the tensor {name} must not be packed")
             tensors[own] = _tensor(path, start, entry, part)
-    return GGUFFile(metadata, tensors)
+    return tensors
 
 
 def _entry(path: Path, name: str, cursor: _Cursor) -> _Entry:

@@ -16,7 +16,7 @@ import mlx.core as mx
 from .checkpoint import Checkpoint, Tensor
 from .errors import WeightsError
 from .folder import stay_inside
-from .gguf import uninterleaved
+from .interleaved import in_halves
 from .meta_tokenizer import read_meta_tokenizer
 from .torch_file import open_torch_file
 
@@ -62,18 +62,7 @@ def open_meta(folder: Path) -> Checkpoint:
         if name != "rope.freqs"
     }
     config = _config(folder, params, tensors)
-    interleaved = {
-        ".q_proj.": config["num_attention_heads"],
-        ".k_proj.": config["num_key_value_heads"],
-    }
-    for name, tensor in tensors.items():
-        for part, heads in interleaved.items():
-            if part in name:
-                if tensor.shape[0] % (2 * heads):
-                    raise WeightsError(
-                        f"{tensor.file}: {name} has {tensor.shape[0]} rows for {heads} heads"
-                    )
-                tensors[name] = uninterleaved(tensor, heads)
+    tensors = in_halves(tensors, config)
     return Checkpoint(folder, config, tensors, partial(read_meta_tokenizer, folder, config))
 
 

@@ -40,7 +40,7 @@ class Comparison:
     """How a converted model's predictions differ from those of its source."""
 
     tokens: int
-    """Positions compared."""
+    """Positions compared; 0 if the two read the same texts as different tokens."""
     max_difference: float
     """The largest difference of any two logits."""
     kl: float
@@ -53,6 +53,8 @@ class Comparison:
 
     def fault(self, recipe: Recipe) -> str | None:
         """Return what is wrong with the result of a recipe, or None."""
+        if not self.tokens:
+            return "its tokenizer splits texts in another way"
         if not all(map(math.isfinite, (self.max_difference, self.kl, self.perplexity))):
             return "its predictions are not finite"
         if recipe.exact:

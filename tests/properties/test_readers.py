@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from entropix_mlx.errors import EntropixError
 from entropix_mlx.loading import open_checkpoint
 from entropix_mlx.skeleton import load_tokenizer, make_skeleton
-from tests.checkpoints import write_folder
+from tests.checkpoints import metadata_of, tensors_of, write_folder
 from tests.conftest import make_tiny_model
-from tests.unit.test_gguf import metadata_of, tensors_of
 
 MOST_MEMORY = 10**9
 FUZZ = settings(

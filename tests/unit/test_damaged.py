@@ -9,9 +9,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from entropix_mlx import cli
-from tests.checkpoints import write_folder
+from tests.checkpoints import metadata_of, tensors_of, write_folder
 from tests.conftest import make_tiny_model
-from tests.unit.test_gguf import metadata_of, tensors_of
 
 NORM = "model.layers.1.input_layernorm.weight"
 FIRST, SECOND = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"

@@ -12,8 +12,8 @@ from entropix_mlx.convert import convert
 from entropix_mlx.errors import UnsupportedModelError
 from entropix_mlx.gguf_file import open_gguf
 from entropix_mlx.loading import load
+from tests.checkpoints import metadata_of, tensors_of
 from tests.conftest import make_tiny_model
-from tests.unit.test_gguf import metadata_of, tensors_of
 
 ROWS, WIDTH = 5, 512
 

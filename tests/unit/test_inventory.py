@@ -10,9 +10,8 @@ from entropix_mlx import cli, inventory
 from entropix_mlx.convert import convert
 from entropix_mlx.errors import ModelNotFoundError
 from entropix_mlx.recipe import Recipe
-from tests.checkpoints import write_folder
+from tests.checkpoints import metadata_of, tensors_of, write_folder
 from tests.conftest import make_tiny_model
-from tests.unit.test_gguf import metadata_of, tensors_of
 
 HASH = "0123456789abcdef0123456789abcdef01234567"
 

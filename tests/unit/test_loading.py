@@ -90,6 +90,8 @@ def test_rope_parameters_of_newer_configurations(tiny_folder):
         ({"intermediate_size": 64}, WeightsError, "_proj.weight has shape"),
         ({"vocab_size": 300}, WeightsError, "embed_tokens.weight has shape"),
         ({"rms_norm_eps": "tiny"}, WeightsError, "rms_norm_eps must be"),
+        ({"architectures": ["LlamaForTokenClassification"]}, UnsupportedModelError, "TokenClass"),
+        ({"architectures": "LlamaForCausalLM"}, WeightsError, "architectures must be a list"),
         ({"hidden_act": "gelu"}, UnsupportedModelError, "activation 'gelu'"),
         ({"quantization_config": {"quant_method": "gptq"}}, UnsupportedModelError, "'gptq'"),
         ({"quantization": 4}, WeightsError, "quantization must be an object"),

@@ -22,8 +22,8 @@ from entropix_mlx import load
 from entropix_mlx.convert import convert
 from entropix_mlx.errors import TokenizerError, WeightsError
 from entropix_mlx.torch_file import open_torch_file
+from tests.checkpoints import interleaved
 from tests.conftest import make_tiny_model
-from tests.unit.test_gguf import interleaved
 
 TOKENS = mx.array([[5, 1, 200, 77, 3]])
 NAMES = [
