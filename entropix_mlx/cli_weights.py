@@ -116,6 +116,7 @@ def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
 def _verify(source: str, out: str, recipe: Recipe) -> int:
     from .verify import compare
 
+    print("comparing its predictions with the source's …", file=sys.stderr, flush=True)
     comparison = compare(source, out)
     print(_table(comparison))
     if fault := comparison.fault(recipe):
