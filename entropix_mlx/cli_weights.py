@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -65,8 +67,8 @@ def run_convert(parser: argparse.ArgumentParser, arguments: argparse.Namespace) 
         dtype=arguments.dtype,
         dequantize=arguments.dequantize,
     )
-    signal.signal(signal.SIGTERM, _interrupt)
-    with tqdm(unit=" tensors", file=sys.stderr, disable=None, leave=False) as bar:
+    bar = tqdm(unit=" tensors", file=sys.stderr, disable=None, leave=False)
+    with bar, _ended_like_ctrl_c():
 
         def show(done: int, total: int) -> None:
             bar.total = total
@@ -108,9 +110,18 @@ def run_models(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
-    """Let whoever ends the process end it as Ctrl-C does, so that nothing half-written stays."""
-    raise KeyboardInterrupt
+@contextmanager
+def _ended_like_ctrl_c() -> Iterator[None]:
+    """Let SIGTERM end the program as Ctrl-C does, so that nothing half-written stays."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _verify(source: str, out: str, recipe: Recipe) -> int:

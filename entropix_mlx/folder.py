@@ -56,9 +56,12 @@ def open_folder(folder: Path) -> Checkpoint:
         WeightsError: a file is missing or damaged, leads out of the folder, or two files disagree.
     """
     folder = folder.resolve()
-    for path in folder.iterdir():
-        if path.suffix in _READ:
-            stay_inside(folder, path.name)
+    try:
+        names = [path.name for path in folder.iterdir() if path.suffix in _READ]
+    except OSError as error:
+        raise WeightsError(f"{folder}: cannot be read: {error}") from error
+    for name in names:
+        stay_inside(folder, name)
     config = read_config(folder)
     return Checkpoint(
         folder,
@@ -77,9 +80,13 @@ def stay_inside(folder: Path, name: str) -> Path:
     path = folder / name
     cached = folder.parent.name == "snapshots" and (folder.parent.parent / "blobs").is_dir()
     root = folder.parent.parent if cached else folder
-    if not path.resolve().is_relative_to(root):
+    try:
+        target = path.resolve()
+    except (OSError, RuntimeError) as error:
+        raise WeightsError(f"{path}: leads nowhere: {error}; put the file itself there") from error
+    if not target.is_relative_to(root):
         raise WeightsError(
-            f"{path}: leads out of the folder, to {path.resolve()}; put the file itself there"
+            f"{path}: leads out of the folder, to {target}; put the file itself there"
         )
     return path
 

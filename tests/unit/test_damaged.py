@@ -168,6 +168,12 @@ def test_a_link_out_of_the_folder(folder, refused, name):
     refused(folder, name, "leads out of the folder")
 
 
+def test_a_link_to_itself(folder, refused):
+    (folder / "config.json").unlink()
+    (folder / "config.json").symlink_to("config.json")
+    refused(folder, "config.json", "leads nowhere")
+
+
 def test_a_link_inside_the_hubs_cache_is_followed(folder, tmp_path):
     cached = tmp_path / "models--a--b"
     (cached / "snapshots").mkdir(parents=True)
