@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from ._version import __version__
-from .cli_weights import add_weights_commands
+from .commands import convert, models
 from .errors import EntropixError, PromptError
 from .palette import LOOKS, paint, paint_step
 from .step import Step
@@ -55,7 +55,11 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"entropix_mlx {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     _add_generate(commands.add_parser("generate", help="answer one prompt", allow_abbrev=False))
-    add_weights_commands(commands)
+    for command, name, purpose in (
+        (convert, "convert", "write a model as a folder that mlx-lm loads, too"),
+        (models, "models", "list the models on this machine"),
+    ):
+        command.add_parser(commands.add_parser(name, help=purpose, allow_abbrev=False))
     return parser
 
 

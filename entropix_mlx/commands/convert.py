@@ -1,4 +1,4 @@
-"""The subcommands about weights: `entropix convert` and `entropix models`."""
+"""`entropix convert`: write a model as a folder that this program and mlx-lm load."""
 
 from __future__ import annotations
 
@@ -8,34 +8,20 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from .recipe import BITS, DTYPES, GROUP_SIZES, Recipe
+from ..recipe import BITS, DTYPES, GROUP_SIZES, Recipe
 
 if TYPE_CHECKING:
-    from .verify import Comparison
+    from ..verify import Comparison
 
 EXIT_BROKEN = 1
 
 
-def add_weights_commands(commands: Any) -> None:
-    """Add the subcommands to what `ArgumentParser.add_subparsers` returned."""
-    _add_convert(
-        commands.add_parser(
-            "convert",
-            help="write a model as a folder that this program and mlx-lm load",
-            allow_abbrev=False,
-        )
-    )
-    _add_models(
-        commands.add_parser("models", help="list the models on this machine", allow_abbrev=False)
-    )
-
-
-def _add_convert(parser: argparse.ArgumentParser) -> None:
-    parser.set_defaults(run=partial(run_convert, parser))
+def add_parser(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.set_defaults(run=partial(run, parser))
     add = parser.add_argument
     add("--hf-path", "--model", required=True, metavar="SRC",
         help="Hugging Face folder, .gguf file, Meta's original folder, or hub id")  # fmt: skip
@@ -53,13 +39,13 @@ def _add_convert(parser: argparse.ArgumentParser) -> None:
         help="compare the predictions of SRC and OUT; exit code 1 if OUT is wrong")  # fmt: skip
 
 
-def run_convert(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
     """Convert a model."""
     if not arguments.quantize and (arguments.q_bits or arguments.q_group_size):
         parser.error("--q-bits and --q-group-size need --quantize")
     from tqdm import tqdm
 
-    from .convert import convert
+    from ..convert import convert
 
     recipe = Recipe(
         bits=(arguments.q_bits or 4) if arguments.quantize else None,
@@ -85,31 +71,6 @@ def run_convert(parser: argparse.ArgumentParser, arguments: argparse.Namespace) 
     return _verify(arguments.hf_path, str(out), recipe) if arguments.verify else 0
 
 
-def _add_models(parser: argparse.ArgumentParser) -> None:
-    parser.set_defaults(run=run_models)
-    parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER",
-        help="list what is in these folders too")  # fmt: skip
-
-
-def run_models(arguments: argparse.Namespace) -> int:
-    """List the models on this machine."""
-    from .inventory import inventory
-
-    print(f"{'size, GB':>8}  {'precision':10}{'context':>8}  {'runs':6}model")
-    for entry in inventory(arguments.folders):
-        runs = "no" if entry.fault else "yes"
-        print(
-            f"{entry.nbytes / 1e9:8.2f}  {entry.precision or '?':10}{entry.context or '?':>8}"
-            f"  {runs:6}{entry.name}"
-        )
-        indent = " " * 36
-        if entry.name != str(entry.path):
-            print(f"{indent}in {entry.path}")
-        if entry.fault:
-            print(f"{indent}{entry.fault}")
-    return 0
-
-
 @contextmanager
 def _ended_like_ctrl_c() -> Iterator[None]:
     """Let SIGTERM end the program as Ctrl-C does, so that nothing half-written stays."""
@@ -125,7 +86,7 @@ def _ended_like_ctrl_c() -> Iterator[None]:
 
 
 def _verify(source: str, out: str, recipe: Recipe) -> int:
-    from .verify import compare
+    from ..verify import compare
 
     print("comparing its predictions with the source's …", file=sys.stderr, flush=True)
     comparison = compare(source, out)
