@@ -12,7 +12,17 @@ import sys
 from collections.abc import Sequence
 
 from ._version import __version__
-from .commands import BROKEN_PIPE, INTERRUPTED, USAGE, calibrate, chat, generate, view
+from .commands import (
+    BROKEN_PIPE,
+    INTERRUPTED,
+    USAGE,
+    calibrate,
+    chat,
+    convert,
+    generate,
+    models,
+    view,
+)
 from .errors import EntropixError
 
 
@@ -45,6 +55,8 @@ def build_parser() -> argparse.ArgumentParser:
         (chat, "chat", "converse with a model"),
         (calibrate, "calibrate", "solve the thresholds for a model"),
         (view, "view", "look at a recorded trace"),
+        (convert, "convert", "write a model as a folder that mlx-lm loads, too"),
+        (models, "models", "list the models on this machine"),
     ):
         command.add_parser(commands.add_parser(name, help=purpose, allow_abbrev=False))
     return parser

@@ -5,6 +5,7 @@ EntropixError
 ├── UnsupportedModelError     not a Llama-shaped architecture, or a feature of one not handled here
 ├── WeightsError              weights missing, truncated, or not fitting the configuration
 ├── TokenizerError            tokenizer missing, or of a kind that cannot be built
+├── OutputError               a folder that cannot be written: it exists, or the disk is full
 ├── ProfileError              a profile that cannot be found, parsed, or used
 ├── PolicyError               no such policy, or an option that it does not take
 ├── PromptError               an empty prompt, or messages that the chat template refuses
@@ -35,6 +36,10 @@ class WeightsError(EntropixError):
 
 class TokenizerError(EntropixError):
     """The tokenizer is missing, or of a kind that cannot be built."""
+
+
+class OutputError(EntropixError):
+    """A folder cannot be written: it exists, or the disk is full."""
 
 
 class ProfileError(EntropixError):

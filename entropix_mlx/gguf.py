@@ -1,21 +1,26 @@
-"""Reading a Llama-shaped GGUF file: its configuration and its weights, in Hugging Face's terms.
+"""Putting a Llama-shaped GGUF file into Hugging Face's terms: its configuration and its tensors.
 
-MLX reads the file itself: tensors of type Q4_0, Q4_1 and Q8_0 stay quantized, others become dense.
-What is left to do here is to translate names, and to undo what the format does to the weights:
-GGUF interleaves the rows of q and k for its own rotary embedding.
+`gguf_file` reads the container. Here its names are translated, and what the format does to Llama's
+weights is undone: GGUF interleaves the rows of q and k for its own rotary embedding.
 """
 
 from __future__ import annotations
 
+import math
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 
+from .checkpoint import Checkpoint
 from .errors import UnsupportedModelError, WeightsError
+from .gguf_file import GGUFFile, open_gguf
+from .gguf_tokenizer import gguf_tokenizer
+from .interleaved import in_halves
 
-Weights = dict[str, mx.array]
+_ARCHITECTURES = ("llama", "qwen2", "qwen3")
 
 _TOP_LEVEL = {
     "token_embd": "model.embed_tokens",
@@ -24,6 +29,8 @@ _TOP_LEVEL = {
 }
 _IN_BLOCK = {
     "attn_norm": "input_layernorm",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
     "attn_q": "self_attn.q_proj",
     "attn_k": "self_attn.k_proj",
     "attn_v": "self_attn.v_proj",
@@ -42,74 +49,64 @@ _LLAMA3_ROPE = {
 }
 
 
-def read_gguf(path: Path) -> tuple[dict[str, Any], Weights, dict[str, Any]]:
-    """Return the configuration, the weights and the metadata of a GGUF file.
-
-    The configuration has the keys of a Hugging Face ``config.json``, the weights those of its
-    checkpoint. The metadata is the file's own; `gguf_tokenizer` builds the tokenizer from it.
+def open_gguf_model(path: Path) -> Checkpoint:
+    """Return the model in a GGUF file, without reading its weights.
 
     Raises:
-        UnsupportedModelError: another architecture, or a rotary scaling that is not handled.
+        UnsupportedModelError: another architecture, a rotary scaling that is not handled, or
+            tensors of a kind that cannot be read.
         WeightsError: the file is damaged, or a tensor or a key is missing.
     """
-    tensors: Weights
-    try:
-        tensors, raw = mx.load(str(path), return_metadata=True)  # type: ignore[assignment]
-    except RuntimeError as error:
-        raise WeightsError(
-            f"{path}: cannot be read as GGUF: {error}. Download it again."
-        ) from error
-    metadata = {key: _plain(value) for key, value in raw.items()}  # type: ignore[union-attr]
-    architecture = metadata.get("general.architecture")
-    if architecture != "llama":
+    file = open_gguf(path)
+    architecture = file.metadata.get("general.architecture")
+    if architecture not in _ARCHITECTURES:
         raise UnsupportedModelError(
             f"{path}: architecture {architecture!r} is not supported: only Llama-shaped models are"
+            f" ({', '.join(_ARCHITECTURES)})"
         )
-    factors = tensors.pop(_ROPE_FACTORS, None)
-    config = _config(path, metadata, tensors, factors)
-    weights = {_translate(path, name): tensor for name, tensor in tensors.items()}
-    interleaved = {
-        ".q_proj.": config["num_attention_heads"],
-        ".k_proj.": config["num_key_value_heads"],
+    config = _config(path, file)
+    tensors = {
+        _translate(path, name): tensor
+        for name, tensor in file.tensors.items()
+        if name != _ROPE_FACTORS
     }
-    for name, weight in weights.items():
-        for part, heads in interleaved.items():
-            if part in name:
-                if weight.shape[0] != heads * config["head_dim"]:
-                    raise WeightsError(
-                        f"{path}: {name} has {weight.shape[0]} rows for {heads} heads"
-                    )
-                weights[name] = _uninterleave(weight, heads)
-    return config, weights, metadata
+    if architecture == "llama":
+        tensors = in_halves(tensors, config)
+    return Checkpoint(path, config, tensors, partial(gguf_tokenizer, path, file.metadata))
 
 
-def _plain(value: Any) -> Any:
-    """Return a metadata value as a Python number, text or list; float32 as it was written."""
-    plain = value.tolist() if isinstance(value, mx.array) else value
-    return float(f"{plain:.7g}") if isinstance(plain, float) else plain
+def _config(path: Path, file: GGUFFile) -> dict[str, Any]:
+    metadata, tensors = file
+    architecture = metadata["general.architecture"]
 
-
-def _config(
-    path: Path, metadata: dict[str, Any], tensors: Weights, factors: mx.array | None
-) -> dict[str, Any]:
     def key(name: str, default: Any = None) -> Any:
-        value = metadata.get(f"llama.{name}", default)
+        value = metadata.get(f"{architecture}.{name}", default)
         if value is None:
-            raise WeightsError(f"{path}: the metadata key llama.{name} is missing")
+            raise WeightsError(f"{path}: the metadata key {architecture}.{name} is missing")
         return value
 
     def size(name: str, default: int | None = None) -> int:
         value = key(name, default)
         if type(value) is not int or value < 1:
-            raise WeightsError(f"{path}: llama.{name} must be a positive number, not {value!r}")
+            raise WeightsError(
+                f"{path}: {architecture}.{name} must be a positive whole number, not {value!r}"
+            )
+        return value
+
+    def number(name: str, default: float | None = None) -> float:
+        value = key(name, default)
+        if type(value) is not float or not 0 < value < math.inf:
+            raise WeightsError(
+                f"{path}: {architecture}.{name} must be a positive number, not {value!r}"
+            )
         return value
 
     if "token_embd.weight" not in tensors:
         raise WeightsError(f"{path}: the tensor token_embd.weight is missing")
     heads, width = size("attention.head_count"), size("embedding_length")
     config = {
-        "model_type": "llama",
-        "architectures": ["LlamaForCausalLM"],
+        "model_type": architecture,
+        "architectures": [f"{architecture.capitalize()}ForCausalLM"],
         "vocab_size": tensors["token_embd.weight"].shape[0],
         "hidden_size": width,
         "intermediate_size": size("feed_forward_length"),
@@ -117,10 +114,10 @@ def _config(
         "num_attention_heads": heads,
         "num_key_value_heads": size("attention.head_count_kv", heads),
         "head_dim": size("attention.key_length", width // heads),
-        "rms_norm_eps": key("attention.layer_norm_rms_epsilon"),
-        "rope_theta": key("rope.freq_base", 10000.0),
+        "rms_norm_eps": number("attention.layer_norm_rms_epsilon"),
+        "rope_theta": number("rope.freq_base", 10000.0),
         "max_position_embeddings": size("context_length"),
-        "attention_bias": "blk.0.attn_q.bias" in tensors,
+        "attention_bias": "blk.0.attn_output.bias" in tensors,
         "mlp_bias": "blk.0.ffn_gate.bias" in tensors,
         "tie_word_embeddings": "output.weight" not in tensors,
     }
@@ -128,18 +125,19 @@ def _config(
         config["eos_token_id"] = metadata["tokenizer.ggml.eos_token_id"]
     if "tokenizer.ggml.bos_token_id" in metadata:
         config["bos_token_id"] = metadata["tokenizer.ggml.bos_token_id"]
-    scaling = _rope_scaling(path, metadata, config, factors)
+    scaling = _rope_scaling(path, file, config)
     return config | ({"rope_scaling": scaling} if scaling else {})
 
 
-def _rope_scaling(
-    path: Path, metadata: dict[str, Any], config: dict[str, Any], factors: mx.array | None
-) -> dict[str, Any] | None:
+def _rope_scaling(path: Path, file: GGUFFile, config: dict[str, Any]) -> dict[str, Any] | None:
     """Return the rotary scaling; GGUF stores Llama 3's only as the factors that result from it."""
-    kind = metadata.get("llama.rope.scaling.type", "none")
-    if factors is None and kind in ("none", "linear"):
-        factor = metadata.get("llama.rope.scaling.factor", 1.0)
+    prefix = f"{config['model_type']}.rope.scaling"
+    kind = file.metadata.get(f"{prefix}.type", "none")
+    stored = file.tensors.get(_ROPE_FACTORS)
+    if stored is None and kind in ("none", "linear"):
+        factor = file.metadata.get(f"{prefix}.factor", 1.0)
         return {"rope_type": "linear", "factor": factor} if kind == "linear" else None
+    factors = stored.read() if stored and stored.shape == (config["head_dim"] // 2,) else None
     if factors is not None and kind == "none":
         scaling = _LLAMA3_ROPE | {"factor": factors.max().item()}
         if mx.allclose(_llama3_factors(config, scaling), factors, rtol=1e-3).item():
@@ -173,9 +171,3 @@ def _translate(path: Path, name: str) -> str:
     raise UnsupportedModelError(
         f"{path}: the tensor {name} does not belong to a Llama-shaped model"
     )
-
-
-def _uninterleave(rows: mx.array, heads: int) -> mx.array:
-    """Put the rows of each head from 0, half, 1, half + 1, … back to 0, 1, …, half, half + 1, …"""
-    pairs = rows.reshape(heads, -1, 2, *rows.shape[1:])
-    return pairs.swapaxes(1, 2).reshape(rows.shape)

@@ -6,16 +6,25 @@ from pathlib import Path
 from typing import Any
 
 from mlx_lm.tokenizer_utils import BPEStreamingDetokenizer, TokenizerWrapper
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
 from transformers import PreTrainedTokenizerFast
 
 from .errors import TokenizerError
 
-_UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4
+_UNKNOWN, CONTROL, _USER_DEFINED = 2, 3, 4
 """Token types of the GGUF format; the others are ordinary tokens."""
 
 _LLAMA3_SPLIT = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|%s"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
@@ -35,24 +44,40 @@ def gguf_tokenizer(path: Path, metadata: dict[str, Any]) -> TokenizerWrapper:
             f"{path}: no tokenizer inside (the key {error} is missing); use another file"
         ) from error
     splitting = metadata.get("tokenizer.ggml.pre", "default")
-    if kind != "gpt2" or splitting not in _PRE_TOKENIZERS:
+    if kind != "gpt2" or splitting not in list(_PRE_TOKENIZERS):
         raise TokenizerError(
             f"{path}: its tokenizer ({kind}, {splitting}) cannot be rebuilt from GGUF; use the"
             " model's Hugging Face folder, which has a tokenizer.json"
         )
+    if not isinstance(tokens, list):
+        raise TokenizerError(f"{path}: its tokens are no list; download the file again")
+    try:
+        return _wrap(path, _build(tokens, merges, splitting, metadata), tokens, metadata)
+    except TokenizerError:
+        raise
+    except Exception as error:  # the tokenizers library raises bare ones
+        reason = next(iter(str(error).splitlines()), repr(error))
+        raise TokenizerError(f"{path}: its tokenizer cannot be built: {reason}") from error
+
+
+def _build(
+    tokens: list[str], merges: list[Any], splitting: str, metadata: dict[str, Any]
+) -> Tokenizer:
     vocabulary = {token: number for number, token in enumerate(tokens)}
     ignore_merges = splitting == "llama-bpe"
     pairs = [tuple(merge.split(" ")) for merge in merges]
     tokenizer = Tokenizer(models.BPE(vocabulary, pairs, ignore_merges=ignore_merges))
+    if splitting == "qwen2":
+        tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = _PRE_TOKENIZERS[splitting]()
     tokenizer.decoder = decoders.ByteLevel()
     types = metadata.get("tokenizer.ggml.token_type", [])
     named = list(zip(tokens, types, strict=False))
-    control = [token for token, type_ in named if type_ in (_UNKNOWN, _CONTROL)]
+    control = [token for token, type_ in named if type_ in (_UNKNOWN, CONTROL)]
     tokenizer.add_special_tokens([AddedToken(t, normalized=False, special=True) for t in control])
     defined = [token for token, type_ in named if type_ == _USER_DEFINED]
     tokenizer.add_tokens([AddedToken(t, normalized=False) for t in defined])
-    return _wrap(path, tokenizer, tokens, metadata)
+    return tokenizer
 
 
 def _wrap(
@@ -62,25 +87,28 @@ def _wrap(
         number = metadata.get(f"tokenizer.ggml.{role}_token_id")
         if number is None:
             return None
-        if not 0 <= number < len(tokens):
+        if type(number) is not int or not 0 <= number < len(tokens):
             raise TokenizerError(f"{path}: the {role} token {number} is outside the vocabulary")
-        return tokens[int(number)]
+        return tokens[number]
 
-    bos, eos, eot = special("bos"), special("eos"), metadata.get("tokenizer.ggml.eot_token_id")
+    bos, eos, eot = special("bos"), special("eos"), special("eot")
     if metadata.get("tokenizer.ggml.add_bos_token") and bos is not None:
         tokenizer.post_processor = processors.TemplateProcessing(
             single=f"{bos} $A", special_tokens=[(bos, tokens.index(bos))]
         )
+    template = metadata.get("tokenizer.chat_template")
+    if not isinstance(template, str | None):
+        raise TokenizerError(f"{path}: its chat template is no text; download the file again")
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         bos_token=bos,
         eos_token=eos,
         pad_token=special("padding"),
         unk_token=special("unknown"),
-        chat_template=metadata.get("tokenizer.chat_template"),
+        chat_template=template,
         clean_up_tokenization_spaces=False,
     )
-    ends = [eot] if eot is not None else []
+    ends = [tokens.index(eot)] if eot is not None else []
     return TokenizerWrapper(fast, BPEStreamingDetokenizer, eos_token_ids=ends)
 
 
@@ -92,10 +120,14 @@ def _gpt2() -> pre_tokenizers.PreTokenizer:
     return pre_tokenizers.ByteLevel(add_prefix_space=False)
 
 
-def _llama3() -> pre_tokenizers.PreTokenizer:
-    split = pre_tokenizers.Split(Regex(_LLAMA3_SPLIT), behavior="isolated")
+def _llama3(digits: str = r"\p{N}{1,3}") -> pre_tokenizers.PreTokenizer:
+    split = pre_tokenizers.Split(Regex(_LLAMA3_SPLIT % digits), behavior="isolated")
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     return pre_tokenizers.Sequence([split, byte_level])
+
+
+def _qwen2() -> pre_tokenizers.PreTokenizer:
+    return _llama3(digits=r"\p{N}")
 
 
 _PRE_TOKENIZERS = {
@@ -103,5 +135,6 @@ _PRE_TOKENIZERS = {
     "gpt-2": _gpt2,
     "smollm": _smollm,
     "llama-bpe": _llama3,
+    "qwen2": _qwen2,
 }
 """How each kind that GGUF names splits a text before byte pairs are merged."""

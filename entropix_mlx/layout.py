@@ -27,8 +27,12 @@ def should_unpack(model: Model) -> bool:
     """Tell whether unpacking pays by default: on the CPU backend, where memory allows it."""
     if not on_cpu():
         return False
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return _dense_bytes(model) <= MEMORY_SHARE * memory
+    return _dense_bytes(model) <= MEMORY_SHARE * machine_memory()
+
+
+def machine_memory() -> int:
+    """Return the size of the machine's memory in bytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def arrange(model: Model, dequantize: bool) -> None:

@@ -46,6 +46,18 @@ class LlamaConfig:
     attention_bias: bool = False
     mlp_bias: bool = False
     tie_word_embeddings: bool = True
+    model_type: str = "llama"
+    """The branch of the family: ``qwen2`` and ``qwen3`` differ as the properties below say."""
+
+    @property
+    def qkv_bias(self) -> bool:
+        """Whether the projections to queries, keys and values have a bias."""
+        return self.attention_bias or self.model_type == "qwen2"
+
+    @property
+    def qk_norm(self) -> bool:
+        """Whether each head's queries and keys are normalised before the rotary embedding."""
+        return self.model_type == "qwen3"
 
 
 class Forward(NamedTuple):
@@ -67,11 +79,13 @@ class Attention(nn.Module):
         self.scale = config.head_dim**-0.5
         width = config.num_attention_heads * config.head_dim
         kv_width = config.num_key_value_heads * config.head_dim
-        bias = config.attention_bias
-        self.q_proj = nn.Linear(config.hidden_size, width, bias=bias)
-        self.k_proj = nn.Linear(config.hidden_size, kv_width, bias=bias)
-        self.v_proj = nn.Linear(config.hidden_size, kv_width, bias=bias)
-        self.o_proj = nn.Linear(width, config.hidden_size, bias=bias)
+        self.q_proj = nn.Linear(config.hidden_size, width, bias=config.qkv_bias)
+        self.k_proj = nn.Linear(config.hidden_size, kv_width, bias=config.qkv_bias)
+        self.v_proj = nn.Linear(config.hidden_size, kv_width, bias=config.qkv_bias)
+        self.o_proj = nn.Linear(width, config.hidden_size, bias=config.attention_bias)
+        if config.qk_norm:
+            self.q_norm = nn.RMSNorm(config.head_dim, eps=config.rms_norm_eps)
+            self.k_norm = nn.RMSNorm(config.head_dim, eps=config.rms_norm_eps)
         self.rope = initialize_rope(
             config.head_dim,
             config.rope_theta,
@@ -89,8 +103,11 @@ class Attention(nn.Module):
         def by_head(projected: mx.array) -> mx.array:
             return projected.reshape(batch, length, -1, self.head_dim).swapaxes(1, 2)
 
-        queries = self.rope(by_head(self.q_proj(x)), offset=cache.offset)
-        keys = self.rope(by_head(self.k_proj(x)), offset=cache.offset)
+        queries, keys = by_head(self.q_proj(x)), by_head(self.k_proj(x))
+        if "q_norm" in self:
+            queries, keys = self.q_norm(queries), self.k_norm(keys)
+        queries = self.rope(queries, offset=cache.offset)
+        keys = self.rope(keys, offset=cache.offset)
         keys, values = cache.update_and_fetch(keys, by_head(self.v_proj(x)))
         scores = None
         if isinstance(cache, SharedPrefixCache):

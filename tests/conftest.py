@@ -19,6 +19,7 @@ from transformers import PreTrainedTokenizerFast
 import entropix_mlx
 from entropix_mlx import convert, loading
 from entropix_mlx.llama import LlamaConfig, Model
+from entropix_mlx.recipe import Recipe
 
 settings.register_profile("entropix", max_examples=60, deadline=None)
 settings.load_profile("entropix")
@@ -107,4 +108,4 @@ def demo(demo_file: Path) -> tuple[Model, TokenizerWrapper]:
 def demo_folder(demo_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The demo model as a folder for mlx-lm, unpacked to float32."""
     folder = tmp_path_factory.mktemp("converted") / "demo"
-    return convert.convert(demo_file, folder, dequantize=True)
+    return convert.convert(demo_file, folder, Recipe(dequantize=True, dtype="float32"))

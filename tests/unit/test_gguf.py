@@ -3,11 +3,10 @@
 import mlx.core as mx
 import numpy as np
 import pytest
-from mlx.utils import tree_flatten
-from tokenizers import pre_tokenizers
 
 from entropix_mlx import load
 from entropix_mlx.errors import TokenizerError, UnsupportedModelError, WeightsError
+from tests.checkpoints import metadata_of, tensors_of
 from tests.conftest import make_tiny_model
 
 LLAMA3 = {
@@ -17,67 +16,6 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 8192,
 }
-NAMES = [
-    ("model.embed_tokens", "token_embd"),
-    ("model.norm", "output_norm"),
-    ("lm_head", "output"),
-    ("model.layers.", "blk."),
-    ("self_attn.q_proj", "attn_q"),
-    ("self_attn.k_proj", "attn_k"),
-    ("self_attn.v_proj", "attn_v"),
-    ("self_attn.o_proj", "attn_output"),
-    ("input_layernorm", "attn_norm"),
-    ("post_attention_layernorm", "ffn_norm"),
-    ("mlp.gate_proj", "ffn_gate"),
-    ("mlp.up_proj", "ffn_up"),
-    ("mlp.down_proj", "ffn_down"),
-]
-ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
-
-
-def interleaved(rows, heads):
-    """Order rows as GGUF does: the two halves of each head take turns."""
-    halves = rows.reshape(heads, 2, -1, *rows.shape[1:])
-    return halves.swapaxes(1, 2).reshape(rows.shape)
-
-
-def tensors_of(model):
-    tensors = {}
-    heads = {
-        ".q_proj.": model.config.num_attention_heads,
-        ".k_proj.": model.config.num_key_value_heads,
-    }
-    for key, weight in tree_flatten(model.parameters()):
-        name, rows = key, weight
-        for part, count in heads.items():
-            rows = interleaved(rows, count) if part in key else rows
-        for ours, theirs in NAMES:
-            name = name.replace(ours, theirs)
-        tensors[name] = mx.contiguous(rows)
-    return tensors
-
-
-def metadata_of(model):
-    config = model.config
-    return {
-        "general.architecture": "llama",
-        "llama.embedding_length": mx.array(config.hidden_size),
-        "llama.feed_forward_length": mx.array(config.intermediate_size),
-        "llama.block_count": mx.array(config.num_hidden_layers),
-        "llama.attention.head_count": mx.array(config.num_attention_heads),
-        "llama.attention.head_count_kv": mx.array(config.num_key_value_heads),
-        "llama.attention.key_length": mx.array(config.head_dim),
-        "llama.attention.layer_norm_rms_epsilon": mx.array(config.rms_norm_eps),
-        "llama.rope.freq_base": mx.array(config.rope_theta),
-        "llama.context_length": mx.array(config.max_position_embeddings),
-        "tokenizer.ggml.model": "gpt2",
-        "tokenizer.ggml.pre": "llama-bpe",
-        "tokenizer.ggml.tokens": [*ALPHABET, "<s>", "</s>"],
-        "tokenizer.ggml.token_type": mx.array([1] * 256 + [3] * 2),
-        "tokenizer.ggml.bos_token_id": mx.array(256),
-        "tokenizer.ggml.eos_token_id": mx.array(257),
-        "tokenizer.ggml.add_bos_token": mx.array(True),
-    }
 
 
 @pytest.fixture
@@ -151,6 +89,21 @@ def test_the_tokenizer_knows_its_special_tokens(write):
         ([], {"llama.attention.head_count": mx.array(0)}, WeightsError, "head_count"),
         ([], {"llama.attention.head_count": "four"}, WeightsError, "head_count"),
         ([], {"tokenizer.ggml.eos_token_id": mx.array(9999)}, TokenizerError, "eos"),
+        ([], {"tokenizer.ggml.eos_token_id": "two"}, TokenizerError, "eos"),
+        ([], {"tokenizer.ggml.eot_token_id": "two"}, TokenizerError, "eot"),
+        ([], {"tokenizer.ggml.eot_token_id": mx.array(-1)}, TokenizerError, "eot"),
+        ([], {"tokenizer.ggml.tokens": "abc"}, TokenizerError, "are no list"),
+        ([], {"tokenizer.ggml.tokens": mx.array([1, 2])}, TokenizerError, "cannot be built"),
+        ([], {"tokenizer.ggml.tokens": ["a", "a"]}, TokenizerError, "bos token 256"),
+        ([], {"tokenizer.ggml.merges": ["ab"]}, TokenizerError, "cannot be built"),
+        ([], {"tokenizer.ggml.merges": ["a zz"]}, TokenizerError, "cannot be built"),
+        ([], {"tokenizer.ggml.token_type": mx.array(5)}, TokenizerError, "cannot be built"),
+        ([], {"tokenizer.ggml.pre": mx.array([5])}, TokenizerError, "5"),
+        ([], {"tokenizer.chat_template": mx.array(3)}, TokenizerError, "no text"),
+        ([], {"general.architecture": mx.array([1])}, UnsupportedModelError, "architecture"),
+        ([], {"general.alignment": mx.array(3)}, WeightsError, "alignment"),
+        ([], {"llama.rope.freq_base": "fast"}, WeightsError, "freq_base"),
+        ([], {"llama.attention.layer_norm_rms_epsilon": mx.array(mx.nan)}, WeightsError, "epsilon"),
         ([], {"blk.0.magic.weight": mx.zeros((2,))}, UnsupportedModelError, "blk.0.magic.weight"),
     ],
 )

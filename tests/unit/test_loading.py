@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from entropix_mlx import load
-from entropix_mlx.convert import OutputExistsError, convert
+from entropix_mlx.convert import convert
 from entropix_mlx.errors import (
     ModelNotFoundError,
+    OutputError,
     TokenizerError,
     UnsupportedModelError,
     WeightsError,
@@ -73,7 +74,7 @@ def test_rope_parameters_of_newer_configurations(tiny_folder):
     [
         ({"model_type": "gpt_neox"}, UnsupportedModelError, "'gpt_neox' is not supported"),
         ({"model_type": ...}, UnsupportedModelError, "None is not supported"),
-        ({"sliding_window": 4096}, UnsupportedModelError, "sliding-window"),
+        ({"sliding_window": 128}, UnsupportedModelError, "sliding-window"),
         ({"rope_scaling": {"rope_type": "magic"}}, UnsupportedModelError, "rope_scaling"),
         ({"rope_scaling": {"rope_type": "llama3"}}, UnsupportedModelError, "factor"),
         ({"rope_scaling": "llama3"}, WeightsError, "rope_scaling must be"),
@@ -89,7 +90,19 @@ def test_rope_parameters_of_newer_configurations(tiny_folder):
         ({"intermediate_size": 64}, WeightsError, "_proj.weight has shape"),
         ({"vocab_size": 300}, WeightsError, "embed_tokens.weight has shape"),
         ({"rms_norm_eps": "tiny"}, WeightsError, "rms_norm_eps must be"),
+        ({"architectures": ["LlamaForTokenClassification"]}, UnsupportedModelError, "TokenClass"),
+        ({"architectures": "LlamaForCausalLM"}, WeightsError, "architectures must be a list"),
+        ({"hidden_act": "gelu"}, UnsupportedModelError, "activation 'gelu'"),
+        ({"quantization_config": {"quant_method": "gptq"}}, UnsupportedModelError, "'gptq'"),
+        ({"quantization": 4}, WeightsError, "quantization must be an object"),
+        ({"layer_types": 4}, WeightsError, "layer_types must be a list"),
+        ({"layer_types": ["sliding_attention"]}, UnsupportedModelError, "sliding-window"),
+        ({"head_dim": 7}, WeightsError, "head_dim must be even"),
+        ({"rope_theta": float("nan")}, WeightsError, "rope_theta must be"),
+        ({"tie_word_embeddings": "yes"}, WeightsError, "tie_word_embeddings must be"),
         ({"rope_theta": None}, None, ""),
+        ({"sliding_window": 4096}, None, ""),
+        ({"sliding_window": 128, "use_sliding_window": False}, None, ""),
     ],
 )
 def test_a_bad_configuration_is_named(tiny_folder, changes, error, message):
@@ -178,7 +191,7 @@ def test_a_gguf_of_another_architecture(tmp_path):
 def test_convert_refuses_to_overwrite_and_leaves_nothing_behind(tiny_folder, tmp_path):
     out = tmp_path / "out"
     assert convert(tiny_folder, out) == out
-    with pytest.raises(OutputExistsError, match="exists"):
+    with pytest.raises(OutputError, match="exists"):
         convert(tiny_folder, out)
     (tiny_folder / "model.safetensors").unlink()
     with pytest.raises(WeightsError):

@@ -1,0 +1,109 @@
+"""`entropix convert`: write a model as a folder that this program and mlx-lm load."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn
+
+from ..recipe import BITS, DTYPES, GROUP_SIZES, Recipe
+
+if TYPE_CHECKING:
+    from ..verify import Comparison
+
+EXIT_BROKEN = 1
+
+
+def add_parser(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.set_defaults(run=partial(run, parser))
+    add = parser.add_argument
+    add("--hf-path", "--model", required=True, metavar="SRC",
+        help="Hugging Face folder, .gguf file, Meta's original folder, or hub id")  # fmt: skip
+    add("--mlx-path", default="mlx_model", metavar="OUT", help="folder to write (mlx_model)")
+    packing = parser.add_mutually_exclusive_group()
+    packing.add_argument("--quantize", "-q", action="store_true", help="quantize the weights")
+    packing.add_argument("--dequantize", "-d", action="store_true",
+        help="unpack quantized weights")  # fmt: skip
+    add("--q-bits", type=int, choices=BITS, help="bits a weight (4)")
+    add("--q-group-size", type=int, choices=GROUP_SIZES, help="weights that share a scale (64)")
+    add("--dtype", choices=DTYPES,
+        help="type of what is not quantized (default: as it is)")  # fmt: skip
+    add("--force", action="store_true", help="replace OUT if it is a model folder")
+    add("--verify", action="store_true",
+        help="compare the predictions of SRC and OUT; exit code 1 if OUT is wrong")  # fmt: skip
+
+
+def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+    """Convert a model."""
+    if not arguments.quantize and (arguments.q_bits or arguments.q_group_size):
+        parser.error("--q-bits and --q-group-size need --quantize")
+    from tqdm import tqdm
+
+    from ..convert import convert
+
+    recipe = Recipe(
+        bits=(arguments.q_bits or 4) if arguments.quantize else None,
+        group_size=arguments.q_group_size or 64,
+        dtype=arguments.dtype,
+        dequantize=arguments.dequantize,
+    )
+    bar = tqdm(unit=" tensors", file=sys.stderr, disable=None, leave=False)
+    with bar, _ended_like_ctrl_c():
+
+        def show(done: int, total: int) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+        out = convert(
+            arguments.hf_path,
+            arguments.mlx_path,
+            recipe,
+            force=arguments.force,
+            on_progress=show,
+        )
+    print(out)
+    return _verify(arguments.hf_path, str(out), recipe) if arguments.verify else 0
+
+
+@contextmanager
+def _ended_like_ctrl_c() -> Iterator[None]:
+    """Let SIGTERM end the program as Ctrl-C does, so that nothing half-written stays."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _verify(source: str, out: str, recipe: Recipe) -> int:
+    from ..verify import compare
+
+    print("comparing its predictions with the source's …", file=sys.stderr, flush=True)
+    comparison = compare(source, out)
+    print(_table(comparison))
+    if fault := comparison.fault(recipe):
+        print(f"entropix: {out} is wrong: {fault}", file=sys.stderr)
+        return EXIT_BROKEN
+    return 0
+
+
+def _table(comparison: Comparison) -> str:
+    rows = [
+        ("positions compared", f"{comparison.tokens}"),
+        ("largest difference of logits", f"{comparison.max_difference:.4g}"),
+        ("KL divergence, bits a token", f"{comparison.kl:.4g}"),
+        ("same most probable token", f"{comparison.top1_agreement:.1%}"),
+        ("perplexity of the source", f"{comparison.source_perplexity:.4g}"),
+        ("perplexity of the copy", f"{comparison.perplexity:.4g}"),
+    ]
+    return "\n".join(f"{label:30}{value:>10}" for label, value in rows)

@@ -1,0 +1,32 @@
+"""`entropix models`: list the models on this machine, and whether each can run."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+def add_parser(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.set_defaults(run=run)
+    parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER",
+        help="list what is in these folders too")  # fmt: skip
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """List the models on this machine."""
+    from ..inventory import inventory
+
+    print(f"{'size, GB':>8}  {'precision':10}{'context':>8}  {'runs':6}model")
+    for entry in inventory(arguments.folders):
+        runs = "no" if entry.fault else "yes"
+        print(
+            f"{entry.nbytes / 1e9:8.2f}  {entry.precision or '?':10}{entry.context or '?':>8}"
+            f"  {runs:6}{entry.name}"
+        )
+        indent = " " * 36
+        if entry.name != str(entry.path):
+            print(f"{indent}in {entry.path}")
+        if entry.fault:
+            print(f"{indent}{entry.fault}")
+    return 0

@@ -1,0 +1,203 @@
+"""Converting: what is written, where, and what stays when it goes wrong."""
+
+import errno
+import json
+from types import SimpleNamespace
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from entropix_mlx import cli, load, output
+from entropix_mlx.convert import convert
+from entropix_mlx.errors import OutputError, UnsupportedModelError, WeightsError
+from entropix_mlx.recipe import Recipe
+from tests.checkpoints import write_folder
+from tests.conftest import make_tiny_model
+
+TOKENS = mx.array([[5, 1, 200, 77, 3]])
+
+
+@pytest.fixture
+def source(tmp_path, byte_tokenizer):
+    model = make_tiny_model(hidden_size=64, intermediate_size=64)
+    folder = write_folder(tmp_path / "source", model, byte_tokenizer, shards=2)
+    (folder / "generation_config.json").write_text('{"eos_token_id": [257, 10]}')
+    (folder / "modeling_tiny.py").write_text("raise SystemExit('must never run')")
+    return folder
+
+
+def names_in(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_dense_conversion_keeps_every_bit(source, tmp_path):
+    out = convert(source, tmp_path / "out")
+    stored = [load_file(file) for file in sorted(source.glob("*.safetensors"))]
+    written = load_file(out / "model.safetensors")
+    assert written.keys() == stored[0].keys() | stored[1].keys()
+    for shard in stored:
+        for name, weight in shard.items():
+            assert written[name].dtype == weight.dtype
+            np.testing.assert_array_equal(written[name], weight)
+
+
+def test_companions_are_copied_and_code_is_not(source, tmp_path):
+    out = convert(source, tmp_path / "out")
+    for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+        assert (out / name).read_bytes() == (source / name).read_bytes()
+    assert not (out / "modeling_tiny.py").exists()
+    assert load(out)[1].eos_token_ids == {257, 10}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_a_type_is_that_of_all_weights(source, tmp_path, dtype):
+    out = convert(source, tmp_path / "out", Recipe(dtype=dtype))
+    weights = mx.load(str(out / "model.safetensors"))
+    assert {weight.dtype for weight in weights.values()} == {getattr(mx, dtype)}
+    assert json.loads((out / "config.json").read_text())["torch_dtype"] == dtype
+
+
+def test_large_models_are_split(source, tmp_path, monkeypatch):
+    monkeypatch.setattr(output, "LARGEST_FILE", 60_000)
+    out = convert(source, tmp_path / "out")
+    index = json.loads((out / "model.safetensors.index.json").read_text())
+    files = sorted(out.glob("*.safetensors"))
+    assert len(files) > 2
+    assert files[0].name == f"model-00001-of-{len(files):05d}.safetensors"
+    assert all(file.stat().st_size < 70_000 for file in files)
+    for file in files:
+        assert {n for n, f in index["weight_map"].items() if f == file.name} == set(load_file(file))
+    expected = load(source)[0](TOKENS).logits
+    np.testing.assert_array_equal(load(out)[0](TOKENS).logits, expected)
+
+
+def test_progress_counts_what_is_written(source, tmp_path):
+    seen = []
+    convert(source, tmp_path / "out", on_progress=lambda *state: seen.append(state))
+    total = len(load_file(tmp_path / "out" / "model.safetensors"))
+    assert seen == [(done, total) for done in range(1, total + 1)]
+
+
+def test_layers_that_do_not_fit_the_groups_stay_dense(source, tmp_path, byte_tokenizer):
+    out = convert(source, tmp_path / "out", Recipe(bits=4, group_size=64))
+    written = load_file(out / "model.safetensors")
+    assert "model.layers.0.mlp.up_proj.scales" in written
+    assert "model.layers.0.self_attn.o_proj.scales" not in written  # its width is 4 heads of 8
+    narrow = write_folder(tmp_path / "narrow", make_tiny_model(), byte_tokenizer)
+    with pytest.raises(UnsupportedModelError, match="no layer's width is a multiple of 128"):
+        convert(narrow, tmp_path / "none", Recipe(bits=4, group_size=128))
+    assert not (tmp_path / "none").exists()
+
+
+def test_numbers_that_a_type_cannot_hold_are_named(tmp_path, byte_tokenizer):
+    model = make_tiny_model()
+    model.model.norm.weight = mx.full((32,), 1e6)
+    source = write_folder(tmp_path / "source", model, byte_tokenizer)
+    with pytest.raises(WeightsError, match=r"model\.norm\.weight holds .* as float16"):
+        convert(source, tmp_path / "out", Recipe(dtype="float16"))
+    assert names_in(tmp_path) == ["source"]
+
+
+def test_only_a_model_folder_is_replaced(source, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "diary.txt").write_text("dear diary")
+    with pytest.raises(OutputError, match="choose another folder"):
+        convert(source, out)
+    with pytest.raises(OutputError, match="no model folder"):
+        convert(source, out, force=True)
+    (out / "diary.txt").rename(out / "config.json")
+    convert(source, out, force=True)
+    assert "tokenizer.json" in names_in(out)
+    with pytest.raises(OutputError, match="holds the model to convert"):
+        convert(source, source, force=True)
+    assert names_in(tmp_path) == ["out", "source"]
+
+
+def test_an_interrupt_leaves_what_was_there(source, tmp_path):
+    out = convert(source, tmp_path / "out")
+    before = (out / "model.safetensors").read_bytes()
+
+    def interrupt(done, _total):
+        if done == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        convert(source, tmp_path / "new", on_progress=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        convert(source, out, Recipe(bits=4), force=True, on_progress=interrupt)
+    assert (out / "model.safetensors").read_bytes() == before
+    assert names_in(tmp_path) == ["out", "source"]
+
+
+def test_a_full_disk_is_said_before_and_while_writing(source, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(output.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
+        with pytest.raises(OutputError, match="the disk is too full"):
+            convert(source, tmp_path / "out")
+
+    def fill(_folder, _plan, arrays):
+        next(arrays)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("entropix_mlx.convert.write_weights", fill)
+    with pytest.raises(OutputError, match="the disk is full; make room"):
+        convert(source, tmp_path / "out")
+    assert names_in(tmp_path) == ["source"]
+
+
+def test_a_folder_that_cannot_be_made(source, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="cannot be written"):
+        convert(source, tmp_path / "file" / "out")
+
+
+@pytest.fixture
+def run(source, tmp_path, capsys):
+    def run(*options):
+        arguments = ["convert", "--hf-path", str(source), "--mlx-path", str(tmp_path / "out")]
+        try:
+            code = cli.main([*arguments, *options])
+        except SystemExit as stop:
+            code = stop.code
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def test_an_exact_conversion_is_verified(run):
+    code, out, err = run("--verify")
+    assert (code, err) == (0, "comparing its predictions with the source's …\n")
+    assert "largest difference of logits           0" in out
+    assert "100.0%" in out
+
+
+def test_a_broken_conversion_fails_its_verification(run):
+    code, out, err = run("-q", "--q-bits", "2", "--verify")
+    assert code == 1
+    assert "perplexity of the copy" in out
+    assert "is wrong: it diverges by" in err
+
+
+def test_a_wrong_dense_conversion_fails_its_verification(run, tmp_path, monkeypatch):
+    from entropix_mlx import verify
+
+    def spoilt(path):
+        tokens, logits = real(path)
+        return tokens, [x + 1e-3 * (path == str(tmp_path / "out")) for x in logits]
+
+    real = verify._predict
+    monkeypatch.setattr(verify, "_predict", spoilt)
+    code, _, err = run("--verify")
+    assert code == 1
+    assert "is wrong: it is not exact" in err
+
+
+@pytest.mark.parametrize("options", [["--q-bits", "4"], ["-q", "--q-bits", "7"], ["-q", "-d"]])
+def test_options_that_make_no_sense(run, tmp_path, options):
+    code, _, err = run(*options)
+    assert code == 2
+    assert "--q" in err
+    assert not (tmp_path / "out").exists()
