@@ -69,7 +69,7 @@ def _fields(values: Mapping[str, Any]) -> list[str]:
     lines = []
     for name, value in values.items():
         line = f"{name} = {_value(value)}"
-        lines.append(f"{line:36}# {COMMENTS[name]}" if name in COMMENTS else line)
+        lines.append(f"{line:34}  # {COMMENTS[name]}" if name in COMMENTS else line)
     return lines
 
 
