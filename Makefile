@@ -25,7 +25,7 @@ chat: $(VENV)/.run
 	@$(BIN)/python -m entropix_mlx chat $(ARGS)
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

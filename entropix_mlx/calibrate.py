@@ -160,7 +160,7 @@ def calibrate(
         "auroc": auroc,
     }
     described = {
-        "name": name,
+        "name": name.lower(),  # as its file is called
         "description": f"Thresholds solved for {name}.",
         "calibration": record,
     }
