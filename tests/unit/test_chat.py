@@ -91,3 +91,33 @@ def test_a_closed_stdin_is_a_message(chat, monkeypatch, tiny_folder, capsys):
     monkeypatch.setattr("sys.stdin", None)
     assert cli.main(["chat", "--plain", "--model", str(tiny_folder)]) == 2
     assert "no stdin" in capsys.readouterr().err
+
+
+def test_the_full_screen_needs_a_terminal(chat, tiny_folder, capsys):
+    assert cli.main(["chat", "--model", str(tiny_folder)]) == 2
+    assert "add --plain in a pipe" in capsys.readouterr().err
+
+
+def test_the_full_screen_begins_with_the_options(monkeypatch, tiny_folder):
+    started = []
+
+    def run(app):
+        started.append(app)
+
+    monkeypatch.setattr("tui.app.ChatApp.run", run)
+    monkeypatch.setattr("sys.stdin", Terminal())
+    monkeypatch.setattr("sys.stdout", Terminal())
+    assert (
+        cli.main(["chat", "--model", str(tiny_folder), "--seed", "3", "--ask", "--no-think"]) == 0
+    )
+    (app,) = started
+    assert app._settings.seed == 3
+    assert app._settings.changes["think"] == {"max_insertions": 0}
+    assert app._settings.top_logprobs > 0
+    assert app._ask
+    assert app._model_name == tiny_folder.name
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
