@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from ._version import __version__
-from .commands import BROKEN_PIPE, INTERRUPTED, USAGE, chat, generate, view
+from .commands import BROKEN_PIPE, INTERRUPTED, USAGE, chat, generate, report, view
 from .errors import EntropixError
 
 
@@ -44,6 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
         (generate, "generate", "answer one prompt"),
         (chat, "chat", "converse with a model"),
         (view, "view", "look at a recorded trace"),
+        (report, "report", "write a recorded trace as a page for a browser"),
     ):
         command.add_parser(commands.add_parser(name, help=purpose, allow_abbrev=False))
     return parser
