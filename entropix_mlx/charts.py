@@ -30,7 +30,7 @@ class Frame(NamedTuple):
     varentropy: float
     """Bits² at the upper edge."""
     left: float = 40
-    top: float = 10
+    top: float = 24
     width: float = 450
     height: float = 300
 
@@ -126,7 +126,7 @@ def _axes(frame: Frame) -> str:
         f'<rect class="frame" x="{frame.left:g}" y="{frame.top:g}" width="{frame.width:g}"'
         f' height="{frame.height:g}"/>{across}{up}'
         f'<text x="{right:g}" y="{bottom + 34:g}" text-anchor="end">entropy H, bits</text>'
-        f'<text x="{frame.left:g}" y="{bottom + 34:g}">↑ varentropy V, bits²</text>'
+        f'<text x="{frame.left:g}" y="{frame.top - 8:g}">varentropy V, bits²</text>'
     )
 
 
@@ -135,7 +135,7 @@ def _ticks(top: float) -> list[float]:
 
 
 _DOT = "m-3 0a3 3 0 106 0a3 3 0 10-6 0z"
-_RING = _DOT + "m1.5 0a1.5 1.5 0 003 0a1.5 1.5 0 00-3 0z"
+_RING = _DOT + "m1.5 0a1.5 1.5 0 013 0a1.5 1.5 0 01-3 0z"
 _DIAMOND = "m-4 0l4-4 4 4-4 4z"
 _SHAPES = {
     Strategy.ARGMAX: _DOT,
@@ -146,7 +146,7 @@ _SHAPES = {
     Strategy.ADAPTIVE: _RING,
     Strategy.SAMPLE: "m-1.5 0a1.5 1.5 0 103 0a1.5 1.5 0 10-3 0z",
 }
-"""The glyphs of `palette.LOOKS`, drawn from a dot's middle."""
+"""The glyphs of `palette.LOOKS`, drawn from a dot's middle; a hole is drawn the other way round."""
 
 
 def _dots(steps: Sequence[Step], frame: Frame) -> str:
@@ -156,6 +156,5 @@ def _dots(steps: Sequence[Step], frame: Frame) -> str:
         place = f"M{frame.x(step.entropy):.1f} {frame.y(step.varentropy):.1f}"
         paths[step.strategy].append(place + _SHAPES[step.strategy])
     return "".join(
-        f'<path class="dots {strategy}" fill-rule="evenodd" d="{"".join(parts)}"/>'
-        for strategy, parts in paths.items()
+        f'<path class="dots {strategy}" d="{"".join(parts)}"/>' for strategy, parts in paths.items()
     )

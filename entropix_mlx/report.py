@@ -233,7 +233,9 @@ def _answer(
     pieces = []
     for step in steps:
         if step.index == split:
-            pieces.append(f'<span class="split" id="split-{number}">⑂ from here on </span>')
+            pieces.append(
+                f'<span class="split" id="split-{number}">▶ they differ from here on: </span>'
+            )
         if step.branch is not None:
             pieces.append(
                 f'<a class="mark branch" href="#fork-{number}-{step.index}"'
