@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from ._version import __version__
-from .commands import BROKEN_PIPE, INTERRUPTED, USAGE, chat, generate, report, view
+from .commands import BROKEN_PIPE, INTERRUPTED, USAGE, chat, compare, generate, report, view
 from .errors import EntropixError
 
 
@@ -43,6 +43,7 @@ def build_parser() -> argparse.ArgumentParser:
     for command, name, purpose in (
         (generate, "generate", "answer one prompt"),
         (chat, "chat", "converse with a model"),
+        (compare, "compare", "let several samplers answer one prompt"),
         (view, "view", "look at a recorded trace"),
         (report, "report", "write a recorded trace as a page for a browser"),
     ):

@@ -27,20 +27,26 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """Add the options of `Settings`, and those that change its profile."""
     add = parser.add_argument
-    add("--max-tokens", "-m", type=_token_count, default=256, help="default 256; -1: no limit")
     add("--sampler", default="entropix", help="entropix (default), greedy, temperature, top_p,"
         " min_p, top_n_sigma, p_less, adaptive_temperature or cntp")  # fmt: skip
+    add("--seed", type=int, help="repeat a generation (default: a fresh one, shown at the end)")
+    add_generation(parser)
+    add("--ask", action="store_true", help="ask which way to take where their scores are close")
+
+
+def add_generation(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `Settings` that one sampler and seed have in common with another."""
+    add = parser.add_argument
+    add("--max-tokens", "-m", type=_token_count, default=256, help="default 256; -1: no limit")
     add("--profile", default="reference", help="thresholds: a name or a TOML file")
     add("--temp", type=float, help="base temperature (0 makes a baseline greedy)")
     add("--top-p", type=float, help="keep the most probable tokens that reach this mass")
     add("--top-k", type=int, help="keep this many of the most probable tokens")
     add("--min-p", type=float, help="keep tokens of at least this share of the top probability")
-    add("--seed", type=int, help="repeat a generation (default: a fresh one, shown at the end)")
     add("--no-think", action="store_true", help="never insert the thinking text")
     add("--no-branch", action="store_true", help="never follow a fork, only sample there")
-    add("--branch-width", type=_positive, metavar="K", help="follow K ways at a fork")
-    add("--branch-depth", type=_positive, metavar="L", help="follow each for at most L tokens")
-    add("--ask", action="store_true", help="ask which way to take where their scores are close")
+    add("--branch-width", type=positive, metavar="K", help="follow K ways at a fork")
+    add("--branch-depth", type=positive, metavar="L", help="follow each for at most L tokens")
     add("--attention-layers", choices=("last", "all"), default="last",
         help="whose attention is measured (default: last)")  # fmt: skip
 
@@ -115,7 +121,8 @@ def _boolean(text: str) -> bool:
     raise argparse.ArgumentTypeError(f"true or false, not {text!r}")
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
+    """Parse a whole number above 0."""
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"a positive whole number, not {text!r}")
     return int(text)

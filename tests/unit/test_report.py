@@ -280,8 +280,8 @@ def test_a_browser_opens_a_long_report_and_answers_the_pointer(make_trace, tmp_p
     result = json.loads(title.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
     assert len(dom.tokens) == 2000
     (found,) = result["found"]
-    assert 'token 1  "<b>␛"' in found["panel"]
-    assert "token 0" in found["first"]
+    assert 'position 1  "<b>␛"' in found["panel"]
+    assert "position 0" in found["first"]
     assert "entropy 0.37 bits" in found["panel"]
     assert "other4" in found["panel"]
     assert (found["on"], found["cursors"]) == (1, 3)
