@@ -12,7 +12,17 @@ import sys
 from collections.abc import Sequence
 
 from ._version import __version__
-from .commands import BROKEN_PIPE, INTERRUPTED, USAGE, chat, compare, generate, report, view
+from .commands import (
+    BROKEN_PIPE,
+    INTERRUPTED,
+    USAGE,
+    chat,
+    compare,
+    generate,
+    profile,
+    report,
+    view,
+)
 from .errors import EntropixError
 
 
@@ -46,6 +56,7 @@ def build_parser() -> argparse.ArgumentParser:
         (compare, "compare", "let several samplers answer one prompt"),
         (view, "view", "look at a recorded trace"),
         (report, "report", "write a recorded trace as a page for a browser"),
+        (profile, "profile", "show, compare or check profiles"),
     ):
         command.add_parser(commands.add_parser(name, help=purpose, allow_abbrev=False))
     return parser

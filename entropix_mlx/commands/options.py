@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import tomllib
 from typing import TYPE_CHECKING, Any
 
+from ..errors import ProfileError
 from ..profile import Profile
 
 if TYPE_CHECKING:
@@ -39,6 +41,9 @@ def add_generation(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--max-tokens", "-m", type=_token_count, default=256, help="default 256; -1: no limit")
     add("--profile", default="reference", help="thresholds: a name or a TOML file")
+    add("--set", action="append", default=[], dest="assignments", metavar="FIELD=VALUE",
+        help="change a field of the profile, as in thresholds.low_entropy=0.2; may be"
+        " repeated")  # fmt: skip
     add("--temp", type=float, help="base temperature (0 makes a baseline greedy)")
     add("--top-p", type=float, help="keep the most probable tokens that reach this mass")
     add("--top-k", type=int, help="keep this many of the most probable tokens")
@@ -71,7 +76,7 @@ def to_settings(arguments: argparse.Namespace, top_logprobs: int = 0) -> Setting
     settings = Settings(
         max_tokens=arguments.max_tokens,
         sampler=arguments.sampler,
-        profile=Profile.load(arguments.profile).replace(_profile_changes(arguments)),
+        profile=_profile(arguments),
         temperature=arguments.temp,
         top_p=arguments.top_p,
         top_k=arguments.top_k,
@@ -99,6 +104,27 @@ def load_model(arguments: argparse.Namespace) -> tuple[Model, TokenizerWrapper]:
     if arguments.verbose:
         print(f"loading {model_name(arguments)} …", file=sys.stderr, flush=True)
     return load(arguments.model, dequantize=arguments.dequantize)
+
+
+def _profile(arguments: argparse.Namespace) -> Profile:
+    profile = Profile.load(arguments.profile)
+    for assignment in arguments.assignments:
+        source = f"--set {assignment}"
+        profile = profile.replace(_parse_assignment(assignment, source), source)
+    return profile.replace(_profile_changes(arguments))
+
+
+def _parse_assignment(assignment: str, source: str) -> dict[str, Any]:
+    """Read ``section.field=value``: it is a line of TOML."""
+    try:
+        changes = tomllib.loads(assignment)
+    except tomllib.TOMLDecodeError as error:
+        raise ProfileError(
+            f"{source}: not FIELD=VALUE with a TOML value (a text needs quotes): {error}"
+        ) from error
+    if not changes:
+        raise ProfileError(f"{source}: nothing is set; write FIELD=VALUE")
+    return changes
 
 
 def _profile_changes(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
