@@ -21,6 +21,7 @@ from .commands import (
     generate,
     profile,
     report,
+    tokens,
     view,
 )
 from .errors import EntropixError
@@ -57,6 +58,7 @@ def build_parser() -> argparse.ArgumentParser:
         (view, "view", "look at a recorded trace"),
         (report, "report", "write a recorded trace as a page for a browser"),
         (profile, "profile", "show, compare or check profiles"),
+        (tokens, "tokens", "list reserved and under-trained tokens of a model"),
     ):
         command.add_parser(commands.add_parser(name, help=purpose, allow_abbrev=False))
     return parser

@@ -61,7 +61,7 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--color", choices=("auto", "always", "never"), default="auto",
         help="colour tokens by strategy (default: auto, on a terminal)")  # fmt: skip
-    add("--verbose", nargs="?", type=_boolean, const=True, default=True, metavar="BOOL",
+    add("--verbose", nargs="?", type=boolean, const=True, default=True, metavar="BOOL",
         help="statistics on stderr (default: true)")  # fmt: skip
 
 
@@ -139,7 +139,8 @@ def _profile_changes(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]
     return {"think": think, "branch": rollouts, "cntp": rollouts}
 
 
-def _boolean(text: str) -> bool:
+def boolean(text: str) -> bool:
+    """Parse true or false."""
     if text.lower() in ("true", "t", "1", "yes"):
         return True
     if text.lower() in ("false", "f", "0", "no"):
