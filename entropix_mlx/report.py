@@ -12,19 +12,21 @@ import math
 from collections.abc import Sequence
 from html import escape
 from importlib import resources
-from itertools import zip_longest
 from string import Template
 from typing import Any
 
 from .charts import Frame, curve, frame_of, plane
 from .errors import TraceError
 from .palette import LOOKS
-from .step import Branch, ChosenBy, Origin, Rollout, Step, Strategy
+from .step import Branch, ChosenBy, Origin, Rollout, Step, Strategy, first_divergence
 from .summary import Summary
 from .trace import Trace
 
 _DIGITS = 4
 """Significant digits of a measurement in the page."""
+
+_TREE_SAMPLER = "entropix"
+"""The sampler that decides by the thresholds of its profile."""
 
 _FIELDS = {
     "logprob": "nats",
@@ -63,7 +65,7 @@ def render(traces: Sequence[Trace]) -> str:
     if len(traces) not in (1, 2):
         raise TraceError(f"a report shows one trace, or two side by side, not {len(traces)}")
     frame = frame_of([step for trace in traces for step in trace.steps])
-    split = first_divergence(*traces) if len(traces) == 2 else None
+    split = first_divergence(*(trace.steps for trace in traces)) if len(traces) == 2 else None
     sections = "".join(
         _section(trace, number, frame, split) for number, trace in enumerate(traces, 1)
     )
@@ -75,12 +77,6 @@ def render(traces: Sequence[Trace]) -> str:
         body=f'<h1>What happened</h1>{comparison}{_key()}<div class="side">{sections}</div>',
         data=_json([_data(trace, frame) for trace in traces]),
     )
-
-
-def first_divergence(first: Trace, second: Trace) -> int | None:
-    """Return the index of the first token that two answers do not share; None if all are alike."""
-    tokens = zip_longest(*([step.token for step in trace.steps] for trace in (first, second)))
-    return next((index for index, (one, other) in enumerate(tokens) if one != other), None)
 
 
 def _text(text: str) -> str:
@@ -162,7 +158,7 @@ def _section(trace: Trace, number: int, frame: Frame, split: int | None) -> str:
     for step in trace.steps:
         summary.add(step)
     marks = _interventions(trace.steps)
-    knows_thresholds = trace.header.sampler == "entropix"
+    knows_thresholds = trace.header.sampler == _TREE_SAMPLER
     return "".join(
         (
             f'<section class="trace"><h2>{_text(trace.header.model)}</h2>',

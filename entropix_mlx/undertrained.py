@@ -8,7 +8,7 @@ which tokens to suspect, in order; neither says where suspicion ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -89,21 +89,9 @@ def find(
         indicator, values = Indicator.NORM, norms
     order = values.argsort()
     others = order[~np.isin(order, reserved)]
-
-    def candidates(tokens: Iterable[int]) -> list[Candidate]:
-        return [
-            Candidate(
-                token=int(token),
-                text=tokenizer.decode([int(token)]),
-                norm=float(norms[token]),
-                distance=None if distances is None else float(distances[token]),
-            )
-            for token in tokens
-        ]
-
     return Findings(
-        reserved=candidates(reserved),
-        suspects=candidates(others[:limit]),
+        reserved=_candidates(tokenizer, reserved, norms, distances),
+        suspects=_candidates(tokenizer, others[:limit].tolist(), norms, distances),
         indicator=indicator,
         mean=float(values.mean()),
         deviation=float(values.std()),
@@ -137,6 +125,23 @@ def _measure(
     mean = rows[mx.array(unused)].mean(axis=0)
     lengths = mx.maximum(_norms(rows) * _norms(mean), _TINY)
     return norms, np.array(1 - (rows @ mean) / lengths)
+
+
+def _candidates(
+    tokenizer: TokenizerWrapper,
+    tokens: list[int],
+    norms: NDArray[np.float32],
+    distances: NDArray[np.float32] | None,
+) -> list[Candidate]:
+    return [
+        Candidate(
+            token,
+            tokenizer.decode([token]),
+            float(norms[token]),
+            None if distances is None else float(distances[token]),
+        )
+        for token in tokens
+    ]
 
 
 def _norms(rows: mx.array) -> mx.array:

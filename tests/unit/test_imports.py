@@ -13,7 +13,8 @@ def modules_after(statement):
 
 
 @pytest.mark.parametrize(
-    "module", ["", ".step", ".errors", ".profile", ".summary", ".palette", ".cli", ".__main__"]
+    "module",
+    ["", ".step", ".errors", ".profile", ".summary", ".palette", ".report", ".cli", ".__main__"],
 )
 def test_what_reads_steps_does_not_wait_for_mlx(module):
     assert not {"mlx.core", "mlx_lm", "transformers"} & modules_after(

@@ -13,8 +13,16 @@ from entropix_mlx import Profile, cli
 from entropix_mlx.charts import frame_of, plane
 from entropix_mlx.errors import TraceError
 from entropix_mlx.palette import LOOKS
-from entropix_mlx.report import first_divergence, render
-from entropix_mlx.step import Alternative, Branch, ChosenBy, Origin, Rollout, Strategy
+from entropix_mlx.report import render
+from entropix_mlx.step import (
+    Alternative,
+    Branch,
+    ChosenBy,
+    Origin,
+    Rollout,
+    Strategy,
+    first_divergence,
+)
 from entropix_mlx.trace import Header, Trace, read_trace, recorded
 from tests.tui.conftest import make_step
 
@@ -186,7 +194,7 @@ def test_a_sampler_without_thresholds_has_no_areas(make_trace, steps):
 def test_two_traces_stand_side_by_side(make_trace, steps):
     other = [*steps[:3], replace(steps[3], token=999, text="else"), *steps[4:9]]
     traces = [make_trace(steps), make_trace(other)]
-    assert first_divergence(*traces) == 3
+    assert first_divergence(steps, other) == 3
     text = render(traces)
     page = Page(text)
     assert len(page.classes("trace")) == 2
@@ -194,7 +202,7 @@ def test_two_traces_stand_side_by_side(make_trace, steps):
     assert "share 3 tokens at their beginning" in text
     assert "<q>else</q>" in text
     shorter = [make_trace(steps), make_trace(steps[:5])]
-    assert first_divergence(*shorter) == 5
+    assert first_divergence(steps, steps[:5]) == 5
     assert "and nothing." in render(shorter)
     assert "the same, token by token" in render([traces[0], traces[0]])
 
