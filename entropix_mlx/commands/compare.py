@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 from ..errors import TraceError
@@ -32,7 +32,7 @@ COLUMNS = {
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.set_defaults(run=run, sampler="entropix")
+    parser.set_defaults(run=run)
     add = parser.add_argument
     options.add_model(parser)
     prompts.add_prompt(parser)
@@ -46,15 +46,19 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         help="list the N most probable tokens of each step (with --trace)")  # fmt: skip
     add("--json", action="store_true", help="print one object, with the answers")
     add("--trace", metavar="DIR", help="record every answer in a file of this folder")
-    options.add_output(parser)
+    options.add_verbose(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Let each sampler answer with each seed, and print what that amounts to."""
-    base = options.to_settings(arguments, arguments.top_logprobs)
-    settings = [replace(base, sampler=name) for name in dict.fromkeys(arguments.samplers)]
-    for each in settings:
-        each.policy()  # a mistake shows before a model is loaded
+    settings = [
+        options.to_settings(
+            argparse.Namespace(**vars(arguments), sampler=name), arguments.top_logprobs
+        )
+        for name in dict.fromkeys(arguments.samplers)
+    ]
+    if arguments.trace:
+        _make_folder(arguments.trace)
     prompt = prompts.read(arguments.prompt)
     model, tokenizer = options.load_model(arguments)
     tokens = prompts.encode(tokenizer, prompt, arguments)
@@ -68,8 +72,6 @@ def run(arguments: argparse.Namespace) -> int:
         return recorded(steps, _trace_file(arguments.trace, each), header)
 
     seeds = range(arguments.seed, arguments.seed + arguments.seeds)
-    if arguments.trace:
-        _make_folder(arguments.trace)
     found = list(answers(model, tokenizer, tokens, settings, seeds, watch))
     results = summarize(found)
     terminal.write(_to_json(results, found) if arguments.json else _to_table(results))

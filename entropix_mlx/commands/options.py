@@ -61,8 +61,13 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--color", choices=("auto", "always", "never"), default="auto",
         help="colour tokens by strategy (default: auto, on a terminal)")  # fmt: skip
-    add("--verbose", nargs="?", type=boolean, const=True, default=True, metavar="BOOL",
-        help="statistics on stderr (default: true)")  # fmt: skip
+    add_verbose(parser)
+
+
+def add_verbose(parser: argparse.ArgumentParser) -> None:
+    """Add the option about what is told on stderr."""
+    parser.add_argument("--verbose", nargs="?", type=_boolean, const=True, default=True,
+        metavar="BOOL", help="statistics on stderr (default: true)")  # fmt: skip
 
 
 def to_settings(arguments: argparse.Namespace, top_logprobs: int = 0) -> Settings:
@@ -139,8 +144,7 @@ def _profile_changes(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]
     return {"think": think, "branch": rollouts, "cntp": rollouts}
 
 
-def boolean(text: str) -> bool:
-    """Parse true or false."""
+def _boolean(text: str) -> bool:
     if text.lower() in ("true", "t", "1", "yes"):
         return True
     if text.lower() in ("false", "f", "0", "no"):

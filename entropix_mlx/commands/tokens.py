@@ -25,8 +25,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         help="a token known to be unused, to compare with; may be repeated (default: the reserved"
         " ones)")  # fmt: skip
     add("--json", action="store_true", help="print one object")
-    add("--verbose", nargs="?", type=options.boolean, const=True, default=True, metavar="BOOL",
-        help="explanations on stderr (default: true)")  # fmt: skip
+    options.add_verbose(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -93,6 +93,8 @@ def test_a_table_is_printed(run):
     assert len({len(line) for line in out.splitlines()}) == 1, "columns line up"
     assert "greedy, seed 1 …" in err
     assert run(*SAMPLERS, "--verbose", "false")[2] == ""
+    code, _, _ = run("--sampler", "min_p", "--top-k", "0", "--seeds", "1", "-m", "1")
+    assert code == 0, "what only another sampler refuses is no mistake"
 
 
 def test_json_and_traces_agree(run, tmp_path):
