@@ -131,7 +131,7 @@ def _key() -> str:
     return (
         f'<ul class="key">{items}<li><span class="inserted">inserted</span></li></ul>'
         '<p class="faint screen">Point at a token, or focus the text and press ← and →, for all'
-        " that was measured there; Esc closes it.</p>"
+        " that was measured there; Esc, or a tap on the panel, closes it.</p>"
     )
 
 
@@ -172,7 +172,8 @@ def _section(trace: Trace, number: int, frame: Frame, split: int | None) -> str:
             "<h3>Entropy and varentropy</h3>",
             plane(trace.steps, frame, trace.header.profile if knows_thresholds else None),
             '<p class="faint">Square-root scales.',
-            " Areas: the thresholds of the profile, without its other conditions.</p>"
+            " Areas: the thresholds of the profile, without its other conditions. All tokens of an"
+            " inserted text are marked as think, wherever they stand.</p>"
             if knows_thresholds
             else "</p>",
             "<h3>Strategies</h3>",
