@@ -18,9 +18,13 @@ from .commands import (
     USAGE,
     calibrate,
     chat,
+    compare,
     convert,
     generate,
     models,
+    profile,
+    report,
+    tokens,
     view,
 )
 from .errors import EntropixError
@@ -57,6 +61,10 @@ def build_parser() -> argparse.ArgumentParser:
         (view, "view", "look at a recorded trace"),
         (convert, "convert", "write a model as a folder that mlx-lm loads, too"),
         (models, "models", "list the models on this machine"),
+        (compare, "compare", "let several samplers answer one prompt"),
+        (report, "report", "write a recorded trace as a page for a browser"),
+        (profile, "profile", "show, compare or check profiles"),
+        (tokens, "tokens", "list reserved and under-trained tokens of a model"),
     ):
         command.add_parser(commands.add_parser(name, help=purpose, allow_abbrev=False))
     return parser

@@ -75,20 +75,27 @@ def _dense_bytes(model: Model) -> int:
     return total
 
 
-def _dense(layer: nn.QuantizedLinear | nn.QuantizedEmbedding) -> nn.Linear | nn.Embedding:
-    weight = mx.dequantize(
-        layer.weight,
+def unpacked(layer: nn.Module) -> mx.array:
+    """Return the weight of a layer as a plain array, unpacked where it is quantized."""
+    weight: mx.array = layer.weight
+    if not isinstance(layer, (nn.QuantizedLinear, nn.QuantizedEmbedding)):
+        return weight
+    return mx.dequantize(
+        weight,
         layer.scales,
         layer.get("biases"),
         group_size=layer.group_size,
         bits=layer.bits,
         mode=layer.mode,
     )
+
+
+def _dense(layer: nn.QuantizedLinear | nn.QuantizedEmbedding) -> nn.Linear | nn.Embedding:
     if isinstance(layer, nn.QuantizedEmbedding):
         dense: nn.Linear | nn.Embedding = nn.Embedding(1, 1)
     else:
         dense = nn.Linear(1, 1, bias="bias" in layer)
         if "bias" in layer:
             dense.bias = layer.bias
-    dense.weight = weight
+    dense.weight = unpacked(layer)
     return dense

@@ -269,7 +269,7 @@ class Profile:
         """
         if isinstance(profile, Profile):
             return profile
-        source, text = _read(profile)
+        source, text = read_source(profile)
         try:
             data = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
@@ -314,8 +314,12 @@ def builtin_names() -> list[str]:
     return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
 
 
-def _read(name: str | Path) -> tuple[str, str]:
-    """Return where a profile stands, for messages, and its text."""
+def read_source(name: str | Path) -> tuple[str, str]:
+    """Return where a profile stands, for messages, and its TOML text, which is not yet checked.
+
+    Raises:
+        ProfileError: there is no profile of that name, and no such file.
+    """
     if str(name) in builtin_names():
         file = resources.files("entropix_mlx.profiles") / f"{name}.toml"
         return f"profile {name}", file.read_text(encoding="utf-8")

@@ -5,8 +5,10 @@ Nothing here imports MLX: a trace can be read, drawn and reported without a mode
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from itertools import zip_longest
 from typing import Any, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
@@ -187,6 +189,12 @@ class Step:
         if values["branch"] is not None:
             values["branch"] = _to_branch(values["branch"])
         return cls(**values)
+
+
+def first_divergence(first: Sequence[Step], second: Sequence[Step]) -> int | None:
+    """Return the index of the first token that two answers do not share; None if all are alike."""
+    tokens = zip_longest(*([step.token for step in steps] for steps in (first, second)))
+    return next((index for index, (one, other) in enumerate(tokens) if one != other), None)
 
 
 def _to_branch(record: dict[str, Any]) -> Branch:

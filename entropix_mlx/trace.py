@@ -7,6 +7,7 @@ The first line is a header, each line after it a step, the last one a footer wit
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -76,7 +77,9 @@ class TraceWriter:
             self._file = open(path, "w", encoding="utf-8")  # noqa: SIM115 - closed by __exit__
         except OSError as error:
             raise _cannot_write(path, error) from error
-        self._write("header", {"format": FORMAT, "version": VERSION} | asdict(header))
+        content = asdict(header)
+        content["profile"]["thresholds"] = _spell_infinities(content["profile"]["thresholds"])
+        self._write("header", {"format": FORMAT, "version": VERSION} | content)
 
     def add(self, step: Step) -> None:
         """Write a step."""
@@ -130,12 +133,13 @@ def read_trace(path: str | Path) -> Trace:
         TraceError: there is no such file, or it is not a trace.
     """
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        # Not splitlines: it also splits at U+2028 and its like, which may stand inside a text.
+        lines = Path(path).read_text(encoding="utf-8").removesuffix("\n").split("\n")
     except OSError as error:
         raise TraceError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise TraceError(f"{path} is not a trace: {error}") from error
-    header = _parse_header(path, lines[0] if lines else "")
+    header = _parse_header(path, lines[0])
     steps: list[Step] = []
     totals = None
     for number, line in enumerate(lines[1:], 2):
@@ -164,10 +168,21 @@ def _parse_header(path: str | Path, line: str) -> Header:
         raise TraceError(f"{path} is of another version: use the program that wrote it")
     del content["record"]
     try:
-        content["profile"] = Profile.from_dict(content["profile"], str(path))
+        profile = content["profile"]
+        profile["thresholds"] = _read_infinities(profile["thresholds"])
+        content["profile"] = Profile.from_dict(profile, str(path))
         return Header(**content)
-    except (KeyError, TypeError, ValueError, EntropixError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, EntropixError) as error:
         raise TraceError(f"{path}, line 1 is damaged: {error}") from error
+
+
+def _spell_infinities(thresholds: dict[str, float]) -> dict[str, float | str]:
+    """Return thresholds as JSON can hold them: it knows no infinities."""
+    return {name: str(v) if math.isinf(v) else v for name, v in thresholds.items()}
+
+
+def _read_infinities(thresholds: dict[str, Any]) -> dict[str, Any]:
+    return {name: float(v) if v in ("inf", "-inf") else v for name, v in thresholds.items()}
 
 
 def _cannot_write(path: str | Path, error: OSError) -> TraceError:

@@ -338,7 +338,8 @@ class ChatApp(ViewerApp):
 
     def _use_profile(self, profile: Profile) -> None:
         self.profile = profile
-        self.query_one("#gauges", Gauges).show(self._last_steps(), profile)
+        if self.showing:
+            self.query_one("#gauges", Gauges).show(self._last_steps(), profile)
 
     def _fight(self, number: int, question: str, sides: tuple[Settings, Settings]) -> None:
         self._worker.cancel()  # a duel that is running already

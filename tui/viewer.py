@@ -126,9 +126,16 @@ class ViewerApp(App[None]):
         """The token's page."""
         return self.query_one("#inspector", Inspector)
 
+    @property
+    def showing(self) -> bool:
+        """Whether there is a screen: a model's thread may speak on while the app ends."""
+        return bool(self.query("#gauges"))
+
     async def show_conversation(self, conversation: Conversation) -> None:
         """Show a conversation, and the gauges of its last answer."""
         self.conversation = conversation
+        if not self.showing:
+            return
         await self.transcript.show(conversation)
         steps = self._last_steps()
         self.query_one("#gauges", Gauges).show(steps, self.profile)
@@ -139,6 +146,8 @@ class ViewerApp(App[None]):
 
     def show_steps(self, steps: list[Step]) -> None:
         """Show more steps of the last answer."""
+        if not self.showing:
+            return
         self.transcript.append(steps)
         self.query_one("#gauges", Gauges).append(steps)
         for step in steps:
@@ -147,13 +156,15 @@ class ViewerApp(App[None]):
 
     def _follow(self) -> None:
         """Let the gauges and the status line catch up with the text."""
-        if self._newest is not None:
+        if self._newest is not None and self.showing:
             self.query_one("#gauges", Gauges).draw()
             self.show_status(self._newest)
             self._newest = None
 
     def show_status(self, step: Step | None = None) -> None:
         """Update the line about everything, and the gauges of narrow screens."""
+        if not self.showing:
+            return
         compact = self.query_one("#compact", Static)
         if step and compact.display:
             drawn = draw_compact(step, self.profile, compact.size.width or 80)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import tomllib
 from typing import TYPE_CHECKING, Any
 
+from ..errors import ProfileError
 from ..model_profile import AUTO
+from ..profile import Profile
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -27,21 +30,30 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """Add the options of `Settings`, and those that change its profile."""
     add = parser.add_argument
-    add("--max-tokens", "-m", type=_token_count, default=256, help="default 256; -1: no limit")
     add("--sampler", default="entropix", help="entropix (default), greedy, temperature, top_p,"
         " min_p, top_n_sigma, p_less, adaptive_temperature or cntp")  # fmt: skip
+    add("--seed", type=int, help="repeat a generation (default: a fresh one, shown at the end)")
+    add_generation(parser)
+    add("--ask", action="store_true", help="ask which way to take where their scores are close")
+
+
+def add_generation(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `Settings` that one sampler and seed have in common with another."""
+    add = parser.add_argument
+    add("--max-tokens", "-m", type=_token_count, default=256, help="default 256; -1: no limit")
     add("--profile", default=AUTO, help="thresholds: a name, a TOML file, or auto (default): the"
         " one that was calibrated for the model, else reference")  # fmt: skip
+    add("--set", action="append", default=[], dest="assignments", metavar="FIELD=VALUE",
+        help="change a field of the profile, as in thresholds.low_entropy=0.2; may be"
+        " repeated")  # fmt: skip
     add("--temp", type=float, help="base temperature (0 makes a baseline greedy)")
     add("--top-p", type=float, help="keep the most probable tokens that reach this mass")
     add("--top-k", type=int, help="keep this many of the most probable tokens")
     add("--min-p", type=float, help="keep tokens of at least this share of the top probability")
-    add("--seed", type=int, help="repeat a generation (default: a fresh one, shown at the end)")
     add("--no-think", action="store_true", help="never insert the thinking text")
     add("--no-branch", action="store_true", help="never follow a fork, only sample there")
     add("--branch-width", type=positive, metavar="K", help="follow K ways at a fork")
     add("--branch-depth", type=positive, metavar="L", help="follow each for at most L tokens")
-    add("--ask", action="store_true", help="ask which way to take where their scores are close")
     add("--attention-layers", choices=("last", "all"), default="last",
         help="whose attention is measured (default: last)")  # fmt: skip
 
@@ -51,8 +63,13 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--color", choices=("auto", "always", "never"), default="auto",
         help="colour tokens by strategy (default: auto, on a terminal)")  # fmt: skip
-    add("--verbose", nargs="?", type=_boolean, const=True, default=True, metavar="BOOL",
-        help="statistics on stderr (default: true)")  # fmt: skip
+    add_verbose(parser)
+
+
+def add_verbose(parser: argparse.ArgumentParser) -> None:
+    """Add the option about what is told on stderr."""
+    parser.add_argument("--verbose", nargs="?", type=_boolean, const=True, default=True,
+        metavar="BOOL", help="statistics on stderr (default: true)")  # fmt: skip
 
 
 def to_settings(arguments: argparse.Namespace, top_logprobs: int = 0) -> Settings:
@@ -67,7 +84,7 @@ def to_settings(arguments: argparse.Namespace, top_logprobs: int = 0) -> Setting
         max_tokens=arguments.max_tokens,
         sampler=arguments.sampler,
         profile=arguments.profile,
-        changes=_profile_changes(arguments),
+        changes=_changes(arguments),
         temperature=arguments.temp,
         top_p=arguments.top_p,
         top_k=arguments.top_k,
@@ -110,7 +127,32 @@ def hint_at_calibration(settings: Settings, model: Model) -> None:
         )
 
 
-def _profile_changes(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
+def _changes(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """Return the fields of the profile that the options change."""
+    changes = _interventions(arguments)
+    for assignment in arguments.assignments:
+        source = f"--set {assignment}"
+        parsed = _parse_assignment(assignment, source)
+        Profile.load().replace(parsed, source)  # a mistake is told of this option
+        for section, fields in parsed.items():
+            changes.setdefault(section, {}).update(fields)
+    return changes
+
+
+def _parse_assignment(assignment: str, source: str) -> dict[str, Any]:
+    """Read ``section.field=value``: it is a line of TOML."""
+    try:
+        changes = tomllib.loads(assignment)
+    except tomllib.TOMLDecodeError as error:
+        raise ProfileError(
+            f"{source}: not FIELD=VALUE with a TOML value (a text needs quotes): {error}"
+        ) from error
+    if not changes:
+        raise ProfileError(f"{source}: nothing is set; write FIELD=VALUE")
+    return changes
+
+
+def _interventions(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
     rollouts: dict[str, Any] = {}
     if arguments.no_branch:
         rollouts["max_branches"] = 0

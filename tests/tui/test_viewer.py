@@ -7,10 +7,10 @@ from textual.widgets import ContentSwitcher, Markdown, Static
 
 from entropix_mlx import Profile
 from entropix_mlx.step import Strategy
-from tests.tui.conftest import AWKWARD, drive, make_step, make_steps, make_viewer
+from tests.tui.conftest import AWKWARD, drive, make_step, make_viewer
 from tui.looks import printable
 from tui.screens.dialogs import HelpScreen
-from tui.widgets.answer import AnswerView, TokenBlock, first_divergence
+from tui.widgets.answer import AnswerView, TokenBlock
 
 
 def shown(app) -> str:
@@ -197,11 +197,3 @@ def test_copying_prefers_pbcopy(monkeypatch, on_mac):
         assert copied == [text] if on_mac else app.clipboard == text
 
     drive(app, scenario)
-
-
-def test_the_first_divergence():
-    steps = make_steps(10)
-    other = [*steps[:4], make_step(7, "else"), *steps[5:]]
-    assert first_divergence(steps, other) == 4
-    assert first_divergence(steps, steps) is None
-    assert first_divergence(steps, steps[:6]) == 6

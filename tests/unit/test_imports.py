@@ -23,6 +23,7 @@ def modules_after(statement):
         "entropix_mlx.conversation",
         "entropix_mlx.tree",
         "entropix_mlx.trace",
+        "entropix_mlx.report",
         "entropix_mlx.summary",
         "entropix_mlx.palette",
         "entropix_mlx.cli",

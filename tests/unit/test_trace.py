@@ -1,6 +1,7 @@
 """Traces: what was recorded is read again, whole or as far as it came."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -33,6 +34,22 @@ def test_what_was_recorded_is_read_again(trace):
     assert again.header == HEADER
     assert [step.to_dict() for step in again.steps] == [step.to_dict() for step in steps]
     assert again.totals["usage"]["completion_tokens"] == 20
+
+
+def test_infinite_thresholds_are_json_too(tmp_path):
+    file = tmp_path / "trace.jsonl"
+    thresholds = {"branch_min_varentropy": float("inf"), "low_entropy": float("-inf")}
+    header = replace(HEADER, profile=HEADER.profile.replace({"thresholds": thresholds}))
+    list(recorded([], file, header))
+    assert "Infinity" not in file.read_text()
+    assert read_trace(file).header == header
+
+
+def test_a_line_separator_inside_a_text_is_no_new_line(tmp_path):
+    file = tmp_path / "trace.jsonl"
+    header = replace(HEADER, messages=[{"role": "user", "content": "one\u2028two\x85three"}])
+    list(recorded([], file, header))
+    assert read_trace(file).header == header
 
 
 def test_an_interrupted_recording_is_readable(tiny_model, byte_tokenizer, tmp_path):

@@ -14,10 +14,10 @@ from textual.screen import Screen
 from textual.widgets import Footer, Label, Select, Static
 
 from entropix_mlx.settings import Settings
-from entropix_mlx.step import Step
+from entropix_mlx.step import Step, first_divergence
 
 from ..looks import printable
-from ..widgets.answer import AnswerView, first_divergence
+from ..widgets.answer import AnswerView
 
 Start = Callable[[int, str, tuple[Settings, Settings]], None]
 

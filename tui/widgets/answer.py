@@ -171,11 +171,3 @@ class AnswerView(Vertical):
 
 def _differences(left: list[Strategy], right: list[Strategy]) -> list[int]:
     return [i for i, (a, b) in enumerate(zip(left, right, strict=True)) if a != b]
-
-
-def first_divergence(left: list[Step], right: list[Step]) -> int | None:
-    """Return the index of the first step at which two answers differ, None if none does."""
-    for index, (a, b) in enumerate(zip(left, right, strict=False)):
-        if a.token != b.token:
-            return index
-    return None if len(left) == len(right) else min(len(left), len(right))

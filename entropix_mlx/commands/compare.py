@@ -1,0 +1,108 @@
+"""`entropix compare`: several samplers answer one prompt, side by side."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from ..errors import TraceError
+from ..evaluate import Answer, Result, answers, summarize
+from ..settings import Settings
+from ..step import Step
+from ..trace import recorded
+from . import options, terminal
+from . import prompt as prompts
+
+COLUMNS = {
+    "sampler": "{.sampler}",
+    "answers": "{.answers}",
+    "distinct": "{.distinct_texts}",
+    "tokens": "{.tokens}",
+    "mean log p": "{.mean_logprob:.3f}",
+    "perplexity": "{.perplexity:.2f}",
+    "repetition": "{.repetition:.1%}",
+    "tokens/s": "{.tokens_per_second:.1f}",
+    "insertions": "{.insertions}",
+    "forks": "{.branches}",
+}
+
+
+def add_parser(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.set_defaults(run=run)
+    add = parser.add_argument
+    options.add_model(parser)
+    prompts.add_prompt(parser)
+    add("--sampler", action="append", required=True, dest="samplers", metavar="NAME",
+        help="a sampler to compare, as generate takes; say it once for each")  # fmt: skip
+    add("--seeds", type=options.positive, default=5, metavar="N",
+        help="how many answers each gives (default 5)")  # fmt: skip
+    add("--seed", type=int, default=0, help="of the first answer; the others count on (default 0)")
+    options.add_generation(parser)
+    add("--top-logprobs", type=options.count, default=0, metavar="N",
+        help="list the N most probable tokens of each step (with --trace)")  # fmt: skip
+    add("--json", action="store_true", help="print one object, with the answers")
+    add("--trace", metavar="DIR", help="record every answer in a file of this folder")
+    options.add_verbose(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Let each sampler answer with each seed, and print what that amounts to."""
+    settings = [
+        options.to_settings(
+            argparse.Namespace(**vars(arguments), sampler=name), arguments.top_logprobs
+        )
+        for name in dict.fromkeys(arguments.samplers)
+    ]
+    if arguments.trace:
+        _make_folder(arguments.trace)
+    prompt = prompts.read(arguments.prompt)
+    model, tokenizer = options.load_model(arguments)
+    tokens = prompts.encode(tokenizer, prompt, arguments)
+
+    def watch(each: Settings, steps: Iterator[Step]) -> Iterable[Step]:
+        if arguments.verbose:
+            terminal.tell(f"{each.sampler}, seed {each.seed} …")
+        if not arguments.trace:
+            return steps
+        header = prompts.header(arguments, each, prompt, tokens, model)
+        return recorded(steps, _trace_file(arguments.trace, each), header)
+
+    seeds = range(arguments.seed, arguments.seed + arguments.seeds)
+    found = list(answers(model, tokenizer, tokens, settings, seeds, watch))
+    results = summarize(found)
+    terminal.write(_to_json(results, found) if arguments.json else _to_table(results))
+    return 0
+
+
+def _make_folder(folder: str) -> None:
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TraceError(f"cannot write to the folder {folder}: {error.strerror}") from error
+
+
+def _trace_file(folder: str, settings: Settings) -> Path:
+    return Path(folder) / f"{settings.sampler}-{settings.seed}.jsonl"
+
+
+def _to_table(results: list[Result]) -> str:
+    rows = [list(COLUMNS), *([form.format(r) for form in COLUMNS.values()] for r in results)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = (
+        "  ".join(
+            cell.rjust(width) if place else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _to_json(results: list[Result], found: list[Answer]) -> str:
+    texts = [{"sampler": a.sampler, "seed": a.seed, "text": a.text} for a in found]
+    record = {"results": [asdict(result) for result in results], "answers": texts}
+    return json.dumps(record, ensure_ascii=False, indent=2) + "\n"

@@ -1,0 +1,78 @@
+"""The prompt of a command that answers one: its options, its tokens, what a trace says of it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from ..errors import PromptError
+from ..trace import Header
+from . import options
+
+if TYPE_CHECKING:
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+    from ..llama import Model
+    from ..settings import Settings
+
+
+def add_prompt(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say what to answer."""
+    add = parser.add_argument
+    add("--prompt", "-p", required=True, help="what to ask; - reads it from stdin")
+    add("--system-prompt", help="instructions that precede the prompt")
+    add("--ignore-chat-template", action="store_true", help="continue the bare prompt text")
+
+
+def read(argument: str) -> str:
+    """Return the prompt that an option gives, or stdin where it says so.
+
+    Raises:
+        PromptError: there is no stdin.
+    """
+    if argument != "-":
+        # Bytes that are not UTF-8 arrive as lone surrogates, which no tokenizer can encode.
+        return argument.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    if sys.stdin is None:
+        raise PromptError("there is no stdin to read the prompt from: give --prompt a text")
+    return sys.stdin.buffer.read().decode("utf-8", "replace")
+
+
+def encode(tokenizer: TokenizerWrapper, prompt: str, arguments: argparse.Namespace) -> list[int]:
+    """Return the tokens of a prompt, in the chat template if the options do not say otherwise.
+
+    Raises:
+        PromptError: the prompt is empty, or the template refuses it.
+    """
+    from ..prompts import chat_prompt, text_prompt
+
+    if not arguments.ignore_chat_template:
+        return chat_prompt(tokenizer, prompt, arguments.system_prompt)
+    if arguments.system_prompt is not None:
+        raise PromptError(
+            "--system-prompt needs the chat template that --ignore-chat-template skips"
+        )
+    return text_prompt(tokenizer, prompt)
+
+
+def header(
+    arguments: argparse.Namespace,
+    settings: Settings,
+    prompt: str,
+    tokens: list[int],
+    model: Model,
+) -> Header:
+    """Return the header of a trace of an answer."""
+    messages = [{"role": "user", "content": prompt}]
+    if arguments.system_prompt is not None:
+        messages.insert(0, {"role": "system", "content": arguments.system_prompt})
+    return Header(
+        model=options.model_name(arguments),
+        sampler=settings.sampler,
+        profile=settings.policy(model.config).profile,
+        seed=settings.seed or 0,
+        messages=messages,
+        context_length=model.config.max_position_embeddings,
+        prompt_tokens=len(tokens),
+    )

@@ -1,0 +1,67 @@
+"""`entropix tokens`: tokens that a model has hardly seen, as candidates for a silent pause."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from . import options, terminal
+
+if TYPE_CHECKING:
+    from ..undertrained import Candidate, Findings
+
+
+def add_parser(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.set_defaults(run=run)
+    add = parser.add_argument
+    options.add_model(parser)
+    add("--undertrained", nargs="?", type=options.positive, const=20, default=0, metavar="N",
+        help="also list the N tokens (default 20) that look least trained")  # fmt: skip
+    add("--unused", action="append", type=options.count, default=[], metavar="ID",
+        help="a token known to be unused, to compare with; may be repeated (default: the reserved"
+        " ones)")  # fmt: skip
+    add("--json", action="store_true", help="print one object")
+    options.add_verbose(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """List reserved tokens, and suspects if asked to."""
+    model, tokenizer = options.load_model(arguments)
+    from ..undertrained import find
+
+    findings = find(model, tokenizer, arguments.undertrained, arguments.unused)
+    if arguments.json:
+        terminal.write(json.dumps(asdict(findings), ensure_ascii=False, indent=2) + "\n")
+        return 0
+    for kind, found in (("reserved", findings.reserved), ("suspect", findings.suspects)):
+        for candidate in found:
+            terminal.write(_line(kind, candidate))
+    if arguments.verbose:
+        _explain(findings)
+    return 0
+
+
+def _line(kind: str, candidate: Candidate) -> str:
+    distance = "–" if candidate.distance is None else f"{candidate.distance:.4f}"
+    text = json.dumps(candidate.text, ensure_ascii=False)
+    return f"{kind:8}  {candidate.token:6}  {candidate.norm:8.4f}  {distance:>7}  {text}\n"
+
+
+def _explain(findings: Findings) -> None:
+    terminal.tell(
+        "columns: kind, id, norm of the embedding, distance to the mean of the unused tokens, text"
+    )
+    if findings.suspects:
+        terminal.tell(
+            f"suspects have the smallest {findings.indicator}; that of all tokens is"
+            f" {findings.mean:.4f} ± {findings.deviation:.4f}. This is a ranking, not a verdict"
+        )
+    if findings.reserved:
+        best = min(findings.reserved, key=lambda c: math.inf if c.distance is None else c.distance)
+        terminal.tell(
+            f"to pause with a reserved token: entropix generate --set think.text={best.token} …"
+        )

@@ -1,0 +1,127 @@
+"""Comparing samplers: what the figures are made of, and the command that prints them."""
+
+import json
+import math
+
+import pytest
+
+from entropix_mlx import Settings, cli
+from entropix_mlx.evaluate import Answer, answers, repetition, summarize
+from entropix_mlx.step import Branch, Origin, Rollout
+from entropix_mlx.trace import read_trace
+from tests.tui.conftest import make_step
+
+
+@pytest.mark.parametrize(
+    ("texts", "share"),
+    [
+        ([], 0),
+        ([[1, 2, 3]], 0),
+        ([[1, 2, 3, 4]], 0),
+        ([[7] * 8], 4 / 5),
+        ([[1, 2, 3, 4, 1, 2, 3, 4]], 1 / 5),
+        ([[1, 2, 3, 4], [1, 2, 3, 4]], 0),
+        ([[7] * 8, [1, 2, 3, 4, 5]], 4 / 7),
+    ],
+)
+def test_repetition_is_the_share_of_runs_seen_before(texts, share):
+    assert repetition(texts) == pytest.approx(share)
+
+
+def test_a_result_is_made_of_all_answers_of_a_sampler():
+    branch = Branch((Rollout((1,), "x", -1.0, -1.0, 1.0),), 0)
+    first = (
+        make_step(0, "a", logprob=-1.0, time=5.0),
+        make_step(1, "b", logprob=-2.0, time=5.5, branch=branch, rolled_back=1),
+    )
+    second = (
+        make_step(0, "ab", logprob=-3.0, time=9.0, origin=Origin.INSERTED, rolled_back=1),
+        make_step(1, "", logprob=-6.0, time=9.5),
+    )
+    found = [Answer("one", 0, first), Answer("two", 0, first), Answer("one", 1, second)]
+    one, two = summarize(found)
+    assert (one.sampler, one.answers, one.tokens) == ("one", 2, 4)
+    assert one.distinct_texts == 1, "ab and ab"
+    assert one.mean_logprob == -3.0
+    assert one.perplexity == pytest.approx(math.exp(3))
+    assert one.tokens_per_second == pytest.approx(2.0)
+    assert (one.insertions, one.branches) == (1, 1)
+    assert (two.answers, two.insertions, two.branches) == (1, 0, 1)
+    (empty,) = summarize([Answer("none", 0, ())])
+    assert (empty.tokens, empty.tokens_per_second, empty.perplexity) == (0, 0, 1)
+
+
+def test_answers_are_those_of_their_sampler_and_seed(tiny_model, byte_tokenizer):
+    settings = [Settings(sampler=name, max_tokens=12) for name in ("greedy", "temperature")]
+    seen = []
+
+    def watch(each, steps):
+        seen.append((each.sampler, each.seed))
+        return steps
+
+    found = list(answers(tiny_model, byte_tokenizer, [72, 105], settings, [3, 4, 5], watch))
+    assert seen == [(a.sampler, a.seed) for a in found]
+    assert seen[:4] == [("greedy", 3), ("greedy", 4), ("greedy", 5), ("temperature", 3)]
+    greedy, drawn = summarize(found)
+    assert greedy.distinct_texts == 1
+    assert drawn.distinct_texts > 1
+    assert greedy.mean_logprob > drawn.mean_logprob
+
+
+@pytest.fixture
+def run(tiny_folder, capsys):
+    def run(*arguments):
+        try:
+            code = cli.main(["compare", "--model", str(tiny_folder), "-p", "hello", *arguments])
+        except SystemExit as stop:  # argparse's own refusals
+            code = stop.code
+        return code, *capsys.readouterr()
+
+    return run
+
+
+SAMPLERS = ("--sampler", "entropix", "--sampler", "greedy", "--seeds", "2", "-m", "6")
+
+
+def test_a_table_is_printed(run):
+    code, out, err = run(*SAMPLERS)
+    assert code == 0
+    head, *rows = [line.split() for line in out.splitlines()]
+    assert head[:3] == ["sampler", "answers", "distinct"]
+    assert [row[:2] for row in rows] == [["entropix", "2"], ["greedy", "2"]]
+    assert rows[1][2] == "1", "greedy says the same whatever the seed"
+    assert len({len(line) for line in out.splitlines()}) == 1, "columns line up"
+    assert "greedy, seed 1 …" in err
+    assert run(*SAMPLERS, "--verbose", "false")[2] == ""
+    code, _, _ = run("--sampler", "min_p", "--top-k", "0", "--seeds", "1", "-m", "1")
+    assert code == 0, "what only another sampler refuses is no mistake"
+
+
+def test_json_and_traces_agree(run, tmp_path):
+    folder = tmp_path / "new" / "traces"
+    code, out, _ = run(*SAMPLERS, "--seed", "7", "--json", "--trace", str(folder))
+    assert code == 0
+    record = json.loads(out)
+    assert [result["tokens"] for result in record["results"]] == [12, 12]
+    for answer in record["answers"]:
+        trace = read_trace(folder / f"{answer['sampler']}-{answer['seed']}.jsonl")
+        assert "".join(step.text for step in trace.steps) == answer["text"]
+        assert (trace.header.sampler, trace.header.seed) == (answer["sampler"], answer["seed"])
+    assert len(list(folder.iterdir())) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "required: --sampler"),
+        (["--sampler", "magic"], "no sampler 'magic'"),
+        (["--sampler", "entropix", "--sampler", "greedy", "--temp", "1"], "greedy sampler takes"),
+        (["--sampler", "greedy", "--seeds", "0"], "a positive whole number"),
+        (["--sampler", "greedy", "--trace", __file__], "cannot write to the folder"),
+    ],
+)
+def test_a_mistake_is_a_message_and_exit_code_2(run, arguments, message):
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert "Traceback" not in err
