@@ -284,15 +284,6 @@ class Profile:
         data.setdefault("name", Path(profile).stem)
         return cls.load(parent).replace(data, source=source)
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any], source: str) -> Profile:
-        """Return the profile of a record that `dataclasses.asdict` made.
-
-        Raises:
-            ProfileError: a field is missing, unknown or out of range; `source` says where it stood.
-        """
-        return _build(dict(data), source)
-
     def replace(self, changes: Mapping[str, Any], source: str = "profile") -> Profile:
         """Return a profile with some fields changed: ``{"thresholds": {"low_entropy": 0.2}}``.
 

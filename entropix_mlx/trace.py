@@ -170,7 +170,8 @@ def _parse_header(path: str | Path, line: str) -> Header:
     try:
         profile = content["profile"]
         profile["thresholds"] = _read_infinities(profile["thresholds"])
-        content["profile"] = Profile.from_dict(profile, str(path))
+        # What a later version of the profile has more is as in the reference.
+        content["profile"] = Profile.load().replace(profile, str(path))
         return Header(**content)
     except (AttributeError, KeyError, TypeError, ValueError, EntropixError) as error:
         raise TraceError(f"{path}, line 1 is damaged: {error}") from error
