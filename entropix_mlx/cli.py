@@ -16,6 +16,7 @@ from .commands import (
     BROKEN_PIPE,
     INTERRUPTED,
     USAGE,
+    bench,
     calibrate,
     chat,
     convert,
@@ -57,6 +58,7 @@ def build_parser() -> argparse.ArgumentParser:
         (view, "view", "look at a recorded trace"),
         (convert, "convert", "write a model as a folder that mlx-lm loads, too"),
         (models, "models", "list the models on this machine"),
+        (bench, "bench", "measure speed and memory against mlx-lm"),
     ):
         command.add_parser(commands.add_parser(name, help=purpose, allow_abbrev=False))
     return parser

@@ -1,0 +1,133 @@
+"""Rows 1 and 5: decoding at several contexts; memory and the share of its bandwidth."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from mlx_lm.models.cache import KVCache
+
+from ..llama import Model
+from ..step import Origin, Step
+from .pair import ALL, GREEDY, INTERVENING, LAST, SAMPLED, UNINTERRUPTED, Pair, sampled
+from .pair import weight_bytes as size_of
+from .records import Effort, Row
+from .timing import in_turns, peak_bytes, to_rows
+
+DECODING = "decoding"
+MEMORY = "peak memory"
+BANDWIDTH = "memory bandwidth"
+PROMPT = [0]
+"""The one token that follows the cache."""
+
+Start = Callable[[list[KVCache]], Iterator[object]]
+"""Begins to decode after a cache."""
+
+
+def measure_decoding(pair: Pair, effort: Effort, bandwidth: float) -> list[Row]:
+    """Return the rows of all contexts; `bandwidth` in bytes/s."""
+    room = pair.model.config.max_position_embeddings - effort.tokens - len(PROMPT) - 1
+    rows = []
+    for context in effort.contexts:
+        if context <= room:
+            rows += _at_context(pair, effort, context, bandwidth)
+    return rows
+
+
+def _at_context(pair: Pair, effort: Effort, context: int, bandwidth: float) -> list[Row]:
+    case = f"context {context:,}"
+    cache = pair.made_up_cache(context)
+    count = effort.tokens + 1
+    contenders = _contenders(pair, count)
+    held = {name: size_of(pair.model if name in (LAST, ALL) else pair.other) for name in contenders}
+    peaks = {  # and a warm-up
+        name: [(peak_bytes(partial(_drain, start, cache)) + held[name]) / 1e6]
+        for name, start in contenders.items()
+    }
+    speeds = in_turns(
+        {name: partial(_tokens_per_second, start, cache) for name, start in contenders.items()},
+        effort.repeats,
+    )
+    read = read_bytes(pair.model, cache)
+    shares = {name: [100 * v * read / bandwidth for v in own] for name, own in speeds.items()}
+    return [
+        *to_rows(DECODING, case, "tokens/s", speeds, (GREEDY, SAMPLED)),
+        *_interventions(pair, effort, cache, case),
+        *to_rows(MEMORY, case, "MB", peaks, (GREEDY,)),
+        *to_rows(BANDWIDTH, case, "% of a copy's", shares),
+    ]
+
+
+def _contenders(pair: Pair, count: int) -> dict[str, Start]:
+    def theirs(**options: Any) -> Start:
+        return lambda cache: pair.theirs(PROMPT, count, prompt_cache=cache, **options)
+
+    def ours(**options: Any) -> Start:
+        return lambda cache: pair.ours(
+            PROMPT, count, prompt_cache=cache, profile=UNINTERRUPTED, **options
+        )
+
+    return {
+        GREEDY: theirs(),
+        SAMPLED: theirs(sampler=sampled()),
+        LAST: ours(),
+        ALL: ours(attention_layers="all"),
+    }
+
+
+def _interventions(pair: Pair, effort: Effort, cache: list[KVCache], case: str) -> list[Row]:
+    """Return the row with forks and insertions, in turns with greedy decoding."""
+    count = effort.tokens + 1
+
+    def start(cache: list[KVCache]) -> Iterator[object]:
+        return pair.ours(PROMPT, count, prompt_cache=cache, profile="reference")
+
+    contenders: dict[str, Start] = {GREEDY: _contenders(pair, count)[GREEDY], INTERVENING: start}
+    speeds = in_turns(
+        {name: partial(_tokens_per_second, start, cache) for name, start in contenders.items()},
+        effort.intervention_repeats,
+    )
+    steps = [step for step in start(copies(cache)) if isinstance(step, Step)]
+    happened = Counter(step.origin for step in steps if step.rolled_back)
+    note = f"{happened[Origin.BRANCH]} forks, {happened[Origin.INSERTED]} insertions"
+    row = to_rows(DECODING, case, "tokens/s", speeds, (GREEDY,))[-1]
+    return [replace(row, note=f"{note} in {len(steps)} tokens")]
+
+
+def copies(cache: Sequence[KVCache]) -> list[KVCache]:
+    """Return caches that hold the same arrays, each to grow on its own."""
+    copied = []
+    for layer in cache:
+        own = KVCache()
+        own.keys, own.values, own.offset = layer.keys, layer.values, layer.offset
+        copied.append(own)
+    return copied
+
+
+def _drain(start: Start, cache: Sequence[KVCache]) -> None:
+    for _ in start(copies(cache)):
+        pass
+
+
+def _tokens_per_second(start: Start, cache: Sequence[KVCache]) -> float:
+    """Return the rate from the first token to the last."""
+    stream = start(copies(cache))
+    next(stream)
+    began = time.perf_counter()
+    count = sum(1 for _ in stream)
+    return count / (time.perf_counter() - began)
+
+
+def read_bytes(model: Model, cache: Sequence[KVCache]) -> int:
+    """Return the bytes that a step must read: the weights and the cached keys and values.
+
+    Of an embedding that is not the output head too, a step reads one row.
+    """
+    weights = size_of(model)
+    if not model.config.tie_word_embeddings:
+        weights -= size_of(model.model.embed_tokens)
+    return weights + sum(a.nbytes for layer in cache for a in layer.keys_and_values())
