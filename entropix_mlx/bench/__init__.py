@@ -20,7 +20,7 @@ from .records import FULL, QUICK, Effort, Machine, Ratio, Report, Row
 from .sampler import measure_sampler
 from .startup import measure_startup
 from .steps import measure_steps
-from .timing import copy_bandwidth, this_machine
+from .timing import this_machine
 
 __all__ = ["FULL", "QUICK", "Effort", "Machine", "Ratio", "Report", "Row", "bench"]
 
@@ -50,10 +50,9 @@ def bench(
     report_progress = on_progress or (lambda what: None)
     report_progress("loading the same weights with mlx-lm")
     with make_pair(model, tokenizer) as pair:
-        bandwidth = copy_bandwidth()
         parts: dict[str, Callable[[], list[Row]]] = {
             "start-up": lambda: measure_startup(pair.folder, effort),
-            "decoding": lambda: measure_decoding(pair, effort, bandwidth),
+            "decoding": lambda: measure_decoding(pair, effort),
             "prompts": lambda: measure_prompts(pair, effort),
             "the sampler alone": lambda: measure_sampler(effort),
             "forks": lambda: measure_forks(pair, effort),
@@ -64,4 +63,4 @@ def bench(
         for name, part in parts.items():
             report_progress(name)
             rows += part()
-    return Report(this_machine(bandwidth), time.perf_counter() - began, tuple(rows))
+    return Report(this_machine(), time.perf_counter() - began, tuple(rows))

@@ -13,14 +13,25 @@ from mlx_lm.models.cache import KVCache
 
 from ..llama import Model
 from ..step import Origin, Step
-from .pair import ALL, GREEDY, INTERVENING, LAST, SAMPLED, UNINTERRUPTED, Pair, sampled
-from .pair import weight_bytes as size_of
+from .pair import (
+    ALL,
+    GREEDY,
+    INTERVENING,
+    LAST,
+    SAMPLED,
+    UNINTERRUPTED,
+    Pair,
+    sampled,
+    weight_bytes,
+)
 from .records import Effort, Row
-from .timing import in_turns, peak_bytes, to_rows
+from .timing import copy_bandwidth, in_turns, peak_bytes, to_rows
 
 DECODING = "decoding"
 MEMORY = "peak memory"
 BANDWIDTH = "memory bandwidth"
+SECTIONS = (DECODING, MEMORY, BANDWIDTH)
+COPY = "copy"
 PROMPT = [0]
 """The one token that follows the cache."""
 
@@ -28,32 +39,33 @@ Start = Callable[[list[KVCache]], Iterator[object]]
 """Begins to decode after a cache."""
 
 
-def measure_decoding(pair: Pair, effort: Effort, bandwidth: float) -> list[Row]:
-    """Return the rows of all contexts; `bandwidth` in bytes/s."""
-    room = pair.model.config.max_position_embeddings - effort.tokens - len(PROMPT) - 1
+def measure_decoding(pair: Pair, effort: Effort) -> list[Row]:
+    """Return the rows of all contexts that the model holds."""
+    room = pair.model.config.max_position_embeddings - effort.tokens - 2 * len(PROMPT)
     rows = []
     for context in effort.contexts:
         if context <= room:
-            rows += _at_context(pair, effort, context, bandwidth)
-    return rows
+            rows += _at_context(pair, effort, context)
+    return sorted(rows, key=lambda row: SECTIONS.index(row.section))
 
 
-def _at_context(pair: Pair, effort: Effort, context: int, bandwidth: float) -> list[Row]:
+def _at_context(pair: Pair, effort: Effort, context: int) -> list[Row]:
     case = f"context {context:,}"
     cache = pair.made_up_cache(context)
-    count = effort.tokens + 1
-    contenders = _contenders(pair, count)
-    held = {name: size_of(pair.model if name in (LAST, ALL) else pair.other) for name in contenders}
+    contenders = _contenders(pair, effort.tokens + 1)
+    held = {name: pair.model if name in (LAST, ALL) else pair.other for name in contenders}
     peaks = {  # and a warm-up
-        name: [(peak_bytes(partial(_drain, start, cache)) + held[name]) / 1e6]
+        name: [(peak_bytes(partial(_drain, start, cache)) + weight_bytes(held[name])) / 1e6]
         for name, start in contenders.items()
     }
-    speeds = in_turns(
-        {name: partial(_tokens_per_second, start, cache) for name, start in contenders.items()},
-        effort.repeats,
-    )
+    timed = {name: partial(_tokens_per_second, start, cache) for name, start in contenders.items()}
+    speeds = in_turns(timed | {COPY: copy_bandwidth}, effort.repeats)
+    copied = speeds.pop(COPY)
     read = read_bytes(pair.model, cache)
-    shares = {name: [100 * v * read / bandwidth for v in own] for name, own in speeds.items()}
+    shares = {
+        name: [100 * speed * read / most for speed, most in zip(own, copied, strict=True)]
+        for name, own in speeds.items()
+    }
     return [
         *to_rows(DECODING, case, "tokens/s", speeds, (GREEDY, SAMPLED)),
         *_interventions(pair, effort, cache, case),
@@ -103,7 +115,9 @@ def copies(cache: Sequence[KVCache]) -> list[KVCache]:
     copied = []
     for layer in cache:
         own = KVCache()
-        own.keys, own.values, own.offset = layer.keys, layer.values, layer.offset
+        # Exactly filled, so that it is copied when it grows, and never written into.
+        own.keys, own.values = layer.keys_and_values()
+        own.offset = layer.offset
         copied.append(own)
     return copied
 
@@ -127,7 +141,8 @@ def read_bytes(model: Model, cache: Sequence[KVCache]) -> int:
 
     Of an embedding that is not the output head too, a step reads one row.
     """
-    weights = size_of(model)
+    weights = weight_bytes(model)
     if not model.config.tie_word_embeddings:
-        weights -= size_of(model.model.embed_tokens)
-    return weights + sum(a.nbytes for layer in cache for a in layer.keys_and_values())
+        weights -= weight_bytes(model.model.embed_tokens)
+    cached: int = sum(array.nbytes for layer in cache for array in layer.keys_and_values())
+    return weights + cached

@@ -69,7 +69,7 @@ class Pair:
         """
         probe = self.model.make_cache()
         self.model(mx.array([[0]]), probe)
-        keys, values = probe[0].keys_and_values()
+        keys, _ = probe[0].keys_and_values()
         shape = (*keys.shape[:2], length, keys.shape[3])
         made_up = [mx.random.normal(shape, key=mx.random.key(n)).astype(keys.dtype) for n in (0, 1)]
         mx.eval(made_up)

@@ -43,16 +43,16 @@ class Effort:
 
 FULL = Effort()
 QUICK = Effort(
-    contexts=(128, 4096),
+    contexts=(128, 2048),
     tokens=8,
     repeats=3,
     intervention_repeats=1,
-    prompt=48,
+    prompt=32,
     prompt_repeats=2,
     vocabularies=(49_152,),
     draw_repeats=5,
     widths=(1, 5),
-    depth=6,
+    depth=5,
     fork_repeats=1,
     starts=1,
 )
@@ -101,7 +101,7 @@ class Machine:
     """Version; likewise `mlx_lm`."""
     mlx_lm: str
     copy_bandwidth: float
-    """GB/s, read and written, of a large array copied by MLX."""
+    """GB/s, read and written, when a large array is copied."""
 
 
 @dataclass(frozen=True)

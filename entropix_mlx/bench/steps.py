@@ -7,7 +7,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from ..attention import attend
+from ..attention import KeysValues, attend
 from ..cache import trim
 from ..metrics import measure
 from ..policy import make_policy, to_decisions
@@ -56,7 +56,7 @@ def _forward_parts(pair: Pair, context: int) -> Parts:
 
     def attention() -> list[mx.array]:
         scale = config.head_dim**-0.5
-        return [attend(queries, *layer.keys_and_values(), scale) for layer in cache]
+        return [attend(queries, *KeysValues(*layer.keys_and_values()), scale) for layer in cache]
 
     def whole() -> mx.array:
         trim(cache, context)
