@@ -21,6 +21,8 @@ from .pair import (
     SAMPLED,
     UNINTERRUPTED,
     Pair,
+    copies,
+    made_up_cache,
     sampled,
     weight_bytes,
 )
@@ -51,7 +53,7 @@ def measure_decoding(pair: Pair, effort: Effort) -> list[Row]:
 
 def _at_context(pair: Pair, effort: Effort, context: int) -> list[Row]:
     case = f"context {context:,}"
-    cache = pair.made_up_cache(context)
+    cache = made_up_cache(pair.model, context)
     contenders = _contenders(pair, effort.tokens + 1)
     held = {name: pair.model if name in (LAST, ALL) else pair.other for name in contenders}
     peaks = {  # and a warm-up
@@ -108,18 +110,6 @@ def _interventions(pair: Pair, effort: Effort, cache: list[KVCache], case: str) 
     note = f"{happened[Origin.BRANCH]} forks, {happened[Origin.INSERTED]} insertions"
     row = to_rows(DECODING, case, "tokens/s", speeds, (GREEDY,))[-1]
     return [replace(row, note=f"{note} in {len(steps)} tokens")]
-
-
-def copies(cache: Sequence[KVCache]) -> list[KVCache]:
-    """Return caches that hold the same arrays, each to grow on its own."""
-    copied = []
-    for layer in cache:
-        own = KVCache()
-        # Exactly filled, so that it is copied when it grows, and never written into.
-        own.keys, own.values = layer.keys_and_values()
-        own.offset = layer.offset
-        copied.append(own)
-    return copied
 
 
 def _drain(start: Start, cache: Sequence[KVCache]) -> None:

@@ -15,8 +15,7 @@ from ..branching import Draft, roll_out
 from ..engine import Pending, TextEngine, with_tokens
 from ..llama import Model
 from ..policy import make_policy
-from .decoding import copies
-from .pair import SEED, Pair
+from .pair import SEED, Pair, copies, made_up_cache
 from .records import Effort, Row
 from .timing import Samples, in_turns, peak_bytes, seconds, to_rows
 
@@ -98,7 +97,7 @@ def compare(fork: Fork, repeats: int) -> tuple[Samples, Samples]:
 def measure_forks(pair: Pair, effort: Effort) -> list[Row]:
     """Return the rows of all widths."""
     times, sizes = [], []
-    prefix = pair.made_up_cache(effort.prefix)
+    prefix = made_up_cache(pair.model, effort.prefix)
     for width in effort.widths:
         fork = make_fork(pair.model, prefix, width, effort.depth)
         taken, memory = compare(fork, effort.fork_repeats)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,24 +61,6 @@ class Pair:
             )
         )
 
-    def made_up_cache(self, length: int) -> list[KVCache]:
-        """Return a cache of `length` tokens with random keys and values.
-
-        What a step costs does not depend on the numbers, and computing real ones takes minutes.
-        All layers share one array of keys and one of values, until they grow.
-        """
-        probe = self.model.make_cache()
-        self.model(mx.array([[0]]), probe)
-        keys, _ = probe[0].keys_and_values()
-        shape = (*keys.shape[:2], length, keys.shape[3])
-        made_up = [mx.random.normal(shape, key=mx.random.key(n)).astype(keys.dtype) for n in (0, 1)]
-        mx.eval(made_up)
-        cache = self.model.make_cache()
-        for layer in cache:
-            layer.keys, layer.values = made_up
-            layer.offset = length
-        return cache
-
 
 @contextmanager
 def make_pair(model: Model, tokenizer: TokenizerWrapper) -> Iterator[Pair]:
@@ -94,6 +76,37 @@ def _endless(tokenizer: TokenizerWrapper) -> TokenizerWrapper:
     endless = copy.copy(tokenizer)
     endless._eos_token_ids = set()
     return endless
+
+
+def made_up_cache(model: Model, length: int) -> list[KVCache]:
+    """Return a cache of `length` tokens with random keys and values.
+
+    What a step costs does not depend on the numbers, and computing real ones takes minutes. All
+    layers share one array of keys and one of values, until they grow.
+    """
+    probe = model.make_cache()
+    model(mx.array([[0]]), probe)
+    keys, _ = probe[0].keys_and_values()
+    shape = (*keys.shape[:2], length, keys.shape[3])
+    made_up = [mx.random.normal(shape, key=mx.random.key(n)).astype(keys.dtype) for n in (0, 1)]
+    mx.eval(made_up)
+    cache = model.make_cache()
+    for layer in cache:
+        layer.keys, layer.values = made_up
+        layer.offset = length
+    return cache
+
+
+def copies(cache: Sequence[KVCache]) -> list[KVCache]:
+    """Return caches with the same content, each to grow on its own."""
+    copied = []
+    for layer in cache:
+        own = KVCache()
+        # Exactly filled, so that it is copied when it grows, and never written into.
+        own.keys, own.values = layer.keys_and_values()
+        own.offset = layer.offset
+        copied.append(own)
+    return copied
 
 
 def sampled() -> Any:

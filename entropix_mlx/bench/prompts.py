@@ -7,8 +7,7 @@ from contextlib import closing
 from functools import partial
 from typing import Any, cast
 
-from .decoding import copies
-from .pair import GREEDY, LAST, UNINTERRUPTED, Pair
+from .pair import GREEDY, LAST, UNINTERRUPTED, Pair, copies, made_up_cache
 from .records import Effort, Row
 from .timing import in_turns, seconds, to_rows
 
@@ -39,7 +38,7 @@ def measure_prompts(pair: Pair, effort: Effort) -> list[Row]:
 
 
 def _after_a_conversation(pair: Pair, effort: Effort) -> list[Row]:
-    cache = pair.made_up_cache(effort.history)
+    cache = made_up_cache(pair.model, effort.history)
     question = long_prompt(pair, effort.question)
     ours = partial(pair.ours, question, FOLLOWING, profile=UNINTERRUPTED)
     theirs = partial(pair.theirs, question, FOLLOWING)

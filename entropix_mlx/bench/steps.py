@@ -12,8 +12,8 @@ from ..cache import trim
 from ..metrics import measure
 from ..policy import make_policy, to_decisions
 from ..sampling import draw, uniforms
-from .decoding import PROMPT, copies
-from .pair import SEED, Pair
+from .decoding import PROMPT
+from .pair import SEED, Pair, copies, made_up_cache
 from .records import Effort, Row
 from .timing import in_turns, seconds, to_rows
 
@@ -42,7 +42,7 @@ def measure_steps(pair: Pair, effort: Effort) -> list[Row]:
 def _forward_parts(pair: Pair, context: int) -> Parts:
     model = pair.model
     config, layers = model.config, model.model.layers
-    cache = copies(pair.made_up_cache(context))
+    cache = copies(made_up_cache(pair.model, context))
     mx.eval(model(mx.array([PROMPT]), cache).logits)  # each layer has arrays of its own from now on
     x = model.model.embed_tokens(mx.array([PROMPT]))
     heads = (1, config.num_attention_heads, 1, config.head_dim)
@@ -73,7 +73,7 @@ def _forward_parts(pair: Pair, context: int) -> Parts:
 
 
 def _sampler_parts(pair: Pair, context: int) -> Parts:
-    forward = pair.model(mx.array([PROMPT]), copies(pair.made_up_cache(context)))
+    forward = pair.model(mx.array([PROMPT]), copies(made_up_cache(pair.model, context)))
     policy = make_policy("entropix")
     logits = forward.logits[:, -1]
     measured = measure(logits, forward.scores)

@@ -7,9 +7,19 @@ import pytest
 
 from entropix_mlx import cli
 from entropix_mlx.bench import Effort, bench, startup
-from entropix_mlx.bench.decoding import copies, read_bytes
+from entropix_mlx.bench.decoding import read_bytes
 from entropix_mlx.bench.forks import at_once, make_fork, one_by_one
-from entropix_mlx.bench.pair import ALL, GREEDY, INTERVENING, LAST, SAMPLED, make_pair, weight_bytes
+from entropix_mlx.bench.pair import (
+    ALL,
+    GREEDY,
+    INTERVENING,
+    LAST,
+    SAMPLED,
+    copies,
+    made_up_cache,
+    make_pair,
+    weight_bytes,
+)
 from entropix_mlx.bench.timing import in_turns, peak_bytes, to_rows
 from entropix_mlx.commands import bench as command
 from entropix_mlx.errors import BenchError
@@ -116,7 +126,7 @@ def test_the_tokenizer_stays_as_it_was(pair, byte_tokenizer):
 
 
 def test_a_made_up_cache_holds_what_a_step_would_read(pair):
-    cache = pair.made_up_cache(20)
+    cache = made_up_cache(pair.model, 20)
     real = pair.model.make_cache()
     pair.model(mx.zeros((1, 20), mx.int32), real)
     for layer, other in zip(cache, real, strict=True):
@@ -140,14 +150,14 @@ def test_copies_of_a_cache_grow_on_their_own(pair):
 
 
 def test_both_ways_to_roll_out_draw_the_same_tokens(pair):
-    fork = make_fork(pair.model, pair.made_up_cache(12), width=3, depth=4)
+    fork = make_fork(pair.model, made_up_cache(pair.model, 12), width=3, depth=4)
     rollouts = at_once(fork)
     assert [len(tokens) for tokens in rollouts] == [4, 4, 4]
     assert rollouts == one_by_one(fork) == at_once(fork)
 
 
 def test_rollouts_one_by_one_keep_their_copies(pair):
-    fork = make_fork(pair.model, pair.made_up_cache(200), width=4, depth=3)
+    fork = make_fork(pair.model, made_up_cache(pair.model, 200), width=4, depth=3)
     cached = sum(a.nbytes for layer in fork.cache for a in layer.keys_and_values())
     assert peak_bytes(lambda: one_by_one(fork)) > 4 * cached
 
