@@ -40,7 +40,7 @@ def unqueued(monkeypatch):
 def engine_after(model, policy, attention_layers):
     cache = model.make_cache()
     model(mx.array([[1, 2, 3]]), cache)
-    mx.eval([layer.keys_and_values() for layer in cache])
+    mx.eval(model.parameters(), [layer.keys_and_values() for layer in cache])
     return TextEngine(model, cache, policy, 0, attention_layers, top_logprobs=5)
 
 
