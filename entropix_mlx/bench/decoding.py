@@ -12,6 +12,7 @@ from typing import Any
 from mlx_lm.models.cache import KVCache
 
 from ..llama import Model
+from ..profile import REFERENCE
 from ..step import Origin, Step
 from .pair import (
     ALL,
@@ -62,12 +63,9 @@ def _at_context(pair: Pair, effort: Effort, context: int) -> list[Row]:
     }
     timed = {name: partial(_tokens_per_second, start, cache) for name, start in contenders.items()}
     speeds = in_turns(timed | {COPY: copy_bandwidth}, effort.repeats)
-    copied = speeds.pop(COPY)
+    most = max(speeds.pop(COPY))
     read = read_bytes(pair.model, cache)
-    shares = {
-        name: [100 * speed * read / most for speed, most in zip(own, copied, strict=True)]
-        for name, own in speeds.items()
-    }
+    shares = {name: [100 * speed * read / most for speed in own] for name, own in speeds.items()}
     return [
         *to_rows(DECODING, case, "tokens/s", speeds, (GREEDY, SAMPLED)),
         *_interventions(pair, effort, cache, case),
@@ -96,20 +94,23 @@ def _contenders(pair: Pair, count: int) -> dict[str, Start]:
 def _interventions(pair: Pair, effort: Effort, cache: list[KVCache], case: str) -> list[Row]:
     """Return the row with forks and insertions, in turns with greedy decoding."""
     count = effort.tokens + 1
+    steps: list[Step] = []
 
     def start(cache: list[KVCache]) -> Iterator[object]:
-        return pair.ours(PROMPT, count, prompt_cache=cache, profile="reference")
+        steps.clear()
+        for step in pair.ours(PROMPT, count, prompt_cache=cache, profile=REFERENCE):
+            steps.append(step)
+            yield step
 
     contenders: dict[str, Start] = {GREEDY: _contenders(pair, count)[GREEDY], INTERVENING: start}
     speeds = in_turns(
         {name: partial(_tokens_per_second, start, cache) for name, start in contenders.items()},
         effort.intervention_repeats,
     )
-    steps = [step for step in start(copies(cache)) if isinstance(step, Step)]
-    happened = Counter(step.origin for step in steps if step.rolled_back)
-    note = f"{happened[Origin.BRANCH]} forks, {happened[Origin.INSERTED]} insertions"
+    begun = Counter(step.origin for step in steps if step.rolled_back)
+    note = f"forks: {begun[Origin.BRANCH]}, insertions: {begun[Origin.INSERTED]}"
     row = to_rows(DECODING, case, "tokens/s", speeds, (GREEDY,))[-1]
-    return [replace(row, note=f"{note} in {len(steps)} tokens")]
+    return [replace(row, note=f"{note}, in {len(steps)} tokens")]
 
 
 def _drain(start: Start, cache: Sequence[KVCache]) -> None:

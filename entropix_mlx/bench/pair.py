@@ -22,6 +22,7 @@ from ..generation import stream_generate
 from ..llama import Model
 from ..policy import Overrides
 from ..profile import Profile
+from ..step import Step
 
 GREEDY = "mlx-lm greedy"
 SAMPLED = "mlx-lm sampled"
@@ -49,7 +50,7 @@ class Pair:
     folder: Path
     """Where mlx-lm loaded it from."""
 
-    def ours(self, prompt: list[int], tokens: int, **options: Any) -> Iterator[object]:
+    def ours(self, prompt: list[int], tokens: int, **options: Any) -> Iterator[Step]:
         """Return entropix's steps; takes the options of `stream_generate`."""
         return stream_generate(self.model, self.tokenizer, prompt, tokens, seed=SEED, **options)
 

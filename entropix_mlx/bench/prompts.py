@@ -59,6 +59,6 @@ def long_prompt(pair: Pair, length: int) -> list[int]:
 
 
 def _first(stream: Iterator[object]) -> float:
-    """Return the seconds until the first token; it is prepared in them that the second comes."""
+    """Return the seconds until the first token."""
     with closing(cast(Any, stream)):
         return seconds(lambda: next(stream))
