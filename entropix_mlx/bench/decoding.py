@@ -28,7 +28,7 @@ from .pair import (
     weight_bytes,
 )
 from .records import Effort, Row
-from .timing import copy_bandwidth, in_turns, peak_bytes, to_rows
+from .timing import copy_bandwidth, in_turns, peak_bytes, seconds, to_rows
 
 DECODING = "decoding"
 MEMORY = "peak memory"
@@ -44,10 +44,10 @@ Start = Callable[[list[KVCache]], Iterator[object]]
 
 def measure_decoding(pair: Pair, effort: Effort) -> list[Row]:
     """Return the rows of all contexts that the model holds."""
-    room = pair.model.config.max_position_embeddings - effort.tokens - 2 * len(PROMPT)
+    following = len(PROMPT) + effort.tokens + 1
     rows = []
     for context in effort.contexts:
-        if context <= room:
+        if context + following <= pair.model.config.max_position_embeddings:
             rows += _at_context(pair, effort, context)
     return sorted(rows, key=lambda row: SECTIONS.index(row.section))
 
@@ -92,21 +92,28 @@ def _contenders(pair: Pair, count: int) -> dict[str, Start]:
 
 
 def _interventions(pair: Pair, effort: Effort, cache: list[KVCache], case: str) -> list[Row]:
-    """Return the row with forks and insertions, in turns with greedy decoding."""
+    """Return the row with forks and insertions, in turns with greedy decoding.
+
+    Where a fork begins, many tokens come at once, so the rate is that of the whole run.
+    """
     count = effort.tokens + 1
     steps: list[Step] = []
 
-    def start(cache: list[KVCache]) -> Iterator[object]:
+    def intervening(grown: list[KVCache]) -> Iterator[object]:
         steps.clear()
-        for step in pair.ours(PROMPT, count, prompt_cache=cache, profile=REFERENCE):
+        for step in pair.ours(PROMPT, count, prompt_cache=grown, profile=REFERENCE):
             steps.append(step)
             yield step
 
-    contenders: dict[str, Start] = {GREEDY: _contenders(pair, count)[GREEDY], INTERVENING: start}
-    speeds = in_turns(
-        {name: partial(_tokens_per_second, start, cache) for name, start in contenders.items()},
-        effort.intervention_repeats,
-    )
+    contenders: dict[str, Start] = {
+        GREEDY: _contenders(pair, count)[GREEDY],
+        INTERVENING: intervening,
+    }
+    timed = {
+        name: lambda start=start: count / seconds(partial(_drain, start, cache))
+        for name, start in contenders.items()
+    }
+    speeds = in_turns(timed, effort.intervention_repeats)
     begun = Counter(step.origin for step in steps if step.rolled_back)
     note = f"forks: {begun[Origin.BRANCH]}, insertions: {begun[Origin.INSERTED]}"
     row = to_rows(DECODING, case, "tokens/s", speeds, (GREEDY,))[-1]

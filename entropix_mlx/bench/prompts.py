@@ -38,7 +38,8 @@ def measure_prompts(pair: Pair, effort: Effort) -> list[Row]:
 
 
 def _after_a_conversation(pair: Pair, effort: Effort) -> list[Row]:
-    cache = made_up_cache(pair.model, effort.history)
+    history = min(effort.history, pair.model.config.max_position_embeddings // 2)
+    cache = made_up_cache(pair.model, history)
     question = long_prompt(pair, effort.question)
     ours = partial(pair.ours, question, FOLLOWING, profile=UNINTERRUPTED)
     theirs = partial(pair.theirs, question, FOLLOWING)
@@ -49,7 +50,7 @@ def _after_a_conversation(pair: Pair, effort: Effort) -> list[Row]:
         },
         effort.prompt_repeats,
     )
-    case = f"{len(question)} tokens after {effort.history:,} cached"
+    case = f"{len(question)} tokens after {history:,} cached"
     return to_rows(FIRST_TOKEN, case, "s", cached, (GREEDY,))
 
 
