@@ -14,7 +14,7 @@ from . import options, terminal
 if TYPE_CHECKING:
     from ..bench import Machine, Report, Row
 
-NAME_WIDTH = 28
+NAME_WIDTH, FIGURE_WIDTH, SPREAD_WIDTH = 24, 20, 18
 MADE_UP = "Caches hold made-up keys and values: what a step costs does not depend on them."
 HOW_TO_READ = "÷ X: this figure divided by X's in the same repeat, median (lowest to highest)."
 
@@ -57,7 +57,7 @@ def _table(model: str, report: Report) -> Iterator[str]:
         yield f"\n{section.upper()}"
         for case, members in groupby(rows, lambda row: row.case):
             yield case
-            yield from map(_line, members)
+            yield from (line for row in members for line in _lines(row))
     yield f"\n{report.seconds:.0f} s in all"
 
 
@@ -68,16 +68,24 @@ def _described(machine: Machine) -> str:
     )
 
 
-def _line(row: Row) -> str:
+def _lines(row: Row) -> Iterator[str]:
+    """Yield a row's line; each ratio but the first, and the note, follow on lines of their own."""
     figure = f"{_number(row.median)} {row.unit}"
-    spread = f"({_number(row.low)} to {_number(row.high)})" if row.repeats > 1 else ""
-    ratios = "; ".join(
+    spread = _spread(row.repeats, _number(row.low), _number(row.high))
+    start = f"  {row.name:{NAME_WIDTH}}{figure:>{FIGURE_WIDTH}}{spread:{SPREAD_WIDTH}}  "
+    remarks = [
         f"{ratio.median:.2f} ÷ {ratio.other}"
-        + (f" ({ratio.low:.2f} to {ratio.high:.2f})" if row.repeats > 1 else "")
+        + _spread(row.repeats, f"{ratio.low:.2f}", f"{ratio.high:.2f}")
         for ratio in row.ratios
-    )
-    note = f"  [{row.note}]" if row.note else ""
-    return f"  {row.name:{NAME_WIDTH}}{figure:>20} {spread:20} {ratios}{note}".rstrip()
+    ]
+    remarks += [row.note] if row.note else []
+    for remark in remarks or [""]:
+        yield f"{start}{remark}".rstrip()
+        start = " " * len(start)
+
+
+def _spread(repeats: int, low: str, high: str) -> str:
+    return f" ({low} to {high})" if repeats > 1 else ""
 
 
 def _number(value: float) -> str:
