@@ -63,4 +63,4 @@ def bench(
         for name, part in parts.items():
             report_progress(name)
             rows += part()
-    return Report(this_machine(), time.perf_counter() - began, tuple(rows))
+    return Report(this_machine(), effort, time.perf_counter() - began, tuple(rows))

@@ -22,9 +22,9 @@ from .pair import (
     SAMPLED,
     UNINTERRUPTED,
     Pair,
+    chain,
     copies,
     made_up_cache,
-    sampled,
     weight_bytes,
 )
 from .records import Effort, Row
@@ -85,7 +85,7 @@ def _contenders(pair: Pair, count: int) -> dict[str, Start]:
 
     return {
         GREEDY: theirs(),
-        SAMPLED: theirs(sampler=sampled()),
+        SAMPLED: theirs(sampler=chain()),
         LAST: ours(),
         ALL: ours(attention_layers="all"),
     }

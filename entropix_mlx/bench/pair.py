@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,14 +110,15 @@ def copies(cache: Sequence[KVCache]) -> list[KVCache]:
     return copied
 
 
-def sampled() -> Any:
-    """Return mlx-lm's chain of filters with `PARAMETERS`."""
-    return make_sampler(
-        temp=PARAMETERS.temperature,
-        top_p=PARAMETERS.top_p,
-        min_p=PARAMETERS.min_p,
-        top_k=PARAMETERS.top_k,
+def chain(parameters: Overrides = PARAMETERS) -> Callable[[mx.array], mx.array]:
+    """Return mlx-lm's chain of filters and its draw: log probabilities `(1, vocab)` to a token."""
+    sampler: Callable[[mx.array], mx.array] = make_sampler(
+        temp=parameters.temperature,
+        top_p=parameters.top_p,
+        min_p=parameters.min_p,
+        top_k=parameters.top_k,
     )
+    return sampler
 
 
 def weight_bytes(model: Any) -> int:

@@ -20,7 +20,7 @@ FOLLOWING = 2
 
 def measure_prompts(pair: Pair, effort: Effort) -> list[Row]:
     """Return the rows of both cases."""
-    prompt = long_prompt(pair, effort.prompt)
+    prompt = _long_prompt(pair, effort.prompt)
     cold = in_turns(
         {
             GREEDY: lambda: _first(pair.theirs(prompt, FOLLOWING)),
@@ -40,7 +40,7 @@ def measure_prompts(pair: Pair, effort: Effort) -> list[Row]:
 def _after_a_conversation(pair: Pair, effort: Effort) -> list[Row]:
     history = min(effort.history, pair.model.config.max_position_embeddings // 2)
     cache = made_up_cache(pair.model, history)
-    question = long_prompt(pair, effort.question)
+    question = _long_prompt(pair, effort.question)
     ours = partial(pair.ours, question, FOLLOWING, profile=UNINTERRUPTED)
     theirs = partial(pair.theirs, question, FOLLOWING)
     cached = in_turns(
@@ -54,7 +54,7 @@ def _after_a_conversation(pair: Pair, effort: Effort) -> list[Row]:
     return to_rows(FIRST_TOKEN, case, "s", cached, (GREEDY,))
 
 
-def long_prompt(pair: Pair, length: int) -> list[int]:
+def _long_prompt(pair: Pair, length: int) -> list[int]:
     """Return a text of `length` tokens."""
     return list(pair.tokenizer.encode(TEXT * length)[:length])
 

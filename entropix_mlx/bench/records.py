@@ -110,6 +110,7 @@ class Report:
     """All rows of a run."""
 
     machine: Machine
+    effort: Effort
     seconds: float
     """How long the run took."""
     rows: tuple[Row, ...]

@@ -6,13 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import mlx.core as mx
-from mlx_lm.sample_utils import make_sampler
 
 from ..metrics import measure
 from ..plan import Policy
-from ..policy import make_policy
+from ..policy import Overrides, make_policy
 from ..sampling import draw, uniforms
-from .pair import PARAMETERS, SEED
+from .pair import PARAMETERS, SEED, chain
 from .records import Effort, Row
 from .timing import in_turns, seconds, to_rows
 
@@ -42,9 +41,9 @@ def _at(effort: Effort, vocabulary: int, top_k: int) -> list[Row]:
     mx.eval(logits)
     parameters = replace(PARAMETERS, top_k=top_k)
     contenders = {
-        CHAIN: _chain(top_k),
-        SAME: ours(make_policy("top_p", overrides=parameters)),
-        STRATEGIES: ours(make_policy("entropix", overrides=parameters)),
+        CHAIN: _theirs(parameters),
+        SAME: _ours(make_policy("top_p", overrides=parameters)),
+        STRATEGIES: _ours(make_policy("entropix", overrides=parameters)),
     }
 
     def microseconds(sampler: Sampler) -> float:
@@ -62,20 +61,13 @@ def _at(effort: Effort, vocabulary: int, top_k: int) -> list[Row]:
     return to_rows(SAMPLER, case, "µs", samples, (CHAIN,))
 
 
-def _chain(top_k: int) -> Sampler:
+def _theirs(parameters: Overrides) -> Sampler:
     """Return what mlx-lm does between logits and a token."""
-    sampler = make_sampler(
-        temp=PARAMETERS.temperature, top_p=PARAMETERS.top_p, min_p=PARAMETERS.min_p, top_k=top_k
-    )
-
-    def sample(logits: mx.array) -> mx.array:
-        token: mx.array = sampler(logits - mx.logsumexp(logits, keepdims=True))
-        return token
-
-    return sample
+    sampler = chain(parameters)
+    return lambda logits: sampler(logits - mx.logsumexp(logits, keepdims=True))
 
 
-def ours(policy: Policy) -> Sampler:
+def _ours(policy: Policy) -> Sampler:
     """Return what this package does: measure, plan and draw."""
     scores = mx.random.normal((1, HEADS, KEYS), key=mx.random.key(SEED))
     mx.eval(scores)

@@ -18,7 +18,7 @@ PROMPT = "Hello"
 
 
 def measure_startup(folder: Path, effort: Effort) -> list[Row]:
-    """Return the rows of both programs on one model folder.
+    """Return the rows of both programs on one model folder, each with its own defaults.
 
     Raises:
         BenchError: a program failed.

@@ -18,7 +18,7 @@ from .records import Machine, Ratio, Row
 Samples = dict[str, list[float]]
 """By contender: one figure a repeat."""
 COPIED_BYTES = 128 * 2**20
-"""Of the array that is copied to measure bandwidth: more than any cache holds."""
+"""Of the array that is copied to measure bandwidth: more than a processor's caches hold."""
 COPIES = 3
 
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from ..bench import Machine, Report, Row
 
 NAME_WIDTH, FIGURE_WIDTH, SPREAD_WIDTH = 24, 20, 18
-MADE_UP = "Caches hold made-up keys and values: what a step costs does not depend on them."
-HOW_TO_READ = "÷ X: this figure divided by X's in the same repeat, median (lowest to highest)."
+MADE_UP = "caches hold made-up keys and values, which a step's cost does not depend on"
+HOW_TO_READ = "÷ X: the figure divided by X's of the same repeat, median (lowest to highest)"
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _table(model: str, report: Report) -> Iterator[str]:
     yield f"{model} on {_described(report.machine)}"
-    yield f"{MADE_UP}\n{HOW_TO_READ}"
+    yield f"decoding runs of {report.effort.tokens} tokens; {MADE_UP}"
+    yield HOW_TO_READ
     for section, rows in groupby(report.rows, lambda row: row.section):
         yield f"\n{section.upper()}"
         for case, members in groupby(rows, lambda row: row.case):
