@@ -12,7 +12,7 @@ EntropixError
 ├── ContextLengthError        a prompt longer than the model's context
 ├── SessionError              a conversation that cannot be read, or a step in it that is not there
 ├── TraceError                a trace that cannot be read or written
-├── BenchError                a program that the bench compares with did not run
+├── BenchError                what the bench compares cannot be started or written
 └── NonFiniteLogitsError      the model computed NaN or infinite logits
 
 Each message says what is wrong and what to do next.
@@ -68,7 +68,7 @@ class TraceError(EntropixError):
 
 
 class BenchError(EntropixError):
-    """A program that the bench starts did not run."""
+    """A program that the bench starts failed, or its temporary folder cannot be written."""
 
 
 class NonFiniteLogitsError(EntropixError):

@@ -43,8 +43,8 @@ def bench(
         on_progress: called with what is measured next.
 
     Raises:
-        BenchError: a program that is started from the shell failed.
-        OutputError: the temporary folder cannot be written.
+        BenchError: a program that is started from the shell failed, or the temporary folder cannot
+            be written.
     """
     began = time.perf_counter()
     report_progress = on_progress or (lambda what: None)

@@ -18,6 +18,7 @@ from mlx_lm.sample_utils import make_sampler
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..convert import save
+from ..errors import BenchError
 from ..generation import stream_generate
 from ..llama import Model
 from ..policy import Overrides
@@ -65,10 +66,21 @@ class Pair:
 
 @contextmanager
 def make_pair(model: Model, tokenizer: TokenizerWrapper) -> Iterator[Pair]:
-    """Have mlx-lm load a model too, in the same precision, from a folder written for the while."""
+    """Have mlx-lm load a model too, in the same precision, from a folder written for the while.
+
+    Raises:
+        BenchError: the folder cannot be written.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        save(model, tokenizer, folder)
+        try:
+            save(model, tokenizer, folder)
+        except OSError as error:
+            megabytes = weight_bytes(model) / 1e6
+            raise BenchError(
+                f"{name} cannot be written: {error}; the bench needs {megabytes:.0f} MB there, or"
+                " in the folder that TMPDIR names"
+            ) from error
         other, other_tokenizer = mlx_lm.load(name)[:2]
         yield Pair(model, _endless(tokenizer), other, _endless(other_tokenizer), folder)
 

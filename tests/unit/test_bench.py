@@ -167,6 +167,15 @@ def test_a_program_that_fails_is_an_error_of_its_own(tmp_path):
         startup._start(["mlx_lm_that_is_not_there", "generate"])
 
 
+def test_a_full_disk_is_an_error_of_its_own(tiny_model, byte_tokenizer, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("entropix_mlx.bench.pair.save", full)
+    with pytest.raises(BenchError, match="No space left.*TMPDIR"):
+        bench(tiny_model, byte_tokenizer, TINY)
+
+
 @pytest.fixture
 def run(monkeypatch, tiny_folder, capsys, no_processes):
     monkeypatch.setattr("entropix_mlx.bench.QUICK", TINY)
