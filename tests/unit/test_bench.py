@@ -172,7 +172,7 @@ def test_a_full_disk_is_an_error_of_its_own(tiny_model, byte_tokenizer, monkeypa
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("entropix_mlx.bench.pair.save", full)
-    with pytest.raises(BenchError, match="No space left.*TMPDIR"):
+    with pytest.raises(BenchError, match=r"No space left.*TMPDIR"):
         bench(tiny_model, byte_tokenizer, TINY)
 
 
