@@ -12,7 +12,7 @@ class Effort:
 
     contexts: tuple[int, ...] = (128, 1024, 4096, 8000)
     """Tokens in the cache where decoding is measured; those a model cannot hold are left out."""
-    tokens: int = 12
+    tokens: int = 10
     """Tokens of a decoding run after its first."""
     repeats: int = 5
     """Of a decoding run."""
