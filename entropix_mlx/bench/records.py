@@ -14,11 +14,11 @@ class Effort:
     """Tokens in the cache where decoding is measured; those a model cannot hold are left out."""
     tokens: int = 10
     """Tokens of a decoding run after its first."""
-    repeats: int = 5
+    repeats: int = 4
     """Of a decoding run."""
     intervention_repeats: int = 2
     """Of a decoding run with forks and insertions, each of which takes seconds on a CPU."""
-    prompt: int = 192
+    prompt: int = 128
     """Tokens of the prompt that is computed from nothing."""
     history: int = 1024
     """Tokens of the cached conversation."""
