@@ -16,6 +16,7 @@ from .commands import (
     BROKEN_PIPE,
     INTERRUPTED,
     USAGE,
+    bench,
     calibrate,
     chat,
     compare,
@@ -65,6 +66,7 @@ def build_parser() -> argparse.ArgumentParser:
         (report, "report", "write a recorded trace as a page for a browser"),
         (profile, "profile", "show, compare or check profiles"),
         (tokens, "tokens", "list reserved and under-trained tokens of a model"),
+        (bench, "bench", "measure speed and memory against mlx-lm"),
     ):
         command.add_parser(commands.add_parser(name, help=purpose, allow_abbrev=False))
     return parser

@@ -12,6 +12,7 @@ EntropixError
 ├── ContextLengthError        a prompt longer than the model's context
 ├── SessionError              a conversation that cannot be read, or a step in it that is not there
 ├── TraceError                a trace that cannot be read or written
+├── BenchError                what the bench compares cannot be started or written
 └── NonFiniteLogitsError      the model computed NaN or infinite logits
 
 Each message says what is wrong and what to do next.
@@ -64,6 +65,10 @@ class SessionError(EntropixError):
 
 class TraceError(EntropixError):
     """A trace cannot be read or written."""
+
+
+class BenchError(EntropixError):
+    """A program that the bench starts failed, or its temporary folder cannot be written."""
 
 
 class NonFiniteLogitsError(EntropixError):

@@ -1,0 +1,95 @@
+"""`entropix bench`: speed and memory against mlx-lm, as a table."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from . import options, terminal
+
+if TYPE_CHECKING:
+    from ..bench import Machine, Report, Row
+
+NAME_WIDTH, FIGURE_WIDTH, SPREAD_WIDTH = 24, 20, 18
+MADE_UP = "caches hold made-up keys and values, which a step's cost does not depend on"
+HOW_TO_READ = "÷ X: the figure divided by X's of the same repeat, median (lowest to highest)"
+
+
+def add_parser(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.set_defaults(run=run, verbose=True)
+    options.add_model(parser)
+    add = parser.add_argument
+    add("--quick", action="store_true", help="less of everything, in under 90 seconds")
+    add("--profile-step", action="store_true",
+        help="measure only where a decoding step's time goes")  # fmt: skip
+    add("--json", action="store_true", help="print one object with every figure")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure, and print what was found."""
+    model, tokenizer = options.load_model(arguments)
+    from ..bench import FULL, QUICK, bench
+
+    report = bench(
+        model,
+        tokenizer,
+        QUICK if arguments.quick else FULL,
+        profile_step=arguments.profile_step,
+        on_progress=lambda what: print(f"measuring: {what} …", file=sys.stderr, flush=True),
+    )
+    if arguments.json:
+        record = {"model": options.model_name(arguments)} | report.to_dict()
+        terminal.write(json.dumps(record, ensure_ascii=False, indent=2) + "\n")
+    else:
+        terminal.write("\n".join(_table(options.model_name(arguments), report)) + "\n")
+    return 0
+
+
+def _table(model: str, report: Report) -> Iterator[str]:
+    yield f"{model} on {_described(report.machine)}"
+    yield f"decoding runs of {report.effort.tokens} tokens; {MADE_UP}"
+    yield HOW_TO_READ
+    for section, rows in groupby(report.rows, lambda row: row.section):
+        yield f"\n{section.upper()}"
+        for case, members in groupby(rows, lambda row: row.case):
+            yield case
+            yield from (line for row in members for line in _lines(row))
+    yield f"\n{report.seconds:.0f} s in all"
+
+
+def _described(machine: Machine) -> str:
+    return (
+        f"{machine.system} {machine.processor}, {machine.cores} cores, {machine.device}, MLX"
+        f" {machine.mlx}, mlx-lm {machine.mlx_lm}; it copies {machine.copy_bandwidth:.1f} GB/s"
+    )
+
+
+def _lines(row: Row) -> Iterator[str]:
+    """Yield a row's line; each ratio but the first, and the note, follow on lines of their own."""
+    figure = f"{_number(row.median)} {row.unit}"
+    spread = _spread(row.repeats, _number(row.low), _number(row.high))
+    start = f"  {row.name:{NAME_WIDTH}}{figure:>{FIGURE_WIDTH}}{spread:{SPREAD_WIDTH}}  "
+    remarks = [
+        f"{ratio.median:.2f} ÷ {ratio.other}"
+        + _spread(row.repeats, f"{ratio.low:.2f}", f"{ratio.high:.2f}")
+        for ratio in row.ratios
+    ]
+    remarks += [row.note] if row.note else []
+    for remark in remarks or [""]:
+        yield f"{start}{remark}".rstrip()
+        start = " " * len(start)
+
+
+def _spread(repeats: int, low: str, high: str) -> str:
+    return f" ({low} to {high})" if repeats > 1 else ""
+
+
+def _number(value: float) -> str:
+    """Return a number with three digits that count."""
+    decimals = 2 if value < 10 else 1 if value < 100 else 0
+    return f"{value:.{decimals}f}"

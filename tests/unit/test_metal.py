@@ -1,0 +1,84 @@
+"""What can be said about Metal without one: every operation of a step has an implementation there.
+
+The graph is that of the machine that runs the tests. On the CPU, the fast kernels (RMS norm, rotary
+embedding, attention) are spelt out in simpler operations, each of which a GPU has as well.
+"""
+
+import re
+
+import mlx.core as mx
+import pytest
+
+from entropix_mlx import Profile
+from entropix_mlx.engine import TextEngine
+from entropix_mlx.policy import POLICIES, make_policy
+
+NO_GPU = {"LUF", "QRF", "SVD", "Inverse", "Cholesky", "Eig", "Eigh"}
+"""Primitives whose eval_gpu raises in MLX's Metal backend (mlx/backend/metal/primitives.cpp) or its
+CUDA backend (mlx/backend/cuda/primitives.cpp), as of MLX 0.32: linear algebra."""
+LABEL = re.compile(r'label ="(\w+)", shape=rectangle')
+
+
+def primitives(folder, *arrays):
+    file = folder / "graph.dot"
+    mx.export_to_dot(str(file), *arrays)
+    return set(LABEL.findall(file.read_text()))
+
+
+def flat(value):
+    if isinstance(value, mx.array):
+        return [value]
+    return [array for part in value or () for array in flat(part)]
+
+
+@pytest.fixture
+def unqueued(monkeypatch):
+    """Leave graphs as they are built: what was computed has no graph any more."""
+    monkeypatch.setattr(mx, "async_eval", lambda *arrays: None)
+
+
+def engine_after(model, policy, attention_layers):
+    cache = model.make_cache()
+    model(mx.array([[1, 2, 3]]), cache)
+    mx.eval(model.parameters(), [layer.keys_and_values() for layer in cache])
+    return TextEngine(model, cache, policy, 0, attention_layers, top_logprobs=5)
+
+
+def test_the_list_is_read_from_a_graph(tmp_path):
+    with mx.stream(mx.cpu):
+        inverse = mx.linalg.inv(mx.eye(3))
+    assert primitives(tmp_path, inverse) & NO_GPU == {"Inverse"}
+
+
+@pytest.mark.parametrize("attention_layers", ["last", "all"])
+@pytest.mark.parametrize("sampler", POLICIES)
+def test_a_decoding_step(sampler, attention_layers, tiny_model, tmp_path, unqueued):
+    policy = make_policy(sampler, Profile.load())
+    engine = engine_after(tiny_model, policy, attention_layers)
+    pending = engine.queue(mx.array([1]), may_think=True)
+    used = primitives(tmp_path, *flat(pending))
+    assert {"Matmul", "Softmax"} <= used
+    assert not used & NO_GPU
+
+
+def test_a_step_of_branches_over_a_shared_prefix(tiny_model, tmp_path, unqueued):
+    engine = engine_after(tiny_model, make_policy("entropix"), "all").fork(depth=4)
+    pending = engine.queue(mx.array([1, 2, 3]), may_think=False)
+    used = primitives(tmp_path, *flat(pending))
+    assert {"Matmul", "Softmax"} <= used
+    assert not used & NO_GPU
+
+
+def test_a_draw_of_different_tokens(tiny_model, tmp_path, unqueued, monkeypatch):
+    graphs = []
+    engine = engine_after(tiny_model, make_policy("entropix"), "last")
+    pending = engine.queue(mx.array([1]), may_think=False)
+
+    def export(array):
+        graphs.append(primitives(tmp_path, array))
+        return array.tolist()
+
+    monkeypatch.setattr("entropix_mlx.sampling.numbers", export)
+    assert len(engine.first_tokens(pending, 3)) == 3
+    assert graphs
+    assert not graphs[0] & NO_GPU
