@@ -150,6 +150,7 @@ def _read_index(folder: Path) -> dict[str, str] | None:
 
 def _open_shard(file: Path) -> dict[str, Tensor]:
     tensors = {}
+    read = _Reader(file)
     try:
         with safe_open(str(file), framework="numpy") as shard:
             for name in shard.keys():  # noqa: SIM118 - it has no iterator
@@ -160,18 +161,28 @@ def _open_shard(file: Path) -> dict[str, Tensor]:
                         f"{file}: the tensor {name} has type {kind}, which no weight has here"
                         f" ({', '.join(_DTYPES)})"
                     )
-                tensors[name] = Tensor(shape, _DTYPES[kind], file, partial(_read, file, name))
+                tensors[name] = Tensor(shape, _DTYPES[kind], file, partial(read, name))
     except (OSError, SafetensorError) as error:
         raise WeightsError(f"{file}: cannot be read: {error}. Download it again.") from error
     return tensors
 
 
-def _read(file: Path, name: str) -> mx.array:
-    try:
-        tensor: mx.array = mx.load(str(file))[name]  # type: ignore[assignment, call-overload]
-    except (RuntimeError, KeyError) as error:
-        raise WeightsError(f"{file}: cannot be read: {error}. Download it again.") from error
-    return tensor  # read when it is needed: so far, MLX has only seen the header
+class _Reader:
+    """Reads a file's tensors by name; its header is parsed once for all of them."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._unread: dict[str, mx.array] = {}
+
+    def __call__(self, name: str) -> mx.array:
+        """Return a tensor; it is read when it is needed: so far, MLX has only seen the header."""
+        try:
+            if name not in self._unread:
+                self._unread = dict(mx.load(str(self._file)))  # type: ignore[arg-type]
+            return self._unread.pop(name)  # or it would stay in memory
+        except (RuntimeError, KeyError) as error:
+            message = f"{self._file}: cannot be read: {error}. Download it again."
+            raise WeightsError(message) from error
 
 
 def read_tokenizer(folder: Path, config: dict[str, Any]) -> TokenizerWrapper:

