@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from entropix_mlx import metrics as module
 from entropix_mlx.metrics import measure, spread, to_gaps
 
 SCORES = mx.array(np.linspace(-2, 2, 24, dtype=np.float32).reshape(1, 4, 6))
@@ -113,6 +114,16 @@ def test_attention_metrics_are_as_defined(layers):
         ]
     measured = [metrics[name].item() for name in metrics._fields[3:]]
     np.testing.assert_allclose(measured, expected / len(layers), rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("layers_at_once", [0, 2, 5])
+def test_how_many_layers_are_measured_together_changes_nothing(monkeypatch, layers_at_once):
+    scores = [mx.random.normal((2, 3, 7), key=mx.random.key(layer)) for layer in range(5)]
+    together = measure(mx.zeros((2, 4)), scores).metrics
+    monkeypatch.setattr(module, "SCORES_AT_ONCE", layers_at_once * scores[0].size)
+    in_groups = measure(mx.zeros((2, 4)), scores).metrics
+    for name, value in together._asdict().items():
+        np.testing.assert_allclose(in_groups[name], value, rtol=1e-6, err_msg=name)
 
 
 def test_half_precision_logits_are_measured_in_float32():
