@@ -25,6 +25,7 @@ from .plan import Policy
 from .prompts import Message, conversation_prompt
 from .settings import Settings
 from .step import Step
+from .trace import Header, TraceFolder, TraceWriter
 
 ROOM = 0.25
 """The share of the context that an answer must have before it, unless it may only be shorter."""
@@ -52,6 +53,7 @@ class Session:
         on_prefill: Callable[[int, int], None] | None = None,
         on_drop: Callable[[int], None] | None = None,
         choose: Choose | None = None,
+        traces: TraceFolder | None = None,
     ) -> None:
         """Begin a conversation.
 
@@ -64,6 +66,7 @@ class Session:
                 were cached do not count.
             on_drop: called when the context is full, with the number of turns left out by then.
             choose: see `stream_generate`.
+            traces: where each answer is recorded as it comes.
         """
         self.settings = settings or Settings()
         self.conversation = Conversation(system_prompt)
@@ -72,6 +75,7 @@ class Session:
         self._on_prefill = on_prefill
         self._on_drop = on_drop
         self.choose = choose
+        self._traces = traces
         self._cancel = Event()
         self._cache = model.make_cache()
         self._cached: list[int] = []
@@ -261,13 +265,37 @@ class Session:
             forced=forced,
         )
         try:
-            with contextlib.closing(steps):
+            with contextlib.closing(steps), self._recording(answer, len(prompt), policy) as trace:
                 for step in steps:
                     answer.steps.append(step)
                     known.append(step.token)
+                    if trace:
+                        trace.add(step)
                     yield step
         finally:
             self._cached = known[: self._cache[0].offset]
+
+    @contextlib.contextmanager
+    def _recording(
+        self, answer: Answer, prompt_tokens: int, policy: Policy
+    ) -> Iterator[TraceWriter | None]:
+        """Begin the trace of an answer, with the steps that it took over from another."""
+        if self._traces is None:
+            yield None
+            return
+        header = Header(
+            model=self._traces.model,
+            sampler=self.settings.sampler,
+            profile=policy.profile,
+            seed=answer.seed,
+            messages=self.messages[:-1],
+            context_length=self._model.config.max_position_embeddings,
+            prompt_tokens=prompt_tokens - len(answer.steps),
+        )
+        with self._traces.begin(header) as trace:
+            for step in answer.steps:
+                trace.add(step)
+            yield trace
 
     def _settle(self) -> None:
         """End the running answer; one without a single token makes way for the one before it."""

@@ -114,6 +114,44 @@ class TraceWriter:
             raise _cannot_write(self._path, error) from error
 
 
+class TraceFolder:
+    """A folder in which each answer of a conversation is recorded: 001.jsonl, 002.jsonl, …
+
+    Raises:
+        TraceError: the folder cannot be made, or a file in it cannot be written.
+    """
+
+    def __init__(self, folder: str | Path, model: str) -> None:
+        """Make the folder if it is not there; files that are there stay.
+
+        Args:
+            folder: where to write.
+            model: the model's name, for the headers.
+        """
+        self.model = model
+        self._folder = make_folder(folder)
+
+    def begin(self, header: Header) -> TraceWriter:
+        """Begin the next file."""
+        number = 1
+        while (path := self._folder / f"{number:03}.jsonl").exists():
+            number += 1
+        return TraceWriter(path, header)
+
+
+def make_folder(folder: str | Path) -> Path:
+    """Make a folder for traces, if it is not there.
+
+    Raises:
+        TraceError: it cannot be made.
+    """
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TraceError(f"cannot write to the folder {folder}: {error.strerror}") from error
+    return Path(folder)
+
+
 def recorded(steps: Iterable[Step], path: str | Path, header: Header) -> Iterator[Step]:
     """Pass steps on, each after it is written to a trace.
 

@@ -17,7 +17,7 @@ from entropix_mlx.conversation import Conversation
 from entropix_mlx.errors import EntropixError
 from entropix_mlx.profile import Profile
 from entropix_mlx.settings import Settings
-from entropix_mlx.trace import Header, recorded
+from entropix_mlx.trace import Header, TraceFolder, recorded
 
 from . import messages
 from .screens.dialogs import AskDialog, TextDialog
@@ -42,6 +42,8 @@ class Chat:
     settings: Settings
     system_prompt: str | None = None
     ask: bool = False
+    traces: TraceFolder | None = None
+    """Where each answer is recorded."""
 
 
 class ChatApp(ViewerApp):
@@ -70,7 +72,12 @@ class ChatApp(ViewerApp):
         self._waiting = False  # a question was asked before the model was there
         self.activity = LOADING
         self._worker = ModelThread(
-            chat.load, self.post_message, chat.settings, chat.system_prompt, chat.ask
+            chat.load,
+            self.post_message,
+            chat.settings,
+            chat.system_prompt,
+            chat.ask,
+            chat.traces,
         )
 
     def compose_bottom(self) -> Iterable[Widget]:

@@ -19,6 +19,7 @@ from entropix_mlx.errors import EntropixError
 from entropix_mlx.model_profile import resolve
 from entropix_mlx.settings import Settings
 from entropix_mlx.step import Branch, Step
+from entropix_mlx.trace import TraceFolder
 
 from . import messages
 
@@ -45,6 +46,7 @@ class ModelThread:
         settings: Settings,
         system_prompt: str | None = None,
         ask: bool = False,
+        traces: TraceFolder | None = None,
     ) -> None:
         """Set up; `start` begins to load.
 
@@ -54,12 +56,14 @@ class ModelThread:
             settings: how to generate at first.
             system_prompt: instructions that precede the conversation.
             ask: whether the user is asked at forks.
+            traces: where each answer is recorded.
         """
         self._load = load
         self._post = post
         self._settings = settings
         self._system_prompt = system_prompt
         self._ask = ask
+        self._traces = traces
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._cancelled = threading.Event()
         self._replies: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -131,6 +135,7 @@ class ModelThread:
             on_prefill=lambda done, total: self._told(messages.Prefilled(done, total)),
             on_drop=lambda count: self._told(messages.TurnsDropped(count)),
             choose=self._choose if self._ask else None,
+            traces=self._traces,
         )
         config = self._model.config
         profile = resolve(self._settings.profile, config, self._settings.changes)

@@ -13,6 +13,7 @@ from ..errors import EntropixError, PromptError, SessionError
 from ..palette import paint_step
 from ..step import Step
 from ..summary import Summary
+from ..trace import TraceFolder
 from . import USAGE, options, terminal
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     options.add_model(parser)
     parser.add_argument("--plain", action="store_true", help="line by line, without a full screen")
     parser.add_argument("--system-prompt", help="instructions that precede the conversation")
+    parser.add_argument("--trace", metavar="DIR", help="record every answer in a file of this"
+        " folder as it comes")  # fmt: skip
     options.add_settings(parser)
     options.add_output(parser)
 
@@ -63,7 +66,8 @@ def run_screen(arguments: argparse.Namespace) -> int:
         return load(arguments.model, dequantize=arguments.dequantize)
 
     name = options.model_name(arguments)
-    chat = Chat(name, load, settings, arguments.system_prompt, arguments.ask)
+    traces = _trace_folder(arguments)
+    chat = Chat(name, load, settings, arguments.system_prompt, arguments.ask, traces)
     ChatApp(chat).run()
     return 0
 
@@ -75,6 +79,7 @@ def run_plain(arguments: argparse.Namespace) -> int:
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")  # bytes that are not text are no reason to stop
     settings = options.to_settings(arguments)
+    traces = _trace_folder(arguments)
     model, tokenizer = options.load_model(arguments)
     if arguments.verbose:
         options.hint_at_calibration(settings, model)
@@ -88,8 +93,15 @@ def run_plain(arguments: argparse.Namespace) -> int:
         on_prefill=terminal.prefill_progress(arguments.verbose),
         on_drop=_tell_dropped,
         choose=terminal.ask if arguments.ask else None,
+        traces=traces,
     )
     return _Chat(session, arguments.verbose, arguments.color).run()
+
+
+def _trace_folder(arguments: argparse.Namespace) -> TraceFolder | None:
+    if arguments.trace is None:
+        return None
+    return TraceFolder(arguments.trace, options.model_name(arguments))
 
 
 def _tell_dropped(turns: int) -> None:

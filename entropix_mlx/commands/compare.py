@@ -8,11 +8,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from ..errors import TraceError
 from ..evaluate import Answer, Result, answers, summarize
 from ..settings import Settings
 from ..step import Step
-from ..trace import recorded
+from ..trace import make_folder, recorded
 from . import options, terminal
 from . import prompt as prompts
 
@@ -58,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
         for name in dict.fromkeys(arguments.samplers)
     ]
     if arguments.trace:
-        _make_folder(arguments.trace)
+        make_folder(arguments.trace)
     prompt = prompts.read(arguments.prompt)
     model, tokenizer = options.load_model(arguments)
     tokens = prompts.encode(tokenizer, prompt, arguments)
@@ -76,13 +75,6 @@ def run(arguments: argparse.Namespace) -> int:
     results = summarize(found)
     terminal.write(_to_json(results, found) if arguments.json else _to_table(results))
     return 0
-
-
-def _make_folder(folder: str) -> None:
-    try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise TraceError(f"cannot write to the folder {folder}: {error.strerror}") from error
 
 
 def _trace_file(folder: str, settings: Settings) -> Path:

@@ -91,9 +91,9 @@ def load_tiny():
 
 @pytest.fixture
 def make_chat():
-    def make(load=load_tiny, ask=False, **settings) -> ChatApp:
+    def make(load=load_tiny, ask=False, traces=None, **settings) -> ChatApp:
         settings = {"max_tokens": 12, "seed": 1, "top_logprobs": 4} | settings
-        return ChatApp(Chat("tiny", load, Settings(**settings), ask=ask))
+        return ChatApp(Chat("tiny", load, Settings(**settings), ask=ask, traces=traces))
 
     return make
 

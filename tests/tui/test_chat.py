@@ -8,7 +8,7 @@ from textual.widgets import Checkbox, Input, OptionList, Select
 from entropix_mlx import Profile
 from entropix_mlx.errors import ModelNotFoundError
 from entropix_mlx.step import ChosenBy, Origin
-from entropix_mlx.trace import read_trace
+from entropix_mlx.trace import TraceFolder, read_trace
 from tests.tui.conftest import ask, drive, load_tiny, until
 from tests.unit.test_branching import always_branch
 from tui.screens.dialogs import AskDialog, TextDialog
@@ -51,6 +51,23 @@ def test_a_conversation(make_chat):
         assert app.query_one(Composer).text == ""
 
     drive(app, scenario)
+
+
+def test_answers_are_recorded_also_one_that_was_stopped(make_chat, tmp_path):
+    app = make_chat(traces=TraceFolder(tmp_path, "tiny"), max_tokens=400)
+
+    async def scenario(pilot):
+        await pilot.press("o", "n", "e", "enter")
+        await generating(pilot)
+        await pilot.press("escape")
+        await until(pilot, lambda: app.activity == "")
+
+    drive(app, scenario)
+    trace = read_trace(tmp_path / "001.jsonl")
+    kept = app.conversation.turns[0].answer.steps
+    assert [step.token for step in trace.steps] == [step.token for step in kept]
+    assert trace.totals["finish_reason"] in ("cancelled", "interrupted")
+    assert trace.header.messages == [{"role": "user", "content": "one"}]
 
 
 def test_a_question_typed_while_the_model_loads_is_answered(make_chat):

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from entropix_mlx import cli
+from entropix_mlx.trace import read_trace
 
 
 @pytest.fixture
@@ -74,6 +75,36 @@ def test_a_mistake_is_a_message_and_the_conversation_goes_on(chat, line, message
     assert len(out) > 1
 
 
+def test_every_answer_is_recorded(chat, tmp_path):
+    talk, folder = tmp_path / "talk.json", tmp_path / "traces"
+    lines = ("One?", "/fork 2 66", "/system Be brief.", "Two?", f"/save {talk}")
+    code, _, err = chat(*lines, options=("--trace", str(folder)))
+    assert code == 0, err
+    traces = [read_trace(file) for file in sorted(folder.iterdir())]
+    recorded = ["".join(step.text for step in trace.steps) for trace in traces]
+    assert recorded == [text for turn in answers(talk) for text in turn]
+    first, forked, second = traces
+    assert forked.steps[:2] == first.steps[:2]
+    assert forked.header.prompt_tokens == first.header.prompt_tokens
+    assert [m["role"] for m in second.header.messages] == ["system", "user", "assistant", "user"]
+    assert all(trace.totals["usage"]["completion_tokens"] == len(trace.steps) for trace in traces)
+
+
+def test_a_second_chat_keeps_the_traces_of_the_first(chat, tmp_path):
+    folder = tmp_path / "traces"
+    for _ in range(2):
+        chat("One?", options=("--trace", str(folder)))
+    assert sorted(file.name for file in folder.iterdir()) == ["001.jsonl", "002.jsonl"]
+
+
+def test_a_trace_folder_that_cannot_be_made_is_told_at_once(chat, tmp_path):
+    (tmp_path / "file").touch()
+    code, _, err = chat("One?", options=("--trace", str(tmp_path / "file")))
+    assert code == 2
+    assert "cannot write to the folder" in err
+    assert "loading" not in err
+
+
 def test_a_full_context_is_told(chat):
     code, _, err = chat(*(f"This is question number {n}, and it is long?" for n in range(8)))
     assert code == 0
@@ -98,7 +129,7 @@ def test_the_full_screen_needs_a_terminal(chat, tiny_folder, capsys):
     assert "add --plain in a pipe" in capsys.readouterr().err
 
 
-def test_the_full_screen_begins_with_the_options(monkeypatch, tiny_folder):
+def test_the_full_screen_begins_with_the_options(monkeypatch, tiny_folder, tmp_path):
     started = []
 
     def run(app):
@@ -107,15 +138,15 @@ def test_the_full_screen_begins_with_the_options(monkeypatch, tiny_folder):
     monkeypatch.setattr("tui.app.ChatApp.run", run)
     monkeypatch.setattr("sys.stdin", Terminal())
     monkeypatch.setattr("sys.stdout", Terminal())
-    assert (
-        cli.main(["chat", "--model", str(tiny_folder), "--seed", "3", "--ask", "--no-think"]) == 0
-    )
+    given = ["--seed", "3", "--ask", "--no-think", "--trace", str(tmp_path / "traces")]
+    assert cli.main(["chat", "--model", str(tiny_folder), *given]) == 0
     (app,) = started
     assert app._settings.seed == 3
     assert app._settings.changes["think"] == {"max_insertions": 0}
     assert app._settings.top_logprobs > 0
     assert app._ask
     assert app._model_name == tiny_folder.name
+    assert (tmp_path / "traces").is_dir()
 
 
 class Terminal(io.StringIO):
