@@ -54,7 +54,7 @@ def test_a_conversation(make_chat):
 
 
 def test_answers_are_recorded_also_one_that_was_stopped(make_chat, tmp_path):
-    app = make_chat(traces=TraceFolder(tmp_path, "tiny"), max_tokens=400)
+    app = make_chat(traces=TraceFolder(tmp_path, "tiny"), max_tokens=2000)
 
     async def scenario(pilot):
         await pilot.press("o", "n", "e", "enter")
