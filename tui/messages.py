@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from textual.message import Message
 
 from entropix_mlx.conversation import Conversation
 from entropix_mlx.profile import Profile
 from entropix_mlx.step import Branch, Step
+
+if TYPE_CHECKING:
+    from .widgets.answer import AnswerView
 
 
 @dataclass
@@ -91,5 +95,6 @@ class DuelStepsArrived(Message):
 class TokenPointed(Message):
     """The user points at a token of an answer, or clicks on it."""
 
+    answer: AnswerView
     index: int
     clicked: bool

@@ -195,6 +195,8 @@ class ViewerApp(App[None]):
 
     def on_token_pointed(self, event: TokenPointed) -> None:
         """A click puts the cursor on a token; pointing moves a cursor that is there."""
+        if event.answer is not self.transcript.last_answer:
+            return  # the cursor walks over the last answer only
         if event.clicked:
             self.transcript.focus()
         if event.clicked or self.transcript.cursor is not None:

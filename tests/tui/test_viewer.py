@@ -6,10 +6,12 @@ import pytest
 from textual.widgets import ContentSwitcher, Markdown, Static
 
 from entropix_mlx import Profile
+from entropix_mlx.conversation import Answer, Conversation, Turn
 from entropix_mlx.step import Strategy
 from tests.tui.conftest import AWKWARD, drive, make_step, make_viewer
 from tui.looks import printable
 from tui.screens.dialogs import HelpScreen
+from tui.viewer import ViewerApp
 from tui.widgets.answer import AnswerView, TokenBlock
 
 
@@ -195,5 +197,35 @@ def test_copying_prefers_pbcopy(monkeypatch, on_mac):
         await pilot.press("y")
         text = app.transcript.last_answer.text
         assert copied == [text] if on_mac else app.clipboard == text
+
+    drive(app, scenario)
+
+
+def answered(*counts: int) -> Conversation:
+    """Return a conversation of which each answer has so many tokens."""
+    steps = [make_step(n, f"word{n} ") for n in range(9)]
+    return Conversation(
+        turns=[Turn(f"question {n}", [Answer(n, steps[:count])]) for n, count in enumerate(counts)]
+    )
+
+
+@pytest.mark.parametrize("newest", [0, 5])
+def test_a_click_on_an_earlier_answer_leaves_the_cursor_alone(newest):
+    app = ViewerApp(answered(5, newest), Profile.load(), [])
+
+    async def scenario(pilot):
+        await pilot.click(app.query(TokenBlock).first(), offset=(13, 0))
+        await pilot.pause()
+        assert app.transcript.cursor is None
+
+    drive(app, scenario)
+
+
+def test_there_is_nothing_to_point_at_in_an_answer_without_tokens():
+    app = ViewerApp(answered(5, 0), Profile.load(), [])
+
+    async def scenario(pilot):
+        app.transcript.point(3)
+        assert app.transcript.cursor is None
 
     drive(app, scenario)

@@ -34,19 +34,6 @@ class TokenBlock(Static):
         grows = not width or content.get_height({}, width) != self.content_size.height
         self.update(content, layout=grows)
 
-    def on_mouse_move(self, event: events.MouseMove) -> None:
-        """Tell which token the mouse is over."""
-        self._point(event, clicked=False)
-
-    def on_click(self, event: events.Click) -> None:
-        """Tell which token was clicked."""
-        self._point(event, clicked=True)
-
-    def _point(self, event: events.MouseEvent, clicked: bool) -> None:
-        index = event.style.meta.get("step")
-        if index is not None:
-            self.post_message(TokenPointed(index, clicked))
-
 
 class AnswerView(Vertical):
     """The tokens of an answer."""
@@ -90,6 +77,14 @@ class AnswerView(Vertical):
                 self._blocks.append(TokenBlock(self._draw(number)))
                 self.mount(self._blocks[number])
 
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        """Tell which token the mouse is over."""
+        self._tell_token(event, clicked=False)
+
+    def on_click(self, event: events.Click) -> None:
+        """Tell which token was clicked."""
+        self._tell_token(event, clicked=True)
+
     def point(self, cursor: int | None) -> None:
         """Highlight a token, or none."""
         touched = {self._block_of(i) for i in (self._cursor, cursor) if i is not None}
@@ -127,6 +122,11 @@ class AnswerView(Vertical):
             await self.mount(self._markdown)
         for block in self._blocks:
             block.display = not shown
+
+    def _tell_token(self, event: events.MouseEvent, clicked: bool) -> None:
+        index = event.style.meta.get("step")
+        if index is not None:
+            self.post_message(TokenPointed(self, index, clicked))
 
     def _divide(self, block: int) -> None:
         """Find where blocks begin, from one of them on."""

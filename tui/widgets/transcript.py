@@ -156,6 +156,8 @@ class Transcript(VerticalScroll, can_focus=True):
         if answer is None:
             return
         if index is not None:
+            if not answer.steps:
+                return
             index = min(max(index, 0), len(answer.steps) - 1)
         if index == self.cursor:
             return
