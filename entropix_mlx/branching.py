@@ -83,7 +83,8 @@ class Branching:
         drafts = [Draft(start, ends.length) for start in with_tokens(pending, reading, first)]
         depth = min(self._rule.depth, room)
         branches = roll_out(engine, drafts, depth, cancelled, pipelined)
-        record = self._compare([self._score(draft.readings, ends) for draft in drafts])
+        rollouts = [self._score(draft.readings, ends) for draft in drafts]
+        record = self._compare(rollouts, None if cancelled() else self._choose)
         readings = drafts[record.winner].readings
         branches.commit(record.winner, len(readings) - 1)
         return record, readings
@@ -100,16 +101,16 @@ class Branching:
             mean_entropy=mean_entropy,
         )
 
-    def _compare(self, rollouts: list[Rollout]) -> Branch:
+    def _compare(self, rollouts: list[Rollout], choose: Choose | None) -> Branch:
         """Pick the winner by score, or have it picked where the score hardly tells."""
         ranked = sorted(range(len(rollouts)), key=lambda i: rollouts[i].score, reverse=True)
         best, second = (rollouts[i] for i in ranked[:2])
         leads = best.score - rollouts[0].score > self._rule.margin
         branch = Branch(tuple(rollouts), winner=ranked[0] if leads else 0)
         close = best.score - second.score <= self._rule.ask_margin
-        if self._choose is None or not close or best.text == second.text:
+        if choose is None or not close or best.text == second.text:
             return branch
-        winner = self._choose(branch)
+        winner = choose(branch)
         if not 0 <= winner < len(rollouts):
             raise ValueError(f"choose() must return an index of a rollout, not {winner!r}")
         return replace(branch, winner=winner, chosen_by=ChosenBy.USER)

@@ -84,15 +84,17 @@ def read_prompts(path: str | Path) -> Prompts:
     """Return the prompts of a file, one a line; each third is held out.
 
     Raises:
-        PromptError: the file cannot be read, or has less than six prompts.
+        PromptError: the file cannot be read, or has less than six different prompts.
     """
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise PromptError(f"cannot read the prompts in {path}: {error}") from error
-    prompts = [line.strip() for line in lines if line.strip()]
+    prompts = list(dict.fromkeys(line.strip() for line in lines if line.strip()))
     if len(prompts) < 2 * HELD_OUT_EVERY:
-        raise PromptError(f"{path} has {len(prompts)} prompts: give at least {2 * HELD_OUT_EVERY}")
+        raise PromptError(
+            f"{path} has {len(prompts)} different prompts: give at least {2 * HELD_OUT_EVERY}"
+        )
     held_out = prompts[HELD_OUT_EVERY - 1 :: HELD_OUT_EVERY]
     return Prompts([prompt for prompt in prompts if prompt not in held_out], held_out)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from .errors import SessionError
+from .files import write_whole
 from .step import Step
 
 FORMAT = "entropix conversation"
@@ -21,6 +21,8 @@ class Answer:
 
     seed: int
     steps: list[Step] = field(default_factory=list)
+    model: str | None = None
+    """The fingerprint of the model whose tokens these are, if it is known."""
 
     @property
     def text(self) -> str:
@@ -68,6 +70,12 @@ class Conversation:
                 messages.append({"role": "assistant", "content": turn.answer.text})
         return messages
 
+    @property
+    def asked(self) -> list[dict[str, str]]:
+        """What the model was asked last: the messages it sees, without its answer."""
+        seen = Conversation(self.system_prompt, self.turns[self.dropped :])
+        return seen.messages[:-1]
+
     def to_markdown(self) -> str:
         """Return the conversation as a text to read."""
         parts = [f"> {self.system_prompt}"] if self.system_prompt else []
@@ -89,15 +97,10 @@ class Conversation:
             "dropped": self.dropped,
             "turns": [_turn_record(turn) for turn in self.turns],
         }
-        path = Path(path)
-        unfinished = path.with_name(f"{path.name}.{os.getpid()}.tmp")
         try:
-            unfinished.write_text(json.dumps(record, ensure_ascii=False) + "\n", encoding="utf-8")
-            unfinished.replace(path)
+            write_whole(path, json.dumps(record, ensure_ascii=False) + "\n")
         except OSError as error:
             raise SessionError(f"cannot write {path}: {error.strerror}") from error
-        finally:
-            unfinished.unlink(missing_ok=True)
 
     @classmethod
     def load(cls, path: str | Path) -> Conversation:
@@ -127,7 +130,12 @@ class Conversation:
 
 def _turn_record(turn: Turn) -> dict[str, Any]:
     answers = [
-        {"seed": answer.seed, "text": answer.text, "steps": [s.to_dict() for s in answer.steps]}
+        {
+            "seed": answer.seed,
+            "model": answer.model,
+            "text": answer.text,
+            "steps": [step.to_dict() for step in answer.steps],
+        }
         for answer in turn.answers
     ]
     return {"question": turn.question, "selected": turn.selected, "answers": answers}
@@ -137,7 +145,11 @@ def _from_record(record: dict[str, Any]) -> Conversation:
     turns = []
     for turn in record["turns"]:
         answers = [
-            Answer(int(answer["seed"]), [Step.from_dict(step) for step in answer["steps"]])
+            Answer(
+                int(answer["seed"]),
+                [Step.from_dict(step) for step in answer["steps"]],
+                answer.get("model"),
+            )
             for answer in turn["answers"]
         ]
         turns.append(Turn(str(turn["question"]), answers, range(len(answers))[turn["selected"]]))

@@ -61,7 +61,8 @@ def decode(
         top_logprobs: how many of the most probable tokens a step lists.
         cache: from `model.make_cache`, updated in place. When the loop ends, however it does, it
             holds all tokens of the text but the last, or fewer if the prefill did not end.
-        cancel: checked before every token and every chunk of the prefill; set it to stop.
+        cancel: checked after every token, in forks before every token of the rollouts, and before
+            every chunk of the prefill; set it to stop.
         on_prefill: called with the prompt tokens processed so far and their number.
         choose: called at a fork whose two best rollouts score alike; it returns an index. Without
             it, the best one is taken.
@@ -70,13 +71,14 @@ def decode(
         pipelined: whether to queue a position before the last one was read. The steps are the same.
 
     Raises:
-        PromptError: the prompt is empty.
+        PromptError: the prompt is empty, or holds a token that the model does not have.
         ContextLengthError: the prompt leaves no room in the context.
         ProfileError: the thinking text does not fit the tokenizer.
         NonFiniteLogitsError: the model computed NaN or infinite logits.
     """
     if not prompt:
         raise PromptError("the prompt is empty: give at least one token")
+    _check_tokens([*prompt, *forced], model.config.vocab_size)
     began = time.perf_counter()
     cancelled = cancel.is_set if cancel else lambda: False
     report = on_prefill or (lambda done, total: None)
@@ -87,11 +89,12 @@ def decode(
     room = _room(model, start, max_tokens)
     if room == 0:
         return
+    writer = _Writer(tokenizer, policy, len(answered) + room, began)
     loop = _Loop(
         engine,
         Thinking(policy.profile.think, tokenizer, model.config.vocab_size),
-        Branching(policy.rollouts or policy.profile.branch, tokenizer, choose),
-        _Writer(tokenizer, policy, len(answered) + room, began),
+        Branching(policy.rollouts or policy.profile.branch, tokenizer, writer.untimed(choose)),
+        writer,
         prompt,
         cancelled,
         pipelined,
@@ -240,6 +243,7 @@ class _Writer:
         self._confidence = policy.profile.confidence
         self._limit = limit
         self._began = began
+        self._skipped = 0.0
 
     @property
     def room(self) -> int:
@@ -247,9 +251,24 @@ class _Writer:
         return self._limit - self.index
 
     def skip(self, step: Step) -> None:
-        """Go on after a step that was written before."""
+        """Go on after a step that was written before, in its time too."""
         self._text(step.token, None)
         self.index = step.index + 1
+        self._skipped = step.time
+
+    def untimed(self, choose: Choose | None) -> Choose | None:
+        """Return a function that asks as `choose` does; while a user thinks, the time stands."""
+        if choose is None:
+            return None
+
+        def asked(branch: Branch) -> int:
+            began = time.perf_counter()
+            try:
+                return choose(branch)
+            finally:
+                self._began += time.perf_counter() - began
+
+        return asked
 
     def write(
         self, reading: Reading, origin: Origin, branch: Branch | None, rolled_back: int
@@ -281,7 +300,7 @@ class _Writer:
             branch=branch,
             rolled_back=rolled_back,
             finish_reason=finish_reason,
-            time=time.perf_counter() - self._began,
+            time=self._skipped + time.perf_counter() - self._began,
         )
         self.index += 1
         return step
@@ -292,6 +311,15 @@ class _Writer:
         if finish_reason is not None:
             self._detokenizer.finalize()
         return str(self._detokenizer.last_segment)
+
+
+def _check_tokens(tokens: Sequence[int], vocab_size: int) -> None:
+    # MLX reads beyond an embedding without a word.
+    if beyond := [token for token in tokens if not 0 <= token < vocab_size]:
+        raise PromptError(
+            f"there is no token {beyond[0]} in this model, which has {vocab_size}: leave that text"
+            " out, or use the tokenizer that the model was trained with"
+        )
 
 
 def _room(model: Model, prompt_tokens: int, max_tokens: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import ProfileError
+from .files import write_whole
 from .profile import REFERENCE, Profile
 
 COMMENTS = {
@@ -20,7 +22,7 @@ COMMENTS = {
     "think_max_varentropy": "       V below",
     "branch_max_entropy": "branch: H below, and",
     "branch_min_varentropy": "        V above, and",
-    "branch_max_margin": "        margin at most",
+    "branch_max_margin": "        margin below",
     "resample_min_entropy": "resample: H above, and",
     "resample_min_varentropy": "          V above",
     "temperature_logits": "T' = T (1 + this · (H + V) + …)",
@@ -56,13 +58,31 @@ def write_profile(profile: Profile, path: Path, date: str) -> None:
     Raises:
         ProfileError: the file cannot be written.
     """
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    prepare(path)
+    try:
+        write_whole(path, to_toml(profile, date))
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+
+
+def prepare(path: Path) -> None:
+    """Make the folder of a profile's file, and see whether a file can be written there.
+
+    Raises:
+        ProfileError: it cannot.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.write_text(to_toml(profile, date), encoding="utf-8")
-        unfinished.replace(path)
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not os.access(path.parent, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
-        raise ProfileError(f"cannot write {path}: {error.strerror}") from error
+        raise _cannot_write(path, error) from error
+
+
+def _cannot_write(path: Path, error: OSError) -> ProfileError:
+    return ProfileError(f"cannot write {path}: {error.strerror}")
 
 
 def _fields(values: Mapping[str, Any]) -> list[str]:

@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from threading import Event
+from typing import NamedTuple
 
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
@@ -21,10 +22,12 @@ from .conversation import Answer, Conversation, Turn
 from .decode import decode
 from .errors import ContextLengthError, PromptError, SessionError
 from .llama import Model
+from .model_profile import fingerprint
 from .plan import Policy
 from .prompts import Message, conversation_prompt
 from .settings import Settings
 from .step import Step
+from .thinking import Thinking
 from .trace import Header, TraceFolder, TraceWriter
 
 ROOM = 0.25
@@ -32,6 +35,16 @@ ROOM = 0.25
 KEPT = 0.5
 """When old turns must go, the prompt is cut to this share of the context: the cache holds for the
 next few turns then."""
+
+
+class _Started(NamedTuple):
+    """What to go back to if an answer does not get a token of its own."""
+
+    turn: Turn
+    kept: int
+    """Steps that the answer took over from another."""
+    selected: int
+    """The turn's answer before it."""
 
 
 class Session:
@@ -79,7 +92,9 @@ class Session:
         self._cancel = Event()
         self._cache = model.make_cache()
         self._cached: list[int] = []
+        self._fingerprint = fingerprint(model.config)
         self._running: Generator[Step, None, None] | None = None
+        self._started: _Started | None = None
 
     @property
     def messages(self) -> list[Message]:
@@ -110,9 +125,9 @@ class Session:
         """
         self._settle()
         turn = self._last_turn()
-        policy = self.settings.policy(self._model.config)
+        policy = self._policy()
         prompt = self._fit(self.conversation.turns)
-        return self._start(turn, Answer(self._seed(turn)), prompt, policy)
+        return self._start(turn, self._new_answer(self._seed(turn)), prompt, policy)
 
     def edit(self, message: int, text: str) -> Iterator[Step]:
         """Put another question in the place of one, drop what followed, and return the answer.
@@ -144,7 +159,8 @@ class Session:
             token: the id of the token to put there.
 
         Raises:
-            SessionError: there is no such step or token.
+            SessionError: there is no such step or token, or another model wrote that answer.
+            ContextLengthError: the answer up to that step does not fit into the context.
             PolicyError, ProfileError: the settings do not fit.
         """
         self._settle()
@@ -156,11 +172,17 @@ class Session:
             )
         if not 0 <= token < self._model.config.vocab_size:
             raise SessionError(f"there is no token {token} in this model's vocabulary")
-        policy = self.settings.policy(self._model.config)
+        if old.model not in (None, self._fingerprint):
+            raise SessionError(
+                f"another model wrote the last answer ({old.model}), and this one's tokens mean"
+                " something else: answer the question again first"
+            )
+        policy = self._policy()
         prompt = self._encode(self.conversation.turns, self.conversation.dropped)
         kept = old.steps[:step_index]
         prompt = prompt + [step.token for step in kept]
-        return self._start(turn, Answer(old.seed, kept), prompt, policy, forced=[token])
+        self._check_room(prompt)
+        return self._start(turn, self._new_answer(old.seed, kept), prompt, policy, forced=[token])
 
     def select(self, answer: int) -> None:
         """Make another of the last question's answers part of the conversation.
@@ -221,10 +243,20 @@ class Session:
         conversation = self.conversation
         turn = Turn(text)
         turns = [*conversation.turns[:number], turn]
-        policy = self.settings.policy(self._model.config)
+        policy = self._policy()
         prompt = self._fit(turns)
         conversation.turns = turns
-        return self._start(turn, Answer(self._seed(turn)), prompt, policy)
+        return self._start(turn, self._new_answer(self._seed(turn)), prompt, policy)
+
+    def _policy(self) -> Policy:
+        """Return the policy of the next answer; what is wrong with it shows before that begins."""
+        config = self._model.config
+        policy = self.settings.policy(config)
+        Thinking(policy.profile.think, self._tokenizer, config.vocab_size)
+        return policy
+
+    def _new_answer(self, seed: int, kept: Sequence[Step] = ()) -> Answer:
+        return Answer(seed, list(kept), self._fingerprint)
 
     def _start(
         self,
@@ -234,6 +266,7 @@ class Session:
         policy: Policy,
         forced: Sequence[int] = (),
     ) -> Iterator[Step]:
+        self._started = _Started(turn, len(answer.steps), turn.selected)
         turn.answers.append(answer)
         turn.selected = len(turn.answers) - 1
         self._cancel.clear()
@@ -288,7 +321,7 @@ class Session:
             sampler=self.settings.sampler,
             profile=policy.profile,
             seed=answer.seed,
-            messages=self.messages[:-1],
+            messages=self.conversation.asked,
             context_length=self._model.config.max_position_embeddings,
             prompt_tokens=prompt_tokens - len(answer.steps),
         )
@@ -298,16 +331,15 @@ class Session:
             yield trace
 
     def _settle(self) -> None:
-        """End the running answer; one without a single token makes way for the one before it."""
-        if self._running is not None:
-            self._running.close()
-            self._running = None
-        if not self.conversation.turns:
+        """End the running answer; one without a token of its own makes way for the one before."""
+        if self._running is None or self._started is None:
             return
-        turn = self.conversation.turns[-1]
-        if len(turn.answers) > 1 and not turn.answer.steps:
-            del turn.answers[turn.selected]
-            turn.selected = len(turn.answers) - 1
+        self._running.close()
+        self._running = None
+        turn, kept, selected = self._started
+        if len(turn.answers) > 1 and len(turn.answer.steps) == kept:
+            turn.answers.pop()
+            turn.selected = selected
 
     def _seed(self, turn: Turn) -> int:
         """Return the seed of a turn's next answer: each has another."""
@@ -333,15 +365,19 @@ class Session:
             while dropped < last and len(prompt) > KEPT * context:
                 dropped += 1
                 prompt = self._encode(turns, dropped)
+        self._check_room(prompt)
+        if dropped > self.conversation.dropped and self._on_drop:
+            self._on_drop(dropped)
+        self.conversation.dropped = dropped
+        return prompt
+
+    def _check_room(self, prompt: list[int]) -> None:
+        context = self._model.config.max_position_embeddings
         if len(prompt) >= context:
             raise ContextLengthError(
                 f"the message and what precedes it have {len(prompt)} tokens, and the model's"
                 f" context holds {context}, the answer included: shorten the message"
             )
-        if dropped > self.conversation.dropped and self._on_drop:
-            self._on_drop(dropped)
-        self.conversation.dropped = dropped
-        return prompt
 
     def _encode(self, turns: Sequence[Turn], first: int) -> list[int]:
         """Return the prompt that asks the last of some turns, the first few left out."""

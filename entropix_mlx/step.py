@@ -148,7 +148,8 @@ class Step:
     confidence: float
     """The published confidence; logprob + confidence is a score to compare positions by."""
     strategy: Strategy
-    """What put the token here; all tokens of an inserted text say `think`."""
+    """What was decided here; all tokens of an inserted text say `think`. Whether a fork was
+    followed where it says `branch`, or only sampled, is in `branch` and `origin`."""
     temperature: float
     top_p: float
     top_k: int
@@ -163,7 +164,8 @@ class Step:
     finish_reason: str | None = None
     """On the last step: ``"stop"`` (end of text) or ``"length"`` (a limit was reached)."""
     time: float = field(default=0.0, compare=False)
-    """Seconds since generation began, prefill included."""
+    """Seconds since generation began, prefill included, but not what a user took to choose. Where
+    an answer is taken up again in its middle, the time goes on from there."""
 
     @property
     def metrics(self) -> Metrics[float]:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from ..model_profile import user_folder
-from ..profile_file import write_profile
+from ..profile_file import prepare, write_profile
 from . import options, terminal
 
 PRECISION = re.compile(r"(\.gguf|[-.](q\d\w*|f16|f32|bf16))+$", re.IGNORECASE)
@@ -31,10 +31,12 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Calibrate, write the profile, and tell what became of the shares."""
+    name = PRECISION.sub("", options.model_name(arguments))
+    path = Path(arguments.output or user_folder() / f"{name.lower()}.toml")
+    prepare(path)
     model, tokenizer = options.load_model(arguments)
     from ..calibrate import calibrate, read_prompts
 
-    name = PRECISION.sub("", options.model_name(arguments))
     result = calibrate(
         model,
         tokenizer,
@@ -44,7 +46,6 @@ def run(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
         on_progress=_show_progress,
     )
-    path = Path(arguments.output or user_folder() / f"{name.lower()}.toml")
     write_profile(result.profile, path, datetime.date.today().isoformat())
     terminal.tell(f"{'strategy':14} share of tokens on held-out prompts")
     for strategy, share in result.rates.items():

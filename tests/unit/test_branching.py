@@ -2,6 +2,8 @@
 
 import itertools
 import math
+import time
+from threading import Event
 
 import mlx.core as mx
 import numpy as np
@@ -209,6 +211,36 @@ def test_the_user_may_choose(run):
     chosen = [step for step in steps if step.origin is Origin.CHOSEN]
     assert len(chosen) >= len(taken)
     assert run(profile=always_branch(ask_margin=1e6)) != steps
+
+
+def test_what_a_user_takes_to_choose_is_no_time_of_the_model(run):
+    def slow(branch):
+        time.sleep(0.5)
+        return 0
+
+    steps = run(max_tokens=12, profile=always_branch(ask_margin=1e6), choose=slow)
+    assert records(steps)
+    assert steps[-1].time < 0.5
+
+
+def test_nobody_is_asked_after_a_cancel(tiny_model, byte_tokenizer):
+    cancel = Event()
+
+    def never(branch):
+        raise AssertionError("asked")
+
+    stream = stream_generate(
+        tiny_model,
+        byte_tokenizer,
+        list(b"Hello"),
+        20,
+        seed=1,
+        profile=always_branch(ask_margin=1e6),
+        choose=never,
+        cancel=cancel,
+        on_prefill=lambda done, total: done == total and cancel.set(),
+    )
+    list(stream)
 
 
 def test_nobody_is_asked_where_the_score_tells(run):

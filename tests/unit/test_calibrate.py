@@ -1,12 +1,15 @@
 """Calibration: thresholds that give each strategy its share, and the profile that records them."""
 
+import dataclasses
+import os
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from entropix_mlx import Profile
+from entropix_mlx import Profile, cli
 from entropix_mlx.calibrate import (
     _auroc,
     builtin_prompts,
@@ -108,6 +111,11 @@ def test_a_profile_is_found_by_its_model(result, tiny_model):
     write_profile(result.profile, user_folder() / "tiny.toml", "2026-01-01")
     (user_folder() / "broken.toml").write_text("[[")
     assert profile_for(tiny_model.config).name == "tiny"
+    newer = dataclasses.replace(result.profile, name="newer")
+    write_profile(newer, user_folder() / "zzz.toml", "2026-01-02")
+    os.utime(user_folder() / "tiny.toml", (1, 1))
+    assert profile_for(tiny_model.config).name == "newer"
+    (user_folder() / "zzz.toml").unlink()
     other = make_tiny_model(hidden_size=64)
     assert fingerprint(other.config) != fingerprint(tiny_model.config)
     assert profile_for(other.config) == Profile.load()
@@ -115,6 +123,21 @@ def test_a_profile_is_found_by_its_model(result, tiny_model):
     assert changed.name == "tiny"
     assert changed.thresholds.low_entropy == 9.0
     assert resolve("reference", tiny_model.config) == Profile.load()
+
+
+def test_where_nothing_can_be_written_is_told_before_anything_is_measured(tmp_path, capsys):
+    for output in (tmp_path, "."):
+        assert cli.main(["calibrate", "-o", str(output)]) == 2
+        err = capsys.readouterr().err
+        assert f"cannot write {output}" in err
+        assert "loading" not in err
+
+
+def test_prompts_that_repeat_are_one_prompt(tmp_path):
+    file = tmp_path / "prompts.txt"
+    file.write_text("same\n" * 9)
+    with pytest.raises(PromptError, match="has 1 different prompts"):
+        read_prompts(file)
 
 
 def test_prompts(tmp_path):

@@ -278,6 +278,9 @@ def test_mistakes_are_named(tiny_model, byte_tokenizer):
         start(prompt=[])
     with pytest.raises(PromptError, match="empty"):
         start(prompt="")
+    for token in (-1, 258, 40_000):
+        with pytest.raises(PromptError, match=f"no token {token} in this model, which has 258"):
+            start(prompt=[65, token, 66])
     with pytest.raises(ContextLengthError, match=r"300 tokens.*holds 256"):
         start(prompt=[65] * 300)
     with pytest.raises(PolicyError, match=r"no sampler 'magic'.*entropix"):

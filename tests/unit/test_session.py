@@ -80,6 +80,7 @@ def act(session, rng):
     elif action == "fork":
         steps = session.fork(rng.randrange(len(turns[-1].answer.steps)), rng.randrange(256))
     else:
+        session.close()
         session.select(rng.randrange(len(turns[-1].answers)))
         return
     manner = rng.choice(["whole", "whole", "left", "closed", "cancelled", "never begun"])
@@ -207,6 +208,20 @@ def test_an_answer_without_a_token_makes_way_for_the_old_one(make):
     assert len(list(session.send("Bye"))) == 8, "a cancel does not outlive its answer"
 
 
+@pytest.mark.parametrize("begin", [Session.regenerate, lambda session: session.fork(3, 65)])
+def test_the_answer_that_was_selected_is_selected_again(make, begin):
+    session = make()
+    list(session.send("Hello"))
+    list(session.regenerate())
+    session.select(0)
+    steps = begin(session)
+    session.cancel()
+    assert list(itertools.islice(steps, 1)) == []
+    session.close()
+    assert session.conversation.turns[0].selected == 0
+    assert len(session.conversation.turns[0].answers) == 2
+
+
 def test_a_new_question_ends_the_running_answer(make):
     session = make()
     running = session.send("Hello")
@@ -308,6 +323,72 @@ def test_a_file_that_is_no_conversation(tmp_path, make, content, message):
 def test_a_file_that_cannot_be_written(tmp_path):
     with pytest.raises(SessionError, match="cannot write"):
         Conversation().save(tmp_path / "absent" / "talk.json")
+
+
+@pytest.mark.parametrize("name", [".", "/", ""])
+def test_a_path_that_names_no_file(make, name):
+    with pytest.raises(SessionError, match="cannot write"):
+        make().save(name)
+
+
+def test_an_answer_of_another_model_cannot_be_forked(make, tmp_path):
+    """Its tokens mean something else here, or nothing: MLX would read beyond the embedding."""
+    session = make()
+    list(session.send("Hello"))
+    session.save(tmp_path / "talk.json")
+    other = make(model=make_tiny_model(hidden_size=64, max_position_embeddings=4096))
+    other.load(tmp_path / "talk.json")
+    with pytest.raises(SessionError, match="another model wrote the last answer"):
+        other.fork(3, 65)
+    list(other.regenerate())
+    assert list(other.fork(3, 65))
+    again = make()
+    again.load(tmp_path / "talk.json")
+    assert list(again.fork(3, 65))
+
+
+def test_a_fork_that_does_not_fit_changes_nothing(make, tmp_path):
+    session = make(Settings(max_tokens=100, sampler="min_p", seed=1))
+    list(session.send("Hello"))
+    session.save(tmp_path / "talk.json")
+    small = make(model=make_tiny_model(max_position_embeddings=64))
+    small.load(tmp_path / "talk.json")
+    small.conversation.turns[0].answers[0].model = None  # of a file that does not say
+    with pytest.raises(ContextLengthError, match="holds 64"):
+        small.fork(90, 65)
+    assert len(small.conversation.turns[0].answers) == 1
+
+
+@pytest.mark.parametrize(
+    "begin", [lambda s: s.edit(0, "x"), Session.regenerate, lambda s: s.fork(3, 65)]
+)
+def test_a_thinking_text_that_does_not_fit_changes_nothing(make, begin):
+    session = make()
+    list(session.send("Hello"))
+    before = session.messages
+    session.settings = Settings(profile=INTERVENING.replace({"think": {"text": 9999}}))
+    with pytest.raises(ProfileError, match="outside the vocabulary"):
+        begin(session)
+    assert session.messages == before
+    assert len(session.conversation.turns[0].answers) == 1
+
+
+def test_the_time_of_a_fork_goes_on_where_it_begins(make):
+    session = make(Settings(max_tokens=20, sampler="min_p", seed=1))
+    list(session.send("Hello"))
+    list(session.fork(6, 65))
+    times = [step.time for step in session.conversation.turns[0].answer.steps]
+    assert times == sorted(times)
+
+
+def test_what_was_asked_leaves_out_what_the_model_no_longer_sees(byte_tokenizer):
+    session = Session(make_tiny_model(max_position_embeddings=256), byte_tokenizer, SETTINGS)
+    for number in range(9):
+        list(session.send(f"This is question number {number}?"))
+    asked = session.conversation.asked
+    assert session.conversation.dropped > 0
+    assert len(asked) == len(session.messages) - 2 * session.conversation.dropped - 1
+    assert asked[-1] == {"role": "user", "content": "This is question number 8?"}
 
 
 def test_mistakes_are_named_and_change_nothing(make):
