@@ -113,7 +113,7 @@ def _result(sampler: str, group: list[Answer]) -> Result:
         mean_logprob=mean_logprob,
         perplexity=math.exp(-mean_logprob),
         repetition=repetition([[step.token for step in answer.steps] for answer in group]),
-        tokens_per_second=_speed(group),
+        tokens_per_second=_speed(summaries),
         insertions=sum(summary.insertions for summary in summaries),
         branches=sum(summary.branches for summary in summaries),
     )
@@ -141,8 +141,6 @@ def repetition(texts: Iterable[Sequence[int]], length: int = REPETITION_LENGTH) 
     return repeated / total if total else 0.0
 
 
-def _speed(group: list[Answer]) -> float:
-    """Return the tokens a second of some answers, from the first token to the last of each."""
-    timed = [answer.steps for answer in group if len(answer.steps) > 1]
-    elapsed = sum(steps[-1].time - steps[0].time for steps in timed)
-    return sum(len(steps) - 1 for steps in timed) / elapsed if elapsed else 0.0
+def _speed(summaries: list[Summary]) -> float:
+    elapsed = sum(summary.decoding_time for summary in summaries)
+    return sum(summary.decoded_tokens for summary in summaries) / elapsed if elapsed else 0.0

@@ -25,15 +25,17 @@ class Summary:
         self.finish_reason: str | None = None
         self._pieces: list[str] = []
         self._first_time = 0.0
+        # Where generation begins with a fork, all tokens of that come at once, after its rollouts.
+        self._came_first = 0
+        self._came_first_time = 0.0
+        self._in_first_fork = False
         self._last_time = 0.0
         self._entropy = 0.0
         self._varentropy = 0.0
 
     def add(self, step: Step) -> None:
         """Count one more step."""
-        if not self.completion_tokens:
-            self._first_time = step.time
-        self._last_time = step.time
+        self._clock(step)
         self.completion_tokens += 1
         self.inserted_tokens += step.origin is Origin.INSERTED
         self.branches += step.branch is not None
@@ -47,6 +49,18 @@ class Summary:
         self._entropy += step.entropy
         self._varentropy += step.varentropy
 
+    def _clock(self, step: Step) -> None:
+        first = not self.completion_tokens
+        if first:
+            self._first_time = step.time
+            self._in_first_fork = step.branch is not None
+        elif step.branch is not None or step.origin not in (Origin.BRANCH, Origin.CHOSEN):
+            self._in_first_fork = False
+        if first or self._in_first_fork:
+            self._came_first += 1
+            self._came_first_time = step.time
+        self._last_time = step.time
+
     @property
     def text(self) -> str:
         """The text so far."""
@@ -54,9 +68,18 @@ class Summary:
 
     @property
     def tokens_per_second(self) -> float:
-        """Decoding speed: from the first token to the last, prefill left out; 0 before that."""
-        elapsed = self._last_time - self._first_time
-        return (self.completion_tokens - 1) / elapsed if elapsed else 0.0
+        """Decoding speed after the first token, or the fork that it begins; 0 before that."""
+        return self.decoded_tokens / self.decoding_time if self.decoding_time else 0.0
+
+    @property
+    def decoded_tokens(self) -> int:
+        """Tokens after the first one, and after its fork if it begins one."""
+        return self.completion_tokens - self._came_first
+
+    @property
+    def decoding_time(self) -> float:
+        """Seconds that `decoded_tokens` took."""
+        return self._last_time - self._came_first_time
 
     @property
     def time_to_first_token(self) -> float:

@@ -1,0 +1,33 @@
+"""What a generation amounts to."""
+
+import pytest
+
+from entropix_mlx.step import Branch, Origin, Rollout
+from entropix_mlx.summary import Summary
+from tests.tui.conftest import make_step
+
+FORK = Branch((Rollout((1,), "x", -1.0, -1.0, 1.0),), 0)
+
+
+def summary_of(*steps):
+    summary = Summary()
+    for step in steps:
+        summary.add(step)
+    return summary
+
+
+def test_the_speed_leaves_the_prefill_out():
+    steps = [make_step(i, "a", time=2 + i / 10) for i in range(11)]
+    assert summary_of(*steps).tokens_per_second == pytest.approx(10)
+    assert summary_of(*steps).time_to_first_token == 2
+    assert summary_of(steps[0]).tokens_per_second == 0
+
+
+def test_the_tokens_of_a_fork_at_the_beginning_come_at_once():
+    fork = [make_step(0, "a", time=3.0, branch=FORK, rolled_back=1, origin=Origin.BRANCH)]
+    fork += [make_step(i, "a", time=3.0 + i / 1e6, origin=Origin.BRANCH) for i in range(1, 8)]
+    after = [make_step(8 + i, "a", time=3.5 + i / 2) for i in range(4)]
+    assert summary_of(*fork).tokens_per_second == 0
+    assert summary_of(*fork, *after).tokens_per_second == pytest.approx(2, rel=1e-4)
+    again = [make_step(12, "a", time=9.0, branch=FORK, rolled_back=1, origin=Origin.BRANCH)]
+    assert summary_of(*fork, *after, *again).tokens_per_second == pytest.approx(5 / 6, rel=1e-4)
