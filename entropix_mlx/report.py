@@ -210,7 +210,7 @@ def _facts(trace: Trace, summary: Summary) -> str:
 def _ending(trace: Trace, summary: Summary) -> str:
     totals = trace.totals or {}
     reason = totals.get("finish_reason") or summary.finish_reason
-    return str(reason or "no: the recording broke off")
+    return str(reason or f"no: {'the recording broke off' if trace.totals is None else 'stopped'}")
 
 
 def _interventions(steps: Sequence[Step]) -> dict[int, Strategy]:

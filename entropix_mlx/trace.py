@@ -73,13 +73,17 @@ class TraceWriter:
         """Create the file and write the header."""
         self._path = path
         self._summary = Summary(header.prompt_tokens)
+        content = asdict(header)
+        content["profile"]["thresholds"] = _spell_infinities(content["profile"]["thresholds"])
         try:
             self._file = open(path, "w", encoding="utf-8")  # noqa: SIM115 - closed by __exit__
         except OSError as error:
             raise _cannot_write(path, error) from error
-        content = asdict(header)
-        content["profile"]["thresholds"] = _spell_infinities(content["profile"]["thresholds"])
-        self._write("header", {"format": FORMAT, "version": VERSION} | content)
+        try:
+            self._write("header", {"format": FORMAT, "version": VERSION} | content)
+        except TraceError:
+            self._close()
+            raise
 
     def add(self, step: Step) -> None:
         """Write a step."""
@@ -103,7 +107,13 @@ class TraceWriter:
         try:
             self._write("footer", totals)
         finally:
+            self._close()
+
+    def _close(self) -> None:
+        try:
             self._file.close()
+        except OSError as error:  # what could not be written is tried once more
+            raise _cannot_write(self._path, error) from error
 
     def _write(self, record: str, content: dict[str, Any]) -> None:
         line = json.dumps({"record": record} | content, ensure_ascii=False)
@@ -171,12 +181,12 @@ def read_trace(path: str | Path) -> Trace:
         TraceError: there is no such file, or it is not a trace.
     """
     try:
-        # Not splitlines: it also splits at U+2028 and its like, which may stand inside a text.
-        lines = Path(path).read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        # A file that was cut off may end within a character.
+        text = Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise TraceError(f"cannot read {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise TraceError(f"{path} is not a trace: {error}") from error
+    # Not splitlines: it also splits at U+2028 and its like, which may stand inside a text.
+    lines = text.removesuffix("\n").split("\n")
     header = _parse_header(path, lines[0])
     steps: list[Step] = []
     totals = None
@@ -204,7 +214,7 @@ def _parse_header(path: str | Path, line: str) -> Header:
         raise TraceError(f"{path} is not a trace: name a file that --trace wrote")
     if content.pop("version", None) != VERSION:
         raise TraceError(f"{path} is of another version: use the program that wrote it")
-    del content["record"]
+    content.pop("record", None)
     try:
         profile = content["profile"]
         profile["thresholds"] = _read_infinities(profile["thresholds"])

@@ -207,6 +207,18 @@ def test_two_traces_stand_side_by_side(make_trace, steps):
     assert "the same, token by token" in render([traces[0], traces[0]])
 
 
+@pytest.mark.parametrize(
+    ("totals", "said"),
+    [
+        (None, "no: the recording broke off"),
+        ({"finish_reason": None}, "no: stopped"),
+        ({"finish_reason": "interrupted"}, "interrupted"),
+    ],
+)
+def test_how_it_ended(make_trace, steps, totals, said):
+    assert said in render([replace(make_trace(steps), totals=totals)])
+
+
 def test_an_empty_trace_is_a_page_too(make_trace):
     assert "No token was generated" in render([make_trace([])])
 

@@ -2,13 +2,15 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from entropix_mlx import Profile, stream_generate
 from entropix_mlx.errors import TraceError
-from entropix_mlx.trace import Header, read_trace, recorded
+from entropix_mlx.trace import Header, TraceWriter, read_trace, recorded
 from entropix_mlx.tree import classify
+from tests.tui.conftest import make_step
 
 HEADER = Header(
     model="tiny",
@@ -68,6 +70,25 @@ def test_a_line_that_was_cut_off_is_left_out(trace):
     lines = file.read_text().splitlines()
     file.write_text("\n".join(lines[:6]) + "\n" + lines[6][:40])
     assert len(read_trace(file).steps) == 5
+
+
+def test_a_line_that_was_cut_off_within_a_character_is_left_out(trace):
+    file, steps = trace
+    line = json.dumps({"record": "step", "text": "é"}, ensure_ascii=False).encode()
+    whole = b"\n".join(file.read_bytes().split(b"\n")[: len(steps) + 1])
+    file.write_bytes(whole + b"\n" + line[: line.index("é".encode()) + 1])
+    assert len(read_trace(file).steps) == len(steps)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full")
+def test_a_full_disk_is_a_trace_error(tmp_path):
+    with pytest.raises(TraceError, match="cannot write"):
+        TraceWriter("/dev/full", HEADER)
+    writer = TraceWriter(tmp_path / "trace.jsonl", HEADER)
+    writer._file.close()
+    writer._file = open("/dev/full", "w")  # noqa: SIM115 - the writer closes it
+    with pytest.raises(TraceError, match="cannot write"), writer:
+        writer.add(make_step(0, "a"))
 
 
 @pytest.mark.parametrize(
