@@ -33,7 +33,7 @@ def user_folder() -> Path:
 
 
 def profile_for(config: LlamaConfig) -> Profile:
-    """Return the profile that was calibrated for a model, a user's own before a built-in one.
+    """Return the profile that was calibrated for a model: a user's newest before a built-in one.
 
     A user's profile that cannot be read is passed over: it was not asked for by name.
     """
@@ -64,7 +64,8 @@ def resolve(
 
 
 def _candidates() -> Iterator[Profile]:
-    own = sorted(user_folder().glob("*.toml")) if user_folder().is_dir() else []
+    files = user_folder().glob("*.toml") if user_folder().is_dir() else ()
+    own = sorted(files, key=lambda file: file.stat().st_mtime, reverse=True)
     sources: list[str | Path] = [*own, *builtin_names()]
     for source in sources:
         try:

@@ -267,8 +267,11 @@ class Profile:
         Raises:
             ProfileError: there is none, it is not TOML, or a field is unknown or out of range.
         """
-        if isinstance(profile, Profile):
-            return profile
+        return profile if isinstance(profile, Profile) else cls._read(profile, [])
+
+    @classmethod
+    def _read(cls, profile: str | Path, extending: list[str]) -> Profile:
+        """Read a profile that others extend."""
         source, text = read_source(profile)
         try:
             data = tomllib.loads(text)
@@ -277,12 +280,16 @@ class Profile:
         if profile == REFERENCE:
             return _build(data, source)
         parent = data.pop("extends", REFERENCE)
-        if not isinstance(parent, str) or parent == profile:
+        if isinstance(parent, str) and parent not in builtin_names():
+            parent = str(Path(profile).parent / parent)
+        extending = [*extending, str(profile)]
+        if not isinstance(parent, str) or parent in extending:
             raise ProfileError(
-                f"{source}: extends must name another profile: one of {', '.join(builtin_names())}"
+                f"{source}: extends must name another profile, which does not extend this one:"
+                f" one of {', '.join(builtin_names())}, or a TOML file beside this one"
             )
         data.setdefault("name", Path(profile).stem)
-        return cls.load(parent).replace(data, source=source)
+        return cls._read(parent, extending).replace(data, source=source)
 
     def replace(self, changes: Mapping[str, Any], source: str = "profile") -> Profile:
         """Return a profile with some fields changed: ``{"thresholds": {"low_entropy": 0.2}}``.

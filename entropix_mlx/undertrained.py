@@ -106,7 +106,7 @@ def reserved_tokens(tokenizer: TokenizerWrapper, vocab_size: int) -> list[int]:
     added = {
         token
         for text, token in tokenizer.get_added_vocab().items()
-        if token not in used and text not in template
+        if token < vocab_size and token not in used and text not in template
     }
     beyond = set(range(vocab_size)) - set(tokenizer.get_vocab().values())
     return sorted(added | beyond)

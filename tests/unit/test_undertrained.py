@@ -72,6 +72,13 @@ def test_reserved_are_added_tokens_that_nothing_uses():
     assert [c.text for c in findings.reserved] == ["<pause>", "", ""]
 
 
+def test_a_tokenizer_may_know_tokens_that_the_model_has_not():
+    tokenizer = make_byte_tokenizer()
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<pause>"]})
+    assert reserved_tokens(tokenizer, 258) == []
+    find(make_tiny_model(), tokenizer, 1)
+
+
 def test_a_token_outside_the_vocabulary_is_refused(make_model, byte_tokenizer):
     with pytest.raises(TokenizerError, match="no token 258: ids go from 0 to 257"):
         find(make_model(), byte_tokenizer, 1, unused=[258])
