@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import ClassVar
 
 from textual.app import SystemCommand
@@ -17,9 +16,10 @@ from entropix_mlx.conversation import Conversation
 from entropix_mlx.errors import EntropixError
 from entropix_mlx.profile import Profile
 from entropix_mlx.settings import Settings
-from entropix_mlx.trace import Header, TraceFolder, recorded
+from entropix_mlx.trace import Header, TraceFolder
 
 from . import messages
+from .saving import expanded, save
 from .screens.dialogs import AskDialog, TextDialog
 from .screens.duel import DuelScreen
 from .screens.tune import Tuned, TuneScreen
@@ -357,35 +357,25 @@ class ChatApp(ViewerApp):
         if not path:
             return
         try:
-            self._write(Path(path).expanduser())
+            save(self.conversation, expanded(path), self._header())
         except (EntropixError, OSError) as error:
             self.notify(f"cannot save {path}: {error}", severity="error", markup=False)
         else:
             self.notify(f"saved {path}", markup=False)
 
-    def _write(self, path: Path) -> None:
-        """Write the format that a file's name asks for."""
-        if path.suffix == ".md":
-            path.write_text(self.conversation.to_markdown(), encoding="utf-8")
-        elif path.suffix == ".jsonl":
-            steps = self._last_steps()
-            for _ in recorded(steps, path, self._header(len(steps))):
-                pass
-        else:
-            self.conversation.save(path)
-
-    def _header(self, answered: int) -> Header:
-        asked = self.conversation.messages[:-1]
+    def _header(self) -> Header:
+        """Return what a trace of the last answer begins with."""
+        answer = self.conversation.turns[-1].answer
         return Header(
             model=self._model_name,
             sampler=self._settings.sampler,
             profile=self.profile,
-            seed=self.conversation.turns[-1].answer.seed,
-            messages=asked,
+            seed=answer.seed,
+            messages=self.conversation.asked,
             context_length=self._context_length,
-            prompt_tokens=max(0, self._context_used - answered + 1),
+            prompt_tokens=max(0, self._context_used - len(answer.steps) + 1),
         )
 
     def _open(self, path: str | None) -> None:
         if path:
-            self._generate(lambda session: session.load(Path(path).expanduser()))
+            self._generate(lambda session: session.load(expanded(path)))

@@ -3,6 +3,7 @@
 import json
 import threading
 
+import pytest
 from textual.widgets import Checkbox, Input, OptionList, Select
 
 from entropix_mlx import Profile
@@ -249,6 +250,32 @@ def test_save_export_and_open(make_chat, tmp_path):
         await pilot.press("ctrl+o")
         await fill(pilot, str(tmp_path / "absent.json"))
         await until(pilot, lambda: "cannot read" in notices(app))
+
+    drive(app, scenario)
+
+
+@pytest.mark.parametrize("name", ["~nobody-of-that-name/chat.json", ".", "/", "absent/chat.md"])
+def test_a_path_that_cannot_be_written_is_a_message(make_chat, name):
+    app = make_chat(max_tokens=2)
+
+    async def scenario(pilot):
+        await ask(pilot, "hi")
+        await pilot.press("ctrl+s")
+        await fill(pilot, name)
+        assert f"cannot save {name}: " in notices(app)
+
+    drive(app, scenario)
+
+
+def test_a_home_folder_of_nobody_is_a_message_when_opening(make_chat):
+    app = make_chat()
+
+    async def scenario(pilot):
+        await until(pilot, lambda: app.activity == "")
+        await pilot.press("ctrl+o")
+        await fill(pilot, "~nobody-of-that-name/chat.json")
+        await until(pilot, lambda: "there is no home folder as in ~nobody" in notices(app))
+        assert "unexpected" not in notices(app)
 
     drive(app, scenario)
 

@@ -1,0 +1,43 @@
+"""Chats in files: under which names, and in which formats."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from entropix_mlx.conversation import Conversation
+from entropix_mlx.errors import SessionError
+from entropix_mlx.files import write_whole
+from entropix_mlx.trace import Header, TraceWriter
+
+
+def expanded(path: str) -> Path:
+    """Return the path that a user typed, with ~ spelt out.
+
+    Raises:
+        SessionError: the home folder is of a user whom nobody knows.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise SessionError(f"there is no home folder as in {path}: write it out") from error
+
+
+def save(conversation: Conversation, path: Path, header: Header) -> None:
+    """Write the format that a file's name asks for.
+
+    Args:
+        conversation: what to save; of a trace, its last answer.
+        path: ends with .md for a text to read, .jsonl for a trace, anything else for a chat.
+        header: what a trace begins with.
+
+    Raises:
+        SessionError, TraceError, OSError: the file cannot be written.
+    """
+    if path.suffix == ".md":
+        write_whole(path, conversation.to_markdown())
+    elif path.suffix == ".jsonl":
+        with TraceWriter(path, header) as trace:
+            for step in conversation.turns[-1].answer.steps:
+                trace.add(step)
+    else:
+        conversation.save(path)
