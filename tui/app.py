@@ -19,6 +19,7 @@ from entropix_mlx.settings import Settings
 from entropix_mlx.trace import Header, TraceFolder
 
 from . import messages
+from .messages import Question
 from .saving import expanded, save
 from .screens.dialogs import AskDialog, TextDialog
 from .screens.duel import DuelScreen
@@ -138,6 +139,8 @@ class ChatApp(ViewerApp):
         self._become(READY)
         if event.error:
             self.notify(event.error, severity="error", timeout=15, markup=False)
+        if event.refused and self.showing and not self.query_one(Composer).text.strip():
+            self._write(event.refused)
 
     def on_turns_dropped(self, event: messages.TurnsDropped) -> None:
         """Say that the model forgets."""
@@ -163,12 +166,8 @@ class ChatApp(ViewerApp):
 
     def on_composer_sent(self, event: Composer.Sent) -> None:
         """Send a question, or an edited one in its old place."""
-        editing = self._editing
-        if editing is None:
-            taken = self._generate(lambda session: session.send(event.text))
-        else:
-            taken = self._generate(lambda session: session.edit(editing, event.text))
-        if taken:
+        if self._claim():
+            self._worker.ask(Question(event.text, self._editing))
             self._editing = None
             self.query_one(Composer).clear()
 
@@ -191,12 +190,9 @@ class ChatApp(ViewerApp):
         """Put the last question into the field, to be sent in its place."""
         if not self._asked():
             return
-        roles = [message["role"] for message in self.conversation.messages]
-        self._editing = len(roles) - 1 - roles[::-1].index("user")
-        composer = self.query_one(Composer)
-        composer.text = self.conversation.turns[-1].question
-        composer.move_cursor(composer.document.end)
-        composer.focus()
+        turns = self.conversation.turns
+        self._write(Question(turns[-1].question, len(turns) - 1))
+        self.query_one(Composer).focus()
         self.notify("Enter asks this in the place of the last question, Escape leaves it")
 
     def action_new(self) -> None:
@@ -308,8 +304,20 @@ class ChatApp(ViewerApp):
             self.notify("nothing was asked yet", severity="warning")
         return bool(self.conversation.turns)
 
-    def _generate(self, action: Action) -> bool:
-        """Hand an action to the model's thread; say why if it cannot take one now."""
+    def _write(self, question: Question) -> None:
+        """Put a question into the field."""
+        self._editing = question.turn
+        composer = self.query_one(Composer)
+        composer.text = question.text
+        composer.move_cursor(composer.document.end)
+
+    def _generate(self, action: Action) -> None:
+        """Hand an action to the model's thread, if it can take one now."""
+        if self._claim():
+            self._worker.submit(action)
+
+    def _claim(self) -> bool:
+        """Take the model's thread for an action; if it is not free, say so and return False."""
         if self.activity == LOADING and not self._waiting:
             self._waiting = True
             self.notify("your question is answered as soon as the model is loaded")
@@ -318,7 +326,6 @@ class ChatApp(ViewerApp):
             self._become(RUNNING)
         else:
             return False
-        self._worker.submit(action)
         return True
 
     def _interrupt(self) -> None:

@@ -16,6 +16,15 @@ if TYPE_CHECKING:
     from .widgets.answer import AnswerView
 
 
+@dataclass(frozen=True)
+class Question:
+    """What the user asks."""
+
+    text: str
+    turn: int | None = None
+    """The turn whose question it takes the place of, None for the next one."""
+
+
 @dataclass
 class Loaded(Message):
     """The model is there."""
@@ -64,6 +73,8 @@ class AnswerEnded(Message):
     """The answer is complete, was stopped, or failed for the reason given."""
 
     error: str | None = None
+    refused: Question | None = None
+    """What was asked, if the error kept it out of the conversation."""
 
 
 @dataclass

@@ -22,6 +22,7 @@ from entropix_mlx.step import Branch, Step
 from entropix_mlx.trace import TraceFolder
 
 from . import messages
+from .messages import Question
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -91,6 +92,18 @@ class ModelThread:
         """Do something with the session; steps that it returns are read and posted."""
         self._jobs.put(lambda: self._answer(action))
 
+    def ask(self, question: Question) -> None:
+        """Ask a question; if it is refused, it comes back with the end of the answer."""
+
+        def send(session: Session) -> Iterator[Step]:
+            if question.turn is None:
+                return session.send(question.text)
+            roles = [message["role"] for message in session.messages]
+            asked = [index for index, role in enumerate(roles) if role == "user"]
+            return session.edit(asked[question.turn], question.text)
+
+        self._jobs.put(lambda: self._answer(send, question))
+
     def configure(self, settings: Settings, ask: bool) -> None:
         """Use other settings from the next answer on."""
 
@@ -147,11 +160,12 @@ class ModelThread:
         if self._cancelled.is_set():
             self._session.cancel()
 
-    def _answer(self, action: Action) -> None:
+    def _answer(self, action: Action, question: Question | None = None) -> None:
         self._cancelled.clear()
-        error = None
+        error, refused = None, question
         try:
             steps = action(self._session)
+            refused = None
             self._tell_conversation()
             if steps is not None:
                 for batch in self._batches(steps):
@@ -162,7 +176,7 @@ class ModelThread:
             error = f"unexpected {type(fault).__name__}: {fault}"
         self._session.close()
         self._tell_conversation()
-        self._post(messages.AnswerEnded(error))
+        self._post(messages.AnswerEnded(error, refused))
 
     def _batches(self, steps: Iterator[Step]) -> Iterator[list[Step]]:
         batch: list[Step] = []

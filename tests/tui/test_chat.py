@@ -38,6 +38,16 @@ def shown_steps(app) -> int:
     return len(answer.steps) if answer else 0
 
 
+def gated(gate):
+    """Return a load that waits until a gate is open."""
+
+    def load():
+        gate.wait(10)
+        return load_tiny()
+
+    return load
+
+
 def test_a_conversation(make_chat):
     app = make_chat()
 
@@ -73,12 +83,7 @@ def test_answers_are_recorded_also_one_that_was_stopped(make_chat, tmp_path):
 
 def test_a_question_typed_while_the_model_loads_is_answered(make_chat):
     gate = threading.Event()
-
-    def load():
-        gate.wait(10)
-        return load_tiny()
-
-    app = make_chat(load)
+    app = make_chat(gated(gate))
 
     async def scenario(pilot):
         await pilot.press("h", "i", "enter")
@@ -201,6 +206,52 @@ def test_edit_and_resend(make_chat):
         await until(pilot, lambda: app.conversation.messages[2]["content"] == "twox")
         await until(pilot, lambda: app.activity == "" and shown_steps(app) == 12)
         assert len(app.conversation.turns) == 2
+
+    drive(app, scenario)
+
+
+def test_a_refused_question_comes_back_into_the_field(make_chat):
+    app = make_chat()
+    long = "x" * 5000
+
+    async def scenario(pilot):
+        await ask(pilot, "hi")
+        app.query_one(Composer).text = long
+        await pilot.press("enter")
+        await until(pilot, lambda: "shorten the message" in notices(app))
+        assert app.query_one(Composer).text == long
+        assert len(app.conversation.turns) == 1
+
+    drive(app, scenario)
+
+
+def test_a_refused_edit_comes_back_as_an_edit(make_chat):
+    app = make_chat()
+
+    async def scenario(pilot):
+        await ask(pilot, "hi")
+        await pilot.press("ctrl+g")
+        composer = app.query_one(Composer)
+        composer.text = "x" * 5000
+        await pilot.press("enter")
+        await until(pilot, lambda: composer.text == "x" * 5000)
+        composer.text = "ho"
+        await pilot.press("enter")
+        await until(pilot, lambda: app.activity == "" and composer.text == "")
+        await until(pilot, lambda: [t.question for t in app.conversation.turns] == ["ho"])
+
+    drive(app, scenario)
+
+
+def test_a_refused_question_does_not_overwrite_what_was_typed_since(make_chat):
+    gate = threading.Event()
+    app = make_chat(gated(gate), temperature=-1)
+
+    async def scenario(pilot):
+        await pilot.press("h", "i", "enter", "m", "o", "r", "e")
+        gate.set()
+        await until(pilot, lambda: "temperature must be" in notices(app))
+        assert app.query_one(Composer).text == "more"
 
     drive(app, scenario)
 
