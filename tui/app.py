@@ -20,7 +20,7 @@ from entropix_mlx.trace import Header, TraceFolder
 
 from . import messages
 from .messages import Question
-from .saving import expanded, save
+from .saving import expanded, free_name, save
 from .screens.dialogs import AskDialog, TextDialog
 from .screens.duel import DuelScreen
 from .screens.tune import Tuned, TuneScreen
@@ -219,7 +219,7 @@ class ChatApp(ViewerApp):
         """Ask where to save."""
         if self._asked():
             title = "Save as (.json: chat, .md: text, .jsonl: trace)"
-            self.push_screen(TextDialog(title, "chat.json"), self._save)
+            self.push_screen(TextDialog(title, free_name()), self._save)
 
     def action_open(self) -> None:
         """Ask what to open."""

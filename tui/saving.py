@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 from entropix_mlx.conversation import Conversation
@@ -20,6 +21,12 @@ def expanded(path: str) -> Path:
         return Path(path).expanduser()
     except RuntimeError as error:
         raise SessionError(f"there is no home folder as in {path}: write it out") from error
+
+
+def free_name() -> str:
+    """Return a name for a chat that no file has here: chat.json, chat-2.json, …"""
+    names = itertools.chain(["chat.json"], (f"chat-{n}.json" for n in itertools.count(2)))
+    return next(name for name in names if not Path(name).exists())
 
 
 def save(conversation: Conversation, path: Path, header: Header) -> None:

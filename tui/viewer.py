@@ -145,7 +145,8 @@ class ViewerApp(App[None]):
         self.show_status(steps[-1] if steps else None)
 
     def show_steps(self, steps: list[Step]) -> None:
-        """Show more steps of the last answer."""
+        """Show more steps of the last answer; the conversation has them, too."""
+        self.conversation.turns[-1].answer.steps += steps
         if not self.showing:
             return
         self.transcript.append(steps)

@@ -10,11 +10,12 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from textual.message import Message
 
-from entropix_mlx.conversation import Answer, Conversation, Turn
+from entropix_mlx.conversation import Conversation
 from entropix_mlx.errors import EntropixError
 from entropix_mlx.model_profile import resolve
 from entropix_mlx.settings import Settings
@@ -229,7 +230,9 @@ class ModelThread:
 def _copy(conversation: Conversation) -> Conversation:
     """Return a copy that the other thread can keep; steps never change, so they are shared."""
     turns = [
-        Turn(turn.question, [Answer(a.seed, list(a.steps)) for a in turn.answers], turn.selected)
+        replace(
+            turn, answers=[replace(answer, steps=list(answer.steps)) for answer in turn.answers]
+        )
         for turn in conversation.turns
     ]
-    return Conversation(conversation.system_prompt, turns, conversation.dropped)
+    return replace(conversation, turns=turns)

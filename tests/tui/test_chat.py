@@ -7,9 +7,11 @@ import pytest
 from textual.widgets import Checkbox, Input, OptionList, Select
 
 from entropix_mlx import Profile
+from entropix_mlx.conversation import Conversation
 from entropix_mlx.errors import ModelNotFoundError
 from entropix_mlx.step import ChosenBy, Origin
 from entropix_mlx.trace import TraceFolder, read_trace
+from tests.conftest import make_tiny_model
 from tests.tui.conftest import ask, drive, load_tiny, until
 from tests.unit.test_branching import always_branch
 from tui.screens.dialogs import AskDialog, TextDialog
@@ -303,6 +305,72 @@ def test_save_export_and_open(make_chat, tmp_path):
         await until(pilot, lambda: "cannot read" in notices(app))
 
     drive(app, scenario)
+
+
+def test_an_answer_can_be_saved_while_it_comes(make_chat, tmp_path):
+    app = make_chat(max_tokens=3000)
+
+    async def scenario(pilot):
+        await pilot.press("h", "i", "enter")
+        await generating(pilot, 5)
+        shown = [step.token for step in app.transcript.last_answer.steps]
+        await pilot.press("ctrl+s")
+        await fill(pilot, str(tmp_path / "chat.json"))
+        await pilot.press("escape")
+        await until(pilot, lambda: app.activity == "")
+        saved = Conversation.load(tmp_path / "chat.json").turns[0].answer.steps
+        assert [step.token for step in saved][: len(shown)] == shown
+        whole = app.conversation.turns[0].answer.steps
+        assert whole == app.transcript.last_answer.steps, "no step is there twice"
+        assert saved == whole[: len(saved)]
+
+    drive(app, scenario)
+
+
+def test_a_saved_answer_says_which_model_wrote_it(make_chat, tmp_path):
+    app = make_chat()
+
+    async def scenario(pilot):
+        await ask(pilot, "hi")
+        await pilot.press("ctrl+s")
+        await fill(pilot, str(tmp_path / "chat.json"))
+        assert "layers" in Conversation.load(tmp_path / "chat.json").turns[0].answer.model
+
+    drive(app, scenario)
+
+
+def test_the_name_to_save_under_is_free(make_chat, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    app = make_chat()
+
+    async def scenario(pilot):
+        await ask(pilot, "hi")
+        for _ in range(3):
+            await pilot.press("ctrl+s", "enter")
+            await pilot.pause()
+        assert sorted(p.name for p in tmp_path.iterdir()) == [
+            "chat-2.json", "chat-3.json", "chat.json",
+        ]  # fmt: skip
+
+    drive(app, scenario)
+
+
+def test_a_trace_has_the_messages_that_the_model_saw(make_chat, tmp_path):
+    def load():
+        return make_tiny_model(max_position_embeddings=100), load_tiny()[1]
+
+    app = make_chat(load)
+
+    async def scenario(pilot):
+        for question in ("one", "two", "three", "four"):
+            await ask(pilot, question)
+        assert app.conversation.dropped
+        await pilot.press("ctrl+s")
+        await fill(pilot, str(tmp_path / "chat.jsonl"))
+
+    drive(app, scenario)
+    seen = read_trace(tmp_path / "chat.jsonl").header.messages
+    assert seen == app.conversation.messages[2 * app.conversation.dropped : -1]
 
 
 @pytest.mark.parametrize("name", ["~nobody-of-that-name/chat.json", ".", "/", "absent/chat.md"])
