@@ -42,13 +42,13 @@ class Comparison:
     tokens: int
     """Positions compared; 0 if the two read the same texts as different tokens."""
     max_difference: float
-    """The largest difference of any two logits."""
+    """The largest difference of any two logits; NaN if any of them is not finite."""
     kl: float
-    """Mean divergence of the converted model from its source, in bits a token."""
+    """Mean divergence of the converted model from its source, in bits a token; NaN likewise."""
     top1_agreement: float
     """The share of positions where the most probable token is the same."""
     source_perplexity: float
-    """Of `PASSAGE`."""
+    """Of `PASSAGE`; NaN if the model's predictions for it are."""
     perplexity: float
 
     def fault(self, recipe: Recipe) -> str | None:
@@ -75,6 +75,7 @@ def compare(source: str | Path, out: str | Path) -> Comparison:
     own_tokens, found = _predict(out)
     if own_tokens != tokens:
         return Comparison(0, math.inf, math.inf, 0.0, math.inf, math.inf)
+    finite = all(mx.isfinite(logits).all().item() for logits in (*expected, *found))
     differences = [float(mx.abs(a - b).max()) for a, b in zip(expected, found, strict=True)]
     pairs = [(_logprobs(a), _logprobs(b)) for a, b in zip(expected, found, strict=True)]
     divergences = mx.concatenate([(mx.exp(p) * (p - q)).sum(axis=-1) for p, q in pairs])
@@ -82,8 +83,9 @@ def compare(source: str | Path, out: str | Path) -> Comparison:
     passage = tokens[-1]
     return Comparison(
         tokens=agreements.size,
-        max_difference=max(differences),
-        kl=max(0.0, float(divergences.mean()) / math.log(2)),
+        # Python's max and min may drop a NaN, and the copy would pass.
+        max_difference=max(differences) if finite else math.nan,
+        kl=max(0.0, float(divergences.mean()) / math.log(2)) if finite else math.nan,
         top1_agreement=float(agreements.mean()),
         source_perplexity=_perplexity(pairs[-1][0], passage),
         perplexity=_perplexity(pairs[-1][1], passage),
@@ -107,4 +109,5 @@ def _logprobs(logits: mx.array) -> mx.array:
 
 def _perplexity(logprobs: mx.array, tokens: list[int]) -> float:
     said = mx.take_along_axis(logprobs[:-1], mx.array(tokens[1:])[:, None], axis=-1)
-    return math.exp(min(700.0, -float(said.mean())))
+    surprise = -float(said.mean())
+    return math.nan if math.isnan(surprise) else math.exp(min(700.0, surprise))

@@ -195,6 +195,28 @@ def test_a_wrong_dense_conversion_fails_its_verification(run, tmp_path, monkeypa
     assert "is wrong: it is not exact" in err
 
 
+@pytest.mark.parametrize("number", [0, 1, -1])
+@pytest.mark.parametrize("logit", [mx.nan, mx.inf])
+@pytest.mark.parametrize("options", [[], ["-q", "--q-bits", "8"]])
+def test_a_copy_that_predicts_no_numbers_fails_its_verification(
+    run, tmp_path, monkeypatch, options, logit, number
+):
+    from entropix_mlx import verify
+
+    def spoilt(path):
+        tokens, logits = real(path)
+        if path == str(tmp_path / "out"):
+            logits[number][2, 3] = logit
+        return tokens, logits
+
+    real = verify._predict
+    monkeypatch.setattr(verify, "_predict", spoilt)
+    code, out, err = run("--verify", *options)
+    assert code == 1
+    assert "is wrong: its predictions are not finite" in err
+    assert out.count("nan") >= 2
+
+
 @pytest.mark.parametrize("options", [["--q-bits", "4"], ["-q", "--q-bits", "7"], ["-q", "-d"]])
 def test_options_that_make_no_sense(run, tmp_path, options):
     code, _, err = run(*options)
