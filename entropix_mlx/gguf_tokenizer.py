@@ -92,7 +92,9 @@ def _wrap(
         return tokens[number]
 
     bos, eos, eot = special("bos"), special("eos"), special("eot")
-    if metadata.get("tokenizer.ggml.add_bos_token") and bos is not None:
+    # Llama 3's files usually leave it out; llama.cpp then tells by the splitting rule, too.
+    by_rule = metadata.get("tokenizer.ggml.pre") == "llama-bpe"
+    if metadata.get("tokenizer.ggml.add_bos_token", by_rule) and bos is not None:
         tokenizer.post_processor = processors.TemplateProcessing(
             single=f"{bos} $A", special_tokens=[(bos, tokens.index(bos))]
         )

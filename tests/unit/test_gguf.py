@@ -77,6 +77,23 @@ def test_the_tokenizer_knows_its_special_tokens(write):
 
 
 @pytest.mark.parametrize(
+    ("splitting", "says", "begins"),
+    [
+        ("llama-bpe", None, True),
+        ("llama-bpe", False, False),
+        ("smollm", None, False),
+        ("smollm", True, True),
+    ],
+)
+def test_a_text_begins_as_llama_cpp_begins_it(write, splitting, says, begins):
+    key = "tokenizer.ggml.add_bos_token"
+    changes = {"tokenizer.ggml.pre": splitting} | ({} if says is None else {key: mx.array(says)})
+    without = [key] if says is None else []
+    _, tokenizer = load(write(make_tiny_model(), without, **changes))
+    assert (tokenizer.encode("Hi")[0] == 256) is begins
+
+
+@pytest.mark.parametrize(
     ("without", "changes", "error", "message"),
     [
         (["llama.block_count"], {}, WeightsError, "llama.block_count is missing"),
