@@ -42,7 +42,7 @@ def inventory(folders: Iterable[Path] = ()) -> Iterator[Entry]:
         folders: each a model folder, or one that holds model folders and .gguf files.
 
     Raises:
-        ModelNotFoundError: one of the folders is neither.
+        ModelNotFoundError: one of the folders is neither, or cannot be read.
     """
     if demo := demo_model():
         yield _describe(str(demo), demo)
@@ -70,23 +70,29 @@ def _cached() -> Iterator[tuple[str, Path]]:
 def _models_in(folder: Path) -> list[Path]:
     if _is_model(folder):
         return [folder]
-    if not folder.is_dir():
-        raise ModelNotFoundError(f"{folder} is neither a folder nor a .gguf file")
-    return sorted(path for path in folder.iterdir() if _is_model(path))
+    try:
+        if not folder.is_dir():
+            raise ModelNotFoundError(f"{folder} is neither a folder nor a .gguf file")
+        return sorted(path for path in folder.iterdir() if _is_model(path))
+    except OSError as error:
+        raise ModelNotFoundError(f"{folder} cannot be read: {error.strerror}") from error
 
 
 def _is_model(path: Path) -> bool:
-    if path.is_file():
-        return path.suffix == ".gguf"
-    return any((path / name).is_file() for name in ("config.json", "params.json"))
+    try:
+        if path.is_file():
+            return path.suffix == ".gguf"
+        return any((path / name).is_file() for name in ("config.json", "params.json"))
+    except OSError:  # a folder that this user may not enter is no reason to list nothing
+        return False
 
 
 def _describe(name: str, path: Path) -> Entry:
-    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
-    nbytes = sum(file.stat().st_size for file in files)
+    nbytes = 0
     try:
+        nbytes = _size(path)
         model, tensors = make_skeleton(open_checkpoint(path))
-    except EntropixError as error:
+    except (EntropixError, OSError) as error:
         return Entry(name, path, nbytes, None, None, str(error))
     needed, memory = _memory_needed(model), machine_memory()
     fault = None
@@ -103,6 +109,12 @@ def _describe(name: str, path: Path) -> Entry:
         model.config.max_position_embeddings,
         fault,
     )
+
+
+def _size(path: Path) -> int:
+    """Return the bytes of a file, or of all files in a folder."""
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    return sum(file.stat().st_size for file in files)
 
 
 def _memory_needed(model: Model) -> int:

@@ -1,6 +1,8 @@
 """`entropix models`: what is listed, and what is said of it."""
 
+import errno
 import shutil
+from pathlib import Path
 
 import mlx.core as mx
 import pytest
@@ -67,6 +69,41 @@ def test_folders_and_gguf_files_are_found(tmp_path, byte_tokenizer):
     assert {entry.path for entry in inventory.inventory([source])} >= {source}
     with pytest.raises(ModelNotFoundError, match="neither a folder nor"):
         list(inventory.inventory([tmp_path / "absent"]))
+
+
+@pytest.fixture
+def forbid(monkeypatch):
+    """Let a method of paths refuse some of them: a test may run as root, who may do anything."""
+
+    def forbid(method, is_forbidden):
+        def guarded(path, *arguments, **options):
+            if is_forbidden(path):
+                raise PermissionError(errno.EACCES, "Permission denied", str(path))
+            return real(path, *arguments, **options)
+
+        real = getattr(Path, method)
+        monkeypatch.setattr(Path, method, guarded)
+
+    return forbid
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_folder_that_may_not_be_entered_holds_no_model(tmp_path, forbid, tiny_folder):
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    forbid("is_file", lambda path: path.parent == closed)
+    forbid("iterdir", lambda path: path == closed)
+    assert tiny_folder in {entry.path for entry in inventory.inventory([tmp_path])}
+    with pytest.raises(ModelNotFoundError, match="closed cannot be read: Permission denied"):
+        list(inventory.inventory([closed]))
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_model_that_cannot_be_read_is_listed_with_its_fault(tiny_folder, forbid):
+    forbid("rglob", lambda path: path == tiny_folder)
+    *_, entry = inventory.inventory([tiny_folder.parent])
+    assert entry.path == tiny_folder
+    assert "Permission denied" in entry.fault
 
 
 @pytest.mark.usefixtures("cache")
