@@ -169,7 +169,10 @@ class _Machine:
         kind_of_thing, kind, key, _place, numbers = self.stack.pop()
         if kind_of_thing != "storage" or not isinstance(kind, _Name) or not _is_count(numbers):
             raise _UnreadableError("its pickle refers to what is no storage")
-        self.stack.append(_Storage(kind, str(key), numbers))
+        # Tuples that hold a tuple twice take a line each, and doubling memory as a text.
+        if type(key) is not str:
+            raise _UnreadableError("its pickle has a storage whose name is no text")
+        self.stack.append(_Storage(kind, key, numbers))
 
     def call(self) -> None:
         arguments, function = self.stack.pop(), self.stack.pop()

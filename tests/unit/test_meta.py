@@ -272,6 +272,17 @@ def test_what_is_no_tensor_is_refused(tmp_path, content):
         open_torch_file(write_torch(tmp_path / "odd.pth", content))
 
 
+def test_a_storage_whose_name_would_be_endless_is_refused(tmp_path):
+    name = "x"
+    for _ in range(12):  # 40 would be terabytes as a text, in a pickle that is hardly longer
+        name = (name, name)
+    tensor = Described(Storage(name, np.zeros(1, np.float32)))
+    file = write_torch(tmp_path / "bomb.pth", {"a": tensor})
+    assert file.stat().st_size < 1000
+    with pytest.raises(WeightsError, match=r"bomb\.pth: .* a storage whose name is no text"):
+        open_torch_file(file)
+
+
 def test_an_inflated_entry_is_refused(tmp_path):
     file = write_torch(tmp_path / "bomb.pth", {"a": np.zeros(10**6, np.float32)})
     with zipfile.ZipFile(file) as archive:
