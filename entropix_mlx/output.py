@@ -89,13 +89,13 @@ def _put_in_place(unfinished: Path, out: Path) -> None:
         unfinished.rename(out)
         return
     old = unfinished.with_name(f"{unfinished.name}-replaced")
-    out.rename(old)
     try:
+        out.rename(old)
         unfinished.rename(out)
-    except OSError:
-        old.rename(out)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
+    finally:
+        if not out.exists():  # an error, or Ctrl-C, came between the two
+            old.rename(out)
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def write_weights(folder: Path, plan: Plan, arrays: Iterator[mx.array]) -> None:

@@ -132,6 +132,44 @@ def test_an_interrupt_leaves_what_was_there(source, tmp_path):
     assert names_in(tmp_path) == ["out", "source"]
 
 
+@pytest.mark.parametrize("number", [1, 2])
+def test_an_interrupt_of_a_replacement_leaves_a_folder(source, tmp_path, monkeypatch, number):
+    out = convert(source, tmp_path / "out")
+    (out / "notes.txt").write_text("of the old one")
+    renames = []
+
+    def rename(path, target):
+        renames.append(path)
+        if len(renames) == number:
+            raise KeyboardInterrupt
+        return real(path, target)
+
+    real = output.Path.rename
+    monkeypatch.setattr(output.Path, "rename", rename)
+    with pytest.raises(KeyboardInterrupt):
+        convert(source, out, force=True)
+    assert "notes.txt" in names_in(out)
+    assert names_in(tmp_path) == ["out", "source"]
+
+
+def test_an_interrupt_after_a_replacement_leaves_the_new_folder(source, tmp_path, monkeypatch):
+    out = convert(source, tmp_path / "out")
+    (out / "notes.txt").write_text("of the old one")
+
+    def rename(path, target):
+        real(path, target)
+        if target == out:
+            raise KeyboardInterrupt
+
+    real = output.Path.rename
+    monkeypatch.setattr(output.Path, "rename", rename)
+    with pytest.raises(KeyboardInterrupt):
+        convert(source, out, force=True)
+    assert "notes.txt" not in names_in(out)
+    load(out)
+    assert names_in(tmp_path) == ["out", "source"]
+
+
 def test_a_full_disk_is_said_before_and_while_writing(source, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(output.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
