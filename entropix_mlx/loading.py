@@ -1,7 +1,7 @@
 """From a name to a model and its tokenizer.
 
-A name is a folder as Hugging Face and mlx-lm write it, a GGUF file, or a hub id; without one, the
-demo model if it is installed.
+A name is a folder as Hugging Face and mlx-lm write it, or as Meta does, a GGUF file, or a hub id;
+without one, the demo model if it is installed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def load(
     to float32 if they fit into half of the memory, since that makes decoding twice as fast.
 
     Args:
-        model: a folder, a GGUF file or a hub id; None takes `default_model`.
+        model: a folder (Hugging Face's or Meta's), a GGUF file or a hub id; None takes
+            `default_model`.
         dequantize: whether to unpack quantized weights; None decides as said above.
 
     Raises:
@@ -82,15 +83,24 @@ def demo_model() -> Path | None:
 def locate(model: str | Path) -> Path:
     """Return the local folder or GGUF file of a model, downloading it if it is a hub id.
 
+    What is in a folder, Hugging Face's files or Meta's, `open_checkpoint` finds out.
+
     Raises:
-        ModelNotFoundError: it is neither, or cannot be downloaded.
+        ModelNotFoundError: it is neither, or cannot be read or downloaded.
         UnsupportedModelError: the hub model is not of the Llama family.
     """
-    path = Path(model).expanduser()
-    if path.is_dir() or (path.is_file() and path.suffix == ".gguf"):
-        return path
-    if path.exists():
-        raise ModelNotFoundError(f"{model} is neither a folder nor a .gguf file")
+    if model == "":  # as a path it would be the current folder, which nobody named
+        raise ModelNotFoundError("the model has no name: give a folder, a .gguf file or a hub id")
+    try:
+        path = Path(model).expanduser()
+        if path.is_dir() or (path.is_file() and path.suffix == ".gguf"):
+            return path
+        if path.exists():
+            raise ModelNotFoundError(f"{model} is neither a folder nor a .gguf file")
+    except OSError as error:
+        raise ModelNotFoundError(f"{model} cannot be read: {error.strerror}") from error
+    except RuntimeError as error:
+        raise ModelNotFoundError(f"no model {str(model)!r}: no such home folder") from error
     if is_hub_id(str(model)):
         return download(str(model))
     raise ModelNotFoundError(
@@ -105,10 +115,13 @@ def open_checkpoint(path: Path) -> Checkpoint:
     Raises:
         EntropixError: whatever is wrong with it, as for `load`.
     """
-    if path.is_dir():
-        meta = (path / PARAMS).exists() and not (path / "config.json").exists()
-        return open_meta(path) if meta else open_folder(path)
-    return open_gguf_model(path)
+    try:
+        if path.is_dir():
+            meta = (path / PARAMS).exists() and not (path / "config.json").exists()
+            return open_meta(path) if meta else open_folder(path)
+        return open_gguf_model(path)
+    except OSError as error:  # a folder that this user may not enter
+        raise WeightsError(f"{path}: cannot be read: {error}") from error
 
 
 def _fill(model: Model, tensors: dict[str, Tensor], unpack: bool) -> None:

@@ -170,6 +170,28 @@ def test_no_such_model(tmp_path):
         load(tmp_path / "notes.txt")
     with pytest.raises(ModelNotFoundError, match="cannot download some/model"):
         load("some/model")
+    with pytest.raises(ModelNotFoundError, match="no model '~nobody-at-all/m'"):
+        load("~nobody-at-all/m")
+
+
+def test_a_model_without_a_name_is_not_the_current_folder(tiny_folder, monkeypatch):
+    monkeypatch.chdir(tiny_folder)
+    with pytest.raises(ModelNotFoundError, match="has no name"):
+        load("")
+    load(".")
+
+
+def test_a_model_that_may_not_be_read_is_a_message(tiny_folder, monkeypatch):
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("entropix_mlx.loading.Path.is_dir", refuse)
+        with pytest.raises(ModelNotFoundError, match="tiny cannot be read: Permission denied"):
+            load(tiny_folder)
+    monkeypatch.setattr("entropix_mlx.loading.Path.exists", refuse)
+    with pytest.raises(WeightsError, match=r"tiny: cannot be read: .*Permission denied"):
+        load(tiny_folder)
 
 
 @pytest.mark.parametrize("size", [0, 3, 100, 100_000, 3_000_000])
