@@ -65,8 +65,10 @@ def _dense_bytes(model: Model) -> int:
     total = 0
     for _, layer in model.named_modules():
         if "weight" in layer:
-            unpacked = 32 // layer.bits if "scales" in layer else 1
-            total += layer.weight.size * unpacked * mx.float32.size
+            size = layer.weight.size
+            # 3, 5 and 6 bits do not divide 32: numbers reach from one word into the next.
+            numbers = size * 32 // layer.bits if "scales" in layer else size
+            total += numbers * mx.float32.size
     return total
 
 

@@ -3,10 +3,11 @@
 import json
 
 import mlx.core as mx
+import mlx.nn as nn
 import numpy as np
 import pytest
 
-from entropix_mlx import load
+from entropix_mlx import layout, load
 from entropix_mlx.convert import convert
 from entropix_mlx.errors import (
     ModelNotFoundError,
@@ -192,6 +193,14 @@ def test_a_model_that_may_not_be_read_is_a_message(tiny_folder, monkeypatch):
     monkeypatch.setattr("entropix_mlx.loading.Path.exists", refuse)
     with pytest.raises(WeightsError, match=r"tiny: cannot be read: .*Permission denied"):
         load(tiny_folder)
+
+
+@pytest.mark.parametrize("bits", [3, 4, 5, 6, 8])
+def test_unpacked_weights_are_counted_as_they_are(bits):
+    model = make_tiny_model(hidden_size=64, intermediate_size=64, head_dim=16)
+    dense = layout._dense_bytes(model)
+    nn.quantize(model, group_size=32, bits=bits)
+    assert layout._dense_bytes(model) == dense
 
 
 @pytest.mark.parametrize("size", [0, 3, 100, 100_000, 3_000_000])
