@@ -24,8 +24,18 @@ LOOKS = {
     Strategy.SAMPLE: Look("·", (153, 153, 153)),
 }
 
+_CONTROL = (
+    {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"}
+    | {0x7F: 0x2421}
+    | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)  # there are no symbols of these
+)
 _RESET = "\x1b[0m"
 _UNDERLINE = "\x1b[4m"
+
+
+def printable(text: str) -> str:
+    """Return a text whose control characters are visible symbols: a terminal would obey them."""
+    return text.translate(_CONTROL)
 
 
 def paint(text: str, strategy: Strategy, underline: bool = False) -> str:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from ..errors import EntropixError, PromptError, SessionError
-from ..palette import paint_step
 from ..step import Step
 from ..summary import Summary
 from ..trace import TraceFolder
@@ -151,7 +150,7 @@ class _Chat:
         try:
             for step in steps:
                 summary.add(step)
-                terminal.write(paint_step(step) if self._colour else step.text)
+                terminal.write_step(step, self._colour)
         except KeyboardInterrupt:
             if not sys.stdin.isatty():
                 raise
@@ -181,7 +180,7 @@ class _Chat:
 
     def _select(self, number: str) -> None:
         self._session.select(_whole(number) - 1)
-        terminal.write(self._session.messages[-1]["content"] + "\n")
+        terminal.write_text(self._session.messages[-1]["content"] + "\n")
 
     def _print_statistics(self, summary: Summary) -> None:
         done = terminal.interventions(summary)

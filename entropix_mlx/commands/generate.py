@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..palette import paint_step
 from ..step import Step
 from ..summary import Summary
 from ..trace import recorded
@@ -65,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
             if arguments.jsonl:
                 terminal.write(json.dumps(step.to_dict(), ensure_ascii=False) + "\n")
             elif not arguments.json:
-                terminal.write(paint_step(step) if colour else step.text)
+                terminal.write_step(step, colour)
     except KeyboardInterrupt:
         summary.finish_reason = "interrupted"
         code = INTERRUPTED

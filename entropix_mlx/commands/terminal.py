@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TextIO
 
-from ..palette import LOOKS, paint
-from ..step import Branch
+from ..palette import LOOKS, paint, paint_step, printable
+from ..step import Branch, Step
 from ..summary import Summary
 
 
@@ -16,6 +17,22 @@ def write(text: str) -> None:
     """Print to stdout at once."""
     sys.stdout.write(text)
     sys.stdout.flush()
+
+
+def write_text(text: str) -> None:
+    """Print what a model wrote to stdout at once, by `shown`."""
+    write(shown(text, sys.stdout))
+
+
+def write_step(step: Step, colour: bool) -> None:
+    """Print a step's text to stdout at once, by `shown`."""
+    step = replace(step, text=shown(step.text, sys.stdout))
+    write(paint_step(step) if colour else step.text)
+
+
+def shown(text: str, stream: TextIO) -> str:
+    """Return what a model wrote as a stream takes it: a file gets every character as it is."""
+    return printable(text) if stream.isatty() else text
 
 
 def tell(text: str) -> None:
@@ -49,7 +66,7 @@ def ask(branch: Branch) -> int:
     tell("\nthe model could go on in several ways:")
     for number, rollout in enumerate(branch.rollouts):
         mark = "*" if number == branch.winner else " "
-        text = rollout.text.replace("\n", "⏎")
+        text = shown(rollout.text, sys.stderr).replace("\n", "⏎")
         tell(
             f"{mark}{number + 1:2}  {text}\n     score {rollout.score:.2f}"
             f" (log p {rollout.mean_logprob:.2f}, entropy {rollout.mean_entropy:.2f} bits, means)"

@@ -2,10 +2,11 @@
 
 import io
 import json
+from dataclasses import replace
 
 import pytest
 
-from entropix_mlx import cli
+from entropix_mlx import cli, decode
 from entropix_mlx.trace import read_trace
 
 
@@ -73,6 +74,20 @@ def test_a_mistake_is_a_message_and_the_conversation_goes_on(chat, line, message
     assert message in err
     assert "Traceback" not in err
     assert len(out) > 1
+
+
+def test_a_terminal_does_not_obey_an_answer(chat, monkeypatch, tmp_path):
+    def write(self, *arguments):
+        return replace(original(self, *arguments), text="\x1b[2J")
+
+    original = decode._Writer.write
+    monkeypatch.setattr(decode._Writer, "write", write)
+    lines = ("One?", "/select 1")
+    assert chat(*lines)[1] == ("\x1b[2J" * 6 + "\n") * 2, "in a pipe or a file as it is"
+    screen = Terminal()
+    monkeypatch.setattr("sys.stdout", screen)
+    chat(*lines, options=("--color", "never"))
+    assert screen.getvalue() == ("␛[2J" * 6 + "\n") * 2
 
 
 def test_every_answer_is_recorded(chat, tmp_path):

@@ -2,13 +2,14 @@
 
 import io
 import json
+from dataclasses import replace
 
 import pytest
 
 from entropix_mlx import cli, decode
 from entropix_mlx.commands import terminal
 from entropix_mlx.palette import LOOKS
-from entropix_mlx.step import Strategy
+from entropix_mlx.step import Branch, Rollout, Strategy
 
 
 @pytest.fixture
@@ -88,6 +89,41 @@ def test_automatic_colour(monkeypatch, environment, tty, colour):
     assert terminal.wants_colour("auto", Stream()) is colour
     assert terminal.wants_colour("always", Stream())
     assert not terminal.wants_colour("never", Stream())
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+CONTROLS = {"\x1b[2J": "␛[2J", "\r": "␍", "\x7f": "␡", "\x9b2J": "\ufffd2J", "\t\n": "\t\n"}
+
+
+@pytest.mark.parametrize("colour", ["never", "always"])
+@pytest.mark.parametrize(("written", "shown"), CONTROLS.items())
+def test_a_terminal_does_not_obey_the_model(run, monkeypatch, written, shown, colour):
+    def write(self, *arguments):
+        return replace(original(self, *arguments), text=written)
+
+    original = decode._Writer.write
+    monkeypatch.setattr(decode._Writer, "write", write)
+    arguments = ["-p", "x", "-m", "1", "--seed", "4", "--color", colour]
+    _, out, _ = run(*arguments)
+    assert written in out, "in a pipe or a file as it is"
+    screen = Terminal()
+    monkeypatch.setattr("sys.stdout", screen)
+    assert run(*arguments)[0] == 0
+    assert shown in screen.getvalue()
+    assert shown == written or written not in screen.getvalue()
+
+
+def test_a_terminal_is_asked_in_printable_characters(monkeypatch):
+    rollout = Rollout((1,), "a\x1b]0;b\n", -1.0, 1.0, -1.0)
+    monkeypatch.setattr("sys.stdin", None)
+    for stream, text in ((Terminal(), "a␛]0;b⏎"), (io.StringIO(), "a\x1b]0;b⏎")):
+        monkeypatch.setattr("sys.stderr", stream)
+        assert terminal.ask(Branch((rollout,), 0)) == 0
+        assert text in stream.getvalue()
 
 
 EVERYWHERE = """
