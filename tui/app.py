@@ -31,6 +31,7 @@ from .widgets.transcript import Transcript
 from .worker import Action, Load, ModelThread
 
 LOADING, READY, RUNNING, FAILED = "loading the model …", "", "generating", "no model"
+NO_MODEL = {LOADING: "the model is still loading", FAILED: "there is no model: Ctrl+Q quits"}
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class ChatApp(ViewerApp):
         self._ask = chat.ask
         self._context_length = 0
         self._context_used = 0
-        self._editing: int | None = None
+        self._editing: int | None = None  # the turn whose question is in the field
         self._waiting = False  # a question was asked before the model was there
         self.activity = LOADING
         self._worker = ModelThread(
@@ -117,6 +118,8 @@ class ChatApp(ViewerApp):
     async def on_conversation_changed(self, event: messages.ConversationChanged) -> None:
         """Show a new turn, another answer, or the end of one."""
         self._context_used = event.context_used
+        if _questions(event.conversation) != _questions(self.conversation):
+            self._editing = None  # that turn may be another one now
         await self.show_conversation(event.conversation)
         self._label()
 
@@ -200,7 +203,10 @@ class ChatApp(ViewerApp):
         self._generate(lambda session: session.new())
 
     def action_tune(self) -> None:
-        """Open the settings."""
+        """Open the settings; which profile they begin at is known when the model is."""
+        if self.activity in NO_MODEL:
+            self.notify(NO_MODEL[self.activity], severity="warning")
+            return
         settings = replace(self._settings, profile=self.profile, changes={})
         self.push_screen(TuneScreen(settings, self._ask, self._preview), self._take)
 
@@ -294,8 +300,7 @@ class ChatApp(ViewerApp):
         """Tell whether the model is free, and say so if it is not."""
         if self.activity == READY:
             return True
-        reason = {LOADING: "the model is still loading", FAILED: "there is no model: Ctrl+Q quits"}
-        told = reason.get(self.activity, "an answer is being generated: Escape stops it")
+        told = NO_MODEL.get(self.activity, "an answer is being generated: Escape stops it")
         self.notify(told, severity="warning")
         return False
 
@@ -320,7 +325,7 @@ class ChatApp(ViewerApp):
         """Take the model's thread for an action; if it is not free, say so and return False."""
         if self.activity == LOADING and not self._waiting:
             self._waiting = True
-            self.notify("your question is answered as soon as the model is loaded")
+            self.notify("this is done as soon as the model is loaded")
         elif self._available():
             self.transcript.point(None)
             self._become(RUNNING)
@@ -386,3 +391,7 @@ class ChatApp(ViewerApp):
     def _open(self, path: str | None) -> None:
         if path:
             self._generate(lambda session: session.load(expanded(path)))
+
+
+def _questions(conversation: Conversation) -> list[str]:
+    return [turn.question for turn in conversation.turns]

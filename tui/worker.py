@@ -230,9 +230,7 @@ class ModelThread:
 def _copy(conversation: Conversation) -> Conversation:
     """Return a copy that the other thread can keep; steps never change, so they are shared."""
     turns = [
-        replace(
-            turn, answers=[replace(answer, steps=list(answer.steps)) for answer in turn.answers]
-        )
+        replace(turn, answers=[replace(a, steps=list(a.steps)) for a in turn.answers])
         for turn in conversation.turns
     ]
     return replace(conversation, turns=turns)

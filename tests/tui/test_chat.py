@@ -258,6 +258,46 @@ def test_a_refused_question_does_not_overwrite_what_was_typed_since(make_chat):
     drive(app, scenario)
 
 
+def test_an_edit_ends_where_another_chat_is_opened(make_chat, tmp_path):
+    app = make_chat(max_tokens=2)
+
+    async def scenario(pilot):
+        await ask(pilot, "one")
+        await ask(pilot, "two")
+        await pilot.press("ctrl+s")
+        await fill(pilot, str(tmp_path / "chat.json"))
+        await pilot.press("ctrl+n")
+        await until(pilot, lambda: app.activity == "" and not app.conversation.turns)
+        await ask(pilot, "other")
+        await pilot.press("ctrl+g", "ctrl+o")
+        await fill(pilot, str(tmp_path / "chat.json"))
+        await until(pilot, lambda: app.activity == "" and len(app.conversation.turns) == 2)
+        await pilot.press("enter")
+        await until(pilot, lambda: app.activity == "" and len(app.conversation.turns) != 2)
+        assert [t.question for t in app.conversation.turns] == ["one", "two", "other"]
+
+    drive(app, scenario)
+
+
+def test_an_edit_outlives_another_system_prompt(make_chat):
+    app = make_chat(max_tokens=2)
+
+    async def scenario(pilot):
+        await ask(pilot, "one")
+        await ask(pilot, "two")
+        await pilot.press("ctrl+g")
+        app.action_system_prompt()
+        await fill(pilot, "Be brief.")
+        await until(pilot, lambda: app.activity == "" and app.conversation.system_prompt)
+        app.query_one(Composer).focus()
+        await pilot.press("x", "enter")
+        await until(pilot, lambda: [t.question for t in app.conversation.turns] == ["one", "twox"])
+        await until(pilot, lambda: app.activity == "")
+        assert "there is no" not in notices(app)
+
+    drive(app, scenario)
+
+
 def test_lines_in_the_composer(make_chat):
     app = make_chat()
 
@@ -322,7 +362,8 @@ def test_an_answer_can_be_saved_while_it_comes(make_chat, tmp_path):
         assert [step.token for step in saved][: len(shown)] == shown
         whole = app.conversation.turns[0].answer.steps
         assert whole == app.transcript.last_answer.steps, "no step is there twice"
-        assert saved == whole[: len(saved)]
+        tokens = [step.token for step in whole]
+        assert [step.token for step in saved] == tokens[: len(saved)]
 
     drive(app, scenario)
 
@@ -439,6 +480,38 @@ def test_a_threshold_recolours_and_then_regenerates(make_chat):
         assert app.profile.thresholds.resample_min_entropy == 8.0
         assert app.profile.think.max_insertions == 0
         assert {s.strategy for s in app.transcript.last_answer.steps} == {"sample"}
+
+    drive(app, scenario)
+
+
+def test_settings_wait_for_the_model(make_chat):
+    gate = threading.Event()
+    profile = Profile.load().replace({"name": "mine", "think": {"max_insertions": 0}})
+    app = make_chat(gated(gate), profile=profile)
+
+    async def scenario(pilot):
+        await pilot.press("f3")
+        assert not isinstance(app.screen, TuneScreen)
+        assert "still loading" in notices(app)
+        gate.set()
+        await until(pilot, lambda: app.activity == "")
+        await pilot.press("f3", "escape")
+        await pilot.pause()
+        assert app.profile == profile
+
+    drive(app, scenario)
+
+
+def test_what_waits_for_the_model_need_not_be_a_question(make_chat):
+    gate = threading.Event()
+    app = make_chat(gated(gate))
+
+    async def scenario(pilot):
+        await pilot.press("ctrl+n")
+        assert "question" not in notices(app)
+        assert "as soon as the model is loaded" in notices(app)
+        gate.set()
+        await until(pilot, lambda: app.activity == "")
 
     drive(app, scenario)
 
