@@ -7,6 +7,7 @@ import contextlib
 import io
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import EntropixError, PromptError, SessionError
@@ -40,8 +41,8 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     options.add_model(parser)
     parser.add_argument("--plain", action="store_true", help="line by line, without a full screen")
     parser.add_argument("--system-prompt", help="instructions that precede the conversation")
-    parser.add_argument("--trace", metavar="DIR", help="record every answer in a file of this"
-        " folder as it comes")  # fmt: skip
+    parser.add_argument("--trace", type=options.file, metavar="DIR", help="record every answer in a"
+        " file of this folder as it comes")  # fmt: skip
     options.add_settings(parser)
     options.add_output(parser)
 
@@ -121,8 +122,8 @@ class _Chat:
             "/select": self._select,
             "/system": lambda text: session.instruct(text or None),
             "/new": lambda _: session.new(),
-            "/save": lambda path: session.save(_given(path, "a file")),
-            "/load": lambda path: session.load(_given(path, "a file")),
+            "/save": lambda path: session.save(_file(path)),
+            "/load": lambda path: session.load(_file(path)),
             "/help": lambda _: terminal.tell(HELP),
         }
 
@@ -207,10 +208,13 @@ def _lines(interactive: bool) -> Iterator[str]:
             yield line
 
 
-def _given(argument: str, what: str) -> str:
+def _file(argument: str) -> Path:
     if not argument:
-        raise SessionError(f"this command needs {what}: /help shows how")
-    return argument
+        raise SessionError("this command needs a file: /help shows how")
+    try:
+        return Path(argument).expanduser()
+    except RuntimeError as error:
+        raise SessionError(f"{argument!r}: there is no such home folder") from error
 
 
 def _whole(text: str) -> int:

@@ -7,6 +7,7 @@ import gc
 import os
 import sys
 import tomllib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ProfileError
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 def add_model(parser: argparse.ArgumentParser) -> None:
     """Add the options that say which model to load, and how."""
     add = parser.add_argument
-    add("--model", help="folder, .gguf file or hub id (default: the demo model if installed)")
+    add("--model", type=_given,
+        help="folder, .gguf file or hub id (default: the demo model if installed)")  # fmt: skip
     add("--dequantize", action=argparse.BooleanOptionalAction, help="unpack quantized weights: more"
         " memory, and on a CPU more speed (default: on a CPU, if memory allows)")  # fmt: skip
 
@@ -102,7 +104,7 @@ def model_name(arguments: argparse.Namespace) -> str:
     """Return the name of the model that the options name, for people."""
     from ..loading import default_model
 
-    name = str(arguments.model or default_model())
+    name = str(arguments.model if arguments.model is not None else default_model())
     return os.path.basename(name.rstrip("/")) or name
 
 
@@ -176,6 +178,20 @@ def _boolean(text: str) -> bool:
     if text.lower() in ("false", "f", "0", "no"):
         return False
     raise argparse.ArgumentTypeError(f"true or false, not {text!r}")
+
+
+def _given(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("it is empty: leave the option out for the default")
+    return text
+
+
+def file(text: str) -> Path:
+    """Parse a path: the shell leaves the ``~`` of ``--trace=~/file`` as it is."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise argparse.ArgumentTypeError(f"there is no such home folder: {text!r}") from error
 
 
 def positive(text: str) -> int:

@@ -65,6 +65,8 @@ def test_commands(chat, tmp_path):
         ("/nonsense", "no command /nonsense"),
         ("/save", "needs a file"),
         ("/load /absent/file", "cannot read"),
+        ("/save ~nobody-at-all/file", "'~nobody-at-all/file': there is no such home folder"),
+        ("/load ~nobody-at-all/file", "'~nobody-at-all/file': there is no such home folder"),
         ("x" * 300, "shorten the message"),
     ],
 )
@@ -74,6 +76,15 @@ def test_a_mistake_is_a_message_and_the_conversation_goes_on(chat, line, message
     assert message in err
     assert "Traceback" not in err
     assert len(out) > 1
+
+
+def test_files_lie_in_the_home_folder_if_named_so(chat, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    lines = ("One?", "/save ~/talk.json", "/new", "/load ~/talk.json", "/select 1")
+    code, _, err = chat(*lines, options=("--trace=~/traces",))
+    assert code == 0, err
+    assert (tmp_path / "talk.json").is_file()
+    assert (tmp_path / "traces" / "001.jsonl").is_file()
 
 
 def test_a_terminal_does_not_obey_an_answer(chat, monkeypatch, tmp_path):

@@ -126,6 +126,12 @@ def test_a_terminal_is_asked_in_printable_characters(monkeypatch):
         assert text in stream.getvalue()
 
 
+def test_a_home_folder_is_found_without_the_shell(run, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert run("-p", "x", "-m", "1", "--trace=~/trace.jsonl")[0] == 0
+    assert (tmp_path / "trace.jsonl").is_file()
+
+
 EVERYWHERE = """
 [thresholds]
 low_entropy = -1
@@ -232,6 +238,8 @@ def test_ask_reads_a_number(forks, monkeypatch, typed, winner):
         (["-p", "x", "--profile", "nope"], "no profile 'nope'"),
         (["-p", "x", "--attention-layers", "some"], "invalid choice"),
         (["-p", "x", "--json", "--jsonl"], "not allowed with"),
+        (["-p", "x", "--model", ""], "argument --model: it is empty"),
+        (["-p", "x", "--trace", "~nobody-at-all/t"], "no such home folder: '~nobody-at-all/t'"),
         (["-p", "x", "--ignore-chat-template", "--system-prompt", "y"], "--system-prompt needs"),
         ([], "required"),
     ],
