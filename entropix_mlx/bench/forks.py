@@ -95,13 +95,17 @@ def compare(fork: Fork, repeats: int) -> tuple[Samples, Samples]:
 
 
 def measure_forks(pair: Pair, effort: Effort) -> list[Row]:
-    """Return the rows of all widths."""
+    """Return the rows of all widths; none where not even a fork alone fits into the context."""
     times, sizes = [], []
-    prefix = made_up_cache(pair.model, effort.prefix)
+    limit = pair.model.config.max_position_embeddings
+    length = min(effort.prefix, limit - 1 - effort.depth)  # the fork itself has a position
+    if length < 1:
+        return []
+    prefix = made_up_cache(pair.model, length)
     for width in effort.widths:
         fork = make_fork(pair.model, prefix, width, effort.depth)
         taken, memory = compare(fork, effort.fork_repeats)
-        case = f"{width} × {effort.depth} tokens after {effort.prefix:,}"
+        case = f"{width} × {effort.depth} tokens after {length:,}"
         times += to_rows(FORK_TIME, case, "s", taken, (ONE_BY_ONE,))
         sizes += to_rows(FORK_MEMORY, case, "MB", memory, (ONE_BY_ONE,))
     return times + sizes

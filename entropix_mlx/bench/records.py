@@ -35,7 +35,7 @@ class Effort:
     """Rollouts of a fork."""
     depth: int = 16
     prefix: int = 1024
-    """Tokens before a fork."""
+    """Tokens before a fork; as many as a model can hold, if those are fewer."""
     fork_repeats: int = 2
     starts: int = 3
     """Times that each program is started from the shell."""

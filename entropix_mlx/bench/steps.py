@@ -23,13 +23,15 @@ Parts = dict[str, Callable[[], object]]
 
 
 def measure_steps(pair: Pair, effort: Effort) -> list[Row]:
-    """Return the rows of the smallest and the largest context.
+    """Return the rows of the smallest and the largest context that the model holds.
 
     A part that is waited for costs more than in a step, where the device goes on meanwhile; the
     parts of the forward pass leave out norms, rotations and the growing of the cache.
     """
+    limit = pair.model.config.max_position_embeddings
+    held = [context for context in effort.contexts if context + len(PROMPT) <= limit]
     rows = []
-    for context in sorted({effort.contexts[0], effort.contexts[-1]}):
+    for context in sorted({*held[:1], *held[-1:]}):
         parts = _forward_parts(pair, context) | _sampler_parts(pair, context)
         for part in parts.values():
             mx.eval(part())  # a warm-up

@@ -1,12 +1,13 @@
 """The bench on a tiny model: what it reports, not how fast anything is."""
 
 import json
+from dataclasses import replace
 
 import mlx.core as mx
 import pytest
 
 from entropix_mlx import cli
-from entropix_mlx.bench import Effort, bench, startup
+from entropix_mlx.bench import Effort, bench, forks, startup, steps
 from entropix_mlx.bench.decoding import read_bytes
 from entropix_mlx.bench.forks import at_once, make_fork, one_by_one
 from entropix_mlx.bench.pair import (
@@ -95,6 +96,31 @@ def test_a_step_is_profiled_alone(tiny_model, byte_tokenizer, no_processes):
     assert not no_processes
     assert {row.section for row in report.rows} == {"step"}
     assert {"forward pass", "measurements", "draw"} <= {row.name for row in report.rows}
+
+
+def test_nothing_is_measured_beyond_a_models_context(pair, monkeypatch):
+    lengths = []
+
+    def made_up(model, length):
+        lengths.append(length)
+        return made_up_cache(model, length)
+
+    monkeypatch.setattr(steps, "made_up_cache", made_up)
+    monkeypatch.setattr(forks, "made_up_cache", made_up)
+    limit = pair.model.config.max_position_embeddings
+    effort = replace(TINY, contexts=(16, limit - 1, limit, 9999), prefix=9999)
+    cases = {row.case for row in steps.measure_steps(pair, effort)}
+    assert cases == {"context 16", f"context {limit - 1}"}
+    cases = {row.case for row in forks.measure_forks(pair, effort)}
+    longest = limit - 1 - effort.depth
+    assert cases == {f"{width} × 3 tokens after {longest}" for width in (1, 3)}
+    assert max(lengths) == limit - 1
+
+
+def test_a_context_too_short_for_anything_leaves_no_rows(pair):
+    limit = pair.model.config.max_position_embeddings
+    effort = replace(TINY, contexts=(limit,), depth=limit - 1)
+    assert steps.measure_steps(pair, effort) == forks.measure_forks(pair, effort) == []
 
 
 def test_contenders_take_turns_in_both_orders():
