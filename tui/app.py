@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -92,9 +93,10 @@ class ChatApp(ViewerApp):
         self._label()
         self._worker.start()
 
-    def on_unmount(self) -> None:
-        """Let the model's thread end."""
+    async def on_unmount(self) -> None:
+        """Let the model's thread end, and wait for it: it may still have a word to say here."""
         self._worker.stop()
+        await asyncio.to_thread(self._worker.join)
 
     # What the model's thread tells.
 
@@ -193,8 +195,7 @@ class ChatApp(ViewerApp):
         """Put the last question into the field, to be sent in its place."""
         if not self._asked():
             return
-        turns = self.conversation.turns
-        self._write(Question(turns[-1].question, len(turns) - 1))
+        self._write(self._last_question())
         self.query_one(Composer).focus()
         self.notify("Enter asks this in the place of the last question, Escape leaves it")
 
@@ -215,7 +216,7 @@ class ChatApp(ViewerApp):
         typed = self.query_one(Composer).text
         if not self._available() or not (typed.strip() or self._asked()):
             return
-        question = typed if typed.strip() else self.conversation.turns[-1].question
+        question = Question(typed, self._editing) if typed.strip() else self._last_question()
         seed = secrets.randbits(32) if self._settings.seed is None else self._settings.seed
         self.push_screen(
             DuelScreen(question, self._settings, seed, self._fight), lambda _: self._worker.cancel()
@@ -309,6 +310,11 @@ class ChatApp(ViewerApp):
             self.notify("nothing was asked yet", severity="warning")
         return bool(self.conversation.turns)
 
+    def _last_question(self) -> Question:
+        """Return the last question, to be asked in its own place."""
+        turns = self.conversation.turns
+        return Question(turns[-1].question, len(turns) - 1)
+
     def _write(self, question: Question) -> None:
         """Put a question into the field."""
         self._editing = question.turn
@@ -360,7 +366,7 @@ class ChatApp(ViewerApp):
         if self.showing:
             self.query_one("#gauges", Gauges).show(self._last_steps(), profile)
 
-    def _fight(self, number: int, question: str, sides: tuple[Settings, Settings]) -> None:
+    def _fight(self, number: int, question: Question, sides: tuple[Settings, Settings]) -> None:
         self._worker.cancel()  # a duel that is running already
         self._become(RUNNING)
         self._worker.duel(number, question, sides)

@@ -129,7 +129,7 @@ class ViewerApp(App[None]):
     @property
     def showing(self) -> bool:
         """Whether there is a screen: a model's thread may speak on while the app ends."""
-        return self.query_one_optional("#gauges") is not None
+        return self.is_running and self.query_one_optional("#gauges") is not None
 
     async def show_conversation(self, conversation: Conversation) -> None:
         """Show a conversation, and the gauges of its last answer."""

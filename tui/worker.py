@@ -6,6 +6,7 @@ other. Only Python scalars and strings leave: steps, and snapshots of the conver
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
@@ -33,6 +34,11 @@ if TYPE_CHECKING:
 
 BATCH_SECONDS = 1 / 18
 """Steps are posted together, this often: a screen needs no more, and a message costs time."""
+
+JOIN_SECONDS = 5.0
+"""A running answer ends within a token, or a chunk of the prompt."""
+JOIN_LOADING_SECONDS = 0.5
+"""Nothing stops a model that is being loaded: whoever quits then does not want to wait for it."""
 
 Load = Callable[[], "tuple[Model, TokenizerWrapper]"]
 Action = Callable[["Session"], Iterator[Step] | None]
@@ -70,6 +76,7 @@ class ModelThread:
         self._cancelled = threading.Event()
         self._replies: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._stopping = False
+        self._loaded = threading.Event()
         self._session: Session
         self._model: Model
         self._tokenizer: TokenizerWrapper
@@ -84,6 +91,14 @@ class ModelThread:
         self._stopping = True
         self._jobs.put(None)
         self.cancel()
+
+    def join(self) -> None:
+        """Wait for the end of the thread after `stop`, but not long.
+
+        A thread that is inside MLX when the interpreter ends aborts the process.
+        """
+        if self._thread.is_alive():
+            self._thread.join(JOIN_SECONDS if self._loaded.is_set() else JOIN_LOADING_SECONDS)
 
     def cancel(self) -> None:
         """Stop the running answer before its next token."""
@@ -114,12 +129,12 @@ class ModelThread:
 
         self._jobs.put(job)
 
-    def duel(self, number: int, question: str, sides: tuple[Settings, Settings]) -> None:
-        """Answer a question after the conversation so far, by one setting after the other.
+    def duel(self, number: int, question: Question, sides: tuple[Settings, Settings]) -> None:
+        """Answer a question by one setting after the other; the conversation stays as it is.
 
         Args:
             number: comes back with the steps, so that they are not taken for another duel's.
-            question: see above.
+            question: see above; it follows the turns before its own.
             sides: see above.
         """
         self._jobs.put(lambda: self._duel(number, question, sides))
@@ -127,11 +142,8 @@ class ModelThread:
     def _run(self) -> None:
         try:
             self._open_session()
-        except EntropixError as error:
-            self._post(messages.LoadFailed(str(error)))
-            return
         except Exception as error:  # a thread that dies in silence would leave the app waiting
-            self._post(messages.LoadFailed(f"unexpected {type(error).__name__}: {error}"))
+            self._post(messages.LoadFailed(_explain(error)))
             return
         while (job := self._jobs.get()) is not None and not self._stopping:
             job()
@@ -152,6 +164,7 @@ class ModelThread:
             traces=self._traces,
         )
         config = self._model.config
+        self._loaded.set()
         profile = resolve(self._settings.profile, config, self._settings.changes)
         self._post(messages.Loaded(config.max_position_embeddings, profile))
 
@@ -161,21 +174,25 @@ class ModelThread:
         if self._cancelled.is_set():
             self._session.cancel()
 
-    def _answer(self, action: Action, question: Question | None = None) -> None:
+    def _begin(self) -> None:
+        """Forget what cancelled the job before; the end of the app cancels every job."""
         self._cancelled.clear()
+        if self._stopping:
+            self._cancelled.set()
+
+    def _answer(self, action: Action, question: Question | None = None) -> None:
+        self._begin()
         error, refused = None, question
         try:
-            steps = action(self._session)
-            refused = None
-            self._tell_conversation()
-            if steps is not None:
-                for batch in self._batches(steps):
-                    self._post(messages.StepsArrived(batch))
-        except EntropixError as mistake:
-            error = str(mistake)
+            with contextlib.closing(self._session):  # which also ends a trace, and so may fail
+                steps = action(self._session)
+                refused = None
+                self._tell_conversation()
+                if steps is not None:
+                    for batch in self._batches(steps):
+                        self._post(messages.StepsArrived(batch))
         except Exception as fault:
-            error = f"unexpected {type(fault).__name__}: {fault}"
-        self._session.close()
+            error = _explain(fault)
         self._tell_conversation()
         self._post(messages.AnswerEnded(error, refused))
 
@@ -209,22 +226,41 @@ class ModelThread:
         snapshot = _copy(self._session.conversation)
         self._post(messages.ConversationChanged(snapshot, self._session.cached_tokens))
 
-    def _duel(self, number: int, question: str, sides: tuple[Settings, Settings]) -> None:
-        from entropix_mlx.session import Session
-
-        self._cancelled.clear()
+    def _duel(self, number: int, question: Question, sides: tuple[Settings, Settings]) -> None:
+        self._begin()
         error = None
         try:
             for side, settings in enumerate(sides):
-                session = Session(self._model, self._tokenizer, settings)
-                session.conversation = _copy(self._session.conversation)
-                for batch in self._batches(session.send(question)):
+                for batch in self._duel_side(question, settings):
                     self._post(messages.DuelStepsArrived(number, side, batch))
-                session.close()
+                if self._cancelled.is_set():
+                    break
                 self._post(messages.DuelStepsArrived(number, side, [], ended=True))
-        except EntropixError as mistake:
-            error = str(mistake)
+        except Exception as fault:
+            error = _explain(fault)
         self._post(messages.AnswerEnded(error))
+
+    def _duel_side(self, question: Question, settings: Settings) -> Iterator[list[Step]]:
+        """Yield the steps of one side, from a session of its own."""
+        from entropix_mlx.session import Session
+
+        def pass_cancel_on(_done: int, _total: int) -> None:
+            if self._cancelled.is_set():
+                session.cancel()
+
+        session = Session(self._model, self._tokenizer, settings, on_prefill=pass_cancel_on)
+        session.conversation = _copy(self._session.conversation)
+        if question.turn is not None:
+            del session.conversation.turns[question.turn :]
+        with contextlib.closing(session):
+            yield from self._batches(session.send(question.text))
+
+
+def _explain(error: Exception) -> str:
+    """Return what is told of an error; what nobody foresaw is called so."""
+    if isinstance(error, EntropixError):
+        return str(error)
+    return f"unexpected {type(error).__name__}: {error}"
 
 
 def _copy(conversation: Conversation) -> Conversation:

@@ -2,11 +2,12 @@
 
 import json
 import threading
+import time
 
 import pytest
 from textual.widgets import Checkbox, Input, OptionList, Select
 
-from entropix_mlx import Profile
+from entropix_mlx import Profile, Session, engine
 from entropix_mlx.conversation import Conversation
 from entropix_mlx.errors import ModelNotFoundError
 from entropix_mlx.step import ChosenBy, Origin
@@ -588,6 +589,161 @@ def test_a_duel_marks_where_the_answers_part(make_chat):
         await ask(pilot, "on")
 
     drive(app, scenario)
+
+
+def prompts_of(monkeypatch) -> list[str]:
+    """Return a list that fills with the prompts of all sessions."""
+    prompts = []
+    original = Session._encode
+
+    def encode(session, turns, first):
+        prompt = original(session, turns, first)
+        prompts.append(session._tokenizer.decode(prompt))
+        return prompt
+
+    monkeypatch.setattr(Session, "_encode", encode)
+    return prompts
+
+
+def test_a_duel_asks_the_last_question_in_its_own_place(make_chat, monkeypatch):
+    app = make_chat(max_tokens=4)
+    prompts = prompts_of(monkeypatch)
+
+    async def scenario(pilot):
+        await ask(pilot, "one")
+        await ask(pilot, "two")
+        asked = prompts[-1]
+        await pilot.press("f4")
+        await until(pilot, lambda: str(app.screen.query_one("#divergence").visual) != "…")
+        assert prompts[-2:] == [asked] * 2
+        await pilot.press("escape")
+        await until(pilot, lambda: app.activity == "")
+        await pilot.press("o", "n", "f4")
+        await until(pilot, lambda: str(app.screen.query_one("#divergence").visual) != "…")
+        assert prompts[-1].startswith(asked)
+        assert "user: on" in prompts[-1]
+
+    drive(app, scenario)
+
+
+def test_leaving_a_duel_stops_both_sides(make_chat, monkeypatch):
+    app = make_chat(max_tokens=2000)
+    prompts = prompts_of(monkeypatch)
+
+    async def scenario(pilot):
+        await until(pilot, lambda: app.activity == "")
+        await pilot.press("h", "i", "f4")
+        await until(pilot, lambda: app.screen.query(AnswerView).first().steps)
+        await pilot.press("escape")
+        await until(pilot, lambda: app.activity == "")
+        assert len(prompts) == 1, "the second side never began"
+
+    drive(app, scenario)
+
+
+def test_leaving_a_duel_stops_a_prefill(make_chat, monkeypatch):
+    app = make_chat(max_tokens=1)
+    reading, gate, chunks = threading.Event(), threading.Event(), []
+    original = engine.TextEngine.prefill
+
+    def prefill(self, tokens, on_prefill, cancelled):
+        def slow(done, total):
+            chunks.append(done)
+            reading.set()
+            gate.wait(10)
+            on_prefill(done, total)
+
+        original(self, tokens, slow, cancelled)
+
+    monkeypatch.setattr(engine.TextEngine, "prefill", prefill)
+
+    async def scenario(pilot):
+        await until(pilot, lambda: app.activity == "")
+        app.query_one(Composer).text = "x" * 3000
+        await pilot.press("f4")
+        await until(pilot, reading.is_set)
+        await pilot.press("escape")
+        gate.set()
+        await until(pilot, lambda: app.activity == "")
+        assert chunks == [0]
+
+    drive(app, scenario)
+
+
+def test_an_unexpected_failure_in_a_duel_is_a_message(make_chat, monkeypatch):
+    app = make_chat(max_tokens=4)
+
+    async def scenario(pilot):
+        await ask(pilot, "hi")
+        with monkeypatch.context() as patched:
+            patched.setattr(Session, "send", lambda *_: 1 / 0)
+            await pilot.press("f4")
+            await until(pilot, lambda: "unexpected ZeroDivisionError" in notices(app))
+        await pilot.press("escape")
+        await until(pilot, lambda: app.activity == "")
+        await ask(pilot, "on")
+
+    drive(app, scenario)
+
+
+def test_steps_that_arrive_while_a_duel_begins_anew_are_dropped(make_chat, monkeypatch):
+    app = make_chat(max_tokens=4)
+
+    async def scenario(pilot):
+        await ask(pilot, "hi")
+        steps = list(app.transcript.last_answer.steps)
+        await pilot.press("f4")
+        screen = app.screen
+        await until(pilot, lambda: str(screen.query_one("#divergence").visual) != "…")
+        container, number = screen.query_one("#side-0"), screen._number
+        original = container.remove_children
+
+        async def remove_children():
+            await original()
+            screen.receive(number, 0, steps, False)
+
+        monkeypatch.setattr(container, "remove_children", remove_children)
+        screen.query_one("#sampler-1", Select).value = "min_p"
+        await until(pilot, lambda: screen._number > number)
+        await until(pilot, lambda: str(screen.query_one("#divergence").visual) != "…")
+        assert [len(answer.steps) for answer in screen.query(AnswerView)] == [4, 4]
+
+    drive(app, scenario)
+
+
+@pytest.mark.parametrize("quitting", ["ctrl+q", ""])
+def test_the_end_of_the_app_waits_for_the_model_thread(make_chat, monkeypatch, quitting):
+    app = make_chat(max_tokens=3000)
+    close = Session.close
+
+    def slow_close(session):
+        time.sleep(0.5)
+        close(session)
+
+    monkeypatch.setattr(Session, "close", slow_close)
+
+    async def scenario(pilot):
+        await pilot.press("h", "i", "enter")
+        await generating(pilot)
+        await pilot.press(*filter(None, [quitting]))
+
+    drive(app, scenario)
+    assert not app._worker._thread.is_alive()
+
+
+def test_the_end_of_the_app_does_not_wait_for_a_model(make_chat):
+    gate = threading.Event()
+    app = make_chat(gated(gate))
+
+    async def scenario(pilot):
+        await pilot.press("ctrl+q")
+
+    began = time.monotonic()
+    drive(app, scenario)
+    took = time.monotonic() - began
+    gate.set()
+    app._worker._thread.join()
+    assert took < 4
 
 
 def test_a_mistake_in_the_settings_is_a_message(make_chat):

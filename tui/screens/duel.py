@@ -17,9 +17,10 @@ from entropix_mlx.settings import Settings
 from entropix_mlx.step import Step, first_divergence
 
 from ..looks import printable
+from ..messages import Question
 from ..widgets.answer import AnswerView
 
-Start = Callable[[int, str, tuple[Settings, Settings]], None]
+Start = Callable[[int, Question, tuple[Settings, Settings]], None]
 
 
 class DuelScreen(Screen[None]):
@@ -30,7 +31,7 @@ class DuelScreen(Screen[None]):
         Binding("ctrl+r", "again", "Once more", id="duel.again"),
     ]
 
-    def __init__(self, question: str, settings: Settings, seed: int, start: Start) -> None:
+    def __init__(self, question: Question, settings: Settings, seed: int, start: Start) -> None:
         """Prepare a duel.
 
         Args:
@@ -54,7 +55,7 @@ class DuelScreen(Screen[None]):
         options = [(name, name) for name in POLICIES]
         left = self._settings.sampler
         right = "greedy" if left != "greedy" else "entropix"
-        yield Static(Content(f"❯ {printable(self._question)}"), classes="question")
+        yield Static(Content(f"❯ {printable(self._question.text)}"), classes="question")
         with Horizontal():
             for side, sampler in enumerate((left, right)):
                 with Vertical(classes="side"):
@@ -75,16 +76,19 @@ class DuelScreen(Screen[None]):
 
     async def action_again(self) -> None:
         """Begin again."""
+        self._number += 1  # first: what still arrives of the duel before has no place any more
+        number = self._number
         for side in (0, 1):
             container = self.query_one(f"#side-{side}", VerticalScroll)
             await container.remove_children()
             await container.mount(AnswerView())
+        if number != self._number:
+            return  # another one began meanwhile
         self._ended = 0
-        self._number += 1
         self._samplers = self._chosen()
         self.query_one("#divergence", Label).update("…")
         left, right = (replace(self._settings, sampler=name) for name in self._samplers)
-        self._start(self._number, self._question, (_fitting(left), _fitting(right)))
+        self._start(number, self._question, (_fitting(left), _fitting(right)))
 
     def receive(self, duel: int, side: int, steps: list[Step], ended: bool) -> None:
         """Show the next steps of a side; at the end mark where the sides part."""
