@@ -485,6 +485,51 @@ def test_a_threshold_recolours_and_then_regenerates(make_chat):
     drive(app, scenario)
 
 
+def test_a_profile_needs_no_enter(make_chat, tmp_path):
+    app = make_chat()
+    mine = tmp_path / "mine.toml"
+    mine.write_text("[thresholds]\nlow_entropy = 0.7\n")
+
+    async def scenario(pilot):
+        await until(pilot, lambda: app.activity == "")
+        await pilot.press("f3")
+        screen = app.screen
+        field = screen.query_one("#profile", Input)
+        field.focus()
+        field.value = "absent"
+        await pilot.press("escape")
+        assert app.screen is screen
+        assert "no profile 'absent'" in str(screen.query_one("#changes").visual)
+        field.value = str(mine)
+        await pilot.press("escape")
+        assert app.screen is not screen
+        assert app.profile.name == "mine"
+        assert app.profile.thresholds.low_entropy == 0.7
+
+    drive(app, scenario)
+
+
+def test_thresholds_moved_after_a_profile_was_typed_stay(make_chat, tmp_path):
+    app = make_chat()
+    mine = tmp_path / "mine.toml"
+    mine.write_text("[thresholds]\nlow_entropy = 0.7\n")
+
+    async def scenario(pilot):
+        await until(pilot, lambda: app.activity == "")
+        await pilot.press("f3")
+        field = app.screen.query_one("#profile", Input)
+        field.focus()
+        await pilot.pause()
+        field.value = str(mine)
+        app.screen.query_one("#slider-low_entropy", Slider).focus()
+        await pilot.pause()
+        await pilot.press("right", "escape")
+        assert app.profile.name == "mine"
+        assert app.profile.thresholds.low_entropy == 0.8
+
+    drive(app, scenario)
+
+
 def test_settings_wait_for_the_model(make_chat):
     gate = threading.Event()
     profile = Profile.load().replace({"name": "mine", "think": {"max_insertions": 0}})

@@ -104,6 +104,7 @@ class TuneScreen(ModalScreen[Tuned | None]):
         self._ask = ask
         self._preview = preview
         self._profile = Profile.load(settings.profile)
+        self._named = self._profile.name  # in the field, and loaded
 
     def compose(self) -> ComposeResult:
         """Make a row for each setting."""
@@ -151,20 +152,18 @@ class TuneScreen(ModalScreen[Tuned | None]):
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Load another profile, and show its thresholds."""
-        if event.input.id != "profile":
-            return
-        try:
-            self._profile = Profile.load(event.value)
-        except ProfileError as error:
-            self._say(str(error))
-            return
-        for slider in self.query(Slider):
-            slider.value = getattr(self._profile.thresholds, slider.name or "")
-            slider.refresh()
-        self.on_slider_changed()
+        if event.input.id == "profile":
+            self._show_named_profile()
+
+    def on_input_blurred(self, event: Input.Blurred) -> None:
+        """Do so also without Enter, before a threshold of that profile is moved."""
+        if event.input.id == "profile":
+            self._show_named_profile()
 
     def action_done(self, regenerate: bool) -> None:
         """Take the settings."""
+        if not self._show_named_profile():
+            return
         try:
             settings = replace(
                 self._settings,
@@ -183,6 +182,23 @@ class TuneScreen(ModalScreen[Tuned | None]):
         """Leave everything as it was."""
         self._preview(None)
         self.dismiss(None)
+
+    def _show_named_profile(self) -> bool:
+        """Load the profile that was typed, if it is another; if it cannot be, say why."""
+        name = self.query_one("#profile", Input).value.strip()
+        if name in ("", self._named):
+            return True
+        try:
+            self._profile = Profile.load(name)
+        except ProfileError as error:
+            self._say(str(error))
+            return False
+        self._named = name
+        for slider in self.query(Slider):
+            slider.value = getattr(self._profile.thresholds, slider.name or "")
+            slider.refresh()
+        self.on_slider_changed()
+        return True
 
     def _changed_profile(self) -> Profile:
         thresholds = {slider.name or "": slider.value for slider in self.query(Slider)}
