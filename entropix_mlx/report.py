@@ -17,7 +17,7 @@ from typing import Any
 
 from .charts import Frame, curve, frame_of, plane
 from .errors import TraceError
-from .palette import LOOKS
+from .palette import LOOKS, printable
 from .step import Branch, ChosenBy, Origin, Rollout, Step, Strategy, first_divergence
 from .summary import Summary
 from .trace import Trace
@@ -50,9 +50,6 @@ _FIELDS = {
 }
 """What the panel tells of a token, in its order, with the units."""
 
-_CONTROL_PICTURES = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"}
-_UNPRINTABLE = _CONTROL_PICTURES | {0x7F: "␡"} | dict.fromkeys(range(0x80, 0xA0), "\ufffd")
-
 
 def render(traces: Sequence[Trace]) -> str:
     """Return a report of one trace, or of two side by side, as an HTML page.
@@ -81,8 +78,7 @@ def render(traces: Sequence[Trace]) -> str:
 
 def _text(text: str) -> str:
     """Return a text that came from a trace, safe in HTML: control characters become visible."""
-    printable = text.translate(_UNPRINTABLE).encode("utf-8", "replace").decode("utf-8")
-    return escape(printable)
+    return escape(printable(text).encode("utf-8", "replace").decode("utf-8"))
 
 
 def _json(value: Any) -> str:

@@ -28,13 +28,6 @@ CURSOR = Style(reverse=True)
 CHANGED = Style(strike=True)
 """A token whose strategy another threshold would change."""
 
-_CONTROL = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"} | {0x7F: 0x2421}
-
-
-def printable(text: str) -> str:
-    """Return a text whose control characters are visible symbols: a terminal would obey them."""
-    return text.translate(_CONTROL)
-
 
 def legend() -> Content:
     """Return every strategy as its tokens look, and the marks."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from entropix_mlx.llama import Model
     from entropix_mlx.session import Session
 
-BATCH_SECONDS = 1 / 18
+BATCH_SECONDS = 1 / 15
 """Steps are posted together, this often: a screen needs no more, and a message costs time."""
 
 JOIN_SECONDS = 5.0
@@ -77,6 +77,7 @@ class ModelThread:
         self._replies: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._stopping = False
         self._loaded = threading.Event()
+        self._answering: Session | None = None
         self._session: Session
         self._model: Model
         self._tokenizer: TokenizerWrapper
@@ -101,8 +102,10 @@ class ModelThread:
             self._thread.join(JOIN_SECONDS if self._loaded.is_set() else JOIN_LOADING_SECONDS)
 
     def cancel(self) -> None:
-        """Stop the running answer before its next token."""
+        """Stop the running answer before its next token, in a fork too."""
         self._cancelled.set()
+        if self._answering is not None:
+            self._answering.cancel()
 
     def submit(self, action: Action) -> None:
         """Do something with the session; steps that it returns are read and posted."""
@@ -174,14 +177,15 @@ class ModelThread:
         if self._cancelled.is_set():
             self._session.cancel()
 
-    def _begin(self) -> None:
-        """Forget what cancelled the job before; the end of the app cancels every job."""
+    def _begin(self, session: Session) -> None:
+        """Forget what cancelled the answer before; the end of the app cancels every answer."""
+        self._answering = session
         self._cancelled.clear()
         if self._stopping:
             self._cancelled.set()
 
     def _answer(self, action: Action, question: Question | None = None) -> None:
-        self._begin()
+        self._begin(self._session)
         error, refused = None, question
         try:
             with contextlib.closing(self._session):  # which also ends a trace, and so may fail
@@ -227,7 +231,7 @@ class ModelThread:
         self._post(messages.ConversationChanged(snapshot, self._session.cached_tokens))
 
     def _duel(self, number: int, question: Question, sides: tuple[Settings, Settings]) -> None:
-        self._begin()
+        self._begin(self._session)
         error = None
         try:
             for side, settings in enumerate(sides):
@@ -252,6 +256,7 @@ class ModelThread:
         session.conversation = _copy(self._session.conversation)
         if question.turn is not None:
             del session.conversation.turns[question.turn :]
+        self._answering = session
         with contextlib.closing(session):
             yield from self._batches(session.send(question.text))
 

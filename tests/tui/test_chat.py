@@ -145,6 +145,22 @@ def test_escape_stops_and_keeps_what_there_is(make_chat):
     drive(app, scenario)
 
 
+def test_escape_stops_within_a_fork(make_chat, monkeypatch):
+    monkeypatch.setattr("entropix_mlx.branching.sentence_end", lambda text, known: None)
+    depth = 1000
+    app = make_chat(max_tokens=2000, profile=always_branch(depth=depth, width=2))
+
+    async def scenario(pilot):
+        await pilot.press("h", "i", "enter")
+        await pilot.pause(0.5)  # the prompt is short, and the fork takes seconds
+        await pilot.press("escape")
+        await until(pilot, lambda: app.activity == "")
+
+    drive(app, scenario)
+    fork = app.conversation.turns[0].answer.steps[0].branch
+    assert len(fork.rollouts[0].tokens) < depth
+
+
 def test_enter_while_an_answer_runs_keeps_the_text(make_chat):
     app = make_chat(max_tokens=2000)
 

@@ -5,10 +5,10 @@ from collections import Counter
 import pytest
 
 from entropix_mlx import Profile
-from entropix_mlx.palette import LOOKS
+from entropix_mlx.palette import LOOKS, printable
 from entropix_mlx.step import Strategy
 from tests.tui.conftest import make_step, make_steps
-from tui.looks import STYLES, legend, printable
+from tui.looks import STYLES, legend
 from tui.widgets import gauges
 from tui.widgets.inspector import draw_alternatives, draw_branch, draw_decision, token_text
 

@@ -7,9 +7,9 @@ from textual.widgets import ContentSwitcher, Markdown, Static
 
 from entropix_mlx import Profile
 from entropix_mlx.conversation import Answer, Conversation, Turn
+from entropix_mlx.palette import printable
 from entropix_mlx.step import Strategy
 from tests.tui.conftest import AWKWARD, drive, make_step, make_viewer
-from tui.looks import printable
 from tui.screens.dialogs import HelpScreen
 from tui.viewer import ViewerApp
 from tui.widgets.answer import AnswerView, TokenBlock

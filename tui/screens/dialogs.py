@@ -12,9 +12,10 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Label, OptionList, Static
 from textual.widgets.option_list import Option
 
+from entropix_mlx.palette import printable
 from entropix_mlx.step import Branch
 
-from ..looks import legend, printable
+from ..looks import legend
 
 
 class TextDialog(ModalScreen[str | None]):

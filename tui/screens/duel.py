@@ -13,10 +13,10 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Footer, Label, Select, Static
 
+from entropix_mlx.palette import printable
 from entropix_mlx.settings import Settings
 from entropix_mlx.step import Step, first_divergence
 
-from ..looks import printable
 from ..messages import Question
 from ..widgets.answer import AnswerView
 

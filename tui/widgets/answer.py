@@ -11,12 +11,12 @@ from textual.content import Content
 from textual.style import Style
 from textual.widgets import Markdown, Static
 
-from entropix_mlx.palette import LOOKS
+from entropix_mlx.palette import LOOKS, printable
 from entropix_mlx.profile import Profile
 from entropix_mlx.step import Step, Strategy
 from entropix_mlx.tree import classify
 
-from ..looks import CHANGED, CURSOR, STYLES, origin_mark, printable
+from ..looks import CHANGED, CURSOR, STYLES, origin_mark
 from ..messages import TokenPointed
 
 BLOCK_TOKENS = 60

@@ -10,12 +10,12 @@ from textual.content import Content
 from textual.style import Style
 from textual.widgets import Static
 
-from entropix_mlx.palette import LOOKS
+from entropix_mlx.palette import LOOKS, printable
 from entropix_mlx.profile import Profile
 from entropix_mlx.step import Alternative, Branch, Step, Strategy
 from entropix_mlx.tree import table
 
-from ..looks import STYLES, printable
+from ..looks import STYLES
 from .gauges import DIM, SCALES, bar
 
 HEADING = Style(bold=True)

@@ -13,9 +13,9 @@ from textual.message import Message
 from textual.widgets import Static
 
 from entropix_mlx.conversation import Conversation, Turn
+from entropix_mlx.palette import printable
 from entropix_mlx.step import Step
 
-from ..looks import printable
 from .answer import AnswerView
 
 
