@@ -70,7 +70,8 @@ class Branching:
             pending: that position, and what was read of it.
             reading: see `pending`.
             width: number of rollouts.
-            room: the most tokens that the text may still grow by.
+            room: the tokens that the context still holds. (What an answer may still grow by is no
+                matter here: a shorter answer is then the beginning of a longer one.)
             before: the last tokens of the text, by which a number or a word may begin.
             cancelled: asked before every token; then the rollouts stay as long as they are.
             pipelined: whether to queue a position before the last one was read.

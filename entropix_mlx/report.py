@@ -183,19 +183,13 @@ def _section(trace: Trace, number: int, frame: Frame, split: int | None) -> str:
 def _facts(trace: Trace, summary: Summary) -> str:
     header = trace.header
     messages = [(message["role"], message["content"]) for message in header.messages]
-    counts = {
-        "insertions": summary.insertions,
-        "forks": summary.branches,
-        "choices": summary.choices,
-        "roll-backs": summary.roll_backs,
-    }
     facts = {
         "sampler": f"{header.sampler}, profile {header.profile.name}, seed {header.seed}",
         "tokens": f"{header.prompt_tokens} of the prompt, {summary.completion_tokens} generated"
         f" at {summary.tokens_per_second:.1f} a second",
         "finished": _ending(trace, summary),
         "means": f"H {summary.mean_entropy:.2f} bits, V {summary.mean_varentropy:.2f} bits²",
-        "interventions": ", ".join(f"{n} {name}" for name, n in counts.items() if n) or "none",
+        "interventions": summary.interventions or "none",
         "versions": ", ".join(f"{name} {number}" for name, number in header.versions.items()),
     }
     said = "".join(f'<dt>{_text(r)}</dt><dd class="said">{_text(c)}</dd>' for r, c in messages)

@@ -87,6 +87,17 @@ class Summary:
         return self._first_time
 
     @property
+    def interventions(self) -> str:
+        """What was done beside drawing, in words; empty if that is nothing."""
+        counts = {
+            "insertion": self.insertions,
+            "fork": self.branches,
+            "choice": self.choices,
+            "roll-back": self.roll_backs,
+        }
+        return ", ".join(f"{n} {name}{'s' if n > 1 else ''}" for name, n in counts.items() if n)
+
+    @property
     def mean_entropy(self) -> float:
         """Bits a token."""
         return self._entropy / max(1, self.completion_tokens)

@@ -174,7 +174,14 @@ class ChatApp(ViewerApp):
         if self._claim():
             self._worker.ask(Question(event.text, self._editing))
             self._editing = None
-            self.query_one(Composer).clear()
+            self.query_one(Composer).take(event.text)
+
+    def action_help_quit(self) -> None:
+        """Stop the answer where Ctrl+C is pressed; else say how to quit."""
+        if self._busy:
+            self._worker.cancel()
+        else:
+            super().action_help_quit()
 
     def action_escape(self) -> None:
         """Stop the answer; else leave the tokens, or an edit, for the next question."""
@@ -245,6 +252,9 @@ class ChatApp(ViewerApp):
         """Go on from the cursor with the alternative that is selected."""
         index, alternative = self.transcript.cursor, self.inspector.alternative
         if index is None or alternative is None:
+            return
+        if alternative.token == self._last_steps()[index].token:
+            self.notify("this token stands there already: ↑ ↓ choose another")
             return
         self._interrupt()
         self._generate(lambda session: session.fork(index, alternative.token))

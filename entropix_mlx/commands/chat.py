@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import json
 import sys
 from collections.abc import Callable, Iterator
+from math import exp
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import EntropixError, PromptError, SessionError
+from ..palette import printable
 from ..step import Step
 from ..summary import Summary
 from ..trace import TraceFolder
@@ -24,9 +27,12 @@ if TYPE_CHECKING:
 
 ALTERNATIVES = 8
 """Most probable tokens that the terminal UI shows for each token."""
+PLAIN_ALTERNATIVES = 3
+"""Those that /steps lists."""
 HELP = """\
 /regenerate            answer the last question once more
 /edit TEXT             ask TEXT in the place of the last question
+/steps                 list the tokens of the last answer, with the most probable others
 /fork STEP TOKEN       put the token of that id at a step of the last answer, and go on from there
 /select N              take the last question's Nth answer
 /system TEXT           precede the conversation with TEXT (nothing: with nothing)
@@ -78,7 +84,7 @@ def run_plain(arguments: argparse.Namespace) -> int:
         raise PromptError("there is no stdin to read questions from: use entropix generate")
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")  # bytes that are not text are no reason to stop
-    settings = options.to_settings(arguments)
+    settings = options.to_settings(arguments, PLAIN_ALTERNATIVES)
     traces = _trace_folder(arguments)
     model, tokenizer = options.load_model(arguments)
     if arguments.verbose:
@@ -118,6 +124,7 @@ class _Chat:
         self._commands: dict[str, Callable[[str], Iterator[Step] | None]] = {
             "/regenerate": lambda _: session.regenerate(),
             "/edit": self._edit,
+            "/steps": lambda _: self._list_steps(),
             "/fork": self._fork,
             "/select": self._select,
             "/system": lambda text: session.instruct(text or None),
@@ -177,14 +184,25 @@ class _Chat:
 
     def _fork(self, argument: str) -> Iterator[Step]:
         step, _, token = argument.partition(" ")
+        if not token:
+            raise SessionError("write /fork STEP TOKEN, in numbers that /steps lists")
         return self._session.fork(_whole(step), _whole(token))
+
+    def _list_steps(self) -> None:
+        turns = self._session.conversation.turns
+        for step in turns[-1].answer.steps if turns else ():
+            others = (other for other in step.top_logprobs if other.token != step.token)
+            listed = "  ".join(
+                f"{other.token} {_quoted(other.text)} {exp(other.logprob):.0%}" for other in others
+            )
+            terminal.write(f"{step.index:4}  {step.token:6} {_quoted(step.text):16} {listed}\n")
 
     def _select(self, number: str) -> None:
         self._session.select(_whole(number) - 1)
         terminal.write_text(self._session.messages[-1]["content"] + "\n")
 
     def _print_statistics(self, summary: Summary) -> None:
-        done = terminal.interventions(summary)
+        done = summary.interventions
         terminal.tell(
             f"({terminal.shares(summary, self._colour)}; {done + '; ' if done else ''}"
             f"{summary.tokens_per_second:.1f} tokens/s)"
@@ -206,6 +224,10 @@ def _lines(interactive: bool) -> Iterator[str]:
             return
         if line:
             yield line
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(printable(text), ensure_ascii=False)
 
 
 def _file(argument: str) -> Path:

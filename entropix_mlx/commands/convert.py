@@ -94,6 +94,8 @@ def _verify(source: str, out: str, recipe: Recipe) -> int:
     if fault := comparison.fault(recipe):
         print(f"entropix: {out} is wrong: {fault}", file=sys.stderr)
         return EXIT_BROKEN
+    verdict = "the copy is exact" if recipe.exact else "the copy is within what rounding loses"
+    print(verdict, file=sys.stderr)
     return 0
 
 

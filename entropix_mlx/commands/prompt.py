@@ -29,8 +29,15 @@ def read(argument: str) -> str:
     """Return the prompt that an option gives, or stdin where it says so.
 
     Raises:
-        PromptError: there is no stdin.
+        PromptError: there is no stdin, or nothing in it.
     """
+    prompt = _read(argument)
+    if not prompt:
+        raise PromptError("the prompt is empty: write a question")
+    return prompt
+
+
+def _read(argument: str) -> str:
     if argument != "-":
         # Bytes that are not UTF-8 arrive as lone surrogates, which no tokenizer can encode.
         return argument.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -91,22 +91,9 @@ def shares(summary: Summary, colour: bool) -> str:
     return "  ".join(labels) or "no tokens"
 
 
-def interventions(summary: Summary) -> str:
-    """Return what was done beside drawing, or nothing if that is nothing."""
-    counts = {
-        "insertion": summary.insertions,
-        "fork": summary.branches,
-        "choice": summary.choices,
-        "roll-back": summary.roll_backs,
-    }
-    return ", ".join(
-        f"{number} {name}{'s' if number > 1 else ''}" for name, number in counts.items() if number
-    )
-
-
 def print_statistics(summary: Summary, seed: int, colour: bool) -> None:
     """Print all about a generation to stderr."""
-    done = interventions(summary)
+    done = summary.interventions
     lines = [
         "─" * 40,
         shares(summary, colour),

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from ..undertrained import Candidate, Findings
 
 
+TITLES = f"{'kind':8}  {'id':>6}  {'norm':>8}  distance  text\n"
+
+
 def add_parser(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.set_defaults(run=run)
@@ -37,6 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         terminal.write(json.dumps(asdict(findings), ensure_ascii=False, indent=2) + "\n")
         return 0
+    terminal.write(TITLES)
     for kind, found in (("reserved", findings.reserved), ("suspect", findings.suspects)):
         for candidate in found:
             terminal.write(_line(kind, candidate))
@@ -48,13 +52,11 @@ def run(arguments: argparse.Namespace) -> int:
 def _line(kind: str, candidate: Candidate) -> str:
     distance = "–" if candidate.distance is None else f"{candidate.distance:.4f}"
     text = json.dumps(candidate.text, ensure_ascii=False)
-    return f"{kind:8}  {candidate.token:6}  {candidate.norm:8.4f}  {distance:>7}  {text}\n"
+    return f"{kind:8}  {candidate.token:6}  {candidate.norm:8.4f}  {distance:>8}  {text}\n"
 
 
 def _explain(findings: Findings) -> None:
-    terminal.tell(
-        "columns: kind, id, norm of the embedding, distance to the mean of the unused tokens, text"
-    )
+    terminal.tell("norm: of the embedding; distance: to the mean of the unused tokens")
     if findings.suspects:
         terminal.tell(
             f"suspects have the smallest {findings.indicator}; that of all tokens is"

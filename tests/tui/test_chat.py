@@ -5,6 +5,7 @@ import threading
 import time
 
 import pytest
+from textual import events
 from textual.widgets import Checkbox, Input, OptionList, Select
 
 from entropix_mlx import Profile, Session, engine
@@ -143,6 +144,65 @@ def test_escape_stops_and_keeps_what_there_is(make_chat):
         await generating(pilot)
 
     drive(app, scenario)
+
+
+def test_a_question_that_comes_at_once_is_sent_whole(make_chat):
+    """As a terminal without bracketed paste sends it; what follows it stays in the field."""
+    app = make_chat()
+
+    async def scenario(pilot):
+        await until(pilot, lambda: app.activity == "")
+        for key in (*"what?", "enter", *"and"):
+            app.post_message(events.Key(key, None if key == "enter" else key))
+        await until(pilot, lambda: app.activity == "" and shown_steps(app) == 12)
+        assert app.conversation.turns[0].question == "what?"
+        assert app.query_one(Composer).text == "and"
+        await pilot.press("x")
+        assert app.query_one(Composer).text == "andx"
+
+    drive(app, scenario)
+
+
+def test_ctrl_c_stops_an_answer_too(make_chat):
+    app = make_chat(max_tokens=2000)
+
+    async def scenario(pilot):
+        await pilot.press("h", "i", "enter")
+        await generating(pilot)
+        await pilot.press("ctrl+c")
+        await until(pilot, lambda: app.activity == "")
+        assert shown_steps(app) < 2000
+        await pilot.press("ctrl+c")
+        await until(pilot, lambda: "quit" in notices(app))
+
+    drive(app, scenario)
+
+
+def test_a_fork_with_the_token_that_stands_there_is_none(make_chat):
+    app = make_chat(sampler="greedy")
+
+    async def scenario(pilot):
+        await ask(pilot, "hi")
+        await pilot.press("tab", "left", "f")
+        await until(pilot, lambda: "stands there already" in notices(app))
+        assert answers(app) == 1
+
+    drive(app, scenario)
+
+
+def test_a_new_question_is_in_sight_wherever_one_had_scrolled_to(make_chat):
+    app = make_chat(max_tokens=900)
+
+    async def scenario(pilot):
+        await ask(pilot, "one")
+        await pilot.press("tab", "home")  # the cursor is on the first token
+        await until(pilot, lambda: app.transcript.scroll_y < 10)
+        await pilot.press("escape")
+        await ask(pilot, "two")
+        assert app.transcript.max_scroll_y > 20
+        assert app.transcript.scroll_y == app.transcript.max_scroll_y
+
+    drive(app, scenario, size=(80, 24))
 
 
 def test_escape_stops_within_a_fork(make_chat, monkeypatch):

@@ -101,6 +101,16 @@ def test_a_terminal_does_not_obey_an_answer(chat, monkeypatch, tmp_path):
     assert screen.getvalue() == ("␛[2J" * 6 + "\n") * 2
 
 
+def test_steps_say_what_a_fork_takes(chat):
+    code, out, err = chat("One?", "/steps", "/fork 2", "/fork 2 66")
+    listed = [line.split(maxsplit=2) for line in out.splitlines() if line.startswith("   ")]
+    assert [int(line[0]) for line in listed] == list(range(len(listed)))
+    assert len(listed) > 2
+    assert "%" in listed[0][2]
+    assert code == 2
+    assert "write /fork STEP TOKEN" in err
+
+
 def test_every_answer_is_recorded(chat, tmp_path):
     talk, folder = tmp_path / "talk.json", tmp_path / "traces"
     lines = ("One?", "/fork 2 66", "/system Be brief.", "Two?", f"/save {talk}")

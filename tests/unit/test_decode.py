@@ -18,6 +18,7 @@ from entropix_mlx.errors import (
 from entropix_mlx.profile import Profile
 from entropix_mlx.step import Origin, Strategy
 from tests.conftest import make_tiny_model
+from tests.unit.test_branching import always_branch
 
 PROMPT = list(b"The quick brown fox")
 ALWAYS_THINK = Profile.load().replace(
@@ -41,6 +42,16 @@ def run(tiny_model, byte_tokenizer):
 @pytest.mark.parametrize("seed", range(6))
 def test_pipelining_does_not_change_the_steps(run, profile, seed):
     assert run(profile=profile, seed=seed) == run(profile=profile, seed=seed, pipelined=False)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_shorter_answer_is_the_beginning_of_a_longer_one(run, seed):
+    profile = always_branch(depth=9)
+    whole = run(profile=profile, seed=seed)
+    assert any(step.branch for step in whole)
+    for length in (1, 4, 7, 15, 30):
+        short = run(length, profile=profile, seed=seed)
+        assert [(s.token, s.branch) for s in short] == [(s.token, s.branch) for s in whole[:length]]
 
 
 def test_a_seed_repeats_and_another_differs(run):

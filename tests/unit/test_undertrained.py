@@ -89,7 +89,8 @@ def test_the_command_lists_them(make_model, byte_tokenizer, tmp_path, capsys):
     arguments = ["tokens", "--model", str(tmp_path), "--unused", "65"]
     assert cli.main([*arguments, "--undertrained", "3"]) == 0
     out, err = capsys.readouterr()
-    lines = [line.split() for line in out.splitlines()]
+    titles, *lines = [line.split() for line in out.splitlines()]
+    assert titles == ["kind", "id", "norm", "distance", "text"]
     assert {line[1] for line in lines} == {"65", "66", "67"}
     assert {line[0] for line in lines} == {"suspect"}
     assert "smallest distance" in err

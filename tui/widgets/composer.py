@@ -31,7 +31,15 @@ class Composer(TextArea):
         super().__init__(id=id, placeholder=placeholder, highlight_cursor_line=False)
 
     def action_send(self) -> None:
-        """Hand the text over; the app empties the field when it takes it."""
+        """Hand the text over, once the keys that were pressed before are in it."""
+        self.call_later(self._send)
+
+    def take(self, text: str) -> None:
+        """Take a text out that was sent; what was typed since then stays."""
+        self.text = self.text.removeprefix(text)
+        self.move_cursor(self.document.end)
+
+    def _send(self) -> None:
         if self.text.strip():
             self.post_message(self.Sent(self.text))
 

@@ -136,6 +136,8 @@ class Transcript(VerticalScroll, can_focus=True):
         new = [TurnView(turn, self._marks) for turn in conversation.turns[common:]]
         self._turns = self._turns[:common] + new
         await self.mount_all(new)
+        if new:  # wherever the user had scrolled to
+            self.anchor()
         if self._markdown:
             await self.show_markdown(True)
 
