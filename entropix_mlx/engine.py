@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import mlx.core as mx
 from mlx_lm.models.cache import KVCache
 
-from .cache import LayerCache, SharedPrefixCache, trim
+from .cache import SharedPrefixCache, trim
 from .errors import NonFiniteLogitsError
 from .llama import AttentionLayers, Model
 from .metrics import Measured, measure, numbers
@@ -53,13 +53,16 @@ class Reading(NamedTuple):
     """The most probable tokens and their log probabilities, if asked for."""
 
 
-class Engine:
+Cache = TypeVar("Cache", KVCache, SharedPrefixCache)
+
+
+class Engine(Generic[Cache]):
     """A model, its cache and a policy, at one place in a text, or at the same in several."""
 
     def __init__(
         self,
         model: Model,
-        cache: Sequence[LayerCache],
+        cache: Sequence[Cache],
         policy: Policy,
         seed: int,
         attention_layers: AttentionLayers = "last",
@@ -67,7 +70,7 @@ class Engine:
     ) -> None:
         """Set up; the cache says where in the text."""
         self._model = model
-        self._cache = cache
+        self._cache: Sequence[Cache] = cache
         self._policy = policy
         self._seed = seed
         self._attention_layers: AttentionLayers = attention_layers
@@ -127,21 +130,8 @@ class Engine:
         return [Reading(*row) for row in zip(decisions, *drawn, best, strict=True)]
 
 
-class TextEngine(Engine):
+class TextEngine(Engine[KVCache]):
     """An engine for one text, whose cache can be filled, shortened and forked."""
-
-    def __init__(
-        self,
-        model: Model,
-        cache: list[KVCache],
-        policy: Policy,
-        seed: int,
-        attention_layers: AttentionLayers = "last",
-        top_logprobs: int = 0,
-    ) -> None:
-        """Set up; the cache says where in the text."""
-        super().__init__(model, cache, policy, seed, attention_layers, top_logprobs)
-        self._text = cache
 
     def prefill(
         self,
@@ -162,7 +152,7 @@ class TextEngine(Engine):
                 return
             # The logits are not asked for, so MLX does not compute them.
             self._model(mx.array([tokens[start : start + PREFILL_CHUNK]]), self._cache)
-            mx.eval([(layer.keys, layer.values) for layer in self._text])
+            mx.eval([(layer.keys, layer.values) for layer in self._cache])
             mx.clear_cache()
 
     def take_back(self) -> None:
@@ -172,7 +162,7 @@ class TextEngine(Engine):
     def shorten(self, length: int) -> None:
         """Keep at most the first `length` tokens of the cache, and forget what was queued."""
         self._unstarted = None
-        trim(self._text, length)
+        trim(self._cache, length)
 
     def first_tokens(self, pending: Pending, count: int) -> list[int]:
         """Return different tokens that may stand at a position, the most probable one first."""
@@ -190,7 +180,7 @@ class TextEngine(Engine):
         """
         return BranchEngine(
             self._model,
-            [SharedPrefixCache(layer, depth) for layer in self._text],
+            [SharedPrefixCache(layer, depth) for layer in self._cache],
             self._policy,
             self._seed,
             self._attention_layers,
@@ -198,27 +188,14 @@ class TextEngine(Engine):
         )
 
 
-class BranchEngine(Engine):
+class BranchEngine(Engine[SharedPrefixCache]):
     """An engine for several texts that share their beginning; from `TextEngine.fork`."""
-
-    def __init__(
-        self,
-        model: Model,
-        cache: list[SharedPrefixCache],
-        policy: Policy,
-        seed: int,
-        attention_layers: AttentionLayers,
-        top_logprobs: int,
-    ) -> None:
-        """Set up; the cache holds the shared beginning."""
-        super().__init__(model, cache, policy, seed, attention_layers, top_logprobs)
-        self._shared = cache
 
     def commit(self, branch: int, length: int) -> None:
         """Append the first `length` tokens that one text has added to the shared beginning."""
         if length == 0:  # and perhaps nothing was queued at all
             return
-        for layer in self._shared:
+        for layer in self._cache:
             layer.commit(branch, length)
 
 
