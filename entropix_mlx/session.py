@@ -37,9 +37,10 @@ KEPT = 0.5
 next few turns then."""
 
 
-class _Started(NamedTuple):
-    """What to go back to if an answer does not get a token of its own."""
+class _Running(NamedTuple):
+    """An answer that was begun, and what to go back to if it does not get a token of its own."""
 
+    steps: Generator[Step, None, None]
     turn: Turn
     kept: int
     """Steps that the answer took over from another."""
@@ -93,8 +94,7 @@ class Session:
         self._cache = model.make_cache()
         self._cached: list[int] = []
         self._fingerprint = fingerprint(model.config)
-        self._running: Generator[Step, None, None] | None = None
-        self._started: _Started | None = None
+        self._running: _Running | None = None
 
     @property
     def messages(self) -> list[Message]:
@@ -266,12 +266,12 @@ class Session:
         policy: Policy,
         forced: Sequence[int] = (),
     ) -> Iterator[Step]:
-        self._started = _Started(turn, len(answer.steps), turn.selected)
+        steps = self._stream(answer, prompt, policy, forced)
+        self._running = _Running(steps, turn, len(answer.steps), turn.selected)
         turn.answers.append(answer)
         turn.selected = len(turn.answers) - 1
         self._cancel.clear()
-        self._running = self._stream(answer, prompt, policy, forced)
-        return self._running
+        return steps
 
     def _stream(
         self, answer: Answer, prompt: list[int], policy: Policy, forced: Sequence[int]
@@ -332,11 +332,11 @@ class Session:
 
     def _settle(self) -> None:
         """End the running answer; one without a token of its own makes way for the one before."""
-        if self._running is None or self._started is None:
+        if self._running is None:
             return
-        self._running.close()
+        steps, turn, kept, selected = self._running
+        steps.close()
         self._running = None
-        turn, kept, selected = self._started
         if len(turn.answers) > 1 and len(turn.answer.steps) == kept:
             turn.answers.pop()
             turn.selected = selected
