@@ -103,7 +103,7 @@ def summarize(found: Iterable[Answer]) -> list[Result]:
 
 def _result(sampler: str, group: list[Answer]) -> Result:
     steps = [step for answer in group for step in answer.steps]
-    summaries = [_summary(answer) for answer in group]
+    summaries = [Summary.of(answer.steps) for answer in group]
     mean_logprob = sum(step.logprob for step in steps) / max(1, len(steps))
     return Result(
         sampler=sampler,
@@ -117,13 +117,6 @@ def _result(sampler: str, group: list[Answer]) -> Result:
         insertions=sum(summary.insertions for summary in summaries),
         branches=sum(summary.branches for summary in summaries),
     )
-
-
-def _summary(answer: Answer) -> Summary:
-    summary = Summary()
-    for step in answer.steps:
-        summary.add(step)
-    return summary
 
 
 def repetition(texts: Iterable[Sequence[int]], length: int = REPETITION_LENGTH) -> float:

@@ -150,9 +150,7 @@ def _way_on(trace: Trace, index: int) -> str:
 
 
 def _section(trace: Trace, number: int, frame: Frame, split: int | None) -> str:
-    summary = Summary(trace.header.prompt_tokens)
-    for step in trace.steps:
-        summary.add(step)
+    summary = Summary.of(trace.steps, trace.header.prompt_tokens)
     marks = _interventions(trace.steps)
     knows_thresholds = trace.header.sampler == _TREE_SAMPLER
     return "".join(

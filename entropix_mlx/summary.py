@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from .step import Origin, Step, Strategy
@@ -32,6 +33,14 @@ class Summary:
         self._last_time = 0.0
         self._entropy = 0.0
         self._varentropy = 0.0
+
+    @classmethod
+    def of(cls, steps: Iterable[Step], prompt_tokens: int = 0) -> Summary:
+        """Return what some steps amount to."""
+        summary = cls(prompt_tokens)
+        for step in steps:
+            summary.add(step)
+        return summary
 
     def add(self, step: Step) -> None:
         """Count one more step."""

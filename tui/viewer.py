@@ -139,9 +139,7 @@ class ViewerApp(App[None]):
         await self.transcript.show(conversation)
         steps = self._last_steps()
         self.query_one("#gauges", Gauges).show(steps, self.profile)
-        self._summary = Summary()
-        for step in steps:
-            self._summary.add(step)
+        self._summary = Summary.of(steps)
         self.show_status(steps[-1] if steps else None)
 
     def show_steps(self, steps: list[Step]) -> None:
