@@ -73,7 +73,12 @@ def interleaved(rows, heads):
 
 
 def tensors_of(model):
-    """Return a model's tensors by GGUF's names; only Llama's own have their rows interleaved."""
+    """Return a model's tensors by GGUF's names."""
+    return stored_as(model, GGUF_NAMES)
+
+
+def stored_as(model, names):
+    """Return a model's tensors by other names; only Llama's own have their rows interleaved."""
     tensors = {}
     heads = {
         ".q_proj.": model.config.num_attention_heads,
@@ -84,7 +89,7 @@ def tensors_of(model):
         for part, count in heads.items():
             if part in key and model.config.model_type == "llama":
                 rows = interleaved(rows, count)
-        for ours, theirs in GGUF_NAMES:
+        for ours, theirs in names:
             name = name.replace(ours, theirs)
         tensors[name] = mx.contiguous(rows)
     return tensors

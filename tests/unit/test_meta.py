@@ -16,13 +16,12 @@ import pytest
 import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mlx.utils import tree_flatten
 
 from entropix_mlx import load
 from entropix_mlx.convert import convert
 from entropix_mlx.errors import TokenizerError, WeightsError
 from entropix_mlx.torch_file import open_torch_file
-from tests.checkpoints import interleaved
+from tests.checkpoints import stored_as
 from tests.conftest import make_tiny_model
 
 TOKENS = mx.array([[5, 1, 200, 77, 3]])
@@ -108,19 +107,7 @@ def write_torch(file, content):
 
 def metas(model):
     """Return a model's weights by Meta's names, in Meta's order of rows."""
-    weights = {}
-    heads = {
-        ".q_proj.": model.config.num_attention_heads,
-        ".k_proj.": model.config.num_key_value_heads,
-    }
-    for key, weight in tree_flatten(model.parameters()):
-        name, rows = key, weight
-        for part, count in heads.items():
-            rows = interleaved(rows, count) if part in key else rows
-        for ours, theirs in NAMES:
-            name = name.replace(ours, theirs)
-        weights[name] = np.array(rows)
-    return weights
+    return {name: np.array(rows) for name, rows in stored_as(model, NAMES).items()}
 
 
 def sliced(weights, number, count, embedding_axis):
