@@ -18,8 +18,15 @@ import sys
 import mlx.core as mx
 
 from entropix_mlx import load
-from entropix_mlx.bench.forks import AT_ONCE, ONE_BY_ONE, at_once, compare, make_fork, one_by_one
-from entropix_mlx.bench.pair import made_up_cache
+from entropix_mlx.lab.bench.forks import (
+    AT_ONCE,
+    ONE_BY_ONE,
+    at_once,
+    compare,
+    make_fork,
+    one_by_one,
+)
+from entropix_mlx.lab.bench.pair import made_up_cache
 
 
 def main() -> int:

@@ -24,9 +24,9 @@ from typing import NamedTuple
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
-from entropix_mlx.config import parse_config
-from entropix_mlx.llama import Model
-from entropix_mlx.loading import demo_model, open_checkpoint
+from entropix_mlx.checkpoints.loading import demo_model, open_checkpoint
+from entropix_mlx.models.config import parse_config
+from entropix_mlx.models.llama import Model
 
 SHARDS = 8
 CONFIG = {

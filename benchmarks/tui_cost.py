@@ -18,7 +18,7 @@ from dataclasses import replace
 
 import entropix_mlx
 from entropix_mlx import Profile, Session, Settings, Step
-from entropix_mlx.conversation import Answer, Conversation, Turn
+from entropix_mlx.chat.conversation import Answer, Conversation, Turn
 from tui.app import Chat, ChatApp
 
 PARAGRAPH = "The lighthouse keeper climbed the stairs, counted the ships, and wrote them down.\n"

@@ -18,26 +18,26 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
+    from .chat.session import Session
+    from .checkpoints.loading import load
+    from .decoding.generation import generate, stream_generate
+    from .decoding.prompts import chat_prompt
     from .errors import EntropixError
-    from .generation import generate, stream_generate
-    from .loading import load
-    from .policy import POLICIES, decide
-    from .profile import Profile
-    from .prompts import chat_prompt
-    from .session import Session
+    from .policies.registry import POLICIES, decide
+    from .profiles.profile import Profile
     from .settings import Settings
     from .step import Branch, Decision, Metrics, Origin, Rollout, Step, Strategy
 
 _HOMES = {
     "EntropixError": "errors",
-    "chat_prompt": "prompts",
-    "generate": "generation",
-    "stream_generate": "generation",
-    "load": "loading",
-    "POLICIES": "policy",
-    "decide": "policy",
-    "Profile": "profile",
-    "Session": "session",
+    "chat_prompt": "decoding.prompts",
+    "generate": "decoding.generation",
+    "stream_generate": "decoding.generation",
+    "load": "checkpoints.loading",
+    "POLICIES": "policies.registry",
+    "decide": "policies.registry",
+    "Profile": "profiles.profile",
+    "Session": "chat.session",
     "Settings": "settings",
     "Branch": "step",
     "Decision": "step",

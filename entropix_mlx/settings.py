@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .model_profile import AUTO, resolve
-from .profile import REFERENCE, Profile
+from .profiles.choice import AUTO, resolve
+from .profiles.profile import REFERENCE, Profile
 
 if TYPE_CHECKING:  # a front end keeps settings before it loads anything
-    from .llama import AttentionLayers, LlamaConfig
-    from .plan import Policy
+    from .models.llama import AttentionLayers, LlamaConfig
+    from .policies.policy import Policy
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Settings:
             PolicyError: no such sampler, or an option that it does not take.
             ProfileError: no such profile, or a bad one.
         """
-        from .policy import Overrides, make_policy
+        from .policies.registry import Overrides, make_policy
 
         overrides = Overrides(self.temperature, self.top_p, self.top_k, self.min_p)
         profile = resolve(self.profile, config, self.changes)
@@ -46,7 +46,7 @@ class Settings:
 
     def check(self) -> None:
         """Raise what `policy` would, as far as that does not depend on a model."""
-        from .policy import Overrides, make_policy
+        from .policies.registry import Overrides, make_policy
 
         overrides = Overrides(self.temperature, self.top_p, self.top_k, self.min_p)
         named = REFERENCE if self.profile == AUTO else self.profile

@@ -17,9 +17,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 import entropix_mlx
-from entropix_mlx import convert, loading
-from entropix_mlx.llama import LlamaConfig, Model
-from entropix_mlx.recipe import Recipe
+from entropix_mlx.checkpoints import loading
+from entropix_mlx.conversion import convert
+from entropix_mlx.conversion.recipe import Recipe
+from entropix_mlx.models.llama import LlamaConfig, Model
 
 settings.register_profile("entropix", max_examples=60, deadline=None)
 settings.load_profile("entropix")

@@ -13,11 +13,11 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widget import Widget
 
-from entropix_mlx.conversation import Conversation
+from entropix_mlx.chat.conversation import Conversation
 from entropix_mlx.errors import EntropixError
-from entropix_mlx.profile import Profile
+from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.settings import Settings
-from entropix_mlx.trace import Header, TraceFolder
+from entropix_mlx.traces.trace import Header, TraceFolder
 
 from . import messages
 from .messages import Question

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from textual.message import Message
 
-from entropix_mlx.conversation import Conversation
-from entropix_mlx.profile import Profile
+from entropix_mlx.chat.conversation import Conversation
+from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.step import Branch, Step
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
-from entropix_mlx.conversation import Conversation
+from entropix_mlx.chat.conversation import Conversation
 from entropix_mlx.errors import SessionError
 from entropix_mlx.files import write_whole
-from entropix_mlx.trace import Header, TraceWriter
+from entropix_mlx.traces.trace import Header, TraceWriter
 
 
 def expanded(path: str) -> Path:

@@ -15,11 +15,11 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import ContentSwitcher, Footer, Static
 
-from entropix_mlx.conversation import Answer, Conversation, Turn
-from entropix_mlx.profile import Profile
+from entropix_mlx.chat.conversation import Answer, Conversation, Turn
+from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.step import Step
 from entropix_mlx.summary import Summary
-from entropix_mlx.trace import Trace
+from entropix_mlx.traces.trace import Trace
 
 from .messages import TokenPointed
 from .screens.dialogs import HelpScreen

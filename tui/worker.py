@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 
 from textual.message import Message
 
-from entropix_mlx.conversation import Conversation
+from entropix_mlx.chat.conversation import Conversation
 from entropix_mlx.errors import EntropixError
-from entropix_mlx.model_profile import resolve
+from entropix_mlx.profiles.choice import resolve
 from entropix_mlx.settings import Settings
 from entropix_mlx.step import Branch, Step
-from entropix_mlx.trace import TraceFolder
+from entropix_mlx.traces.trace import TraceFolder
 
 from . import messages
 from .messages import Question
@@ -29,8 +29,8 @@ from .messages import Question
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-    from entropix_mlx.llama import Model
-    from entropix_mlx.session import Session
+    from entropix_mlx.chat.session import Session
+    from entropix_mlx.models.llama import Model
 
 BATCH_SECONDS = 1 / 15
 """Steps are posted together, this often: a screen needs no more, and a message costs time."""
@@ -153,7 +153,7 @@ class ModelThread:
         self._session.close()
 
     def _open_session(self) -> None:
-        from entropix_mlx.session import Session
+        from entropix_mlx.chat.session import Session
 
         self._model, self._tokenizer = self._load()
         self._session = Session(
@@ -246,7 +246,7 @@ class ModelThread:
 
     def _duel_side(self, question: Question, settings: Settings) -> Iterator[list[Step]]:
         """Yield the steps of one side, from a session of its own."""
-        from entropix_mlx.session import Session
+        from entropix_mlx.chat.session import Session
 
         def pass_cancel_on(_done: int, _total: int) -> None:
             if self._cancelled.is_set():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from . import options, terminal
 
 if TYPE_CHECKING:
-    from ..bench import Machine, Report, Row
+    from ..lab.bench.bench import Machine, Report, Row
 
 NAME_WIDTH, FIGURE_WIDTH, SPREAD_WIDTH = 24, 20, 18
 MADE_UP = "caches hold made-up keys and values, which a step's cost does not depend on"
@@ -33,7 +33,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Measure, and print what was found."""
     model, tokenizer = options.load_model(arguments)
-    from ..bench import FULL, QUICK, bench
+    from ..lab.bench.bench import FULL, QUICK, bench
 
     report = bench(
         model,

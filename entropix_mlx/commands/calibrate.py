@@ -8,8 +8,8 @@ import re
 import sys
 from pathlib import Path
 
-from ..model_profile import user_folder
-from ..profile_file import prepare, write_profile
+from ..profiles.choice import user_folder
+from ..profiles.writing import prepare, write_profile
 from . import options, terminal
 
 PRECISION = re.compile(r"(\.gguf|[-.](q\d\w*|f16|f32|bf16))+$", re.IGNORECASE)
@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     path = Path(arguments.output or user_folder() / f"{name.lower()}.toml")
     prepare(path)
     model, tokenizer = options.load_model(arguments)
-    from ..calibrate import calibrate, read_prompts
+    from ..lab.calibrate import calibrate, read_prompts
 
     result = calibrate(
         model,

@@ -16,14 +16,14 @@ from ..errors import EntropixError, PromptError, SessionError
 from ..palette import printable
 from ..step import Step
 from ..summary import Summary
-from ..trace import TraceFolder
+from ..traces.trace import TraceFolder
 from . import USAGE, options, terminal
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-    from ..llama import Model
-    from ..session import Session
+    from ..chat.session import Session
+    from ..models.llama import Model
 
 ALTERNATIVES = 8
 """Most probable tokens that the terminal UI shows for each token."""
@@ -67,7 +67,7 @@ def run_screen(arguments: argparse.Namespace) -> int:
     settings = options.to_settings(arguments, ALTERNATIVES)
 
     def load() -> tuple[Model, TokenizerWrapper]:
-        from ..loading import load
+        from ..checkpoints.loading import load
 
         return load(arguments.model, dequantize=arguments.dequantize)
 
@@ -89,7 +89,7 @@ def run_plain(arguments: argparse.Namespace) -> int:
     model, tokenizer = options.load_model(arguments)
     if arguments.verbose:
         options.hint_at_calibration(settings, model)
-    from ..session import Session
+    from ..chat.session import Session
 
     session = Session(
         model,

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from ..evaluate import Answer, Result, answers, summarize
+from ..lab.compare import Answer, Result, answers, summarize
 from ..settings import Settings
 from ..step import Step
-from ..trace import make_folder, recorded
+from ..traces.trace import make_folder, recorded
 from . import options, terminal
 from . import prompt as prompts
 

@@ -11,10 +11,10 @@ from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
-from ..recipe import BITS, DTYPES, GROUP_SIZES, Recipe
+from ..conversion.recipe import BITS, DTYPES, GROUP_SIZES, Recipe
 
 if TYPE_CHECKING:
-    from ..verify import Comparison
+    from ..conversion.verify import Comparison
 
 EXIT_BROKEN = 1
 
@@ -45,7 +45,7 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
         parser.error("--q-bits and --q-group-size need --quantize")
     from tqdm import tqdm
 
-    from ..convert import convert
+    from ..conversion.convert import convert
 
     recipe = Recipe(
         bits=(arguments.q_bits or 4) if arguments.quantize else None,
@@ -86,7 +86,7 @@ def _ended_like_ctrl_c() -> Iterator[None]:
 
 
 def _verify(source: str, out: str, recipe: Recipe) -> int:
-    from ..verify import compare
+    from ..conversion.verify import compare
 
     print("comparing its predictions with the source's …", file=sys.stderr, flush=True)
     comparison = compare(source, out)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ..step import Step
 from ..summary import Summary
-from ..trace import recorded
+from ..traces.trace import recorded
 from . import INTERRUPTED, options, terminal
 from . import prompt as prompts
 
@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.verbose:
         options.hint_at_calibration(settings, model)
     tokens = prompts.encode(tokenizer, prompt, arguments)
-    from ..generation import stream_generate
+    from ..decoding.generation import stream_generate
 
     steps: Iterator[Step] = stream_generate(
         model,

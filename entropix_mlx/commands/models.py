@@ -15,7 +15,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """List the models on this machine."""
-    from ..inventory import inventory
+    from ..checkpoints.inventory import inventory
 
     print(f"{'size, GB':>8}  {'precision':10}{'context':>8}  {'runs':6}model")
     for entry in inventory(arguments.folders):

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ProfileError
-from ..model_profile import AUTO
-from ..profile import Profile
+from ..profiles.choice import AUTO
+from ..profiles.profile import Profile
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-    from ..llama import Model
+    from ..models.llama import Model
     from ..settings import Settings
 
 
@@ -102,7 +102,7 @@ def to_settings(arguments: argparse.Namespace, top_logprobs: int = 0) -> Setting
 
 def model_name(arguments: argparse.Namespace) -> str:
     """Return the name of the model that the options name, for people."""
-    from ..loading import default_model
+    from ..checkpoints.loading import default_model
 
     name = str(arguments.model if arguments.model is not None else default_model())
     return os.path.basename(name.rstrip("/")) or name
@@ -113,7 +113,7 @@ def load_model(arguments: argparse.Namespace) -> tuple[Model, TokenizerWrapper]:
     # Some million objects are made here that stay; looking for garbage among them takes 0.1 s.
     gc.disable()
     try:
-        from ..loading import load
+        from ..checkpoints.loading import load
 
         if arguments.verbose:
             print(f"loading {model_name(arguments)} …", file=sys.stderr, flush=True)
@@ -124,7 +124,7 @@ def load_model(arguments: argparse.Namespace) -> tuple[Model, TokenizerWrapper]:
 
 def hint_at_calibration(settings: Settings, model: Model) -> None:
     """Say on stderr that no profile was made for a model, where one would matter."""
-    from ..model_profile import profile_for
+    from ..profiles.choice import profile_for
 
     automatic = settings.profile == AUTO and settings.sampler == "entropix"
     if automatic and not profile_for(model.config).calibration:

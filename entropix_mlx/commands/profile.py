@@ -6,8 +6,8 @@ import argparse
 import json
 from typing import Any
 
-from ..profile import Profile, builtin_names, read_source
-from ..profile_diff import differences
+from ..profiles.profile import Profile, builtin_names, read_source
+from ..profiles.profile_diff import differences
 from . import terminal
 
 

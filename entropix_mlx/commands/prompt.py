@@ -7,13 +7,13 @@ import sys
 from typing import TYPE_CHECKING
 
 from ..errors import PromptError
-from ..trace import Header
+from ..traces.trace import Header
 from . import options
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-    from ..llama import Model
+    from ..models.llama import Model
     from ..settings import Settings
 
 
@@ -52,7 +52,7 @@ def encode(tokenizer: TokenizerWrapper, prompt: str, arguments: argparse.Namespa
     Raises:
         PromptError: the prompt is empty, or the template refuses it.
     """
-    from ..prompts import chat_prompt, text_prompt
+    from ..decoding.prompts import chat_prompt, text_prompt
 
     if not arguments.ignore_chat_template:
         return chat_prompt(tokenizer, prompt, arguments.system_prompt)

@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 
 from ..errors import TraceError
-from ..report import render
-from ..trace import read_trace
+from ..traces.report import render
+from ..traces.trace import read_trace
 from . import terminal
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from . import options, terminal
 
 if TYPE_CHECKING:
-    from ..undertrained import Candidate, Findings
+    from ..lab.undertrained import Candidate, Findings
 
 
 TITLES = f"{'kind':8}  {'id':>6}  {'norm':>8}  distance  text\n"
@@ -34,7 +34,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """List reserved tokens, and suspects if asked to."""
     model, tokenizer = options.load_model(arguments)
-    from ..undertrained import find
+    from ..lab.undertrained import find
 
     findings = find(model, tokenizer, arguments.undertrained, arguments.unused)
     if arguments.json:

@@ -8,7 +8,8 @@ import mlx.core as mx
 import mlx_lm
 import pytest
 
-from entropix_mlx import chat_prompt, cli, stream_generate, verify
+from entropix_mlx import chat_prompt, cli, stream_generate
+from entropix_mlx.conversion import verify
 
 pytestmark = pytest.mark.model
 

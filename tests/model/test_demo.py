@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from entropix_mlx import Session, Settings, chat_prompt, load, stream_generate
-from entropix_mlx.profile import Profile
+from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.step import Metrics, Origin
 
 pytestmark = pytest.mark.model

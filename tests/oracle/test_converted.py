@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from entropix_mlx import load
-from entropix_mlx.convert import convert
-from entropix_mlx.recipe import Recipe
+from entropix_mlx.conversion.convert import convert
+from entropix_mlx.conversion.recipe import Recipe
 from tests.checkpoints import KINDS, write_folder
 from tests.conftest import make_tiny_model
 

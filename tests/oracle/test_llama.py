@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mlx.utils import tree_map
 from mlx_lm.models import llama as reference
 
-from entropix_mlx.layout import arranged
+from entropix_mlx.models.layout import arranged
 from tests.conftest import make_tiny_model
 
 LLAMA3 = {

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from entropix_mlx import metrics as module
-from entropix_mlx.metrics import measure, spread, to_gaps
+from entropix_mlx.policies import metrics as module
+from entropix_mlx.policies.metrics import measure, spread, to_gaps
 
 SCORES = mx.array(np.linspace(-2, 2, 24, dtype=np.float32).reshape(1, 4, 6))
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from entropix_mlx.checkpoints.loading import open_checkpoint
+from entropix_mlx.checkpoints.skeleton import load_tokenizer, make_skeleton
 from entropix_mlx.errors import EntropixError
-from entropix_mlx.loading import open_checkpoint
-from entropix_mlx.skeleton import load_tokenizer, make_skeleton
 from tests.checkpoints import metadata_of, tensors_of, write_folder
 from tests.conftest import make_tiny_model
 

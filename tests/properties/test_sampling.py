@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from entropix_mlx.metrics import measure
-from entropix_mlx.plan import CODE, Plan, Policy
-from entropix_mlx.policy import Overrides, make_policy
-from entropix_mlx.profile import Profile
-from entropix_mlx.sampling import draw, draw_distinct, most_probable, uniforms
+from entropix_mlx.policies.draw import draw, draw_distinct, most_probable, uniforms
+from entropix_mlx.policies.metrics import measure
+from entropix_mlx.policies.policy import CODE, Plan, Policy
+from entropix_mlx.policies.registry import Overrides, make_policy
+from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.step import Strategy
 
 SCORES = mx.zeros((1, 2, 3))

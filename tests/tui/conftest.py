@@ -9,7 +9,7 @@ import pytest
 
 from entropix_mlx import Profile, Settings
 from entropix_mlx.step import Alternative, Branch, Origin, Rollout, Step, Strategy
-from entropix_mlx.trace import Header, Trace
+from entropix_mlx.traces.trace import Header, Trace
 from tests.conftest import make_byte_tokenizer, make_tiny_model
 from tui.app import Chat, ChatApp
 from tui.viewer import ViewerApp

@@ -8,11 +8,12 @@ import pytest
 from textual import events
 from textual.widgets import Checkbox, Input, OptionList, Select
 
-from entropix_mlx import Profile, Session, engine
-from entropix_mlx.conversation import Conversation
+from entropix_mlx import Profile, Session
+from entropix_mlx.chat.conversation import Conversation
+from entropix_mlx.decoding import engine
 from entropix_mlx.errors import ModelNotFoundError
 from entropix_mlx.step import ChosenBy, Origin
-from entropix_mlx.trace import TraceFolder, read_trace
+from entropix_mlx.traces.trace import TraceFolder, read_trace
 from tests.conftest import make_tiny_model
 from tests.tui.conftest import ask, drive, load_tiny, until
 from tests.unit.test_branching import always_branch
@@ -206,7 +207,7 @@ def test_a_new_question_is_in_sight_wherever_one_had_scrolled_to(make_chat):
 
 
 def test_escape_stops_within_a_fork(make_chat, monkeypatch):
-    monkeypatch.setattr("entropix_mlx.branching.sentence_end", lambda text, known: None)
+    monkeypatch.setattr("entropix_mlx.decoding.branching.sentence_end", lambda text, known: None)
     depth = 1000
     app = make_chat(max_tokens=2000, profile=always_branch(depth=depth, width=2))
 

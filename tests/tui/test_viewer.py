@@ -6,7 +6,7 @@ import pytest
 from textual.widgets import ContentSwitcher, Markdown, Static
 
 from entropix_mlx import Profile
-from entropix_mlx.conversation import Answer, Conversation, Turn
+from entropix_mlx.chat.conversation import Answer, Conversation, Turn
 from entropix_mlx.palette import printable
 from entropix_mlx.step import Strategy
 from tests.tui.conftest import AWKWARD, drive, make_step, make_viewer

@@ -7,10 +7,12 @@ import mlx.core as mx
 import pytest
 
 from entropix_mlx import cli
-from entropix_mlx.bench import Effort, bench, forks, startup, steps
-from entropix_mlx.bench.decoding import read_bytes
-from entropix_mlx.bench.forks import at_once, make_fork, one_by_one
-from entropix_mlx.bench.pair import (
+from entropix_mlx.commands import bench as command
+from entropix_mlx.errors import BenchError
+from entropix_mlx.lab.bench.bench import Effort, bench, forks, startup, steps
+from entropix_mlx.lab.bench.decoding import read_bytes
+from entropix_mlx.lab.bench.forks import at_once, make_fork, one_by_one
+from entropix_mlx.lab.bench.pair import (
     ALL,
     GREEDY,
     INTERVENING,
@@ -21,9 +23,7 @@ from entropix_mlx.bench.pair import (
     make_pair,
     weight_bytes,
 )
-from entropix_mlx.bench.timing import in_turns, peak_bytes, to_rows
-from entropix_mlx.commands import bench as command
-from entropix_mlx.errors import BenchError
+from entropix_mlx.lab.bench.timing import in_turns, peak_bytes, to_rows
 
 TINY = Effort(
     contexts=(16, 24, 9999),
@@ -197,14 +197,14 @@ def test_a_full_disk_is_an_error_of_its_own(tiny_model, byte_tokenizer, monkeypa
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("entropix_mlx.bench.pair.save", full)
+    monkeypatch.setattr("entropix_mlx.lab.bench.pair.save", full)
     with pytest.raises(BenchError, match=r"No space left.*TMPDIR"):
         bench(tiny_model, byte_tokenizer, TINY)
 
 
 @pytest.fixture
 def run(monkeypatch, tiny_folder, capsys, no_processes):
-    monkeypatch.setattr("entropix_mlx.bench.QUICK", TINY)
+    monkeypatch.setattr("entropix_mlx.lab.bench.bench.QUICK", TINY)
 
     def run(*arguments):
         code = cli.main(["bench", "--model", str(tiny_folder), "--quick", *arguments])

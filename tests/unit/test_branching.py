@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from entropix_mlx import stream_generate
-from entropix_mlx.decode import decode
-from entropix_mlx.policy import make_policy
-from entropix_mlx.profile import Profile
+from entropix_mlx.decoding.decode import decode
+from entropix_mlx.policies.registry import make_policy
+from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.step import ChosenBy, Origin, Strategy
 from tests.conftest import make_tiny_model
 

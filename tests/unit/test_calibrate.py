@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from entropix_mlx import Profile, cli
-from entropix_mlx.calibrate import (
+from entropix_mlx.errors import ProfileError, PromptError
+from entropix_mlx.lab.calibrate import (
     _auroc,
     builtin_prompts,
     calibrate,
@@ -18,11 +19,10 @@ from entropix_mlx.calibrate import (
     read_prompts,
     solve,
 )
-from entropix_mlx.errors import ProfileError, PromptError
-from entropix_mlx.model_profile import fingerprint, profile_for, resolve, user_folder
-from entropix_mlx.profile_file import to_toml, write_profile
+from entropix_mlx.profiles.choice import fingerprint, profile_for, resolve, user_folder
+from entropix_mlx.profiles.tree import classify
+from entropix_mlx.profiles.writing import to_toml, write_profile
 from entropix_mlx.step import Alternative
-from entropix_mlx.tree import classify
 from tests.conftest import make_tiny_model
 from tests.tui.conftest import make_step
 

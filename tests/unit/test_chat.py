@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from entropix_mlx import cli, decode
-from entropix_mlx.trace import read_trace
+from entropix_mlx import cli
+from entropix_mlx.decoding import decode
+from entropix_mlx.traces.trace import read_trace
 
 
 @pytest.fixture

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from entropix_mlx import cli, decode
+from entropix_mlx import cli
 from entropix_mlx.commands import terminal
+from entropix_mlx.decoding import decode
 from entropix_mlx.palette import LOOKS
 from entropix_mlx.step import Branch, Rollout, Strategy
 

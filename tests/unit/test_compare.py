@@ -6,9 +6,9 @@ import math
 import pytest
 
 from entropix_mlx import Settings, cli
-from entropix_mlx.evaluate import Answer, answers, repetition, summarize
+from entropix_mlx.lab.compare import Answer, answers, repetition, summarize
 from entropix_mlx.step import Branch, Origin, Rollout
-from entropix_mlx.trace import read_trace
+from entropix_mlx.traces.trace import read_trace
 from tests.tui.conftest import make_step
 
 

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from entropix_mlx import cli, load, output
-from entropix_mlx.convert import convert
+from entropix_mlx import cli, load
+from entropix_mlx.conversion import model_folder as output
+from entropix_mlx.conversion.convert import convert
+from entropix_mlx.conversion.recipe import Recipe
 from entropix_mlx.errors import OutputError, UnsupportedModelError, WeightsError
-from entropix_mlx.recipe import Recipe
 from tests.checkpoints import write_folder
 from tests.conftest import make_tiny_model
 
@@ -180,7 +181,7 @@ def test_a_full_disk_is_said_before_and_while_writing(source, tmp_path, monkeypa
         next(arrays)
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("entropix_mlx.convert.write_weights", fill)
+    monkeypatch.setattr("entropix_mlx.conversion.convert.write_weights", fill)
     with pytest.raises(OutputError, match="the disk is full; make room"):
         convert(source, tmp_path / "out")
     assert names_in(tmp_path) == ["source"]
@@ -220,7 +221,7 @@ def test_a_broken_conversion_fails_its_verification(run):
 
 
 def test_a_wrong_dense_conversion_fails_its_verification(run, tmp_path, monkeypatch):
-    from entropix_mlx import verify
+    from entropix_mlx.conversion import verify
 
     def spoilt(path):
         tokens, logits = real(path)
@@ -239,7 +240,7 @@ def test_a_wrong_dense_conversion_fails_its_verification(run, tmp_path, monkeypa
 def test_a_copy_that_predicts_no_numbers_fails_its_verification(
     run, tmp_path, monkeypatch, options, logit, number
 ):
-    from entropix_mlx import verify
+    from entropix_mlx.conversion import verify
 
     def spoilt(path):
         tokens, logits = real(path)

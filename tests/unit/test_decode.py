@@ -15,7 +15,7 @@ from entropix_mlx.errors import (
     ProfileError,
     PromptError,
 )
-from entropix_mlx.profile import Profile
+from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.step import Origin, Strategy
 from tests.conftest import make_tiny_model
 from tests.unit.test_branching import always_branch

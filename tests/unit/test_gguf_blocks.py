@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from gguf import GGMLQuantizationType as Kind
 
-from entropix_mlx.convert import convert
+from entropix_mlx.checkpoints.gguf_file import open_gguf
+from entropix_mlx.checkpoints.loading import load
+from entropix_mlx.conversion.convert import convert
 from entropix_mlx.errors import UnsupportedModelError
-from entropix_mlx.gguf_file import open_gguf
-from entropix_mlx.loading import load
 from tests.checkpoints import metadata_of, tensors_of
 from tests.conftest import make_tiny_model
 

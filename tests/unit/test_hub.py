@@ -7,7 +7,7 @@ import huggingface_hub
 import pytest
 
 from entropix_mlx import load
-from entropix_mlx.convert import convert
+from entropix_mlx.conversion.convert import convert
 from entropix_mlx.errors import OutputError, UnsupportedModelError
 from tests.checkpoints import write_folder
 from tests.conftest import make_tiny_model

@@ -18,12 +18,12 @@ def modules_after(statement):
         "entropix_mlx",
         "entropix_mlx.step",
         "entropix_mlx.errors",
-        "entropix_mlx.profile",
+        "entropix_mlx.profiles.profile",
         "entropix_mlx.settings",
-        "entropix_mlx.conversation",
-        "entropix_mlx.tree",
-        "entropix_mlx.trace",
-        "entropix_mlx.report",
+        "entropix_mlx.chat.conversation",
+        "entropix_mlx.profiles.tree",
+        "entropix_mlx.traces.trace",
+        "entropix_mlx.traces.report",
         "entropix_mlx.summary",
         "entropix_mlx.palette",
         "entropix_mlx.cli",
@@ -37,9 +37,9 @@ def test_what_reads_steps_does_not_wait_for_mlx(module):
 
 
 def test_the_core_knows_no_front_end():
-    loaded = modules_after("from entropix_mlx import *; import entropix_mlx.convert")
+    loaded = modules_after("from entropix_mlx import *; import entropix_mlx.conversion.convert")
     assert not {"textual", "tui", "entropix_mlx.cli"} & loaded
-    assert "entropix_mlx.engine" in loaded
+    assert "entropix_mlx.decoding.engine" in loaded
 
 
 def test_the_command_line_opens_a_screen_only_when_asked():

@@ -8,10 +8,11 @@ import mlx.core as mx
 import pytest
 from huggingface_hub import constants
 
-from entropix_mlx import cli, inventory
-from entropix_mlx.convert import convert
+from entropix_mlx import cli
+from entropix_mlx.checkpoints import inventory
+from entropix_mlx.conversion.convert import convert
+from entropix_mlx.conversion.recipe import Recipe
 from entropix_mlx.errors import ModelNotFoundError
-from entropix_mlx.recipe import Recipe
 from tests.checkpoints import metadata_of, tensors_of, write_folder
 from tests.conftest import make_tiny_model
 

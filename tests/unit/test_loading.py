@@ -7,8 +7,8 @@ import mlx.nn as nn
 import numpy as np
 import pytest
 
-from entropix_mlx import layout, load
-from entropix_mlx.convert import convert
+from entropix_mlx import load
+from entropix_mlx.conversion.convert import convert
 from entropix_mlx.errors import (
     ModelNotFoundError,
     OutputError,
@@ -16,6 +16,7 @@ from entropix_mlx.errors import (
     UnsupportedModelError,
     WeightsError,
 )
+from entropix_mlx.models import layout
 from tests.conftest import make_tiny_model
 
 
@@ -44,7 +45,7 @@ def test_a_folder_round_trips(tiny_folder, tiny_model, byte_tokenizer):
 
 
 def test_an_untied_head_is_recognised_without_being_told(tmp_path, byte_tokenizer):
-    from entropix_mlx.convert import save
+    from entropix_mlx.conversion.convert import save
 
     model = make_tiny_model(tie_word_embeddings=False)
     save(model, byte_tokenizer, tmp_path)
@@ -187,10 +188,10 @@ def test_a_model_that_may_not_be_read_is_a_message(tiny_folder, monkeypatch):
         raise PermissionError(13, "Permission denied", str(path))
 
     with monkeypatch.context() as patch:
-        patch.setattr("entropix_mlx.loading.Path.is_dir", refuse)
+        patch.setattr("entropix_mlx.checkpoints.loading.Path.is_dir", refuse)
         with pytest.raises(ModelNotFoundError, match="tiny cannot be read: Permission denied"):
             load(tiny_folder)
-    monkeypatch.setattr("entropix_mlx.loading.Path.exists", refuse)
+    monkeypatch.setattr("entropix_mlx.checkpoints.loading.Path.exists", refuse)
     with pytest.raises(WeightsError, match=r"tiny: cannot be read: .*Permission denied"):
         load(tiny_folder)
 

@@ -18,9 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from entropix_mlx import load
-from entropix_mlx.convert import convert
+from entropix_mlx.checkpoints.torch_file import open_torch_file
+from entropix_mlx.conversion.convert import convert
 from entropix_mlx.errors import TokenizerError, WeightsError
-from entropix_mlx.torch_file import open_torch_file
 from tests.checkpoints import stored_as
 from tests.conftest import make_tiny_model
 

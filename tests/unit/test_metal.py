@@ -10,8 +10,8 @@ import mlx.core as mx
 import pytest
 
 from entropix_mlx import Profile
-from entropix_mlx.engine import TextEngine
-from entropix_mlx.policy import POLICIES, make_policy
+from entropix_mlx.decoding.engine import TextEngine
+from entropix_mlx.policies.registry import POLICIES, make_policy
 
 NO_GPU = {"LUF", "QRF", "SVD", "Inverse", "Cholesky", "Eig", "Eigh"}
 """Primitives whose eval_gpu raises in MLX's Metal backend (mlx/backend/metal/primitives.cpp) or its
@@ -78,7 +78,7 @@ def test_a_draw_of_different_tokens(tiny_model, tmp_path, unqueued, monkeypatch)
         graphs.append(primitives(tmp_path, array))
         return array.tolist()
 
-    monkeypatch.setattr("entropix_mlx.sampling.numbers", export)
+    monkeypatch.setattr("entropix_mlx.policies.draw.numbers", export)
     assert len(engine.first_tokens(pending, 3)) == 3
     assert graphs
     assert not graphs[0] & NO_GPU

@@ -4,7 +4,7 @@ import pytest
 
 from entropix_mlx import Profile
 from entropix_mlx.errors import ProfileError
-from entropix_mlx.profile import builtin_names
+from entropix_mlx.profiles.profile import builtin_names
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from entropix_mlx import Profile, cli
-from entropix_mlx.profile import read_source
-from entropix_mlx.profile_diff import differences
+from entropix_mlx.profiles.profile import read_source
+from entropix_mlx.profiles.profile_diff import differences
 
 
 @pytest.fixture

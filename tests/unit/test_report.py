@@ -10,10 +10,8 @@ from html.parser import HTMLParser
 import pytest
 
 from entropix_mlx import Profile, cli
-from entropix_mlx.charts import frame_of, plane
 from entropix_mlx.errors import TraceError
 from entropix_mlx.palette import LOOKS
-from entropix_mlx.report import render
 from entropix_mlx.step import (
     Alternative,
     Branch,
@@ -23,7 +21,9 @@ from entropix_mlx.step import (
     Strategy,
     first_divergence,
 )
-from entropix_mlx.trace import Header, Trace, read_trace, recorded
+from entropix_mlx.traces.charts import frame_of, plane
+from entropix_mlx.traces.report import render
+from entropix_mlx.traces.trace import Header, Trace, read_trace, recorded
 from tests.tui.conftest import make_step
 
 HOSTILE = [

@@ -2,7 +2,7 @@
 
 import pytest
 
-from entropix_mlx.sentences import sentence_end
+from entropix_mlx.decoding.sentences import sentence_end
 
 
 @pytest.mark.parametrize(

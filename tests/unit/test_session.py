@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from entropix_mlx import Session, Settings
-from entropix_mlx.conversation import Conversation
+from entropix_mlx.chat.conversation import Conversation
 from entropix_mlx.errors import (
     ContextLengthError,
     PolicyError,
@@ -15,7 +15,7 @@ from entropix_mlx.errors import (
     PromptError,
     SessionError,
 )
-from entropix_mlx.profile import Profile
+from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.step import Origin
 from tests.conftest import make_tiny_model
 

@@ -8,8 +8,8 @@ import pytest
 
 from entropix_mlx import Profile, stream_generate
 from entropix_mlx.errors import TraceError
-from entropix_mlx.trace import Header, TraceWriter, read_trace, recorded
-from entropix_mlx.tree import classify
+from entropix_mlx.profiles.tree import classify
+from entropix_mlx.traces.trace import Header, TraceWriter, read_trace, recorded
 from tests.tui.conftest import make_step
 
 HEADER = Header(

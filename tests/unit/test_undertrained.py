@@ -6,9 +6,10 @@ import mlx.core as mx
 import mlx.nn as nn
 import pytest
 
-from entropix_mlx import cli, convert
+from entropix_mlx import cli
+from entropix_mlx.conversion import convert
 from entropix_mlx.errors import TokenizerError
-from entropix_mlx.undertrained import Indicator, find, reserved_tokens
+from entropix_mlx.lab.undertrained import Indicator, find, reserved_tokens
 from tests.conftest import make_byte_tokenizer, make_tiny_model
 
 UNUSED = [65, 66, 67]

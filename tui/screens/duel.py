@@ -50,7 +50,7 @@ class DuelScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """Make the two sides."""
-        from entropix_mlx.policy import POLICIES
+        from entropix_mlx.policies.registry import POLICIES
 
         options = [(name, name) for name in POLICIES]
         left = self._settings.sampler

@@ -20,7 +20,7 @@ from textual.widget import Widget
 from textual.widgets import Checkbox, Input, Label, Select
 
 from entropix_mlx.errors import ProfileError
-from entropix_mlx.profile import Profile, Thresholds
+from entropix_mlx.profiles.profile import Profile, Thresholds
 from entropix_mlx.settings import Settings
 
 from ..widgets.gauges import ENTROPY_SCALE, VARENTROPY_SCALE, bar
@@ -108,7 +108,7 @@ class TuneScreen(ModalScreen[Tuned | None]):
 
     def compose(self) -> ComposeResult:
         """Make a row for each setting."""
-        from entropix_mlx.policy import POLICIES
+        from entropix_mlx.policies.registry import POLICIES
 
         settings, profile = self._settings, self._profile
         with VerticalScroll(id="tune"):

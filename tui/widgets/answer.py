@@ -12,9 +12,9 @@ from textual.style import Style
 from textual.widgets import Markdown, Static
 
 from entropix_mlx.palette import LOOKS, printable
-from entropix_mlx.profile import Profile
+from entropix_mlx.profiles.profile import Profile
+from entropix_mlx.profiles.tree import classify
 from entropix_mlx.step import Step, Strategy
-from entropix_mlx.tree import classify
 
 from ..looks import CHANGED, CURSOR, STYLES, origin_mark
 from ..messages import TokenPointed

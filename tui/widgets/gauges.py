@@ -18,9 +18,9 @@ from textual.style import Style
 from textual.widgets import Static
 
 from entropix_mlx.palette import LOOKS
-from entropix_mlx.profile import Profile
+from entropix_mlx.profiles.profile import Profile
+from entropix_mlx.profiles.tree import table
 from entropix_mlx.step import Step, Strategy
-from entropix_mlx.tree import table
 
 from ..looks import STYLES
 

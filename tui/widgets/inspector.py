@@ -11,9 +11,9 @@ from textual.style import Style
 from textual.widgets import Static
 
 from entropix_mlx.palette import LOOKS, printable
-from entropix_mlx.profile import Profile
+from entropix_mlx.profiles.profile import Profile
+from entropix_mlx.profiles.tree import table
 from entropix_mlx.step import Alternative, Branch, Step, Strategy
-from entropix_mlx.tree import table
 
 from ..looks import STYLES
 from .gauges import DIM, SCALES, bar

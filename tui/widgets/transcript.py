@@ -12,7 +12,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
 
-from entropix_mlx.conversation import Conversation, Turn
+from entropix_mlx.chat.conversation import Conversation, Turn
 from entropix_mlx.palette import printable
 from entropix_mlx.step import Step
 

@@ -1,0 +1,1 @@
+"""A conversation, turn after turn."""

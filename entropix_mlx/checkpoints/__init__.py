@@ -1,0 +1,1 @@
+"""A model on a disk, in three formats, and how it is loaded."""

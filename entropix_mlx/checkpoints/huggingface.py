@@ -1,0 +1,220 @@
+"""Reading a Hugging Face folder: ``config.json``, safetensors files, tokenizer files.
+
+Nothing is executed, nothing outside the folder is read, and every header is checked (by the
+safetensors library) before MLX sees its file.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+from mlx_lm.tokenizer_utils import TokenizerWrapper
+from safetensors import SafetensorError, safe_open
+
+from ..errors import TokenizerError, WeightsError
+from ..models.config import read_config
+from .checkpoint import Checkpoint, Tensor
+
+INDEX = "model.safetensors.index.json"
+COMPANIONS = (
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+    "chat_template.json",
+    "generation_config.json",
+)
+"""What a tokenizer may consist of, and the file that knows the end-of-text tokens."""
+_READ = (".json", ".model", ".jinja", ".txt")
+"""Endings of what reading a configuration and a tokenizer may open."""
+
+_DTYPES = {
+    "F32": mx.float32,
+    "F16": mx.float16,
+    "BF16": mx.bfloat16,
+    "U32": mx.uint32,  # packed weights
+    "U8": mx.uint8,  # their scales, in some packings
+}
+_LARGEST_INDEX = 10**8
+"""Bytes; the index of the largest models has some 10 million."""
+
+
+def open_folder(folder: Path) -> Checkpoint:
+    """Return the model in a folder, without reading its weights.
+
+    Raises:
+        ModelNotFoundError: there is no ``config.json``.
+        UnsupportedModelError: it is not of the Llama family.
+        WeightsError: a file is missing or damaged, leads out of the folder, or two files disagree.
+    """
+    folder = folder.resolve()
+    try:
+        names = [path.name for path in folder.iterdir() if path.suffix in _READ]
+    except OSError as error:
+        raise WeightsError(f"{folder}: cannot be read: {error}") from error
+    for name in names:
+        stay_inside(folder, name)
+    config = read_config(folder)
+    return Checkpoint(
+        folder,
+        config,
+        _open_weights(folder),
+        partial(read_tokenizer, folder, config),
+        tuple(folder / name for name in COMPANIONS if (folder / name).is_file()),
+    )
+
+
+def stay_inside(folder: Path, name: str) -> Path:
+    """Return a file's path in a folder, if following links from there does not leave it.
+
+    The hub's cache keeps a model's files apart from the folders of its versions, and links them.
+    """
+    path = folder / name
+    cached = folder.parent.name == "snapshots" and (folder.parent.parent / "blobs").is_dir()
+    root = folder.parent.parent if cached else folder
+    try:
+        target = path.resolve()
+    except (OSError, RuntimeError) as error:
+        raise WeightsError(f"{path}: leads nowhere: {error}; put the file itself there") from error
+    if not target.is_relative_to(root):
+        raise WeightsError(
+            f"{path}: leads out of the folder, to {target}; put the file itself there"
+        )
+    return path
+
+
+def _open_weights(folder: Path) -> dict[str, Tensor]:
+    """Return the tensors of all shards; what the index says must be so."""
+    index = _read_index(folder)
+    if index is None:
+        names = sorted(p.name for p in folder.glob("model*.safetensors"))
+        names = names or sorted(p.name for p in folder.glob("*.safetensors"))
+    else:
+        names = sorted(set(index.values()))
+    if not names:
+        raise WeightsError(
+            f"{folder}: no .safetensors file; give a folder that has them, a .gguf file, or Meta's"
+            " original folder"
+        )
+    tensors: dict[str, Tensor] = {}
+    for name in names:
+        for key, tensor in _open_shard(stay_inside(folder, name)).items():
+            if key in tensors:
+                raise WeightsError(
+                    f"{tensor.file}: the tensor {key} is in {tensors[key].file.name} too; download"
+                    " both again"
+                )
+            tensors[key] = tensor
+    for key, name in (index or {}).items():
+        if key not in tensors or tensors[key].file.name != name:
+            raise WeightsError(
+                f"{folder / INDEX}: places the tensor {key} in {name}, which does not hold it;"
+                " download both again"
+            )
+    return tensors
+
+
+def _read_index(folder: Path) -> dict[str, str] | None:
+    """Return which file each tensor is in, as the index says; None without an index."""
+    file = stay_inside(folder, INDEX)
+    if not file.exists():
+        return None
+    try:
+        if file.stat().st_size > _LARGEST_INDEX:
+            raise WeightsError(f"{file}: too large for an index; download it again")
+        index = json.loads(file.read_text(encoding="utf-8"))["weight_map"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise WeightsError(f"{file}: cannot be read as an index: {error!r}") from error
+    if not isinstance(index, dict) or not index:
+        raise WeightsError(f"{file}: its weight_map is not an object with tensors")
+    for key, name in index.items():
+        if not isinstance(name, str) or Path(name).name != name or "\\" in name or "\0" in name:
+            raise WeightsError(
+                f"{file}: places the tensor {key} in {name!r}, which is no file name of this folder"
+            )
+        if not name.endswith(".safetensors") or not (folder / name).is_file():
+            raise WeightsError(
+                f"{file}: places the tensor {key} in {name}, and there is no such safetensors file;"
+                " download it too"
+            )
+    return index
+
+
+def _open_shard(file: Path) -> dict[str, Tensor]:
+    tensors = {}
+    read = _Reader(file)
+    try:
+        with safe_open(str(file), framework="numpy") as shard:
+            for name in shard.keys():  # noqa: SIM118 - it has no iterator
+                part = shard.get_slice(name)
+                kind, shape = part.get_dtype(), tuple(part.get_shape())
+                if kind not in _DTYPES:
+                    raise WeightsError(
+                        f"{file}: the tensor {name} has type {kind}, which no weight has here"
+                        f" ({', '.join(_DTYPES)})"
+                    )
+                tensors[name] = Tensor(shape, _DTYPES[kind], file, partial(read, name))
+    except (OSError, SafetensorError) as error:
+        raise WeightsError(f"{file}: cannot be read: {error}. Download it again.") from error
+    return tensors
+
+
+class _Reader:
+    """Reads a file's tensors by name; its header is parsed once for all of them."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._unread: dict[str, mx.array] = {}
+
+    def __call__(self, name: str) -> mx.array:
+        """Return a tensor; it is read when it is needed: so far, MLX has only seen the header."""
+        try:
+            if name not in self._unread:
+                self._unread = dict(mx.load(str(self._file)))  # type: ignore[arg-type]
+            return self._unread.pop(name)  # or it would stay in memory
+        except (RuntimeError, KeyError) as error:
+            message = f"{self._file}: cannot be read: {error}. Download it again."
+            raise WeightsError(message) from error
+
+
+def read_tokenizer(folder: Path, config: dict[str, Any]) -> TokenizerWrapper:
+    """Return the tokenizer of a folder.
+
+    Raises:
+        TokenizerError: there is none, or it cannot be read.
+    """
+    from mlx_lm.tokenizer_utils import load as load_tokenizer
+
+    if not any((folder / name).exists() for name in ("tokenizer.json", "tokenizer.model")):
+        raise TokenizerError(
+            f"{folder}: tokenizer.json is missing; copy it from the original model"
+        )
+    try:
+        return load_tokenizer(
+            folder,
+            # Said aloud, or transformers would ask on the terminal.
+            {"trust_remote_code": False},
+            eos_token_ids=_end_tokens(folder, config),
+        )
+    except Exception as error:  # transformers raises whatever its many parsers raise
+        reason = next(iter(str(error).splitlines()), repr(error))
+        raise TokenizerError(f"{folder}: the tokenizer cannot be read: {reason}") from error
+
+
+def _end_tokens(folder: Path, config: dict[str, Any]) -> Any:
+    """Return the end-of-text ids; ``generation_config.json``, where there is one, knows better."""
+    try:
+        generation = json.loads((folder / "generation_config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        generation = {}
+    if not isinstance(generation, dict):
+        generation = {}
+    return generation.get("eos_token_id", config.get("eos_token_id"))

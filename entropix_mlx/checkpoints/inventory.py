@@ -1,0 +1,133 @@
+"""Listing the models on this machine, and whether each can run here."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import mlx.core as mx
+from mlx.utils import tree_flatten
+
+from ..errors import EntropixError, ModelNotFoundError
+from ..models.layout import machine_memory, on_cpu
+from ..models.llama import Model
+from .loading import demo_model, open_checkpoint
+from .skeleton import make_skeleton
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A model on this machine."""
+
+    name: str
+    """What `loading.load` takes: a hub id or a path."""
+    path: Path
+    nbytes: int
+    """Its size on the disk."""
+    precision: str | None
+    """The type of most of its weights, or their bits; None if it cannot be told."""
+    context: int | None
+    """The context length in tokens; None if it cannot be told."""
+    fault: str | None
+    """Why it cannot run here; None if it can."""
+
+
+def inventory(folders: Iterable[Path] = ()) -> Iterator[Entry]:
+    """Yield the demo model, those of the hub's cache, and those in some folders.
+
+    Args:
+        folders: each a model folder, or one that holds model folders and .gguf files.
+
+    Raises:
+        ModelNotFoundError: one of the folders is neither, or cannot be read.
+    """
+    if demo := demo_model():
+        yield _describe(str(demo), demo)
+    for name, path in _cached():
+        yield _describe(name, path)
+    for folder in folders:
+        for path in _models_in(folder):
+            yield _describe(str(path), path)
+
+
+def _cached() -> Iterator[tuple[str, Path]]:
+    """Yield the name and the newest version of each model in the hub's cache."""
+    from huggingface_hub import CacheNotFound, constants, scan_cache_dir
+
+    try:
+        repositories = scan_cache_dir(constants.HF_HUB_CACHE).repos
+    except CacheNotFound:
+        return
+    for repository in sorted(repositories, key=lambda found: found.repo_id):
+        if repository.repo_type == "model" and repository.revisions:
+            newest = max(repository.revisions, key=lambda revision: revision.last_modified)
+            yield repository.repo_id, newest.snapshot_path
+
+
+def _models_in(folder: Path) -> list[Path]:
+    if _is_model(folder):
+        return [folder]
+    try:
+        if not folder.is_dir():
+            raise ModelNotFoundError(f"{folder} is neither a folder nor a .gguf file")
+        return sorted(path for path in folder.iterdir() if _is_model(path))
+    except OSError as error:
+        raise ModelNotFoundError(f"{folder} cannot be read: {error.strerror}") from error
+
+
+def _is_model(path: Path) -> bool:
+    try:
+        if path.is_file():
+            return path.suffix == ".gguf"
+        return any((path / name).is_file() for name in ("config.json", "params.json"))
+    except OSError:  # a folder that this user may not enter is no reason to list nothing
+        return False
+
+
+def _describe(name: str, path: Path) -> Entry:
+    nbytes = 0
+    try:
+        nbytes = _size(path)
+        model, tensors = make_skeleton(open_checkpoint(path))
+    except (EntropixError, OSError) as error:
+        return Entry(name, path, nbytes, None, None, str(error))
+    needed, memory = _memory_needed(model), machine_memory()
+    fault = None
+    if needed > memory:
+        fault = f"needs {needed / 1e9:.1f} GB of memory; there are {memory / 1e9:.1f} GB"
+    dtypes: Counter[mx.Dtype] = Counter()
+    for tensor in tensors.values():
+        dtypes[tensor.dtype] += math.prod(tensor.shape)
+    return Entry(
+        name,
+        path,
+        nbytes,
+        _precision(model, dtypes.most_common(1)[0][0]),
+        model.config.max_position_embeddings,
+        fault,
+    )
+
+
+def _size(path: Path) -> int:
+    """Return the bytes of a file, or of all files in a folder."""
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    return sum(file.stat().st_size for file in files)
+
+
+def _memory_needed(model: Model) -> int:
+    """Return the bytes that the weights take at least; on a CPU, dense ones become float32."""
+    arrays: dict[str, mx.array] = dict(tree_flatten(model.parameters()))
+    return sum(
+        array.size * 4 if on_cpu() and mx.issubdtype(array.dtype, mx.floating) else array.nbytes
+        for array in arrays.values()
+    )
+
+
+def _precision(model: Model, dtype: mx.Dtype) -> str:
+    bits = Counter(layer.bits for layer in model.modules() if "scales" in layer)
+    if bits:
+        return f"{bits.most_common(1)[0][0]} bits"
+    return str(dtype).removeprefix("mlx.core.")

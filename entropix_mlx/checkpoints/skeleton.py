@@ -1,0 +1,123 @@
+"""Checking a checkpoint against the model it claims to be, before any weight is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx.utils import tree_flatten
+from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+from ..errors import TokenizerError, UnsupportedModelError, WeightsError
+from ..models.config import parse_config
+from ..models.llama import Model
+from .checkpoint import FLOATS, Checkpoint, Tensor
+
+_SMALLEST_VOCABULARY = 0.5
+"""The share of a model's vocabulary that its tokenizer must know: some is padding, never most."""
+
+
+def make_skeleton(checkpoint: Checkpoint) -> tuple[Model, dict[str, Tensor]]:
+    """Return a model of a checkpoint's shape with no weights yet, and the tensors that it takes.
+
+    Layers whose weights are packed are quantized layers of the same packing. Without
+    ``tie_word_embeddings``, the presence of an output head decides.
+
+    Raises:
+        WeightsError: a field of the configuration is absurd, or a tensor is missing, superfluous,
+            or of another shape or type.
+        UnsupportedModelError: a rotary scaling or a packing that is not handled.
+    """
+    path, tensors = checkpoint.path, checkpoint.tensors
+    config = {"tie_word_embeddings": "lm_head.weight" not in tensors} | dict(checkpoint.config)
+    taken = {
+        name: tensor
+        for name, tensor in tensors.items()
+        if not (config["tie_word_embeddings"] and name.startswith("lm_head."))
+        and not name.endswith("rotary_emb.inv_freq")
+    }
+    shape = parse_config(config, str(path))
+    last_layer = f"model.layers.{shape.num_hidden_layers - 1}.input_layernorm.weight"
+    if last_layer not in taken:  # before building who knows how many layers
+        raise WeightsError(f"{path}: the tensor {last_layer} is missing (see num_hidden_layers)")
+    try:
+        model = Model(shape)
+    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
+        raise UnsupportedModelError(
+            f"{path}: its sizes or its rope_scaling are not supported: {error!r}"
+        ) from error
+    try:
+        nn.quantize(model, class_predicate=_packing(checkpoint))
+    except (TypeError, ValueError) as error:
+        raise UnsupportedModelError(f"{path}: its packing is not supported: {error}") from error
+    _check_fit(checkpoint, model, taken)
+    return model, taken
+
+
+def _packing(checkpoint: Checkpoint) -> Callable[[str, nn.Module], bool | dict[str, Any]]:
+    """Return what tells of a layer how its weights are packed, or that they are not."""
+    tensors = checkpoint.tensors
+    mode = (checkpoint.config.get("quantization") or {}).get("mode", "affine")
+
+    def packing(name: str, layer: nn.Module) -> bool | dict[str, Any]:
+        scales, packed = tensors.get(f"{name}.scales"), tensors.get(f"{name}.weight")
+        if scales is None or packed is None or not hasattr(layer, "to_quantized"):
+            return False
+        width = layer.weight.shape[-1]
+        if len(scales.shape) != 2 or len(packed.shape) != 2 or width % max(1, scales.shape[-1]):
+            raise WeightsError(
+                f"{scales.file}: the tensor {name}.scales does not fit a width of {width}"
+            )
+        return {
+            "group_size": width // max(1, scales.shape[-1]),
+            "bits": packed.shape[-1] * 32 // width,
+            "mode": mode,
+        }
+
+    return packing
+
+
+def _check_fit(checkpoint: Checkpoint, model: Model, tensors: dict[str, Tensor]) -> None:
+    expected = dict(tree_flatten(model.parameters()))
+    for name, parameter in expected.items():
+        if name not in tensors:
+            raise WeightsError(f"{checkpoint.path}: the tensor {name} is missing")
+        tensor = tensors[name]
+        if tensor.shape != parameter.shape:
+            raise WeightsError(
+                f"{tensor.file}: the tensor {name} has shape {tensor.shape}; the configuration"
+                f" wants {parameter.shape}"
+            )
+        dense = mx.issubdtype(parameter.dtype, mx.floating)
+        wanted = "floating" if dense else _plain(parameter.dtype)
+        if tensor.dtype not in FLOATS if dense else tensor.dtype != parameter.dtype:
+            raise WeightsError(
+                f"{tensor.file}: the tensor {name} has type {_plain(tensor.dtype)}, and must be"
+                f" {wanted}"
+            )
+    for name, tensor in tensors.items():
+        if name not in expected:
+            raise WeightsError(f"{tensor.file}: the tensor {name} does not belong to this model")
+
+
+def _plain(dtype: mx.Dtype) -> str:
+    return str(dtype).removeprefix("mlx.core.")
+
+
+def load_tokenizer(checkpoint: Checkpoint, vocabulary: int) -> TokenizerWrapper:
+    """Return a checkpoint's tokenizer, once it is known to be of the size of its vocabulary.
+
+    Raises:
+        TokenizerError: there is none, it cannot be read, or it is another model's.
+    """
+    tokenizer = checkpoint.load_tokenizer()
+    size = len(tokenizer)
+    # Tokens added to a vocabulary may go beyond the model's: many a padding token does.
+    if tokenizer.vocab_size > vocabulary or size < _SMALLEST_VOCABULARY * vocabulary:
+        raise TokenizerError(
+            f"{checkpoint.path}: the tokenizer knows {size} tokens and the model {vocabulary}: it"
+            " is another model's; copy the tokenizer files of the original model"
+        )
+    return tokenizer

@@ -1,0 +1,122 @@
+"""Writing a model as a folder that mlx-lm, and this package, load.
+
+Weights go from the source to the new folder layer by layer, so that memory never holds more than
+one of them.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+from mlx.utils import tree_flatten
+from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+from ..checkpoints.checkpoint import Checkpoint
+from ..checkpoints.loading import locate, open_checkpoint
+from ..checkpoints.skeleton import load_tokenizer, make_skeleton
+from ..errors import UnsupportedModelError
+from ..models.llama import Model
+from .layers import Layer, Packing, blank_arrays, convert_layer, packing_of, plan_layers
+from .model_folder import check_free, new_folder, write_json, write_weights
+from .recipe import Recipe
+
+
+def convert(
+    source: str | Path,
+    out: str | Path,
+    recipe: Recipe | None = None,
+    *,
+    force: bool = False,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Path:
+    """Write a model from a folder, a GGUF file or a hub id as a new folder; return the folder.
+
+    It appears at once when it is complete.
+
+    Args:
+        source: as for `loading.load`.
+        out: the folder to write.
+        recipe: what to do with the weights; None changes nothing.
+        force: whether to replace a model folder that is there.
+        on_progress: called with the number of the tensor to be written next, and of all.
+
+    Raises:
+        OutputError: `out` exists, or cannot be written.
+        WeightsError: as `loading.load`, and where weights are not finite, or not in the new type.
+        EntropixError: whatever else `loading.load` raises.
+    """
+    recipe, out = recipe or Recipe(), Path(out)
+    check_free(out, force)
+    path = locate(source)
+    checkpoint = open_checkpoint(path)
+    model, tensors = make_skeleton(checkpoint)
+    layers = plan_layers(model, tensors, recipe)
+    if recipe.bits is not None and not any(layer.wanted for layer in layers):
+        raise UnsupportedModelError(
+            f"{path}: no layer's width is a multiple of {recipe.group_size}, the group size; choose"
+            " a smaller one"
+        )
+    tokenizer = load_tokenizer(checkpoint, model.config.vocab_size)
+    plan = {key: array for layer in layers for key, array in blank_arrays(layer, recipe).items()}
+    nbytes = sum(array.nbytes for array in plan.values())
+    with new_folder(out, path, nbytes, force) as folder:
+        arrays = (array for layer in layers for array in convert_layer(layer, recipe))
+        write_weights(folder, plan, _counted(arrays, len(plan), on_progress))
+        write_json(folder / "config.json", _config(checkpoint, model, tokenizer, layers, recipe))
+        for file in checkpoint.companions:
+            shutil.copyfile(file, folder / file.name)
+        if not checkpoint.companions:
+            tokenizer.save_pretrained(folder)
+    return out
+
+
+def _counted(
+    arrays: Iterable[mx.array], total: int, on_progress: Callable[[int, int], None] | None
+) -> Iterator[mx.array]:
+    for done, array in enumerate(arrays, 1):
+        if on_progress:
+            on_progress(done, total)
+        yield array
+
+
+def _config(
+    checkpoint: Checkpoint,
+    model: Model,
+    tokenizer: TokenizerWrapper,
+    layers: list[Layer],
+    recipe: Recipe,
+) -> dict[str, Any]:
+    """Return the ``config.json`` of the new folder: that of the source, with all defaults said."""
+    dropped = ("quantization", "quantization_config", "_name_or_path")
+    config = {key: value for key, value in checkpoint.config.items() if key not in dropped}
+    if recipe.dtype:
+        config.pop("dtype", None)
+        config["torch_dtype"] = recipe.dtype
+    return config | _described(model, tokenizer, {x.name: x.wanted for x in layers if x.wanted})
+
+
+def _described(
+    model: Model, tokenizer: TokenizerWrapper, packings: dict[str, Packing]
+) -> dict[str, Any]:
+    config = asdict(model.config) | {"eos_token_id": sorted(tokenizer.eos_token_ids)}
+    if packings:
+        # mlx-lm wants a default, and then whatever differs from it by the layer's name.
+        default = max(packings.values(), key=list(packings.values()).count)
+        differing = {n: p._asdict() for n, p in packings.items() if p != default}
+        config["quantization"] = config["quantization_config"] = default._asdict() | differing
+    return config
+
+
+def save(model: Model, tokenizer: TokenizerWrapper, folder: Path) -> None:
+    """Write the weights, configuration and tokenizer of a loaded model into an existing folder."""
+    weights = dict(tree_flatten(model.parameters()))
+    write_weights(folder, weights, (mx.contiguous(array) for array in weights.values()))
+    packings = {name: packing_of(module) for name, module in model.named_modules()}
+    described = _described(model, tokenizer, {n: p for n, p in packings.items() if p})
+    write_json(folder / "config.json", described)
+    tokenizer.save_pretrained(folder)

@@ -1,0 +1,59 @@
+"""From messages or a text to the tokens of a prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+from ..errors import PromptError
+
+Message = dict[str, str]
+"""``{"role": "system", "user" or "assistant", "content": text}``, as chat templates read it."""
+
+
+def chat_prompt(
+    tokenizer: TokenizerWrapper, prompt: str, system_prompt: str | None = None
+) -> list[int]:
+    """Return the tokens of one user message in the model's chat template.
+
+    A tokenizer without a template gets the bare text.
+
+    Raises:
+        PromptError: the prompt is empty, or the template refuses it (some know no system prompt).
+    """
+    if not tokenizer.has_chat_template:
+        if system_prompt is not None:
+            raise PromptError("this model has no chat template, so it takes no system prompt")
+        return text_prompt(tokenizer, prompt)
+    if not prompt.strip():
+        raise PromptError("the prompt is empty: write a question")
+    messages = [{"role": "user", "content": prompt}]
+    if system_prompt is not None:
+        messages.insert(0, {"role": "system", "content": system_prompt})
+    return conversation_prompt(tokenizer, messages)
+
+
+def conversation_prompt(tokenizer: TokenizerWrapper, messages: Sequence[Message]) -> list[int]:
+    """Return the tokens of a conversation that the model is to continue.
+
+    Raises:
+        PromptError: the model has no chat template, or it refuses the messages.
+    """
+    if not tokenizer.has_chat_template:
+        raise PromptError("this model has no chat template: choose an instruction-tuned model")
+    try:
+        return list(tokenizer.apply_chat_template(list(messages), add_generation_prompt=True))
+    except Exception as error:  # a template is a program: it raises what it likes
+        raise PromptError(f"the chat template refuses these messages: {error}") from error
+
+
+def text_prompt(tokenizer: TokenizerWrapper, text: str) -> list[int]:
+    """Return the tokens of a text to continue, with what the tokenizer puts before any text.
+
+    Raises:
+        PromptError: the text is empty.
+    """
+    if not text:
+        raise PromptError("the prompt is empty: write a text to continue")
+    return list(tokenizer.encode(text))

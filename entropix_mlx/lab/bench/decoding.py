@@ -1,0 +1,146 @@
+"""Rows 1 and 5: decoding at several contexts; memory and the share of its bandwidth."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from mlx_lm.models.cache import KVCache
+
+from ...models.llama import Model
+from ...profiles.profile import REFERENCE
+from ...step import Origin, Step
+from .pair import (
+    ALL,
+    GREEDY,
+    INTERVENING,
+    LAST,
+    SAMPLED,
+    UNINTERRUPTED,
+    Pair,
+    chain,
+    copies,
+    made_up_cache,
+    weight_bytes,
+)
+from .records import Effort, Row
+from .timing import copy_bandwidth, in_turns, peak_bytes, seconds, to_rows
+
+DECODING = "decoding"
+MEMORY = "peak memory"
+BANDWIDTH = "memory bandwidth"
+SECTIONS = (DECODING, MEMORY, BANDWIDTH)
+COPY = "copy"
+PROMPT = [0]
+"""The one token that follows the cache."""
+
+Start = Callable[[list[KVCache]], Iterator[object]]
+"""Begins to decode after a cache."""
+
+
+def measure_decoding(pair: Pair, effort: Effort) -> list[Row]:
+    """Return the rows of all contexts that the model holds."""
+    following = len(PROMPT) + effort.tokens + 1
+    rows = []
+    for context in effort.contexts:
+        if context + following <= pair.model.config.max_position_embeddings:
+            rows += _at_context(pair, effort, context)
+    return sorted(rows, key=lambda row: SECTIONS.index(row.section))
+
+
+def _at_context(pair: Pair, effort: Effort, context: int) -> list[Row]:
+    case = f"context {context:,}"
+    cache = made_up_cache(pair.model, context)
+    contenders = _contenders(pair, effort.tokens + 1)
+    held = {name: pair.model if name in (LAST, ALL) else pair.other for name in contenders}
+    peaks = {  # and a warm-up
+        name: [(peak_bytes(partial(_drain, start, cache)) + weight_bytes(held[name])) / 1e6]
+        for name, start in contenders.items()
+    }
+    timed = {name: partial(_tokens_per_second, start, cache) for name, start in contenders.items()}
+    speeds = in_turns(timed | {COPY: copy_bandwidth}, effort.repeats)
+    most = max(speeds.pop(COPY))
+    read = read_bytes(pair.model, cache)
+    shares = {name: [100 * speed * read / most for speed in own] for name, own in speeds.items()}
+    return [
+        *to_rows(DECODING, case, "tokens/s", speeds, (GREEDY, SAMPLED)),
+        *_interventions(pair, effort, cache, case),
+        *to_rows(MEMORY, case, "MB", peaks, (GREEDY,)),
+        *to_rows(BANDWIDTH, case, "% of a copy's", shares),
+    ]
+
+
+def _contenders(pair: Pair, count: int) -> dict[str, Start]:
+    def theirs(**options: Any) -> Start:
+        return lambda cache: pair.theirs(PROMPT, count, prompt_cache=cache, **options)
+
+    def ours(**options: Any) -> Start:
+        return lambda cache: pair.ours(
+            PROMPT, count, prompt_cache=cache, profile=UNINTERRUPTED, **options
+        )
+
+    return {
+        GREEDY: theirs(),
+        SAMPLED: theirs(sampler=chain()),
+        LAST: ours(),
+        ALL: ours(attention_layers="all"),
+    }
+
+
+def _interventions(pair: Pair, effort: Effort, cache: list[KVCache], case: str) -> list[Row]:
+    """Return the row with forks and insertions, in turns with greedy decoding.
+
+    Where a fork begins, many tokens come at once, so the rate is that of the whole run.
+    """
+    count = effort.tokens + 1
+    steps: list[Step] = []
+
+    def intervening(grown: list[KVCache]) -> Iterator[object]:
+        steps.clear()
+        for step in pair.ours(PROMPT, count, prompt_cache=grown, profile=REFERENCE):
+            steps.append(step)
+            yield step
+
+    contenders: dict[str, Start] = {
+        GREEDY: _contenders(pair, count)[GREEDY],
+        INTERVENING: intervening,
+    }
+    timed = {
+        name: lambda start=start: count / seconds(partial(_drain, start, cache))
+        for name, start in contenders.items()
+    }
+    speeds = in_turns(timed, effort.intervention_repeats)
+    begun = Counter(step.origin for step in steps if step.rolled_back)
+    note = f"forks: {begun[Origin.BRANCH]}, insertions: {begun[Origin.INSERTED]}"
+    row = to_rows(DECODING, case, "tokens/s", speeds, (GREEDY,))[-1]
+    return [replace(row, note=f"{note}, in {len(steps)} tokens")]
+
+
+def _drain(start: Start, cache: Sequence[KVCache]) -> None:
+    for _ in start(copies(cache)):
+        pass
+
+
+def _tokens_per_second(start: Start, cache: Sequence[KVCache]) -> float:
+    """Return the rate from the first token to the last."""
+    stream = start(copies(cache))
+    next(stream)
+    began = time.perf_counter()
+    count = sum(1 for _ in stream)
+    return count / (time.perf_counter() - began)
+
+
+def read_bytes(model: Model, cache: Sequence[KVCache]) -> int:
+    """Return the bytes that a step must read: the weights and the cached keys and values.
+
+    Of an embedding that is not the output head too, a step reads one row.
+    """
+    weights = weight_bytes(model)
+    if not model.config.tie_word_embeddings:
+        weights -= weight_bytes(model.model.embed_tokens)
+    cached: int = sum(array.nbytes for layer in cache for array in layer.keys_and_values())
+    return weights + cached

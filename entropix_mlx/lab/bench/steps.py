@@ -1,0 +1,94 @@
+"""Where a step's time goes: its parts, each run and waited for alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import mlx.core as mx
+
+from ...models.attention import KeysValues, attend
+from ...models.cache import trim
+from ...policies.draw import draw, uniforms
+from ...policies.metrics import measure
+from ...policies.registry import make_policy, to_decisions
+from .decoding import PROMPT
+from .pair import SEED, Pair, copies, made_up_cache
+from .records import Effort, Row
+from .timing import in_turns, seconds, to_rows
+
+STEP = "step"
+Parts = dict[str, Callable[[], object]]
+"""By name, what computes a part and returns its arrays."""
+
+
+def measure_steps(pair: Pair, effort: Effort) -> list[Row]:
+    """Return the rows of the smallest and the largest context that the model holds.
+
+    A part that is waited for costs more than in a step, where the device goes on meanwhile; the
+    parts of the forward pass leave out norms, rotations and the growing of the cache.
+    """
+    limit = pair.model.config.max_position_embeddings
+    held = [context for context in effort.contexts if context + len(PROMPT) <= limit]
+    rows = []
+    for context in sorted({*held[:1], *held[-1:]}):
+        parts = _forward_parts(pair, context) | _sampler_parts(pair, context)
+        for part in parts.values():
+            mx.eval(part())  # a warm-up
+        timed = {name: lambda p=p: 1e3 * seconds(lambda: mx.eval(p())) for name, p in parts.items()}
+        samples = in_turns(timed, effort.draw_repeats)
+        rows += to_rows(STEP, f"context {context:,}", "ms", samples)
+    return rows
+
+
+def _forward_parts(pair: Pair, context: int) -> Parts:
+    model = pair.model
+    config, layers = model.config, model.model.layers
+    cache = copies(made_up_cache(pair.model, context))
+    mx.eval(model(mx.array([PROMPT]), cache).logits)  # each layer has arrays of its own from now on
+    x = model.model.embed_tokens(mx.array([PROMPT]))
+    heads = (1, config.num_attention_heads, 1, config.head_dim)
+    queries = mx.random.normal(heads).astype(x.dtype)
+    joined = mx.zeros((1, 1, config.num_attention_heads * config.head_dim), x.dtype)
+    mx.eval(x, queries)
+
+    def projections(attention: Any) -> list[mx.array]:
+        inward = [f(x) for f in (attention.q_proj, attention.k_proj, attention.v_proj)]
+        return [*inward, attention.o_proj(joined)]
+
+    def attention() -> list[mx.array]:
+        scale = config.head_dim**-0.5
+        return [attend(queries, *KeysValues(*layer.keys_and_values()), scale) for layer in cache]
+
+    def whole() -> mx.array:
+        trim(cache, context)
+        return model(mx.array([PROMPT]), cache).logits
+
+    head = model.model.embed_tokens.as_linear if config.tie_word_embeddings else model.lm_head
+    return {
+        "forward pass": whole,
+        "· attention projections": lambda: [projections(layer.self_attn) for layer in layers],
+        "· attention over the cache": attention,
+        "· feed-forward": lambda: [layer.mlp(x) for layer in layers],
+        "· output head": lambda: head(x),
+    }
+
+
+def _sampler_parts(pair: Pair, context: int) -> Parts:
+    forward = pair.model(mx.array([PROMPT]), copies(made_up_cache(pair.model, context)))
+    policy = make_policy("entropix")
+    logits = forward.logits[:, -1]
+    measured = measure(logits, forward.scores)
+    plan = policy.plan(measured, True)
+    mx.eval(forward, measured, plan)
+
+    def drawn() -> object:
+        randomness = mx.array([uniforms(SEED, context, policy.draws)])
+        return draw(measured, plan, policy, randomness)
+
+    return {
+        "measurements": lambda: measure(logits, forward.scores),
+        "plan": lambda: policy.plan(measured, True),
+        "draw": drawn,
+        "numbers for the host": lambda: len(to_decisions(plan, measured.metrics)),
+    }

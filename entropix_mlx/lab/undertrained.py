@@ -1,0 +1,148 @@
+"""Tokens that a model has hardly seen: reserved ones, and those whose embeddings look like theirs.
+
+Training pushes every row of the output head that is never the answer in one direction, so tokens
+that never occurred end up alike (Land & Bartolo 2024, arXiv 2405.05417). Where the head has rows of
+its own, an input row that is never used is not trained at all but decays: it is short. Both say
+which tokens to suspect, in order; neither says where suspicion ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import mlx.core as mx
+import numpy as np
+from mlx_lm.tokenizer_utils import TokenizerWrapper
+from numpy.typing import NDArray
+
+from ..errors import TokenizerError
+from ..models.layout import unpacked
+from ..models.llama import Model
+
+_TINY = 1e-12
+"""Keeps rows of zeros from being divided by: their distance is 1."""
+
+
+class Indicator(StrEnum):
+    """What tokens are ranked by, smallest first."""
+
+    DISTANCE = "distance"
+    NORM = "norm"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A token to suspect."""
+
+    token: int
+    text: str
+    """Empty for a row of the embedding that no token belongs to."""
+    norm: float
+    """Euclidean length of the input embedding."""
+    distance: float | None
+    """Cosine distance, in the output head, to the mean of the tokens known to be unused; None where
+    none is known."""
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The reserved tokens of a model, and the others in order of suspicion."""
+
+    reserved: list[Candidate]
+    """Added to the vocabulary, but no end of text and no part of the chat template; also rows of
+    the embedding beyond the vocabulary."""
+    suspects: list[Candidate]
+    indicator: Indicator
+    """What the suspects are ranked by: distance where the head is tied to the embedding and some
+    tokens are known to be unused, else norm."""
+    mean: float
+    """Of the indicator, over all tokens."""
+    deviation: float
+    """Standard deviation of the indicator, over all tokens."""
+
+
+def find(
+    model: Model, tokenizer: TokenizerWrapper, limit: int, unused: Sequence[int] = ()
+) -> Findings:
+    """Return the reserved tokens of a model, and its most suspect others.
+
+    Args:
+        model: from `load`, quantized or not.
+        tokenizer: from `load`.
+        limit: how many suspects to return.
+        unused: tokens known to be unused; by default the reserved ones.
+
+    Raises:
+        TokenizerError: a token in `unused` is outside the vocabulary.
+    """
+    vocab_size = model.config.vocab_size
+    for token in unused:
+        if not 0 <= token < vocab_size:
+            raise TokenizerError(f"there is no token {token}: ids go from 0 to {vocab_size - 1}")
+    reserved = reserved_tokens(tokenizer, vocab_size)
+    norms, distances = _measure(model, list(unused) or reserved)
+    if distances is not None and model.config.tie_word_embeddings:
+        indicator, values = Indicator.DISTANCE, distances
+    else:
+        indicator, values = Indicator.NORM, norms
+    order = values.argsort()
+    others = order[~np.isin(order, reserved)]
+    return Findings(
+        reserved=_candidates(tokenizer, reserved, norms, distances),
+        suspects=_candidates(tokenizer, others[:limit].tolist(), norms, distances),
+        indicator=indicator,
+        mean=float(values.mean()),
+        deviation=float(values.std()),
+    )
+
+
+def reserved_tokens(tokenizer: TokenizerWrapper, vocab_size: int) -> list[int]:
+    """Return the ids of the tokens that were added for a use that no prompt here makes of them."""
+    template = tokenizer.chat_template or ""
+    used = {*tokenizer.eos_token_ids, tokenizer.bos_token_id, tokenizer.pad_token_id}
+    used.add(tokenizer.unk_token_id)
+    added = {
+        token
+        for text, token in tokenizer.get_added_vocab().items()
+        if token < vocab_size and token not in used and text not in template
+    }
+    beyond = set(range(vocab_size)) - set(tokenizer.get_vocab().values())
+    return sorted(added | beyond)
+
+
+def _measure(
+    model: Model, unused: list[int]
+) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
+    """Return the norms `(vocab,)` of the embedding, and the distances `(vocab,)` in the head."""
+    embedding = model.model.embed_tokens
+    head = embedding if model.config.tie_word_embeddings else model.lm_head
+    norms = np.array(_norms(unpacked(embedding)))
+    if not unused:
+        return norms, None
+    rows = unpacked(head).astype(mx.float32)
+    mean = rows[mx.array(unused)].mean(axis=0)
+    lengths = mx.maximum(_norms(rows) * _norms(mean), _TINY)
+    return norms, np.array(1 - (rows @ mean) / lengths)
+
+
+def _candidates(
+    tokenizer: TokenizerWrapper,
+    tokens: list[int],
+    norms: NDArray[np.float32],
+    distances: NDArray[np.float32] | None,
+) -> list[Candidate]:
+    return [
+        Candidate(
+            token,
+            tokenizer.decode([token]),
+            float(norms[token]),
+            None if distances is None else float(distances[token]),
+        )
+        for token in tokens
+    ]
+
+
+def _norms(rows: mx.array) -> mx.array:
+    return rows.astype(mx.float32).square().sum(axis=-1).sqrt()

@@ -1,0 +1,142 @@
+"""Reading and checking ``config.json``: whether a model is computed here, and of what shape."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from ..errors import ModelNotFoundError, UnsupportedModelError, WeightsError
+from .llama import LlamaConfig
+
+ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3")
+"""Values of ``model_type`` that this package's model computes."""
+
+_LARGEST_FILE = 10**7
+"""Bytes; a ``config.json`` has some thousands."""
+_SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "max_position_embeddings",
+)
+_LARGEST_SIZE = 10**8
+_SWITCHES = ("rope_traditional", "attention_bias", "mlp_bias", "tie_word_embeddings")
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Return a folder's ``config.json``, once it is known to be of the Llama family.
+
+    Raises:
+        ModelNotFoundError: there is none.
+        WeightsError: it is not JSON.
+        UnsupportedModelError: as for `check_family`.
+    """
+    file = folder / "config.json"
+    try:
+        if file.stat().st_size > _LARGEST_FILE:
+            raise WeightsError(f"{file}: too large for a configuration; download it again")
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ModelNotFoundError(f"{folder} holds no model: config.json is missing") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise WeightsError(f"{file}: cannot be read as JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise WeightsError(f"{file}: not a JSON object")
+    check_family(config, str(file))
+    return config
+
+
+def check_family(config: dict[str, Any], where: str) -> None:
+    """Refuse, by name, every model that `llama.Model` does not compute.
+
+    Raises:
+        UnsupportedModelError: another architecture, a sliding window, another activation, or
+            weights packed in a way that is not MLX's.
+        WeightsError: a field is of another kind than it should be; `where` says whose.
+    """
+    for name in ("quantization", "quantization_config", "rope_parameters", "rope_scaling"):
+        if not isinstance(config.get(name) or {}, dict):
+            raise WeightsError(f"{where}: {name} must be an object, not {config[name]!r}")
+    for name in ("architectures", "layer_types"):
+        if not isinstance(config.get(name) or [], list):
+            raise WeightsError(f"{where}: {name} must be a list, not {config[name]!r}")
+    if config.get("model_type") not in ARCHITECTURES:
+        raise UnsupportedModelError(
+            f"{where}: architecture {config.get('model_type')!r} is not supported: only"
+            f" Llama-shaped models are ({', '.join(ARCHITECTURES)})"
+        )
+    heads = config.get("architectures") or ["LlamaForCausalLM"]
+    if not any(str(name).endswith("ForCausalLM") for name in heads):
+        raise UnsupportedModelError(
+            f"{where}: architecture {heads[0]!r} is not supported: it does not predict tokens"
+        )
+    if _slides(config):
+        raise UnsupportedModelError(f"{where}: sliding-window attention is not supported")
+    if config.get("hidden_act", "silu") not in ("silu", "swish"):
+        raise UnsupportedModelError(
+            f"{where}: the activation {config['hidden_act']!r} is not supported: only silu is"
+        )
+    method = (config.get("quantization_config") or {}).get("quant_method")
+    if method is not None:
+        raise UnsupportedModelError(
+            f"{where}: weights packed by {method!r} are not supported; convert the original model"
+        )
+
+
+def _slides(config: dict[str, Any]) -> bool:
+    """Tell whether attention ever looks back less far than the context is long."""
+    if "sliding_attention" in (config.get("layer_types") or ()):
+        return True
+    window, context = config.get("sliding_window"), config.get("max_position_embeddings")
+    if not window or config.get("use_sliding_window") is False:
+        return False
+    return not (isinstance(window, int) and isinstance(context, int) and window >= context)
+
+
+def parse_config(config: dict[str, Any], where: str) -> LlamaConfig:
+    """Return the shape that a ``config.json`` states, with the family's defaults filled in.
+
+    Raises:
+        WeightsError: a field is missing or absurd; `where` says whose.
+    """
+    rope = config.get("rope_parameters") or {}
+    defaults = {
+        "num_key_value_heads": config.get("num_attention_heads"),
+        "rope_theta": rope.get("rope_theta", 10000.0),
+        "rope_scaling": rope if rope.get("rope_type", "default") != "default" else None,
+        "rms_norm_eps": 1e-6,
+        "max_position_embeddings": 2048,
+    }
+    known = {f.name for f in fields(LlamaConfig)}
+    given = {key: value for key, value in config.items() if key in known and value is not None}
+    values = defaults | given
+    for name in _SIZES:
+        _check_size(name, values.get(name), where)
+    values.setdefault("head_dim", values["hidden_size"] // values["num_attention_heads"])
+    _check_size("head_dim", values["head_dim"], where)
+    if values["head_dim"] % 2:
+        raise WeightsError(f"{where}: head_dim must be even, not {values['head_dim']}")
+    for name in ("rms_norm_eps", "rope_theta"):
+        number = values[name]
+        if type(number) not in (int, float) or not 0 < number < math.inf:
+            raise WeightsError(f"{where}: {name} must be a positive number, not {number!r}")
+    for name in _SWITCHES:
+        if type(values.get(name, False)) is not bool:
+            raise WeightsError(f"{where}: {name} must be true or false, not {values[name]!r}")
+    if values["num_attention_heads"] % values["num_key_value_heads"]:
+        raise WeightsError(
+            f"{where}: num_attention_heads ({values['num_attention_heads']}) must be a multiple of"
+            f" num_key_value_heads ({values['num_key_value_heads']})"
+        )
+    return LlamaConfig(**values)
+
+
+def _check_size(name: str, value: Any, where: str) -> None:
+    if type(value) is not int or not 0 < value <= _LARGEST_SIZE:
+        raise WeightsError(f"{where}: {name} must be a positive whole number, not {value!r}")

@@ -1,0 +1,1 @@
+"""What is measured, decided and drawn at one position, on the device."""

@@ -1,0 +1,52 @@
+"""What a policy is and what it hands to the draw: the words that all policies share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import mlx.core as mx
+
+from ..profiles.profile import Profile, Rollouts
+from ..step import Strategy
+from .metrics import Measured
+
+STRATEGIES = tuple(Strategy)
+"""On the device, a strategy is its index here."""
+CODE = {strategy: code for code, strategy in enumerate(STRATEGIES)}
+
+TOP_K_OFF = 0
+
+
+class Plan(NamedTuple):
+    """What to do at one position of each sequence: `(batch,)` arrays."""
+
+    strategy: mx.array
+    """Index into `STRATEGIES`."""
+    temperature: mx.array
+    top_p: mx.array
+    top_k: mx.array
+    """`TOP_K_OFF` where there is none."""
+    min_p: mx.array
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A way of choosing tokens: how to plan a position, and what its plans may ask of the draw."""
+
+    name: str
+    profile: Profile
+    """Where its numbers come from; the decode loop reads the thinking text from it."""
+    plan: Callable[[Measured, bool], Plan]
+    """Called with what was measured, and whether thinking text may be inserted here."""
+    max_top_k: int | None = None
+    """The largest top-k that a plan can hold; None where plans set none."""
+    needs_order: bool = False
+    """Whether the draw needs tokens in order of probability, as any top-k or top-p does."""
+    draws: int = 1
+    """Tokens drawn for the adaptive strategy, which keeps the best; 0 if the policy never draws."""
+    excludes_top: bool = False
+    """Whether the strategy `resample` may not draw the most probable token."""
+    rollouts: Rollouts | None = None
+    """How to follow the strategy `branch`; None for policies that have none."""

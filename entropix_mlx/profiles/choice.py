@@ -1,0 +1,74 @@
+"""Which profile fits a model: the one that was calibrated for it, or `reference`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ProfileError
+from .profile import REFERENCE, Profile, builtin_names
+
+if TYPE_CHECKING:
+    from ..models.llama import LlamaConfig
+
+AUTO = "auto"
+"""Stands for the profile that fits the model."""
+
+
+def fingerprint(config: LlamaConfig) -> str:
+    """Return what identifies a model whatever it is called and however it is stored: its shape."""
+    return (
+        f"{config.num_hidden_layers} layers of {config.hidden_size} and"
+        f" {config.intermediate_size}, {config.num_attention_heads} heads over"
+        f" {config.num_key_value_heads}, vocabulary {config.vocab_size}"
+    )
+
+
+def user_folder() -> Path:
+    """Return where a user's own calibrated profiles are kept."""
+    home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(home) / "entropix" / "profiles"
+
+
+def profile_for(config: LlamaConfig) -> Profile:
+    """Return the profile that was calibrated for a model: a user's newest before a built-in one.
+
+    A user's profile that cannot be read is passed over: it was not asked for by name.
+    """
+    wanted = fingerprint(config)
+    for profile in _candidates():
+        if profile.calibration.get("fingerprint") == wanted:
+            return profile
+    return Profile.load(REFERENCE)
+
+
+def resolve(
+    profile: str | Path | Profile,
+    config: LlamaConfig,
+    changes: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Profile:
+    """Return a profile for a model, with some fields changed.
+
+    Args:
+        profile: a profile, its name or its file, or `AUTO`.
+        config: the model's.
+        changes: as for `Profile.replace`.
+
+    Raises:
+        ProfileError: no such profile, a bad one, or a field that is unknown or out of range.
+    """
+    found = profile_for(config) if profile == AUTO else Profile.load(profile)
+    return found.replace(changes or {})
+
+
+def _candidates() -> Iterator[Profile]:
+    files = user_folder().glob("*.toml") if user_folder().is_dir() else ()
+    own = sorted(files, key=lambda file: file.stat().st_mtime, reverse=True)
+    sources: list[str | Path] = [*own, *builtin_names()]
+    for source in sources:
+        try:
+            yield Profile.load(source)
+        except ProfileError:
+            continue

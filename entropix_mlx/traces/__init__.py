@@ -1,0 +1,1 @@
+"""What happened in a generation, read and drawn without a model."""

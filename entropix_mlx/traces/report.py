@@ -1,0 +1,295 @@
+"""A report of one or two traces: one HTML page that needs nothing else, no network and no model.
+
+What a reader sees first (text, charts, tables) stands in the page itself, so that it prints and
+reads without a script; the measurements of each token stand in it once more as JSON, for the panel
+that opens where the pointer is. `report.html` is the page around it all.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from html import escape
+from importlib import resources
+from string import Template
+from typing import Any
+
+from ..errors import TraceError
+from ..palette import LOOKS, printable
+from ..step import Branch, ChosenBy, Origin, Rollout, Step, Strategy, first_divergence
+from ..summary import Summary
+from .charts import Frame, curve, frame_of, plane
+from .trace import Trace
+
+_DIGITS = 4
+"""Significant digits of a measurement in the page."""
+
+_TREE_SAMPLER = "entropix"
+"""The sampler that decides by the thresholds of its profile."""
+
+_FIELDS = {
+    "logprob": "nats",
+    "entropy": "bits",
+    "varentropy": "bits²",
+    "margin": "",
+    "attention_entropy": "bits",
+    "attention_varentropy": "bits²",
+    "agreement": "",
+    "head_divergence": "",
+    "interaction_strength": "",
+    "confidence": "",
+    "strategy": "",
+    "origin": "",
+    "temperature": "",
+    "top_p": "",
+    "top_k": "",
+    "min_p": "",
+    "token": "",
+    "time": "s",
+}
+"""What the panel tells of a token, in its order, with the units."""
+
+
+def render(traces: Sequence[Trace]) -> str:
+    """Return a report of one trace, or of two side by side, as an HTML page.
+
+    The same traces give the same page.
+
+    Raises:
+        TraceError: neither one nor two traces.
+    """
+    if len(traces) not in (1, 2):
+        raise TraceError(f"a report shows one trace, or two side by side, not {len(traces)}")
+    frame = frame_of([step for trace in traces for step in trace.steps])
+    split = first_divergence(*(trace.steps for trace in traces)) if len(traces) == 2 else None
+    sections = "".join(
+        _section(trace, number, frame, split) for number, trace in enumerate(traces, 1)
+    )
+    comparison = _comparison(traces, split) if len(traces) == 2 else ""
+    page = resources.files(__package__) / "report.html"
+    return Template(page.read_text(encoding="utf-8")).substitute(
+        title=_text(" and ".join(trace.header.model for trace in traces) + " – entropix report"),
+        colours=_colours(),
+        body=f'<h1>What happened</h1>{comparison}{_key()}<div class="side">{sections}</div>',
+        data=_json([_data(trace, frame) for trace in traces]),
+    )
+
+
+def _text(text: str) -> str:
+    """Return a text that came from a trace, safe in HTML: control characters become visible."""
+    return escape(printable(text).encode("utf-8", "replace").decode("utf-8"))
+
+
+def _json(value: Any) -> str:
+    """Return JSON that can neither close its script element nor hold what JSON does not know."""
+    compact = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return compact.replace("<", "\\u003c")
+
+
+def _number(value: float) -> float | None:
+    return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
+
+
+def _data(trace: Trace, frame: Frame) -> dict[str, Any]:
+    """Return what the page's script needs of a trace."""
+    steps = [
+        {
+            "values": [_value(getattr(step, name)) for name in _FIELDS],
+            "alternatives": [[a.text, _number(a.logprob)] for a in step.top_logprobs],
+            "place": [round(frame.x(step.entropy), 1), round(frame.y(step.varentropy), 1)],
+        }
+        for step in trace.steps
+    ]
+    return {"fields": list(_FIELDS.items()), "steps": steps}
+
+
+def _value(value: Any) -> Any:
+    return _number(value) if isinstance(value, float) else value
+
+
+def _colours() -> str:
+    return " ".join(
+        ".{} {{ --colour: rgb({}, {}, {}); }}".format(strategy, *look.rgb)
+        for strategy, look in LOOKS.items()
+    )
+
+
+def _glyph(strategy: Strategy) -> str:
+    return f'<span class="glyph {strategy}">{LOOKS[strategy].glyph}</span>'
+
+
+def _key() -> str:
+    items = "".join(
+        f'<li>{_glyph(strategy)} <span class="token {strategy}">{strategy}</span></li>'
+        for strategy in LOOKS
+    )
+    return (
+        f'<ul class="key">{items}<li><span class="inserted">inserted</span></li></ul>'
+        '<p class="faint screen">Point at a token, or focus the text and press ← and →, for all'
+        " that was measured there; Esc, or a tap on the panel, closes it.</p>"
+    )
+
+
+def _comparison(traces: Sequence[Trace], split: int | None) -> str:
+    if split is None:
+        return "<p>Both answers are the same, token by token.</p>"
+    number = "no token" if not split else f"{split} token{'s' if split > 1 else ''}"
+    ways = " and ".join(_way_on(trace, split) for trace in traces)
+    return f"<p>The answers share {number} at their beginning; then they go on with {ways}.</p>"
+
+
+def _way_on(trace: Trace, index: int) -> str:
+    if index >= len(trace.steps):
+        return "nothing"
+    step = trace.steps[index]
+    return (
+        f"<q>{_text(step.text)}</q> ({_glyph(step.strategy)} {step.strategy},"
+        f" H {step.entropy:.2f} bits, V {step.varentropy:.2f} bits²)"
+    )
+
+
+def _section(trace: Trace, number: int, frame: Frame, split: int | None) -> str:
+    summary = Summary.of(trace.steps, trace.header.prompt_tokens)
+    marks = _interventions(trace.steps)
+    knows_thresholds = trace.header.sampler == _TREE_SAMPLER
+    return "".join(
+        (
+            f'<section class="trace"><h2>{_text(trace.header.model)}</h2>',
+            _facts(trace, summary),
+            "<h3>The answer</h3>",
+            _answer(trace.steps, number, marks, split),
+            "<h3>Entropy H, bits</h3>",
+            _chart([step.entropy for step in trace.steps], frame.entropy, marks),
+            "<h3>Varentropy V, bits²</h3>",
+            _chart([step.varentropy for step in trace.steps], frame.varentropy, marks),
+            "<h3>Entropy and varentropy</h3>",
+            plane(trace.steps, frame, trace.header.profile if knows_thresholds else None),
+            '<p class="faint">Square-root scales.',
+            " Areas: the thresholds of the profile, without its other conditions. All tokens of an"
+            " inserted text are marked as think, wherever they stand.</p>"
+            if knows_thresholds
+            else "</p>",
+            "<h3>Strategies</h3>",
+            _rates(summary),
+            _forks(trace.steps, number),
+            "</section>",
+        )
+    )
+
+
+def _facts(trace: Trace, summary: Summary) -> str:
+    header = trace.header
+    messages = [(message["role"], message["content"]) for message in header.messages]
+    facts = {
+        "sampler": f"{header.sampler}, profile {header.profile.name}, seed {header.seed}",
+        "tokens": f"{header.prompt_tokens} of the prompt, {summary.completion_tokens} generated"
+        f" at {summary.tokens_per_second:.1f} a second",
+        "finished": _ending(trace, summary),
+        "means": f"H {summary.mean_entropy:.2f} bits, V {summary.mean_varentropy:.2f} bits²",
+        "interventions": summary.interventions or "none",
+        "versions": ", ".join(f"{name} {number}" for name, number in header.versions.items()),
+    }
+    said = "".join(f'<dt>{_text(r)}</dt><dd class="said">{_text(c)}</dd>' for r, c in messages)
+    rest = "".join(f"<dt>{name}</dt><dd>{_text(fact)}</dd>" for name, fact in facts.items())
+    return f"<dl>{said}{rest}</dl>"
+
+
+def _ending(trace: Trace, summary: Summary) -> str:
+    totals = trace.totals or {}
+    reason = totals.get("finish_reason") or summary.finish_reason
+    return str(reason or f"no: {'the recording broke off' if trace.totals is None else 'stopped'}")
+
+
+def _interventions(steps: Sequence[Step]) -> dict[int, Strategy]:
+    """Return where interventions begin, and what they look like: a user's choice like a fork."""
+    marks = {}
+    for step in steps:
+        if step.rolled_back and step.origin is Origin.INSERTED:
+            marks[step.index] = Strategy.THINK
+        elif step.branch is not None or (step.rolled_back and step.origin is Origin.CHOSEN):
+            marks[step.index] = Strategy.BRANCH
+    return marks
+
+
+def _answer(
+    steps: Sequence[Step], number: int, marks: dict[int, Strategy], split: int | None
+) -> str:
+    pieces = []
+    for step in steps:
+        if step.index == split:
+            pieces.append(
+                f'<span class="split" id="split-{number}">▶ they differ from here on: </span>'
+            )
+        if step.branch is not None:
+            pieces.append(
+                f'<a class="mark branch" href="#fork-{number}-{step.index}"'
+                f' title="what was compared here">▲</a>'
+            )
+        elif step.index in marks:
+            strategy = marks[step.index]
+            pieces.append(f'<span class="mark {strategy}">{LOOKS[strategy].glyph}</span>')
+        inserted = " inserted" if step.origin is Origin.INSERTED else ""
+        text = _text(step.text).replace("\n", "↵\n")
+        pieces.append(f'<span class="token {step.strategy}{inserted}">{text}</span>')
+    return f'<div class="text" tabindex="0">{"".join(pieces)}</div>'
+
+
+def _chart(values: Sequence[float], top: float, marks: dict[int, Strategy]) -> str:
+    flags = "".join(
+        f'<span class="flag {strategy}" style="left:{100 * (index + 0.5) / len(values):.2f}%">'
+        f'<span class="glyph {strategy}">{LOOKS[strategy].glyph}</span></span>'
+        for index, strategy in marks.items()
+    )
+    last = max(0, len(values) - 1)
+    return (
+        f'<div class="wide"><div class="chart" style="min-width:{len(values) // 2}px">{flags}'
+        f'{curve(values, top, marks)}<div class="ends faint"><span>token 0</span>'
+        f"<span>upper edge: {top:.1f}</span><span>{last}</span></div></div></div>"
+    )
+
+
+def _rates(summary: Summary) -> str:
+    rows = []
+    for strategy in LOOKS:
+        if count := summary.strategies[strategy]:
+            share = count / summary.completion_tokens
+            rows.append(
+                f"<tr><td>{_glyph(strategy)} {strategy}</td>"
+                f'<td class="number">{count}</td><td class="number">{share:.1%}</td>'
+                f'<td style="width:45%"><span class="bar {strategy}"'
+                f' style="width:{share:.1%}"></span></td></tr>'
+            )
+    return f"<table>{''.join(rows)}</table>" if rows else "<p>No token was generated.</p>"
+
+
+def _forks(steps: Sequence[Step], number: int) -> str:
+    forks = "".join(
+        f'<p id="fork-{number}-{step.index}">▲ at token {step.index}{_fork(step.branch)}'
+        for step in steps
+        if step.branch is not None
+    )
+    return f"<h3>Forks</h3>{forks}" if forks else ""
+
+
+def _fork(branch: Branch) -> str:
+    chooser = "the user" if branch.chosen_by is ChosenBy.USER else "score"
+    rows = "".join(
+        _rollout(rollout, place == branch.winner) for place, rollout in enumerate(branch.rollouts)
+    )
+    return (
+        f', chosen by {chooser}:</p><div class="wide"><table>'
+        '<tr><th></th><th class="number">score</th><th class="number">mean log p</th>'
+        f'<th class="number">mean H</th><th>text</th></tr>{rows}</table></div>'
+    )
+
+
+def _rollout(rollout: Rollout, won: bool) -> str:
+    kind, mark = ("winner", "✔") if won else ("loser", "")
+    return (
+        f'<tr class="{kind}"><td>{mark}</td>'
+        f'<td class="number">{rollout.score:.2f}</td>'
+        f'<td class="number">{rollout.mean_logprob:.2f}</td>'
+        f'<td class="number">{rollout.mean_entropy:.2f}</td>'
+        f'<td class="way">{_text(rollout.text)}</td></tr>'
+    )
