@@ -26,6 +26,10 @@ class Strategy(StrEnum):
     SAMPLE = "sample"
     """Drawn by a baseline policy, which knows no strategies."""
 
+    def sampled(self) -> Strategy:
+        """Return the strategy's name where no text may be inserted: `think` samples there."""
+        return Strategy.THINK_SAMPLE if self is Strategy.THINK else self
+
 
 class Origin(StrEnum):
     """How a token came to stand in the text."""

@@ -189,11 +189,11 @@ def roll_out(
     for length in range(1, depth):
         if cancelled() or all(draft.ended for draft in drafts):
             break
-        pending = ahead or branches.queue(tokens, may_think=False)
+        pending = ahead or branches.queue(tokens)
         tokens = pending.drawn.token
         ahead = None
         if pipelined and length + 1 < depth:
-            ahead = branches.queue(tokens, may_think=False)
+            ahead = branches.queue(tokens)
         for draft, reading in zip(drafts, branches.read(pending), strict=True):
-            draft.grow(reading)
+            draft.grow(reading.without_thinking())
     return branches

@@ -154,7 +154,7 @@ class _Loop:
             ahead = self._queue_ahead(pending)
             (reading,) = self._engine.read(pending)
             width = self._branching.width(self._writer.index, reading)
-            if reading.decision.strategy is Strategy.THINK:
+            if self._may_think and reading.decision.strategy is Strategy.THINK:
                 self._take_back(ahead)
                 pending = yield from self._think(pending)
             elif width > 1:
@@ -209,24 +209,29 @@ class _Loop:
         branch: Branch | None = None,
         rolled_back: int = 0,
     ) -> Step:
+        if not self._may_think:
+            reading = reading.without_thinking()
         step = self._writer.write(reading, origin, branch, rolled_back)
         self._observe(step)
         self._tail.append(step.token)
         return step
+
+    @property
+    def _may_think(self) -> bool:
+        return self._thinking.allowed(self._writer.index)
 
     def _observe(self, step: Step) -> None:
         self._thinking.observe(step)
         self._branching.observe(step)
 
     def _queue(self, token: int) -> Pending:
-        return self._engine.queue(mx.array([token]), self._thinking.allowed(self._writer.index))
+        return self._engine.queue(mx.array([token]))
 
     def _queue_ahead(self, pending: Pending) -> Pending | None:
         """Queue the next position on the assumption that this one keeps its draw."""
-        following = self._writer.index + 1
         if not self._pipelined or self._writer.room == 1:
             return None
-        return self._engine.queue(pending.drawn.token, self._thinking.allowed(following))
+        return self._engine.queue(pending.drawn.token)
 
     def _take_back(self, ahead: Pending | None) -> None:
         if ahead is not None:

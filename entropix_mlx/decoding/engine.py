@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Generic, NamedTuple, TypeVar
 
 import mlx.core as mx
@@ -19,7 +20,6 @@ from ..models.llama import AttentionLayers, Model
 from ..policies.draw import Candidates, Draw, draw, draw_distinct, logprob, most_probable, uniforms
 from ..policies.metrics import Measured, measure, numbers
 from ..policies.policy import Plan, Policy
-from ..policies.registry import to_decisions
 from ..step import Decision
 
 PREFILL_CHUNK = 256
@@ -52,6 +52,11 @@ class Reading(NamedTuple):
     best: tuple[tuple[int, float], ...]
     """The most probable tokens and their log probabilities, if asked for."""
 
+    def without_thinking(self) -> Reading:
+        """Return the reading with the strategy's name where no text may be inserted."""
+        strategy = self.decision.strategy.sampled()
+        return self._replace(decision=replace(self.decision, strategy=strategy))
+
 
 Cache = TypeVar("Cache", KVCache, SharedPrefixCache)
 
@@ -83,7 +88,7 @@ class Engine(Generic[Cache]):
         """Number of tokens in the cache."""
         return int(self._cache[0].offset)
 
-    def queue(self, tokens: mx.array, may_think: bool) -> Pending:
+    def queue(self, tokens: mx.array) -> Pending:
         """Start the position that follows a token of each sequence `(batch,)`; they join the cache.
 
         The forward pass starts now; what follows from it starts with the next call, or when it is
@@ -97,7 +102,7 @@ class Engine(Generic[Cache]):
         self._start_last()
         mx.async_eval(forward)
         measured = measure(forward.logits[:, -1], forward.scores)
-        plan = self._policy.plan(measured, may_think)
+        plan = self._policy.plan(measured)
         randomness = mx.array([uniforms(self._seed, self.position, self._policy.draws)])
         drawn = draw(measured, plan, self._policy, randomness)
         best = most_probable(measured.gaps, self._top_logprobs) if self._top_logprobs else None
@@ -119,7 +124,7 @@ class Engine(Generic[Cache]):
         if pending is self._unstarted:
             self._start_last()
         # The first number waits, the others are there. (mx.eval would wait for the next position.)
-        decisions = to_decisions(pending.plan, pending.measured.metrics)
+        decisions = pending.plan.decisions(pending.measured.metrics)
         if any(math.isnan(decision.metrics.entropy) for decision in decisions):
             raise NonFiniteLogitsError(
                 "the model computed NaN or infinite logits: its weights are damaged, or its"

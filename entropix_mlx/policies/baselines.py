@@ -20,7 +20,7 @@ from .policy import CODE, TOP_K_OFF, Plan, Policy
 def greedy(profile: Profile) -> Policy:
     """Build the policy that takes the most probable token."""
 
-    def plan(measured: Measured, _: bool) -> Plan:
+    def plan(measured: Measured) -> Plan:
         return _constant(measured, Strategy.ARGMAX)
 
     return Policy("greedy", profile, plan, draws=0)
@@ -35,7 +35,7 @@ def cntp(profile: Profile, temperature: float | None = None) -> Policy:
     rule = profile.cntp
     tempered = profile.baselines.temperature if temperature is None else temperature
 
-    def plan(measured: Measured, _: bool) -> Plan:
+    def plan(measured: Measured) -> Plan:
         basic = _constant(measured, Strategy.ARGMAX, tempered)
         forks = measured.metrics.entropy >= rule.min_entropy
         return basic._replace(strategy=mx.where(forks, CODE[Strategy.BRANCH], basic.strategy))
@@ -51,7 +51,7 @@ def baseline(name: str, profile: Profile, given: dict[str, float]) -> Policy:
     top_k = int(fixed.get("top_k", TOP_K_OFF))
     adjust = BASELINES[name]
 
-    def plan(measured: Measured, _: bool) -> Plan:
+    def plan(measured: Measured) -> Plan:
         basic = _constant(measured, Strategy.SAMPLE, **fixed)
         return adjust(basic, measured, defaults)
 

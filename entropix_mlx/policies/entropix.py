@@ -12,7 +12,7 @@ import mlx.core as mx
 
 from ..profiles.profile import Profile
 from ..profiles.tree import Row, table
-from ..step import Metrics, Strategy
+from ..step import Metrics
 from .metrics import Measured
 from .policy import CODE, Plan, Policy
 
@@ -57,16 +57,11 @@ class _Planner:
         self._low = mx.array([[p.low for p in row] for row in parameters])
         self._high = mx.array([[p.high for p in row] for row in parameters])
         self._codes = mx.array([CODE[row.strategy] for row in rows])
-        # Which rows are open, by whether thinking text may be inserted.
-        self._open = {
-            may_think: mx.array([may_think or row.strategy is not Strategy.THINK for row in rows])
-            for may_think in (True, False)
-        }
 
-    def __call__(self, measured: Measured, may_think: bool) -> Plan:
+    def __call__(self, measured: Measured) -> Plan:
         values = mx.stack(list(measured.metrics), axis=-1)[:, None]  # (batch, 1, measurements)
         inside = (values > self._bounds[..., 0]) & (values < self._bounds[..., 1])
-        fits = inside.all(axis=-1) & self._open[may_think]
+        fits = inside.all(axis=-1)
         row = fits.argmax(axis=-1)  # the first that fits; the last one always does
         slopes, constants = self._slopes[row], self._constants[row]
         parameters = constants + (slopes * values).sum(axis=-1)

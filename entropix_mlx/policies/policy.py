@@ -9,8 +9,8 @@ from typing import NamedTuple
 import mlx.core as mx
 
 from ..profiles.profile import Profile, Rollouts
-from ..step import Strategy
-from .metrics import Measured
+from ..step import Decision, Metrics, Strategy
+from .metrics import Measured, numbers
 
 STRATEGIES = tuple(Strategy)
 """On the device, a strategy is its index here."""
@@ -30,6 +30,17 @@ class Plan(NamedTuple):
     """`TOP_K_OFF` where there is none."""
     min_p: mx.array
 
+    def decisions(self, metrics: Metrics[mx.array]) -> list[Decision]:
+        """Return the plans and measurements of a batch as Python numbers."""
+        plans = zip(*(numbers(array) for array in self), strict=True)
+        measurements = zip(*(numbers(array) for array in metrics), strict=True)
+        return [
+            Decision(STRATEGIES[code], temperature, top_p, top_k, min_p, Metrics(*values))
+            for (code, temperature, top_p, top_k, min_p), values in zip(
+                plans, measurements, strict=True
+            )
+        ]
+
 
 @dataclass(frozen=True)
 class Policy:
@@ -38,8 +49,9 @@ class Policy:
     name: str
     profile: Profile
     """Where its numbers come from; the decode loop reads the thinking text from it."""
-    plan: Callable[[Measured, bool], Plan]
-    """Called with what was measured, and whether thinking text may be inserted here."""
+    plan: Callable[[Measured], Plan]
+    """Called with what was measured. It knows nothing of interventions: where no thinking text may
+    be inserted, the host calls the strategy `think` by another name."""
     max_top_k: int | None = None
     """The largest top-k that a plan can hold; None where plans set none."""
     needs_order: bool = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,11 @@ import numpy as np
 
 from ..errors import NonFiniteLogitsError, PolicyError
 from ..profiles.profile import REFERENCE, Profile
-from ..step import Decision, Metrics
+from ..step import Decision
 from .baselines import BASELINES, baseline, cntp, greedy
 from .entropix import entropix
-from .metrics import measure, numbers
-from .policy import STRATEGIES, TOP_K_OFF, Plan, Policy
+from .metrics import measure
+from .policy import TOP_K_OFF, Policy
 
 POLICIES = ("entropix", "greedy", *BASELINES, "cntp")
 
@@ -118,23 +118,12 @@ def decide(
     # Softmax ignores a shift; made in float64, it keeps small differences between large logits.
     centred = mx.array((z - z.max()).astype(np.float32))
     measured = measure(centred[None], [mx.array(scores.astype(np.float32))[None]])
-    plan = make_policy("entropix", profile).plan(measured, not just_inserted)
-    return to_decisions(plan, measured.metrics)[0]
+    plan = make_policy("entropix", profile).plan(measured)
+    (decision,) = plan.decisions(measured.metrics)
+    return replace(decision, strategy=decision.strategy.sampled()) if just_inserted else decision
 
 
 def _to_numpy(values: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
     if isinstance(values, mx.array):  # NumPy has no bfloat16
         values = values.astype(mx.float32)
     return np.array(values, dtype=np.float64)
-
-
-def to_decisions(plan: Plan, metrics: Metrics[mx.array]) -> list[Decision]:
-    """Return the plans and measurements of a batch as Python numbers."""
-    plans = zip(*(numbers(array) for array in plan), strict=True)
-    measurements = zip(*(numbers(array) for array in metrics), strict=True)
-    return [
-        Decision(STRATEGIES[code], temperature, top_p, top_k, min_p, Metrics(*values))
-        for (code, temperature, top_p, top_k, min_p), values in zip(
-            plans, measurements, strict=True
-        )
-    ]

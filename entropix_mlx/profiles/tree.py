@@ -66,8 +66,7 @@ def table(profile: Profile) -> list[Row]:
     }
     return [
         _base_row(profile, Strategy.ARGMAX, sure),
-        _think_row(profile, Strategy.THINK, lost),
-        _think_row(profile, Strategy.THINK_SAMPLE, lost),
+        _think_row(profile, lost),
         _branch_row(profile, fork),
         _resample_row(profile, chaos),
         _adaptive_row(profile),
@@ -86,9 +85,9 @@ def _base_row(profile: Profile, strategy: Strategy, bounds: dict[str, tuple[floa
     )
 
 
-def _think_row(profile: Profile, strategy: Strategy, bounds: dict[str, tuple[float, float]]) -> Row:
+def _think_row(profile: Profile, bounds: dict[str, tuple[float, float]]) -> Row:
     rule, temperature = profile.think, profile.base.temperature
-    return _base_row(profile, strategy, bounds)._replace(
+    return _base_row(profile, Strategy.THINK, bounds)._replace(
         temperature=Affine(
             temperature * rule.temperature_offset,
             {"attention_entropy": temperature * rule.temperature_slope},
@@ -183,5 +182,5 @@ def classify(steps: Iterable[Step], profile: Profile) -> list[Strategy]:
 
 def _first_fit(rows: list[Row], step: Step) -> Strategy:
     metrics = step.metrics
-    barred = Strategy.THINK if step.strategy is Strategy.THINK_SAMPLE else None
-    return next(r.strategy for r in rows if r.strategy is not barred and r.fits(metrics))
+    strategy = next(row.strategy for row in rows if row.fits(metrics))
+    return strategy.sampled() if step.strategy is Strategy.THINK_SAMPLE else strategy

@@ -98,7 +98,7 @@ def _regions(frame: Frame, profile: Profile) -> str:
     """Draw the rows of the decision tree, last first: where two overlap, the first decides."""
     regions = []
     for row in reversed(table(profile)):
-        if not row.bounds or row.strategy is Strategy.THINK_SAMPLE:  # everywhere; where think is
+        if not row.bounds:  # it holds wherever no other does
             continue
         left, right = (frame.x(bound) for bound in row.bounds["entropy"])
         bottom, top = (frame.y(bound) for bound in row.bounds["varentropy"])

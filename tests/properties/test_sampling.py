@@ -42,7 +42,7 @@ def frequencies(policy: Policy, plan: Plan | None, logits: np.ndarray, seed: int
         mx.broadcast_to(mx.array(logits.astype(np.float32)), (DRAWS, logits.size)),
         [mx.broadcast_to(SCORES, (DRAWS, 2, 3))],
     )
-    plan = plan or policy.plan(measured, True)
+    plan = plan or policy.plan(measured)
     randomness = mx.array([uniforms(seed, position, policy.draws) for position in range(DRAWS)])
     tokens = np.array(draw(measured, plan, policy, randomness).token)
     return np.bincount(tokens, minlength=logits.size)
@@ -180,7 +180,7 @@ def test_most_probable_is_a_sort(vocab, count, ties):
 def test_extreme_logits_draw_a_possible_token(logits, name, temperature, seed):
     policy = make_policy(name, overrides=Overrides(temperature=temperature))
     measured = measure(mx.array([logits]), [SCORES])
-    plan = policy.plan(measured, True)
+    plan = policy.plan(measured)
     drawn = draw(measured, plan, policy, mx.array([uniforms(seed, 0, policy.draws)]))
     assert logits[drawn.token.item()] > -np.inf
     assert np.isfinite(drawn.logprob.item())

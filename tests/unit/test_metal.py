@@ -55,7 +55,7 @@ def test_the_list_is_read_from_a_graph(tmp_path):
 def test_a_decoding_step(sampler, attention_layers, tiny_model, tmp_path, unqueued):
     policy = make_policy(sampler, Profile.load())
     engine = engine_after(tiny_model, policy, attention_layers)
-    pending = engine.queue(mx.array([1]), may_think=True)
+    pending = engine.queue(mx.array([1]))
     used = primitives(tmp_path, *flat(pending))
     assert {"Matmul", "Softmax"} <= used
     assert not used & NO_GPU
@@ -63,7 +63,7 @@ def test_a_decoding_step(sampler, attention_layers, tiny_model, tmp_path, unqueu
 
 def test_a_step_of_branches_over_a_shared_prefix(tiny_model, tmp_path, unqueued):
     engine = engine_after(tiny_model, make_policy("entropix"), "all").fork(depth=4)
-    pending = engine.queue(mx.array([1, 2, 3]), may_think=False)
+    pending = engine.queue(mx.array([1, 2, 3]))
     used = primitives(tmp_path, *flat(pending))
     assert {"Matmul", "Softmax"} <= used
     assert not used & NO_GPU
@@ -72,7 +72,7 @@ def test_a_step_of_branches_over_a_shared_prefix(tiny_model, tmp_path, unqueued)
 def test_a_draw_of_different_tokens(tiny_model, tmp_path, unqueued, monkeypatch):
     graphs = []
     engine = engine_after(tiny_model, make_policy("entropix"), "last")
-    pending = engine.queue(mx.array([1]), may_think=False)
+    pending = engine.queue(mx.array([1]))
 
     def export(array):
         graphs.append(primitives(tmp_path, array))

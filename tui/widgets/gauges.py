@@ -69,8 +69,6 @@ def threshold_line(profile: Profile, name: str, width: int) -> Content:
     """Return where a measurement's thresholds lie under its bar: a strategy's glyph at each."""
     line = [("·", DIM)] * width
     for row in table(profile):
-        if row.strategy is Strategy.THINK_SAMPLE:
-            continue
         for bound in row.bounds.get(name, ()):
             if 0 < bound < SCALES[name].most:
                 cell = min(width - 1, int(bound / SCALES[name].most * width))

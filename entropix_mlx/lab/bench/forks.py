@@ -51,7 +51,7 @@ def make_fork(model: Model, prefix: Sequence[KVCache], width: int, depth: int) -
     """Return a fork right after the tokens of a cache, which stays as it is."""
     cache = copies(prefix)
     engine = TextEngine(model, cache, make_policy("entropix"), SEED)
-    pending = engine.queue(mx.array([0]), may_think=False)
+    pending = engine.queue(mx.array([0]))
     engine.read(pending)
     mx.eval([layer.keys_and_values() for layer in cache])
     return Fork(model, cache, engine, pending, width, depth)
@@ -76,10 +76,10 @@ def one_by_one(fork: Fork) -> list[list[int]]:
         cache = copies(fork.cache)
         kept.append(cache)
         engine = TextEngine(fork.model, cache, policy, SEED)
-        pending = engine.queue(mx.array(draft.tokens), may_think=False)
+        pending = engine.queue(mx.array(draft.tokens))
         for length in range(1, fork.depth):
             last = length + 1 == fork.depth
-            ahead = None if last else engine.queue(pending.drawn.token, may_think=False)
+            ahead = None if last else engine.queue(pending.drawn.token)
             (reading,) = engine.read(pending)
             draft.grow(reading)
             pending = ahead or pending

@@ -11,7 +11,7 @@ from ...models.attention import KeysValues, attend
 from ...models.cache import trim
 from ...policies.draw import draw, uniforms
 from ...policies.metrics import measure
-from ...policies.registry import make_policy, to_decisions
+from ...policies.registry import make_policy
 from .decoding import PROMPT
 from .pair import SEED, Pair, copies, made_up_cache
 from .records import Effort, Row
@@ -79,7 +79,7 @@ def _sampler_parts(pair: Pair, context: int) -> Parts:
     policy = make_policy("entropix")
     logits = forward.logits[:, -1]
     measured = measure(logits, forward.scores)
-    plan = policy.plan(measured, True)
+    plan = policy.plan(measured)
     mx.eval(forward, measured, plan)
 
     def drawn() -> object:
@@ -88,7 +88,7 @@ def _sampler_parts(pair: Pair, context: int) -> Parts:
 
     return {
         "measurements": lambda: measure(logits, forward.scores),
-        "plan": lambda: policy.plan(measured, True),
+        "plan": lambda: policy.plan(measured),
         "draw": drawn,
-        "numbers for the host": lambda: len(to_decisions(plan, measured.metrics)),
+        "numbers for the host": lambda: len(plan.decisions(measured.metrics)),
     }
