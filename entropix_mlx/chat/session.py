@@ -16,12 +16,13 @@ from typing import NamedTuple
 
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-from ..decoding.branching import Choose
 from ..decoding.decode import decode
+from ..decoding.hooks import Choose, Hooks
+from ..decoding.job import Job
 from ..decoding.prompts import Message, conversation_prompt
+from ..decoding.text import Text
 from ..decoding.thinking import Thinking
 from ..errors import ContextLengthError, PromptError, SessionError
-from ..models.cache import trim
 from ..models.llama import Model
 from ..policies.policy import Policy
 from ..profiles.choice import fingerprint
@@ -91,8 +92,7 @@ class Session:
         self.choose = choose
         self._traces = traces
         self._cancel = Event()
-        self._cache = model.make_cache()
-        self._cached: list[int] = []
+        self._text = Text.empty(model)
         self._fingerprint = fingerprint(model.config)
         self._running: _Running | None = None
 
@@ -104,7 +104,7 @@ class Session:
     @property
     def cached_tokens(self) -> int:
         """Tokens in the cache."""
-        return len(self._cached)
+        return len(self._text.ids)
 
     def send(self, text: str) -> Iterator[Step]:
         """Ask a question and return the steps of the answer.
@@ -276,37 +276,24 @@ class Session:
     def _stream(
         self, answer: Answer, prompt: list[int], policy: Policy, forced: Sequence[int]
     ) -> Generator[Step, None, None]:
-        # The last token must be computed again: what follows it was not kept.
-        common = _common_length(self._cached, prompt[:-1])
-        trim(self._cache, common)
-        self._cached = prompt[:common]
-        known = list(prompt)
-        steps = decode(
-            self._model,
-            self._tokenizer,
-            prompt[common:],
+        job = Job(
+            prompt,
             policy,
+            answer.seed,
             max_tokens=self.settings.max_tokens,
-            seed=answer.seed,
             attention_layers=self.settings.attention_layers,
             top_logprobs=self.settings.top_logprobs,
-            cache=self._cache,
-            cancel=self._cancel,
-            on_prefill=self._on_prefill,
-            choose=self.choose,
             answered=tuple(answer.steps),
             forced=forced,
+            hooks=Hooks(self._cancel, self._on_prefill, self.choose),
         )
-        try:
-            with contextlib.closing(steps), self._recording(answer, len(prompt), policy) as trace:
-                for step in steps:
-                    answer.steps.append(step)
-                    known.append(step.token)
-                    if trace:
-                        trace.add(step)
-                    yield step
-        finally:
-            self._cached = known[: self._cache[0].offset]
+        steps = decode(self._model, self._tokenizer, job, self._text)
+        with contextlib.closing(steps), self._recording(answer, len(prompt), policy) as trace:
+            for step in steps:
+                answer.steps.append(step)
+                if trace:
+                    trace.add(step)
+                yield step
 
     @contextlib.contextmanager
     def _recording(
@@ -384,10 +371,3 @@ class Session:
         asked = Turn(turns[-1].question)
         part = Conversation(self.conversation.system_prompt, [*turns[first:-1], asked])
         return conversation_prompt(self._tokenizer, part.messages)
-
-
-def _common_length(left: Sequence[int], right: Sequence[int]) -> int:
-    for index, (a, b) in enumerate(zip(left, right, strict=False)):
-        if a != b:
-            return index
-    return min(len(left), len(right))

@@ -1,8 +1,9 @@
-"""What happens at a fork: several ways to go on are followed, compared, and one becomes the text.
+"""Branch points: several ways to go on are followed, compared, and one becomes the text.
 
-The rollouts are decoded as one batch over the cache of the text so far, by the same engine that
-decodes the text. All use the randomness of the position they are at: a rollout is what would have
-been generated, had its first token been drawn.
+What is here decides where there is a branch point, how far its rollouts are followed, and which of
+them wins. It knows no MLX: an `Answer` asks for the rollouts' tokens, and all rollouts use the
+randomness of the position they are at, so that a rollout is what would have been generated, had its
+first token been drawn.
 """
 
 from __future__ import annotations
@@ -11,34 +12,40 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import fmean
 
-import mlx.core as mx
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..profiles.profile import Rollouts
 from ..step import Branch, ChosenBy, Origin, Rollout, Step, Strategy
 from .budget import Allowance
-from .engine import BranchEngine, Pending, Reading, TextEngine, with_tokens
+from .reading import Reading
 from .sentences import sentence_end
 
-Choose = Callable[[Branch], int]
-"""Asked for the index of a rollout; `winner` is the one that would be taken unasked."""
+OnRollouts = Callable[[int, Sequence[Sequence[int]]], None]
 
 
 class Branching:
-    """The forks of one answer."""
+    """The branch points of one answer."""
 
-    def __init__(self, rule: Rollouts, tokenizer: TokenizerWrapper, choose: Choose | None) -> None:
-        """Set up; without `choose` nobody is asked."""
+    def __init__(
+        self, rule: Rollouts, tokenizer: TokenizerWrapper, on_rollouts: OnRollouts | None = None
+    ) -> None:
+        """Set up.
+
+        Args:
+            rule: how far rollouts are followed, how they are compared, how often there are any.
+            tokenizer: from `load`.
+            on_rollouts: see `Hooks`.
+        """
         self._rule = rule
         self._tokenizer = tokenizer
-        self._choose = choose
+        self._on_rollouts = on_rollouts
         self._allowance = Allowance(rule.max_branches, rule.min_gap)
         self._inside = False
 
     def width(self, index: int, reading: Reading) -> int:
-        """Return how many ways to follow from a position: 1 where there is no fork."""
-        forks = reading.decision.strategy is Strategy.BRANCH
-        if not forks or not self._allowance.allows(index):
+        """Return how many ways to follow from a position: 1 where there is no branch point."""
+        branches = reading.decision.strategy is Strategy.BRANCH
+        if not branches or not self._allowance.allows(index):
             return 1
         return self._rule.width_at(reading.decision.metrics.entropy)
 
@@ -51,77 +58,101 @@ class Branching:
         if self._inside:
             self._allowance.cover(step.index)
 
-    def follow(
-        self,
-        engine: TextEngine,
-        pending: Pending,
-        reading: Reading,
-        *,
-        width: int,
-        room: int,
-        before: Sequence[int],
-        cancelled: Callable[[], bool],
-        pipelined: bool,
-    ) -> tuple[Branch, list[Reading]]:
-        """Roll out, compare, and put all of the winner but its last token into the cache.
+    def begin(self, first: Sequence[Reading], before: Sequence[int], room: int) -> Drafts:
+        """Return the rollouts of a branch point, with a first token each.
 
         Args:
-            engine: at the position of the fork.
-            pending: that position, and what was read of it.
-            reading: see `pending`.
-            width: number of rollouts.
-            room: the tokens that the context still holds. (What an answer may still grow by is no
-                matter here: a shorter answer is then the beginning of a longer one.)
+            first: the position's reading with each of the first tokens.
             before: the last tokens of the text, by which a number or a word may begin.
-            cancelled: asked before every token; then the rollouts stay as long as they are.
-            pipelined: whether to queue a position before the last one was read.
-
-        Returns:
-            The comparison, and the winner's positions.
+            room: the tokens that the context still holds. `max_tokens` is ignored on purpose, so
+                that a short answer is the beginning of a long one.
         """
         ends = _Ends(self._tokenizer, before)
-        first = engine.first_tokens(pending, width)
-        drafts = [Draft(start, ends.length) for start in with_tokens(pending, reading, first)]
-        depth = min(self._rule.depth, room)
-        branches = roll_out(engine, drafts, depth, cancelled, pipelined)
-        rollouts = [self._score(draft.readings, ends) for draft in drafts]
-        record = self._compare(rollouts, None if cancelled() else self._choose)
-        readings = drafts[record.winner].readings
-        branches.commit(record.winner, len(readings) - 1)
-        return record, readings
+        return Drafts(first, self._rule, ends, min(self._rule.depth, room))
 
-    def _score(self, readings: list[Reading], ends: _Ends) -> Rollout:
+    def tell(self, index: int, drafts: Drafts) -> None:
+        """Tell a listener how far the rollouts have grown."""
+        if self._on_rollouts is not None:
+            self._on_rollouts(index, [draft.tokens for draft in drafts.all])
+
+
+class Drafts:
+    """The rollouts of one branch point while they grow, and their comparison."""
+
+    def __init__(self, first: Sequence[Reading], rule: Rollouts, ends: _Ends, depth: int) -> None:
+        """Begin one rollout for each first token; none grows beyond `depth` tokens."""
+        self.all = [Draft(reading, ends.length) for reading in first]
+        self._rule = rule
+        self._ends = ends
+        self._depth = depth
+        self._length = 1
+
+    @property
+    def living(self) -> tuple[int, ...]:
+        """The numbers of the rollouts that have not ended."""
+        return tuple(number for number, draft in enumerate(self.all) if not draft.ended)
+
+    @property
+    def growing(self) -> bool:
+        """Whether any rollout may still grow."""
+        return self._length < self._depth and bool(self.living)
+
+    @property
+    def at_last(self) -> bool:
+        """Whether the next token of each rollout is its last, for the depth allows no more."""
+        return self._length + 1 == self._depth
+
+    def readings(self, rollout: int) -> list[Reading]:
+        """Return the positions of a rollout so far."""
+        return self.all[rollout].readings
+
+    def grow(self, readings: Sequence[Reading]) -> None:
+        """Add a token to each of the living rollouts."""
+        for number, reading in zip(self.living, readings, strict=True):
+            self.all[number].grow(reading)
+        self._length += 1
+
+    def compare(self) -> Branch:
+        """Return what the rollouts amount to; another than the first must lead by the margin."""
+        rollouts = tuple(self._score(draft.readings) for draft in self.all)
+        best = max(range(len(rollouts)), key=lambda number: rollouts[number].score)
+        leads = rollouts[best].score - rollouts[0].score > self._rule.margin
+        return Branch(rollouts, winner=best if leads else 0)
+
+    def close(self, branch: Branch) -> bool:
+        """Tell whether the scores of the two best hardly tell them apart, but their texts do."""
+        best, second = sorted(branch.rollouts, key=lambda rollout: rollout.score, reverse=True)[:2]
+        return best.score - second.score <= self._rule.ask_margin and best.text != second.text
+
+    def _score(self, readings: Sequence[Reading]) -> Rollout:
         tokens = [reading.token for reading in readings]
         mean_logprob = fmean(reading.logprob for reading in readings)
         mean_entropy = fmean(reading.decision.metrics.entropy for reading in readings)
         return Rollout(
             tokens=tuple(tokens),
-            text=ends.text(tokens),
+            text=self._ends.text(tokens),
             score=mean_logprob - self._rule.entropy_weight * mean_entropy,
             mean_logprob=mean_logprob,
             mean_entropy=mean_entropy,
         )
 
-    def _compare(self, rollouts: list[Rollout], choose: Choose | None) -> Branch:
-        """Pick the winner by score, or have it picked where the score hardly tells."""
-        ranked = sorted(range(len(rollouts)), key=lambda i: rollouts[i].score, reverse=True)
-        best, second = (rollouts[i] for i in ranked[:2])
-        leads = best.score - rollouts[0].score > self._rule.margin
-        branch = Branch(tuple(rollouts), winner=ranked[0] if leads else 0)
-        close = best.score - second.score <= self._rule.ask_margin
-        if choose is None or not close or best.text == second.text:
-            return branch
-        winner = choose(branch)
-        if not 0 <= winner < len(rollouts):
-            raise ValueError(f"choose() must return an index of a rollout, not {winner!r}")
-        return replace(branch, winner=winner, chosen_by=ChosenBy.USER)
+
+def chosen(branch: Branch, rollout: int) -> Branch:
+    """Return the record of a branch point whose winner a person chose.
+
+    Raises:
+        ValueError: there is no such rollout.
+    """
+    if not 0 <= rollout < len(branch.rollouts):
+        raise ValueError(f"choose() must return an index of a rollout, not {rollout!r}")
+    return replace(branch, winner=rollout, chosen_by=ChosenBy.USER)
 
 
 class Draft:
     """A rollout while it grows."""
 
     def __init__(self, first: Reading, end: Callable[[list[int]], int | None]) -> None:
-        """Begin with the position of the fork.
+        """Begin with the position of the branch point.
 
         Args:
             first: that position, with the rollout's first token.
@@ -138,9 +169,7 @@ class Draft:
         return [reading.token for reading in self.readings]
 
     def grow(self, reading: Reading) -> None:
-        """Add a token, unless the rollout has ended; then see whether it ends."""
-        if self.ended:
-            return
+        """Add a token; then see whether the rollout ends, perhaps some tokens earlier."""
         self.readings.append(reading)
         length = self._end(self.tokens)
         if length is not None:
@@ -173,27 +202,3 @@ class _Ends:
     def _whole(self, tokens: list[int]) -> str:
         printable = [token for token in tokens if token not in self._tokenizer.eos_token_ids]
         return str(self._tokenizer.decode(self._before + printable))
-
-
-def roll_out(
-    engine: TextEngine,
-    drafts: list[Draft],
-    depth: int,
-    cancelled: Callable[[], bool],
-    pipelined: bool,
-) -> BranchEngine:
-    """Grow all drafts at once, until each has ended or has `depth` tokens; or until cancelled."""
-    branches = engine.fork(depth)
-    tokens = mx.array([draft.tokens[0] for draft in drafts])
-    ahead = None
-    for length in range(1, depth):
-        if cancelled() or all(draft.ended for draft in drafts):
-            break
-        pending = ahead or branches.queue(tokens)
-        tokens = pending.drawn.token
-        ahead = None
-        if pipelined and length + 1 < depth:
-            ahead = branches.queue(tokens)
-        for draft, reading in zip(drafts, branches.read(pending), strict=True):
-            draft.grow(reading.without_thinking())
-    return branches

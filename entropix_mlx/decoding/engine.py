@@ -1,95 +1,62 @@
-"""One position at a time: run the model, measure, decide, draw.
+"""One position of many texts at a time: run the model, measure, decide, draw.
 
-`Engine.queue` starts a position and returns before it is computed; `Engine.read` waits for it.
-Between the two the caller can queue the next position, which keeps the device busy.
+`Engine.queue` starts a pass and returns before it is computed; `Pending.read` waits for it. Between
+the two the caller can queue the next pass, which keeps the device busy.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple
 
 import mlx.core as mx
-from mlx_lm.models.cache import KVCache
 
 from ..errors import NonFiniteLogitsError
-from ..models.cache import SharedPrefixCache, trim
-from ..models.llama import AttentionLayers, Model
+from ..models.cache import LayerCache, RowGroups
+from ..models.llama import AttentionLayers, Forward, Model
 from ..policies.draw import Candidates, Draw, draw, draw_distinct, logprob, most_probable, uniforms
 from ..policies.metrics import Measured, measure, numbers
 from ..policies.policy import Plan, Policy
-from ..step import Decision
+from .reading import Reading
+from .text import Text, TextCache
 
-PREFILL_CHUNK = 256
-"""Tokens; between chunks a prefill can be cancelled."""
 CLEAR_EVERY = 256
-"""Positions between two releases of MLX's unused buffers."""
+"""Passes between two releases of MLX's unused buffers."""
 
 
-class Pending(NamedTuple):
-    """A queued position of one or more sequences: arrays that may not have been computed yet."""
+@dataclass(frozen=True)
+class Sampling:
+    """How the tokens of one answer are measured and drawn."""
 
-    measured: Measured
-    plan: Plan
-    drawn: Draw
-    best: Candidates | None
-    best_logprobs: mx.array | None
-
-    def start(self) -> None:
-        """Have everything that will be read computed, without waiting."""
-        best = (*self.best, self.best_logprobs) if self.best else ()
-        mx.async_eval(self.measured.metrics, self.plan, self.drawn, best)
+    policy: Policy
+    seed: int
+    attention_layers: AttentionLayers = "last"
+    top_logprobs: int = 0
 
 
-class Reading(NamedTuple):
-    """A position of one sequence in Python numbers."""
+class Group(NamedTuple):
+    """Rows of one answer that take a token each: its text, or rollouts of one length."""
 
-    decision: Decision
-    token: int
-    logprob: float
-    best: tuple[tuple[int, float], ...]
-    """The most probable tokens and their log probabilities, if asked for."""
-
-    def without_thinking(self) -> Reading:
-        """Return the reading with the strategy's name where no text may be inserted."""
-        strategy = self.decision.strategy.sampled()
-        return self._replace(decision=replace(self.decision, strategy=strategy))
+    layers: Sequence[TextCache]
+    tokens: mx.array
+    """`(rows,)`"""
+    sampling: Sampling
 
 
-Cache = TypeVar("Cache", KVCache, SharedPrefixCache)
+class Engine:
+    """A model, and the passes that run on it."""
 
-
-class Engine(Generic[Cache]):
-    """A model, its cache and a policy, at one place in a text, or at the same in several."""
-
-    def __init__(
-        self,
-        model: Model,
-        cache: Sequence[Cache],
-        policy: Policy,
-        seed: int,
-        attention_layers: AttentionLayers = "last",
-        top_logprobs: int = 0,
-    ) -> None:
-        """Set up; the cache says where in the text."""
+    def __init__(self, model: Model) -> None:
+        """Set up; the texts and their caches come with each pass."""
         self._model = model
-        self._cache: Sequence[Cache] = cache
-        self._policy = policy
-        self._seed = seed
-        self._attention_layers: AttentionLayers = attention_layers
-        self._top_logprobs = top_logprobs
         self._unstarted: Pending | None = None
         self._queued = 0
 
-    @property
-    def position(self) -> int:
-        """Number of tokens in the cache."""
-        return int(self._cache[0].offset)
-
-    def queue(self, tokens: mx.array) -> Pending:
-        """Start the position that follows a token of each sequence `(batch,)`; they join the cache.
+    def queue(self, groups: Sequence[Group]) -> Pending:
+        """Start the positions that follow a token of each row; the tokens join the caches.
 
         The forward pass starts now; what follows from it starts with the next call, or when it is
         read. On MLX's CPU backend, where starting work waits for most of the work before it, the
@@ -98,123 +65,216 @@ class Engine(Generic[Cache]):
         self._queued += 1
         if self._queued % CLEAR_EVERY == 0:
             mx.clear_cache()
-        forward = self._model(tokens[:, None], self._cache, self._attention_layers)
-        self._start_last()
+        forward = self._forward(groups)
+        self.start_last()
         mx.async_eval(forward)
-        measured = measure(forward.logits[:, -1], forward.scores)
-        plan = self._policy.plan(measured)
-        randomness = mx.array([uniforms(self._seed, self.position, self._policy.draws)])
-        drawn = draw(measured, plan, self._policy, randomness)
-        best = most_probable(measured.gaps, self._top_logprobs) if self._top_logprobs else None
-        best_logprobs = logprob(measured, best.tokens) if best else None
-        self._unstarted = Pending(measured, plan, drawn, best, best_logprobs)
+        self._unstarted = Pending(self, forward, groups)
         return self._unstarted
 
-    def _start_last(self) -> None:
+    def _forward(self, groups: Sequence[Group]) -> Forward:
+        layers: AttentionLayers = "last"
+        if any(group.sampling.attention_layers == "all" for group in groups):
+            layers = "all"
+        if len(groups) == 1:
+            return self._model(groups[0].tokens[:, None], groups[0].layers, layers)
+        sizes = [group.tokens.size for group in groups]
+        offsets = [group.layers[0].offset for group in groups]
+        by_row = [offset for offset, size in zip(offsets, sizes, strict=True) for _ in range(size)]
+        at = mx.array(by_row)
+        cache: list[LayerCache] = [
+            RowGroups(of_layer, sizes, at)
+            for of_layer in zip(*(group.layers for group in groups), strict=True)
+        ]
+        tokens = mx.concatenate([group.tokens for group in groups])
+        return self._model(tokens[:, None], cache, layers)
+
+    def start_last(self) -> None:
+        """Have what follows from the last forward pass computed, without waiting."""
         if self._unstarted is not None:
             self._unstarted.start()
             self._unstarted = None
 
-    def read(self, pending: Pending) -> list[Reading]:
-        """Wait for a position and return it in Python numbers: a token's one synchronisation.
+    def prefill(self, text: Text, tokens: Sequence[int]) -> None:
+        """Put tokens into a text's cache and wait until they are there."""
+        # The logits are not asked for, so MLX does not compute them.
+        self._model(mx.array([list(tokens)]), text.layers)
+        text.ids.extend(tokens)
+        mx.eval([layer.state for layer in text.layers if layer.offset])
+        mx.clear_cache()
+
+
+class Part(NamedTuple):
+    """Rows of a pass that share a policy: arrays that may not have been computed yet."""
+
+    policy: Policy
+    measured: Measured
+    plan: Plan
+    drawn: Draw
+    best: Candidates | None
+    best_logprobs: mx.array | None
+
+    def arrays(self) -> list[mx.array]:
+        """Return everything that will be read."""
+        best = [] if self.best is None else [*self.best]
+        best += [] if self.best_logprobs is None else [self.best_logprobs]
+        return [*self.measured.metrics, *self.plan, *self.drawn, *best]
+
+    def readings(self) -> Iterator[Reading]:
+        """Yield the rows in Python numbers; the first number waits for the pass."""
+        # (mx.eval would wait for the next pass, too.)
+        decisions = self.plan.decisions(self.measured.metrics)
+        drawn = numbers(self.drawn.token), numbers(self.drawn.logprob)
+        best = list(self._best()) or [()] * len(decisions)
+        for row in zip(decisions, *drawn, best, strict=True):
+            yield Reading(*row)
+
+    def _best(self) -> Iterator[tuple[tuple[int, float], ...]]:
+        if self.best is not None and self.best_logprobs is not None:
+            for row in zip(numbers(self.best.tokens), numbers(self.best_logprobs), strict=True):
+                yield tuple(zip(*row, strict=True))
+
+
+class Pending:
+    """A queued pass: one position of each row."""
+
+    def __init__(self, engine: Engine, forward: Forward, groups: Sequence[Group]) -> None:
+        """Build the graph of measuring, deciding and drawing."""
+        self._engine = engine
+        self._places = [
+            (group.sampling, int(group.layers[0].offset))
+            for group in groups
+            for _ in range(group.tokens.size)
+        ]
+        self._parts = list(_parts(forward, groups, self._places))
+        self._rows = [
+            (part, row) for part in self._parts for row in range(part.drawn.token.shape[0])
+        ]
+        self._readings: list[Reading] | None = None
+
+    def start(self) -> None:
+        """Have everything that will be read computed, without waiting."""
+        mx.async_eval([part.arrays() for part in self._parts])
+
+    def drawn(self, rows: Sequence[int]) -> mx.array:
+        """Return the tokens that were drawn in some rows of one answer: `(rows,)`."""
+        part = self._rows[rows[0]][0]
+        inside = [self._rows[row][1] for row in rows]
+        if inside == list(range(part.drawn.token.size)):
+            return part.drawn.token
+        return part.drawn.token[mx.array(inside)]
+
+    def read(self) -> list[Reading]:
+        """Wait for the pass and return every row in Python numbers: its one synchronisation."""
+        if self._readings is None:
+            self._engine.start_last()
+            self._readings = [reading for part in self._parts for reading in part.readings()]
+        return self._readings
+
+    def position(self, row: int) -> RowPosition:
+        """Return what is known about one row's position, which must have been read.
 
         Raises:
-            NonFiniteLogitsError: the model computed NaN or infinite logits.
+            NonFiniteLogitsError: the model computed NaN or infinite logits there.
         """
-        if pending is self._unstarted:
-            self._start_last()
-        # The first number waits, the others are there. (mx.eval would wait for the next position.)
-        decisions = pending.plan.decisions(pending.measured.metrics)
-        if any(math.isnan(decision.metrics.entropy) for decision in decisions):
+        reading = self.read()[row]
+        if math.isnan(reading.decision.metrics.entropy):
             raise NonFiniteLogitsError(
                 "the model computed NaN or infinite logits: its weights are damaged, or its"
                 " precision is too low; try another conversion of it"
             )
-        best = _read_best(pending) or [()] * len(decisions)
-        drawn = numbers(pending.drawn.token), numbers(pending.drawn.logprob)
-        return [Reading(*row) for row in zip(decisions, *drawn, best, strict=True)]
+        part, index = self._rows[row]
+        return RowPosition(reading, part, index, *self._places[row])
 
 
-class TextEngine(Engine[KVCache]):
-    """An engine for one text, whose cache can be filled, shortened and forked."""
+class RowPosition:
+    """What is known about the place after a token of one text."""
 
-    def prefill(
-        self,
-        tokens: list[int],
-        on_prefill: Callable[[int, int], None],
-        cancelled: Callable[[], bool],
+    def __init__(
+        self, reading: Reading, part: Part, row: int, sampling: Sampling, position: int
     ) -> None:
-        """Put tokens into the cache, in chunks; stop early when cancelled.
+        """Combine what was read with the arrays that it was read from."""
+        self.reading = reading
+        self._part = part
+        self._row = row
+        self._sampling = sampling
+        self._position = position
 
-        Args:
-            tokens: ids.
-            on_prefill: called with the tokens done and the number of all, before each chunk.
-            cancelled: asked before each chunk.
-        """
-        for start in range(0, len(tokens), PREFILL_CHUNK):
-            on_prefill(start, len(tokens) + 1)
-            if cancelled():
-                return
-            # The logits are not asked for, so MLX does not compute them.
-            self._model(mx.array([tokens[start : start + PREFILL_CHUNK]]), self._cache)
-            mx.eval([(layer.keys, layer.values) for layer in self._cache])
-            mx.clear_cache()
+    def given(self, tokens: Sequence[int]) -> list[Reading]:
+        """Return the reading with each of some tokens in place of the one that was drawn."""
+        measured = _of_row(self._part.measured, self._row)
+        logprobs = numbers(logprob(measured, mx.array([list(tokens)])))[0]
+        return [
+            self.reading._replace(token=token, logprob=value)
+            for token, value in zip(tokens, logprobs, strict=True)
+        ]
 
-    def take_back(self) -> None:
-        """Take the last token out of the cache again, and forget what was queued after it."""
-        self.shorten(self.position - 1)
-
-    def shorten(self, length: int) -> None:
-        """Keep at most the first `length` tokens of the cache, and forget what was queued."""
-        self._unstarted = None
-        trim(self._cache, length)
-
-    def first_tokens(self, pending: Pending, count: int) -> list[int]:
-        """Return different tokens that may stand at a position, the most probable one first."""
+    def openings(self, count: int) -> list[int]:
+        """Return different tokens that may stand here, the most probable one first."""
         return draw_distinct(
-            pending.measured, pending.plan, self._policy, count, self._seed, self.position
-        )
-
-    def fork(self, depth: int) -> BranchEngine:
-        """Return an engine for several texts that begin with this one, without a copy of it.
-
-        This text must not change before one of them is committed.
-
-        Args:
-            depth: tokens that each of them is expected to grow by.
-        """
-        return BranchEngine(
-            self._model,
-            [SharedPrefixCache(layer, depth) for layer in self._cache],
-            self._policy,
-            self._seed,
-            self._attention_layers,
-            self._top_logprobs,
+            _of_row(self._part.measured, self._row),
+            Plan(*(array[self._row : self._row + 1] for array in self._part.plan)),
+            self._part.policy,
+            count,
+            self._sampling.seed,
+            self._position,
         )
 
 
-class BranchEngine(Engine[SharedPrefixCache]):
-    """An engine for several texts that share their beginning; from `TextEngine.fork`."""
-
-    def commit(self, branch: int, length: int) -> None:
-        """Append the first `length` tokens that one text has added to the shared beginning."""
-        if length == 0:  # and perhaps nothing was queued at all
-            return
-        for layer in self._cache:
-            layer.commit(branch, length)
+def _of_row(measured: Measured, row: int) -> Measured:
+    one = slice(row, row + 1)
+    return measured._replace(gaps=measured.gaps[one], top_surprise=measured.top_surprise[one])
 
 
-def _read_best(pending: Pending) -> list[tuple[tuple[int, float], ...]]:
-    if pending.best is None or pending.best_logprobs is None:
-        return []
-    rows = zip(numbers(pending.best.tokens), numbers(pending.best_logprobs), strict=True)
-    return [tuple(zip(tokens, logprobs, strict=True)) for tokens, logprobs in rows]
+def _parts(
+    forward: Forward, groups: Sequence[Group], places: Sequence[tuple[Sampling, int]]
+) -> Iterator[Part]:
+    """Yield the parts of a pass; groups that share a policy must follow one another."""
+    logits = forward.logits[:, -1]
+    scores = _by_group(forward, groups)
+    row = number = 0
+    for (_, count), members in groupby(groups, key=_kind):
+        of_part = list(members)
+        size = sum(group.tokens.size for group in of_part)
+        rows = slice(row, row + size)
+        measured = _measure(
+            logits[rows] if size < len(places) else logits,
+            scores[number : number + len(of_part)],
+        )
+        policy = of_part[0].sampling.policy
+        plan = policy.plan(measured)
+        randomness = [uniforms(s.seed, at, policy.draws) for s, at in places[rows]]
+        drawn = draw(measured, plan, policy, mx.array(randomness))
+        best = most_probable(measured.gaps, count) if count else None
+        best_logprobs = logprob(measured, best.tokens) if best else None
+        yield Part(policy, measured, plan, drawn, best, best_logprobs)
+        row, number = row + size, number + len(of_part)
 
 
-def with_tokens(pending: Pending, reading: Reading, tokens: list[int]) -> list[Reading]:
-    """Return the reading of a position with each of some tokens in place of the drawn one."""
-    logprobs = numbers(logprob(pending.measured, mx.array([tokens])))[0]
+def _kind(group: Group) -> tuple[int, int]:
+    return id(group.sampling.policy), group.sampling.top_logprobs
+
+
+def _by_group(forward: Forward, groups: Sequence[Group]) -> list[list[mx.array]]:
+    """Return the attention scores that are measured, a list of layers for each group."""
+    by_layer = [s if isinstance(s, tuple) else (s,) for s in forward.scores]
+    by_group = [list(layers) for layers in zip(*by_layer, strict=True)]
     return [
-        reading._replace(token=token, logprob=value)
-        for token, value in zip(tokens, logprobs, strict=True)
+        layers if group.sampling.attention_layers == "all" else layers[-1:]
+        for group, layers in zip(groups, by_group, strict=True)
     ]
+
+
+def _measure(logits: mx.array, scores: Sequence[Sequence[mx.array]]) -> Measured:
+    """Measure rows whose groups have attended to different numbers of keys."""
+    return measure(logits, scores[0]) if len(scores) == 1 else measure_groups(logits, scores)
+
+
+def measure_groups(logits: mx.array, scores: Sequence[Sequence[mx.array]]) -> Measured:
+    """Measure the logits of all rows at once, and the attention group by group."""
+    from ..policies.metrics import attention_of_layers, spread, to_gaps
+    from ..step import Metrics
+
+    gaps = to_gaps(logits)
+    of_logits = spread(gaps)
+    of_attention = mx.concatenate([attention_of_layers(layers) for layers in scores], axis=1)
+    return Measured(gaps, of_logits.top_surprise, Metrics(*of_logits[:3], *of_attention))

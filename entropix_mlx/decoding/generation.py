@@ -16,9 +16,11 @@ from ..policies.registry import Overrides, make_policy
 from ..profiles.choice import AUTO, resolve
 from ..profiles.profile import Profile
 from ..step import Step
-from .branching import Choose
 from .decode import decode
+from .hooks import Choose, Hooks
+from .job import Job
 from .prompts import text_prompt
+from .text import Text
 
 
 def stream_generate(
@@ -37,6 +39,7 @@ def stream_generate(
     seed: int | None = None,
     attention_layers: AttentionLayers = "last",
     top_logprobs: int = 0,
+    stop: tuple[str, ...] = (),
     prompt_cache: list[KVCache] | None = None,
     cancel: Event | None = None,
     on_prefill: Callable[[int, int], None] | None = None,
@@ -75,21 +78,18 @@ def stream_generate(
     resolved = resolve(profile, model.config, changes)
     policy = make_policy(sampler, resolved, Overrides(temperature, top_p, top_k, min_p))
     tokens = text_prompt(tokenizer, prompt) if isinstance(prompt, str) else list(prompt)
-    return decode(
-        model,
-        tokenizer,
+    job = Job(
         tokens,
         policy,
+        secrets.randbits(32) if seed is None else seed,
         max_tokens=max_tokens,
-        seed=secrets.randbits(32) if seed is None else seed,
         attention_layers=attention_layers,
         top_logprobs=top_logprobs,
-        cache=prompt_cache,
-        cancel=cancel,
-        on_prefill=on_prefill,
-        choose=choose,
-        pipelined=pipelined,
+        stop=stop,
+        hooks=Hooks(cancel, on_prefill, choose),
     )
+    text = None if prompt_cache is None else Text(prompt_cache)
+    return decode(model, tokenizer, job, text, pipelined=pipelined)
 
 
 def generate(

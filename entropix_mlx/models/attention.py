@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import mlx.core as mx
@@ -52,37 +53,48 @@ def attend_with_scores(
 
 
 def attend_shared(
-    queries: mx.array, prefix: KeysValues, suffix: KeysValues, scale: float
+    queries: mx.array, prefixes: Sequence[KeysValues], suffix: KeysValues, scale: float
 ) -> tuple[mx.array, mx.array]:
-    """Return the output and scores of several branches that share a prefix, one query each.
+    """Return the output and scores of several rows that share prefixes, one query each.
 
-    The branches are folded into the query axis over the prefix, so that its keys are read once for
-    all and never copied; one softmax goes over both parts.
+    The rows are folded into the query axis over a prefix, so that its keys are read once for all
+    rows and never copied; one softmax goes over all parts.
+
+        keys      | first prefix | second prefix | suffix of each row |
+        scores    |   folded     |    folded     |     row by row     |   one softmax over the line
+        output  =     folded     +    folded     +     row by row
 
     Args:
-        queries: `(branches, heads, 1, head_dim)`.
-        prefix: what all branches follow, with a batch of one.
-        suffix: what each branch adds, with a batch of branches.
+        queries: `(rows, heads, 1, head_dim)`.
+        prefixes: what all rows follow, in order, with a batch of one each.
+        suffix: what each row adds, with a batch of rows.
         scale: factor on the dot products, 1/√head_dim.
 
     Returns:
-        The output, shaped as the queries, and the scores `(branches, heads, prefix + suffix)`.
+        The output, shaped as the queries, and the scores `(rows, heads, all keys)`.
     """
-    branches, heads, _, head_dim = queries.shape
-    kv_heads, prefix_length = prefix.keys.shape[1:3]
+    rows, heads, _, head_dim = queries.shape
+    kv_heads = suffix.keys.shape[1]
 
     def fold(x: mx.array) -> mx.array:
-        """From `(branches, kv_heads, group, n)` to `(1, kv_heads, branches · group, n)`."""
+        """From `(rows, kv_heads, group, n)` to `(1, kv_heads, rows · group, n)`."""
         return x.swapaxes(0, 1).reshape(1, kv_heads, -1, x.shape[-1])
 
     def unfold(x: mx.array) -> mx.array:
-        return x.reshape(kv_heads, branches, -1, x.shape[-1]).swapaxes(0, 1)
+        return x.reshape(kv_heads, rows, -1, x.shape[-1]).swapaxes(0, 1)
 
-    grouped = (queries * scale).reshape(branches, kv_heads, heads // kv_heads, head_dim)
-    over_prefix = unfold(fold(grouped) @ prefix.keys.swapaxes(-1, -2))
+    grouped = (queries * scale).reshape(rows, kv_heads, heads // kv_heads, head_dim)
+    folded = fold(grouped)
+    over_prefixes = [unfold(folded @ prefix.keys.swapaxes(-1, -2)) for prefix in prefixes]
     over_suffix = grouped @ suffix.keys.swapaxes(-1, -2)
-    scores = mx.concatenate([over_prefix, over_suffix], axis=-1)
+    scores = mx.concatenate([*over_prefixes, over_suffix], axis=-1)
     weights = mx.softmax(scores, axis=-1, precise=True)
-    output = unfold(fold(weights[..., :prefix_length]) @ prefix.values)
-    output = output + weights[..., prefix_length:] @ suffix.values
-    return output.reshape(queries.shape), scores.reshape(branches, heads, -1)
+    output, start = None, 0
+    for prefix in prefixes:
+        end = start + prefix.keys.shape[2]
+        part = unfold(fold(weights[..., start:end]) @ prefix.values)
+        output = part if output is None else output + part
+        start = end
+    part = weights[..., start:] @ suffix.values
+    output = part if output is None else output + part
+    return output.reshape(queries.shape), scores.reshape(rows, heads, -1)

@@ -19,8 +19,7 @@ from mlx_lm.models.activations import swiglu
 from mlx_lm.models.cache import KVCache
 from mlx_lm.models.rope_utils import initialize_rope
 
-from .attention import KeysValues, attend, attend_shared, attend_with_scores
-from .cache import LayerCache, SharedPrefixCache
+from .cache import LayerCache, Scores, attend_cached
 
 AttentionLayers = Literal["last", "all"]
 """Which layers' attention is measured. The published sampler measures the last one."""
@@ -65,8 +64,9 @@ class Forward(NamedTuple):
 
     logits: mx.array
     """`(B, L, vocab)`"""
-    scores: tuple[mx.array, ...]
-    """Of each measured layer, the last query's attention scores `(B, H, keys)`."""
+    scores: tuple[Scores, ...]
+    """Of each measured layer, the last query's attention scores `(B, H, keys)`; where rows come in
+    groups (`cache.RowGroups`), those of each group."""
 
 
 class Attention(nn.Module):
@@ -96,7 +96,7 @@ class Attention(nn.Module):
 
     def __call__(
         self, x: mx.array, mask: Any, cache: LayerCache, with_scores: bool
-    ) -> tuple[mx.array, mx.array | None]:
+    ) -> tuple[mx.array, Scores | None]:
         """Return the output `(B, L, hidden)`, and the last query's scores if asked for."""
         batch, length, _ = x.shape
 
@@ -108,17 +108,9 @@ class Attention(nn.Module):
             queries, keys = self.q_norm(queries), self.k_norm(keys)
         queries = self.rope(queries, offset=cache.offset)
         keys = self.rope(keys, offset=cache.offset)
-        keys, values = cache.update_and_fetch(keys, by_head(self.v_proj(x)))
-        scores = None
-        if isinstance(cache, SharedPrefixCache):
-            suffix = KeysValues(keys, values)
-            output, scores = attend_shared(queries, cache.prefix(), suffix, self.scale)
-        elif with_scores:
-            output, scores = attend_with_scores(queries, keys, values, self.scale, mask)
-        else:
-            output = attend(queries, keys, values, self.scale, mask)
-        output = self.o_proj(output.swapaxes(1, 2).reshape(batch, length, -1))
-        return output, scores if with_scores else None
+        values = by_head(self.v_proj(x))
+        output, scores = attend_cached(cache, queries, keys, values, self.scale, mask, with_scores)
+        return self.o_proj(output.swapaxes(1, 2).reshape(batch, length, -1)), scores
 
 
 class MLP(nn.Module):
@@ -150,7 +142,7 @@ class Block(nn.Module):
 
     def __call__(
         self, x: mx.array, mask: Any, cache: LayerCache, with_scores: bool
-    ) -> tuple[mx.array, mx.array | None]:
+    ) -> tuple[mx.array, Scores | None]:
         """Map `(B, L, hidden)` to the same shape; also the scores if asked for."""
         attended, scores = self.self_attn(self.input_layernorm(x), mask, cache, with_scores)
         x = x + attended
@@ -169,7 +161,7 @@ class Decoder(nn.Module):
 
     def __call__(
         self, tokens: mx.array, cache: Sequence[LayerCache], measured: range
-    ) -> tuple[mx.array, tuple[mx.array, ...]]:
+    ) -> tuple[mx.array, tuple[Scores, ...]]:
         """Return the last states `(B, L, hidden)` and the scores of the measured layers."""
         x = self.embed_tokens(tokens)
         mask = "causal" if tokens.shape[1] > 1 else None
@@ -203,7 +195,7 @@ class Model(nn.Module):
         Args:
             tokens: ids.
             cache: from `make_cache`, updated in place; None starts from nothing and keeps nothing.
-                Branches that share a prefix (`SharedPrefixCache`) take one token each, L = 1.
+                Rows that share a prefix or come in groups take one token each, L = 1.
             attention_layers: which layers' scores to return.
         """
         layers = len(self.model.layers)

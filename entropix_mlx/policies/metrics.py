@@ -129,9 +129,14 @@ def measure(logits: mx.array, scores: Sequence[mx.array]) -> Measured:
     """
     gaps = to_gaps(logits)
     of_logits = spread(gaps)
+    of_attention = attention_of_layers(scores)
+    return Measured(gaps, of_logits.top_surprise, Metrics(*of_logits[:3], *of_attention))
+
+
+def attention_of_layers(scores: Sequence[mx.array]) -> mx.array:
+    """Return the attention measurements `(5, batch)`: the means of the layers'."""
     layers = list(scores)
     at_once = max(1, SCORES_AT_ONCE // layers[0].size)
     groups = [layers[first : first + at_once] for first in range(0, len(layers), at_once)]
     by_layer = [attention_metrics(mx.stack(group)) for group in groups]
-    of_attention = mx.concatenate(by_layer, axis=1).mean(axis=1)
-    return Measured(gaps, of_logits.top_surprise, Metrics(*of_logits[:3], *of_attention))
+    return mx.concatenate(by_layer, axis=1).mean(axis=1)

@@ -1,5 +1,7 @@
 """Attention of branches over a shared prefix, against float64 NumPy."""
 
+import itertools
+
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -15,9 +17,15 @@ def test_outputs_and_scores(heads, kv_heads, branches, prefix, suffix):
     queries = rng.normal(size=(branches, heads, 1, dim))
     before = rng.normal(size=(2, 1, kv_heads, prefix, dim))
     after = rng.normal(size=(2, branches, kv_heads, suffix, dim))
+    # In two pieces, where it is long enough: a prompt that others share, and what followed it.
+    cuts = [0, prefix // 2, prefix] if prefix > 1 else [0, prefix]
+    pieces = [
+        KeysValues(*map(mx.array, before[..., start:end, :].astype(np.float32)))
+        for start, end in itertools.pairwise(cuts)
+    ]
     output, scores = attend_shared(
         mx.array(queries.astype(np.float32)),
-        KeysValues(*map(mx.array, before.astype(np.float32))),
+        pieces,
         KeysValues(*map(mx.array, after.astype(np.float32))),
         scale,
     )

@@ -11,6 +11,7 @@ import pytest
 
 from entropix_mlx import stream_generate
 from entropix_mlx.decoding.decode import decode
+from entropix_mlx.decoding.job import Job
 from entropix_mlx.policies.registry import make_policy
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.step import ChosenBy, Origin, Strategy
@@ -140,15 +141,8 @@ def test_a_rollout_is_what_would_have_been_generated(run, tiny_model, byte_token
     step = run(12)[0]
     sampling = make_policy("entropix", always_branch(max_branches=0))
     for rollout in step.branch.rollouts:
-        again = decode(
-            tiny_model,
-            byte_tokenizer,
-            PROMPT,
-            sampling,
-            max_tokens=len(rollout.tokens),
-            seed=1,
-            forced=rollout.tokens[:1],
-        )
+        job = Job(PROMPT, sampling, 1, max_tokens=len(rollout.tokens), forced=rollout.tokens[:1])
+        again = decode(tiny_model, byte_tokenizer, job)
         assert tuple(s.token for s in again) == rollout.tokens
 
 

@@ -1,0 +1,120 @@
+"""What is asked of the decode core: one answer, and how it is to be generated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+from ..errors import ContextLengthError, PromptError
+from ..models.llama import AttentionLayers, Model
+from ..policies.policy import Policy
+from ..step import Step
+from .answer import Answer
+from .branching import Branching
+from .engine import Sampling
+from .hooks import Hooks
+from .row import Clock, Row
+from .text import Prompt, Text
+from .thinking import Thinking
+from .writer import Writer
+
+
+@dataclass(frozen=True)
+class Job:
+    """One answer to generate."""
+
+    prompt: Sequence[int]
+    """Token ids; at least one."""
+    policy: Policy
+    seed: int
+    """With the position in the text, all that a draw depends on."""
+    max_tokens: int = -1
+    """−1 for as many as the context holds."""
+    attention_layers: AttentionLayers = "last"
+    top_logprobs: int = 0
+    stop: tuple[str, ...] = ()
+    """Strings that end the answer and are no part of it."""
+    answered: Sequence[Step] = ()
+    """The steps of an answer that is taken up again; the prompt ends with their tokens."""
+    forced: Sequence[int] = ()
+    """Tokens to commit first, whatever is drawn; the user's choice."""
+    hooks: Hooks = field(default_factory=Hooks)
+
+
+def prepare(model: Model, text: Text, job: Job, *, shared: bool = False) -> Prompt:
+    """Return the prompt of a job, shortening the text to what the two have in common.
+
+    Args:
+        model: the text's.
+        text: what is in the cache; the job's prompt follows the tokens whose ids are not known.
+        job: see above.
+        shared: whether other answers go on from the same prompt.
+
+    Raises:
+        PromptError: the prompt is empty, or holds a token that the model does not have.
+        ContextLengthError: the prompt leaves no room in the context.
+    """
+    if not job.prompt:
+        raise PromptError("the prompt is empty: give at least one token")
+    _check_tokens([*job.prompt, *job.forced], model.config.vocab_size)
+    # The last token must be computed again: what follows it was not kept.
+    common = text.common(job.prompt[:-1])
+    text.shorten(common)
+    _check_room(model, text.base + len(job.prompt))
+    return Prompt(text, job.prompt[common:-1], shared)
+
+
+def begin(model: Model, tokenizer: TokenizerWrapper, job: Job, prompt: Prompt) -> Row | None:
+    """Return the row of a job, or None where it may not have a single token.
+
+    Raises:
+        ProfileError: the thinking text does not fit the tokenizer.
+    """
+    config = model.config
+    start = prompt.text.base + len(job.prompt)
+    context_room = config.max_position_embeddings - start
+    room = context_room if job.max_tokens < 0 else min(job.max_tokens, context_room)
+    if room == 0:
+        return None
+    clock = Clock()
+    policy = job.policy
+    answer = Answer(
+        Writer(tokenizer, policy.profile.confidence, len(job.answered) + room, job.stop, clock),
+        Thinking(policy.profile.think, tokenizer, config.vocab_size),
+        Branching(policy.rollouts or policy.profile.branch, tokenizer, job.hooks.on_rollouts),
+        before=job.prompt,
+        context_room=context_room,
+        asks=job.hooks.choose is not None,
+        cancelled=job.hooks.cancelled,
+    )
+    answer.take_up(job.answered)
+    sampling = Sampling(policy, job.seed, job.attention_layers, job.top_logprobs)
+    return Row(
+        answer,
+        prompt,
+        job.prompt[-1],
+        sampling,
+        forced=job.forced,
+        hooks=job.hooks,
+        clock=clock,
+    )
+
+
+def _check_tokens(tokens: Sequence[int], vocab_size: int) -> None:
+    # MLX reads beyond an embedding without a word.
+    if beyond := [token for token in tokens if not 0 <= token < vocab_size]:
+        raise PromptError(
+            f"there is no token {beyond[0]} in this model, which has {vocab_size}: leave that text"
+            " out, or use the tokenizer that the model was trained with"
+        )
+
+
+def _check_room(model: Model, prompt_tokens: int) -> None:
+    context = model.config.max_position_embeddings
+    if prompt_tokens >= context:
+        raise ContextLengthError(
+            f"the prompt has {prompt_tokens} tokens, and the model's context holds {context}, the"
+            " answer included: shorten the prompt"
+        )

@@ -1,0 +1,287 @@
+"""An answer on its way through the passes: what it wants, and where its rows are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import mlx.core as mx
+
+from ..step import Branch, Step
+from .answer import DRAWN, NOTHING, Answer, Ask, Follow, Keep, Roll, Split, Unread, without_reads
+from .branching import chosen
+from .engine import Group, Pending, Sampling
+from .hooks import Hooks
+from .text import TEXT, Branches, Prompt, RolloutGroup, Text
+
+
+class Clock:
+    """Seconds since generation began; it can be stopped while a person thinks."""
+
+    def __init__(self) -> None:
+        """Begin now."""
+        self._began = time.perf_counter()
+        self._stopped: float | None = None
+
+    def __call__(self) -> float:
+        """Return the seconds."""
+        return time.perf_counter() - self._began
+
+    def stop(self) -> None:
+        """Let the time stand still."""
+        self._stopped = time.perf_counter()
+
+    def go_on(self) -> None:
+        """Count again, from where it was stopped."""
+        if self._stopped is not None:
+            self._began += time.perf_counter() - self._stopped
+            self._stopped = None
+
+
+class _Flight(NamedTuple):
+    """A position that was queued and not read yet."""
+
+    want: Follow | Roll
+    """What it serves."""
+    places: dict[int, int]
+    """Where the text, or each rollout, is among the rows of the pass."""
+
+
+class Row:
+    """One answer: its life, its text in the cache, and the position that is being computed.
+
+    Between two passes a row has either a *want* that nobody has queued yet, or a *flight*: a
+    position that was queued in the last pass and will be read in the next. Where it has a flight,
+    `queue` also starts what is expected to follow it (a guess); `receive` finds out whether the
+    guess was right.
+    """
+
+    def __init__(
+        self,
+        answer: Answer,
+        prompt: Prompt,
+        last: int,
+        sampling: Sampling,
+        *,
+        forced: Sequence[int] = (),
+        hooks: Hooks | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Prepare an answer; it starts when its prompt is in the cache.
+
+        Args:
+            answer: what it wants.
+            prompt: what precedes it, without its last token.
+            last: that token.
+            sampling: how its tokens are measured and drawn.
+            forced: tokens to commit first.
+            hooks: whom to tell.
+            clock: stands still while a person chooses.
+        """
+        self.prompt = prompt
+        self.sampling = sampling
+        self.error: Exception | None = None
+        self.ended = False
+        self.asked: Branch | None = None
+        """The rollouts among which a person is to choose; see `reply`."""
+        self.text: Text | None = None
+        """What is in the cache, once the prompt is."""
+        self._answer = answer
+        self._start = len(prompt.text.ids) + len(prompt.unread) + 1
+        self._life = without_reads(answer.live(last, forced))
+        self._hooks = hooks or Hooks()
+        self._clock = clock or Clock()
+        self._branches: Branches | None = None
+        self._want: Follow | Roll | None = None
+        self._flight: _Flight | None = None
+        self._members: list[int] = []
+        self._places: dict[int, int] = {}
+        self._told = False
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the answer is to stop."""
+        return self._hooks.cancelled()
+
+    @property
+    def kind(self) -> tuple[int, int]:
+        """Rows of one kind are measured and drawn together."""
+        return id(self.sampling.policy), self.sampling.top_logprobs
+
+    def tell_prefill(self, done: int, total: int) -> None:
+        """Tell how much of the prompt is computed."""
+        if self._hooks.on_prefill is not None:
+            self._hooks.on_prefill(done, total)
+
+    def take_steps(self) -> list[Step]:
+        """Return the steps that were committed since the last call."""
+        steps = list(self._answer.steps)
+        self._answer.steps.clear()
+        return steps
+
+    def start(self) -> None:
+        """Begin the answer; its prompt is in the cache."""
+        self.text = self.prompt.take()
+        self._go_on(None)
+
+    def end(self, error: Exception | None = None) -> None:
+        """Stop here; the cache holds what was committed, all but the last token."""
+        self._life.close()
+        self.error = error
+        self.ended = True
+        self.asked = None
+        self._branches = self._want = self._flight = None
+        if self.text is not None:
+            self.text.take_back()
+
+    def settle(self, taken: int) -> None:
+        """Shorten the text to the steps that somebody took, all but the last of them.
+
+        Where a stop string ended the answer, its tokens leave the text, too.
+
+        Args:
+            taken: the number of those steps.
+        """
+        if self.text is not None:
+            self.text.shorten(self._start + min(taken - 1, self._answer.kept))
+
+    def reply(self, rollout: int) -> None:
+        """Go on with the rollout that a person chose.
+
+        Raises:
+            ValueError: there is no such rollout.
+        """
+        if self.asked is not None:
+            branch = chosen(self.asked, rollout)
+            self.asked = None
+            self._clock.go_on()
+            self._go_on(branch)
+
+    def queue(self, last: Pending | None, ahead: bool) -> list[Group]:
+        """Return the rows that this answer has in the next pass.
+
+        Args:
+            last: the pass before, in which this answer may have a flight.
+            ahead: whether to guess what follows a flight.
+        """
+        groups: list[Group] = []
+        self._members, self._places = [], {}
+        if self._want is not None:
+            tokens = _tokens(self._want)
+            for holder in self._holders(self._want):
+                members = [tokens[member] for member in holder.members]
+                groups.append(Group(holder.layers, mx.array(members), self.sampling))
+                holder.confirm(members)
+                self._members += holder.members
+        elif self._flight is not None and last is not None and ahead:
+            then = self._flight.want.then
+            for holder in self._holders(self._flight.want) if then != NOTHING else ():
+                places = [self._flight.places[member] for member in holder.members]
+                drawn = last.drawn(places) if then == DRAWN else mx.full(len(places), then)
+                groups.append(Group(holder.layers, drawn, self.sampling))
+                holder.guessed = 1
+                self._members += holder.members
+        return groups
+
+    def queued(self, first: int) -> None:
+        """Note where the rows of `queue` are in the pass: there, and in order."""
+        self._places = {member: first + n for n, member in enumerate(self._members)}
+        if not self._told and self._places:
+            self._told = True
+            self.tell_prefill(self.prompt.total, self.prompt.total)
+
+    def receive(self, last: Pending | None) -> None:
+        """Read the flight and go on from it; without one, what was queued now is the flight."""
+        if self._flight is None or last is None:
+            if self._want is not None and self._places:
+                self._flight, self._want = _Flight(self._want, self._places), None
+            return
+        want, places = self._flight
+        self._flight = None
+        try:
+            positions = {member: last.position(place) for member, place in places.items()}
+            expected = {
+                member: position.reading.token if want.then == DRAWN else want.then
+                for member, position in positions.items()
+            }
+            rolls = isinstance(want, Roll)
+            found = [positions[member] for member in _tokens(want)]
+            self._go_on(found if rolls else found[0])
+        except Exception as error:  # this answer's alone: the others go on
+            self.end(error)
+        else:
+            self._check_guess(expected, rolls)
+
+    def _check_guess(self, expected: dict[int, int], rolled: bool) -> None:
+        """Take what was queued ahead for the next flight if it is what is wanted now."""
+        want, places = self._want, self._places
+        if not places:
+            return
+        right = (
+            want is not None
+            and isinstance(want, Roll) is rolled
+            and all(expected.get(member) == token for member, token in _tokens(want).items())
+        )
+        if right and want is not None:
+            tokens = _tokens(want)
+            for holder in self._holders(want):
+                holder.confirm([tokens[member] for member in holder.members])
+            self._flight = _Flight(want, {member: places[member] for member in tokens})
+            self._want = None
+        elif rolled and self._branches is not None:
+            self._branches.take_back()
+        elif self.text is not None:
+            self.text.take_back()
+
+    def _go_on(self, sent: object) -> None:
+        """Send the answer what it wants, until it wants a pass, or a person, or nothing more."""
+        try:
+            want = self._life.send(sent)
+            while isinstance(want, Split | Keep | Unread):
+                self._serve(want)
+                want = self._life.send(None)
+        except StopIteration:
+            self.end()
+            return
+        if isinstance(want, Ask):
+            self.asked = want.branch
+            self._clock.stop()
+        elif isinstance(want, Follow | Roll):
+            self._want = want
+
+    def _serve(self, want: Split | Keep | Unread) -> None:
+        """Do what needs no pass."""
+        text = self._known_text
+        if isinstance(want, Split):
+            text.take_back()
+            self._branches = Branches(text, want.rollouts)
+        elif isinstance(want, Keep):
+            if self._branches is not None:
+                self._branches.commit(want.rollout, want.tokens)
+            self._branches = None
+        elif self._branches is not None:
+            self._branches.shorten(want.length)
+        else:
+            text.shorten(len(text.ids) - want.length)
+
+    def _holders(self, want: Follow | Roll) -> Sequence[Text | RolloutGroup]:
+        """Return whose caches the rows of a want are in."""
+        if isinstance(want, Follow):
+            return [self._known_text]
+        if self._branches is None:
+            raise RuntimeError("rollouts were wanted where none began")
+        return self._branches.select(want.rollouts)
+
+    @property
+    def _known_text(self) -> Text:
+        if self.text is None:
+            raise RuntimeError("an answer was run before its prompt was computed")
+        return self.text
+
+
+def _tokens(want: Follow | Roll) -> dict[int, int]:
+    """Return the token that the text, or each rollout, takes."""
+    if isinstance(want, Follow):
+        return {TEXT: want.token}
+    return dict(zip(want.rollouts, want.tokens, strict=True))

@@ -1,0 +1,119 @@
+"""Making `Step`s: text as it becomes printable, the end of an answer, and time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+from ..profiles.profile import Confidence
+from ..step import Alternative, Branch, Origin, Step, Strategy
+from .reading import Reading
+from .stops import StopStrings
+
+
+class Writer:
+    """Turns what was read at the positions of one answer into its steps."""
+
+    def __init__(
+        self,
+        tokenizer: TokenizerWrapper,
+        confidence: Confidence,
+        limit: int,
+        stops: Sequence[str] = (),
+        clock: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """Begin an answer.
+
+        Args:
+            tokenizer: from `load`.
+            confidence: the weights of the confidence that a step tells.
+            limit: the most steps, those that were written before among them.
+            stops: strings that end the answer.
+            clock: seconds since generation began.
+        """
+        self.index = 0
+        self.finished = False
+        self._tokenizer = tokenizer
+        self._detokenizer = tokenizer.detokenizer
+        self._detokenizer.reset()
+        self._stops = StopStrings(stops)
+        self._confidence = confidence
+        self._limit = limit
+        self._clock = clock
+        self._skipped = 0.0
+        self._shown: list[int] = []
+        self._length = 0
+
+    @property
+    def room(self) -> int:
+        """Steps that may still be written."""
+        return self._limit - self.index
+
+    @property
+    def kept(self) -> int:
+        """Tokens of the answer whose whole text is part of it: all, unless a stop string came."""
+        if not self._stops.found:
+            return self.index
+        ends = [0, *self._shown]
+        kept = sum(end <= self._length for end in self._shown)
+        while kept and ends[kept] == ends[kept - 1]:
+            kept -= 1  # without text of its own: it may begin a character of the stop string
+        return kept
+
+    def skip(self, step: Step) -> None:
+        """Account for a step of the answer that is being continued, and for its time."""
+        self._text(step.token, None)
+        self.index = step.index + 1
+        self._skipped = step.time
+
+    def write(
+        self, reading: Reading, origin: Origin, branch: Branch | None, rolled_back: int
+    ) -> Step:
+        """Return the next step."""
+        decision = reading.decision
+        finish_reason = "length" if self.room == 1 else None
+        if origin is not Origin.INSERTED and reading.token in self._tokenizer.eos_token_ids:
+            finish_reason = "stop"
+        text = self._text(reading.token, finish_reason)
+        if self._stops.found:
+            finish_reason = "stop"
+        self.finished = finish_reason is not None
+        step = Step(
+            index=self.index,
+            token=reading.token,
+            text=text,
+            logprob=reading.logprob,
+            **decision.metrics._asdict(),
+            confidence=self._confidence.of(decision.metrics),
+            strategy=Strategy.THINK if origin is Origin.INSERTED else decision.strategy,
+            temperature=decision.temperature,
+            top_p=decision.top_p,
+            top_k=decision.top_k,
+            min_p=decision.min_p,
+            origin=origin,
+            top_logprobs=tuple(
+                Alternative(number, self._tokenizer.decode([number]), logprob)
+                for number, logprob in reading.best
+            ),
+            branch=branch,
+            rolled_back=rolled_back,
+            finish_reason=finish_reason,
+            time=self._skipped + self._clock(),
+        )
+        self.index += 1
+        return step
+
+    def _text(self, token: int, finish_reason: str | None) -> str:
+        """Return the text that is certain once a token has joined the answer."""
+        if finish_reason != "stop":
+            self._detokenizer.add_token(token)
+        if finish_reason is not None:
+            self._detokenizer.finalize()
+        raw = str(self._detokenizer.last_segment)
+        self._shown.append((self._shown[-1] if self._shown else 0) + len(raw))
+        text = self._stops.add(raw)
+        if finish_reason is not None and not self._stops.found:
+            text += self._stops.end()
+        self._length += len(text)
+        return text
