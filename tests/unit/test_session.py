@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from threading import Event
 
 import numpy as np
 import pytest
@@ -222,6 +223,75 @@ def test_the_answer_that_was_selected_is_selected_again(make, begin):
     assert len(session.conversation.turns[0].answers) == 2
 
 
+@pytest.mark.parametrize(
+    "begin",
+    [
+        lambda session, cancel: session.send("More?", cancel=cancel),
+        lambda session, cancel: session.send("More?", 0, cancel=cancel),
+        lambda session, cancel: session.edit(0, "More?", cancel=cancel),
+        lambda session, cancel: session.regenerate(cancel=cancel),
+        lambda session, cancel: session.fork(3, 65, cancel=cancel),
+    ],
+)
+def test_a_cancel_that_comes_first_is_not_lost(make, begin):
+    """Another thread may cancel while the session still encodes the question."""
+    session = make()
+    list(session.send("Hello"))
+    cancel = Event()
+    cancel.set()
+    assert list(begin(session, cancel)) == []
+    assert len(list(begin(session, Event()))) > 1, "each answer has a token of its own"
+
+
+def test_a_token_stops_its_own_answer_only(make):
+    session = make()
+    first, second = Event(), Event()
+    list(session.send("Hello", cancel=first))
+    steps = session.send("Bye", cancel=second)
+    next(steps)
+    first.set()
+    next(steps)
+    second.set()
+    assert list(steps) == []
+
+
+def test_cancel_sets_the_token_of_the_running_answer(make):
+    session = make()
+    session.cancel()
+    cancel = Event()
+    steps = session.send("Hello", cancel=cancel)
+    next(steps)
+    session.cancel()
+    assert cancel.is_set()
+    assert list(steps) == []
+
+
+def test_a_cancel_stops_the_prefill_between_two_chunks(make):
+    cancel = Event()
+    seen = []
+
+    def on_prefill(done, total):
+        seen.append(done)
+        if done:
+            cancel.set()
+
+    session = make(on_prefill=on_prefill)
+    assert list(session.send("x" * 1000, cancel=cancel)) == []
+    assert 0 < seen[-1] < 1000
+    assert 0 < session.cached_tokens < 1000
+
+
+def test_a_turn_is_replaced_together_with_all_that_follow(make):
+    session = make()
+    for question in ("One?", "Two?", "Three?"):
+        list(session.send(question))
+    list(session.send("Zwei?", 1))
+    assert [turn.question for turn in session.conversation.turns] == ["One?", "Zwei?"]
+    with pytest.raises(SessionError, match=r"no turn 2: there are 2, from 0"):
+        session.send("Drei?", 2)
+    assert len(session.conversation.turns) == 2
+
+
 def test_a_new_question_ends_the_running_answer(make):
     session = make()
     running = session.send("Hello")
@@ -245,10 +315,11 @@ def test_a_full_context_drops_the_oldest_turns(byte_tokenizer):
     assert notices == sorted(set(notices))
     assert len(notices) >= 2
     assert len(session.messages) == 25, "nothing is lost of the conversation itself"
-    shown = session._encode(session.conversation.turns, session.conversation.dropped)
-    text = byte_tokenizer.decode(shown)
-    assert text.startswith("system: Be kind.\nuser: This is question ")
-    assert text.endswith("question 11?\n")
+    shown = [message["content"] for message in session.conversation.asked]
+    assert shown[0] == "Be kind."
+    assert shown[1].startswith("This is question ")
+    assert shown[1] != "This is question 0?"
+    assert shown[-1] == "This is question 11?"
     list(session.edit(1, "Anew?"))
     assert session.conversation.dropped == 0
 
