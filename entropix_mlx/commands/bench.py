@@ -25,8 +25,9 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     options.add_model(parser)
     add = parser.add_argument
     add("--quick", action="store_true", help="less of everything, in under 90 seconds")
-    add("--profile-step", action="store_true",
-        help="measure only where a decoding step's time goes")  # fmt: skip
+    add(
+        "--profile-step", action="store_true", help="measure only where a decoding step's time goes"
+    )
     add("--json", action="store_true", help="print one object with every figure")
 
 

@@ -24,8 +24,12 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add("--prompts", metavar="FILE", help="prompts, one a line (default: a varied set)")
     add("--tokens", type=options.positive, default=32, help="the most an answer (default: 32)")
     add("--seed", type=int, default=0, help="the same seed gives the same profile (default: 0)")
-    add("--output", "-o", metavar="FILE", help="where to write the profile (default: where"
-        " --profile auto finds it)")  # fmt: skip
+    add(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="where to write the profile (default: where --profile auto finds it)",
+    )
     parser.set_defaults(verbose=True)
 
 

@@ -12,8 +12,7 @@ from ..lab.compare import Answer, Result, answers, summarize
 from ..settings import Settings
 from ..step import Step
 from ..traces.trace import make_folder, recorded
-from . import options, terminal
-from . import prompt as prompts
+from . import asking, options, terminal
 
 COLUMNS = {
     "sampler": "{.sampler}",
@@ -34,15 +33,31 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
     add = parser.add_argument
     options.add_model(parser)
-    prompts.add_prompt(parser)
-    add("--sampler", action="append", required=True, dest="samplers", metavar="NAME",
-        help="a sampler to compare, as generate takes; say it once for each")  # fmt: skip
-    add("--seeds", type=options.positive, default=5, metavar="N",
-        help="how many answers each gives (default 5)")  # fmt: skip
+    asking.add_prompt(parser)
+    add(
+        "--sampler",
+        action="append",
+        required=True,
+        dest="samplers",
+        metavar="NAME",
+        help="a sampler to compare, as generate takes; say it once for each",
+    )
+    add(
+        "--seeds",
+        type=options.positive,
+        default=5,
+        metavar="N",
+        help="how many answers each gives (default 5)",
+    )
     add("--seed", type=int, default=0, help="of the first answer; the others count on (default 0)")
     options.add_generation(parser)
-    add("--top-logprobs", type=options.count, default=0, metavar="N",
-        help="list the N most probable tokens of each step (with --trace)")  # fmt: skip
+    add(
+        "--top-logprobs",
+        type=options.count,
+        default=0,
+        metavar="N",
+        help="list the N most probable tokens of each step (with --trace)",
+    )
     add("--json", action="store_true", help="print one object, with the answers")
     add("--trace", metavar="DIR", help="record every answer in a file of this folder")
     options.add_verbose(parser)
@@ -58,16 +73,16 @@ def run(arguments: argparse.Namespace) -> int:
     ]
     if arguments.trace:
         make_folder(arguments.trace)
-    prompt = prompts.read(arguments.prompt)
+    prompt = asking.read_prompt(arguments.prompt)
     model, tokenizer = options.load_model(arguments)
-    tokens = prompts.encode(tokenizer, prompt, arguments)
+    tokens = asking.encode_prompt(tokenizer, prompt, arguments)
 
     def watch(each: Settings, steps: Iterator[Step]) -> Iterable[Step]:
         if arguments.verbose:
             terminal.tell(f"{each.sampler}, seed {each.seed} …")
         if not arguments.trace:
             return steps
-        header = prompts.header(arguments, each, prompt, tokens, model)
+        header = asking.trace_header(arguments, each, prompt, tokens, model)
         return recorded(steps, _trace_file(arguments.trace, each), header)
 
     seeds = range(arguments.seed, arguments.seed + arguments.seeds)
