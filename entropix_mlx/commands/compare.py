@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from ..lab.compare import Answer, Result, answers, summarize
+from ..lab.compare import Result, Sample, generate_samples, summarize
 from ..settings import Settings
 from ..step import Step
 from ..traces.trace import make_folder, recorded
@@ -86,9 +86,9 @@ def run(arguments: argparse.Namespace) -> int:
         return recorded(steps, _trace_file(arguments.trace, each), header)
 
     seeds = range(arguments.seed, arguments.seed + arguments.seeds)
-    found = list(answers(model, tokenizer, tokens, settings, seeds, watch))
-    results = summarize(found)
-    terminal.write(_to_json(results, found) if arguments.json else _to_table(results))
+    samples = list(generate_samples(model, tokenizer, tokens, settings, seeds, watch))
+    results = summarize(samples)
+    terminal.write(_to_json(results, samples) if arguments.json else _to_table(results))
     return 0
 
 
@@ -109,7 +109,7 @@ def _to_table(results: list[Result]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _to_json(results: list[Result], found: list[Answer]) -> str:
-    texts = [{"sampler": a.sampler, "seed": a.seed, "text": a.text} for a in found]
+def _to_json(results: list[Result], samples: list[Sample]) -> str:
+    texts = [{"sampler": s.sampler, "seed": s.seed, "text": s.text} for s in samples]
     record = {"results": [asdict(result) for result in results], "answers": texts}
     return json.dumps(record, ensure_ascii=False, indent=2) + "\n"
