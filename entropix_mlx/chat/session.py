@@ -20,7 +20,7 @@ from ..decoding.branching import Choose
 from ..decoding.decode import decode
 from ..decoding.prompts import Message
 from ..decoding.thinking import Thinking
-from ..errors import PromptError, SessionError
+from ..errors import PromptError, SessionError, check_type, whole_number
 from ..models.llama import Model
 from ..policies.policy import Policy
 from ..profiles.choice import fingerprint
@@ -76,6 +76,8 @@ class Session:
             choose: see the class.
             traces: where each answer is recorded as it comes.
         """
+        check_type("settings", settings, Settings, optional=True)
+        check_type("system_prompt", system_prompt, str, optional=True)
         self.settings = settings or Settings()
         self.conversation = Conversation(system_prompt)
         self.choose = choose
@@ -115,6 +117,9 @@ class Session:
             SessionError: there is no such turn.
             PolicyError, ProfileError: the settings do not fit.
         """
+        check_type("text", text, str)
+        check_type("cancel", cancel, Event, optional=True)
+        turn = None if turn is None else whole_number("turn", turn)
         self.close()
         if not text.strip():
             raise PromptError("the message is empty: write a question")
@@ -131,7 +136,8 @@ class Session:
             SessionError: there is no question at that index.
             PromptError, ContextLengthError, PolicyError, ProfileError: as for `send`.
         """
-        return self.send(text, self.conversation.turn_of(message), cancel=cancel)
+        turn = self.conversation.turn_of(whole_number("message", message))
+        return self.send(text, turn, cancel=cancel)
 
     def regenerate(self, *, cancel: Event | None = None) -> Iterator[Step]:
         """Answer the last question once more, with the next seed; the old answer is kept beside.
@@ -140,6 +146,7 @@ class Session:
             SessionError: nothing was asked yet.
             PolicyError, ProfileError: the settings do not fit.
         """
+        check_type("cancel", cancel, Event, optional=True)
         self.close()
         return self._answer(replace(self.conversation), cancel)
 
@@ -158,6 +165,8 @@ class Session:
             ContextLengthError: the answer up to that step does not fit into the context.
             PolicyError, ProfileError: the settings do not fit.
         """
+        check_type("cancel", cancel, Event, optional=True)
+        step_index, token = whole_number("step_index", step_index), whole_number("token", token)
         self.close()
         old = self.conversation.last.answer
         kept = old.before(step_index)
@@ -179,6 +188,7 @@ class Session:
         Raises:
             SessionError: there is no such answer.
         """
+        answer = whole_number("answer", answer)
         self.close()
         self.conversation.last.select(answer)
 
@@ -195,6 +205,7 @@ class Session:
 
     def instruct(self, system_prompt: str | None) -> None:
         """Precede the conversation with other instructions, from the next answer on."""
+        check_type("system_prompt", system_prompt, str, optional=True)
         self.close()
         self.conversation.system_prompt = system_prompt
 
@@ -227,7 +238,7 @@ class Session:
         turn = asked.last
         policy = self._checked_policy()
         prompt = self._context.fit(asked, self.settings.max_tokens)
-        # From here on nothing is refused: whatever was, has left the conversation as it was.
+        # Nothing below raises: an answer that was refused has left this conversation unchanged.
         if asked.dropped > self.conversation.dropped and self._on_drop:
             self._on_drop(asked.dropped)
         self.conversation.turns, self.conversation.dropped = asked.turns, asked.dropped

@@ -29,7 +29,7 @@ import numpy.typing as npt
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..chat.session import Session
-from ..errors import PromptError
+from ..errors import EntropixError, PromptError, check_type, whole_number
 from ..models.llama import Model
 from ..policies.draw import uniforms
 from ..profiles.choice import fingerprint
@@ -140,7 +140,14 @@ def calibrate(
 
     Raises:
         PromptError: the model has no chat template.
+        EntropixError: `tokens` is less than 1.
     """
+    tokens, seed = whole_number("tokens", tokens), whole_number("seed", seed)
+    check_type("name", name, str)
+    check_type("prompts", prompts, PromptSet, optional=True)
+    check_type("base", base, Profile, optional=True)
+    if tokens < 1:
+        raise EntropixError(f"tokens must be at least 1, not {tokens}")
     prompts = prompts or builtin_prompts()
     base = base or Profile.load()
     total = 2 * len(prompts.fit) + len(prompts.held_out)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ..errors import check_type, whole_number
 from ..settings import Settings
 from ..step import Step
 from ..summary import Summary
@@ -86,6 +87,9 @@ def generate_samples(
     """
     from ..decoding.generation import stream_generate
 
+    for each in settings:
+        check_type("settings", each, Settings)
+    seeds = [whole_number("seeds", seed) for seed in seeds]
     for options in settings:
         for seed in seeds:
             seeded = replace(options, seed=seed)

@@ -127,3 +127,9 @@ def test_a_mistake_is_a_message_and_exit_code_2(run, arguments, message):
     assert (code, out) == (2, "")
     assert message in err
     assert "Traceback" not in err
+
+
+def test_an_argument_of_a_wrong_type_is_named(tiny_model, byte_tokenizer):
+    for settings, seeds, name in (([{}], [1], "settings"), ([Settings()], ["1"], "seeds")):
+        with pytest.raises(TypeError, match=f"^{name} must be "):
+            next(generate_samples(tiny_model, byte_tokenizer, [72], settings, seeds))

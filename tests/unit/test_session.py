@@ -462,6 +462,44 @@ def test_what_was_asked_leaves_out_what_the_model_no_longer_sees(byte_tokenizer)
     assert asked[-1] == {"role": "user", "content": "This is question number 8?"}
 
 
+@pytest.mark.parametrize(
+    ("name", "action"),
+    [
+        ("text", lambda s: s.send(5)),
+        ("text", lambda s: s.edit(0, None)),
+        ("turn", lambda s: s.send("x", 0.0)),
+        ("cancel", lambda s: s.send("x", cancel=True)),
+        ("cancel", lambda s: s.regenerate(cancel=1)),
+        ("cancel", lambda s: s.fork(0, 1, cancel=1)),
+        ("message", lambda s: s.edit("0", "x")),
+        ("step_index", lambda s: s.fork(1.5, 1)),
+        ("step_index", lambda s: s.fork(True, 1)),
+        ("token", lambda s: s.fork(1, "a")),
+        ("answer", lambda s: s.select(None)),
+        ("system_prompt", lambda s: s.instruct(["x"])),
+        ("settings", lambda s: Session(s._model, s._tokenizer, {"max_tokens": 3})),
+        ("system_prompt", lambda s: Session(s._model, s._tokenizer, system_prompt=1)),
+    ],
+)
+def test_a_wrong_type_is_named_and_changes_nothing(make, name, action):
+    session = make(Settings(max_tokens=2, sampler="greedy"))
+    steps = session.send("Hello")
+    next(steps)
+    with pytest.raises(TypeError, match=f"^{name} must be "):
+        action(session)
+    assert len(list(steps)) == 1, "the running answer goes on"
+    assert len(session.conversation.turns[0].answers) == 1
+
+
+def test_integers_of_numpy_are_integers(make):
+    session = make(Settings(max_tokens=3, sampler="greedy"))
+    list(session.send("Hello"))
+    (first, *_) = session.fork(np.int64(1), np.uint16(65))
+    assert (first.index, first.token) == (1, 65)
+    session.select(np.int32(0))
+    assert session.conversation.turns[0].selected == 0
+
+
 def test_mistakes_are_named_and_change_nothing(make):
     session = make()
     for action in (session.regenerate, lambda: session.fork(0, 1), lambda: session.select(0)):
