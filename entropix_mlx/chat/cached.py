@@ -7,7 +7,7 @@ from ..models.llama import Model
 
 
 class CachedText:
-    """The text whose keys and values are cached."""
+    """A KV cache, and the tokens whose keys and values it holds."""
 
     def __init__(self, model: Model) -> None:
         """Begin with no text."""
@@ -17,8 +17,8 @@ class CachedText:
     def keep_beginning_of(self, prompt: list[int]) -> list[int]:
         """Shorten the cache to what it has in common with a prompt; return the prompt's rest.
 
-        The rest has one token at least: what follows the last one was not kept, so that token must
-        be computed again.
+        The rest has at least the prompt's last token. The cache holds keys and values, but no
+        logits, so that token is computed again even if it is cached.
         """
         common = 0
         for cached, token in zip(self.tokens, prompt[:-1], strict=False):
@@ -30,5 +30,5 @@ class CachedText:
         return prompt[common:]
 
     def note(self, text: list[int]) -> None:
-        """Remember the tokens in the cache, which are the first ones of a text."""
+        """Remember what the cache holds after some decoding: as many tokens of a text as fit it."""
         self.tokens = text[: self.layers[0].offset]

@@ -16,14 +16,16 @@ class Running:
 
     steps: Generator[Step, None, None]
     cancel: Event
+    """Set it to stop the answer before its next token."""
     turn: Turn
+    """The turn whose selected answer it is."""
     selected: int
-    """The turn's selected answer before it."""
+    """The turn's selected answer before this one."""
     kept: int
     """Steps that it took over from another answer."""
 
     def end(self) -> None:
-        """End it; if it got no step of its own, withdraw it where the turn has other answers."""
+        """End the answer; if it has no step of its own and the turn has others, remove it again."""
         self.steps.close()
         if len(self.turn.answers) > 1 and len(self.turn.answer.steps) == self.kept:
             self.turn.answers.pop()

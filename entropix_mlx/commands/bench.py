@@ -32,7 +32,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure, and print what was found."""
+    """Measure, and print a table or JSON."""
     model, tokenizer = options.load_model(arguments)
     from ..lab.bench.bench import FULL, QUICK, bench
 

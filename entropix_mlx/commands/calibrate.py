@@ -1,4 +1,4 @@
-"""`entropix calibrate`: thresholds for one model, as a profile."""
+"""`entropix calibrate`: solve the thresholds for one model, and write them as a profile."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..profiles.writing import prepare, write_profile
 from . import options, terminal
 
 PRECISION = re.compile(r"(\.gguf|[-.](q\d\w*|f16|f32|bf16))+$", re.IGNORECASE)
-"""What a file's name says beside the model's."""
+"""The end of a model's name that states its precision, which the profile does not depend on."""
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +34,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Calibrate, write the profile, and tell what became of the shares."""
+    """Calibrate, write the profile, and show the shares and AUROCs on the held-out prompts."""
     name = PRECISION.sub("", options.model_name(arguments))
     path = Path(arguments.output or user_folder() / f"{name.lower()}.toml")
     prepare(path)

@@ -64,7 +64,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Let each sampler answer with each seed, and print what that amounts to."""
+    """Let each sampler answer with each seed, and print a summary of each sampler's answers."""
     settings = [
         options.to_settings(
             argparse.Namespace(**vars(arguments), sampler=name), arguments.top_logprobs

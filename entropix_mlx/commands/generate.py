@@ -22,10 +22,19 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     options.add_model(parser)
     asking.add_prompt(parser)
     options.add_settings(parser)
-    add("--top-logprobs", type=options.count, default=0, metavar="N",
-        help="list the N most probable tokens of each step (with --jsonl or --trace)")  # fmt: skip
-    add("--trace", type=options.file, metavar="FILE",
-        help="record every step in a file as it goes (JSON Lines)")  # fmt: skip
+    add(
+        "--top-logprobs",
+        type=options.count,
+        default=0,
+        metavar="N",
+        help="list the N most probable tokens of each step (with --jsonl or --trace)",
+    )
+    add(
+        "--trace",
+        type=options.file,
+        metavar="FILE",
+        help="record every step in a file as it goes (JSON Lines)",
+    )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one object with text and totals")
     form.add_argument("--jsonl", action="store_true", help="print one step a line, measured")

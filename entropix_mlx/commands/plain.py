@@ -32,7 +32,7 @@ HELP = """\
 
 
 class PlainChat:
-    """Reads lines: a question is sent to the session, a command does what `HELP` says of it."""
+    """Read lines, and send each to the session as a question, or do what `HELP` says of it."""
 
     def __init__(self, session: Session, verbose: bool, color: str) -> None:
         """Set up.

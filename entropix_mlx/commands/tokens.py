@@ -1,4 +1,4 @@
-"""`entropix tokens`: tokens that a model has hardly seen, as candidates for a silent pause."""
+"""`entropix tokens`: list tokens that a model has hardly seen; one can serve as a silent pause."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """List reserved tokens, and suspects if asked to."""
+    """List the reserved tokens, and with --undertrained the suspects."""
     model, tokenizer = options.load_model(arguments)
     from ..lab.undertrained import find
 

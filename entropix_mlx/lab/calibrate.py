@@ -53,9 +53,9 @@ temperature of every token."""
 WARMEST_AT = 0.9
 """The quantile for `WARMEST`."""
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
-"""Those that the profile records, for people to look at."""
+"""The quantiles of each measurement that a calibrated profile records, for people to read."""
 HELD_OUT_EVERY = 3
-"""Of prompts from a file, every third one is held out."""
+"""Every third prompt of a file is held out."""
 BISECTIONS = 40
 """Halvings of the interval from 0 to 1; so many leave an error of 1e-12."""
 WITHOUT_ROLLOUTS = {"branch": {"max_branches": 0}}

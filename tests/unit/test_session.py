@@ -1,6 +1,7 @@
 """A conversation on a tiny model: what it keeps, what it computes again, how it can be left."""
 
 import itertools
+import json
 import random
 from threading import Event
 
@@ -15,9 +16,11 @@ from entropix_mlx.errors import (
     ProfileError,
     PromptError,
     SessionError,
+    TraceError,
 )
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.step import Origin
+from entropix_mlx.traces.trace import TraceFolder, TraceWriter, read_trace
 from tests.conftest import make_tiny_model
 
 INTERVENING = Profile.load().replace(
@@ -322,6 +325,53 @@ def test_a_full_context_drops_the_oldest_turns(byte_tokenizer):
     assert shown[-1] == "This is question 11?"
     list(session.edit(1, "Anew?"))
     assert session.conversation.dropped == 0
+
+
+def test_a_file_that_drops_more_turns_than_there_are(make, tmp_path):
+    session = make()
+    list(session.send("One?"))
+    session.save(tmp_path / "talk.json")
+    record = json.loads((tmp_path / "talk.json").read_text())
+    (tmp_path / "talk.json").write_text(json.dumps(record | {"dropped": 99}))
+    session.load(tmp_path / "talk.json")
+    assert list(session.send("Two?"))
+    assert session.conversation.dropped == 1
+    assert [message["content"] for message in session.conversation.asked] == ["Two?"]
+
+
+def test_a_trace_that_cannot_be_written_leaves_a_session_that_can_be_used(
+    make, tmp_path, monkeypatch
+):
+    session = make(traces=TraceFolder(tmp_path, "tiny"))
+    list(session.send("Hello"))
+    add = TraceWriter.add
+
+    def fail_at_the_third(writer, step):
+        if step.index == 3:
+            raise TraceError("the disk is full")
+        add(writer, step)
+
+    monkeypatch.setattr(TraceWriter, "add", fail_at_the_third)
+    with pytest.raises(TraceError, match="disk is full"):
+        list(session.send("Bye"))
+    assert len(session.conversation.turns[1].answer.steps) == 3
+    monkeypatch.undo()
+    expected = alternatives(copy_of(session, make))
+    del session.conversation.turns[-1]
+    actual = alternatives(session)
+    assert actual == pytest.approx(expected, abs=1e-4)
+
+
+def test_the_trace_of_a_fork_begins_with_the_steps_taken_over(make, tmp_path):
+    session = make(traces=TraceFolder(tmp_path, "tiny"))
+    list(session.send("Hello"))
+    new = list(session.fork(3, 65))
+    trace = read_trace(tmp_path / "002.jsonl")
+    old = session.conversation.turns[0].answers[0].steps
+    assert [step.token for step in trace.steps] == [step.token for step in [*old[:3], *new]]
+    assert [step.index for step in trace.steps] == list(range(len(trace.steps)))
+    assert trace.header.messages == [{"role": "user", "content": "Hello"}]
+    assert trace.header.prompt_tokens == read_trace(tmp_path / "001.jsonl").header.prompt_tokens
 
 
 def test_a_message_too_long_for_any_context_changes_nothing(byte_tokenizer):
