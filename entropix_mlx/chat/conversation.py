@@ -192,7 +192,7 @@ class Conversation:
             record = json.loads(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
             raise SessionError(f"cannot read {path}: {error.strerror}") from error
-        except ValueError as error:  # JSONDecodeError and UnicodeDecodeError
+        except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, or nested too deeply
             raise SessionError(f"{path} is not a saved conversation: {error}") from error
         if not isinstance(record, dict) or record.get("format") != FORMAT:
             raise SessionError(f"{path} is not a saved conversation: name one that was saved here")
@@ -203,7 +203,7 @@ class Conversation:
             )
         try:
             return _from_record(record)
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+        except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
             raise SessionError(f"{path} is damaged: {error!r}") from error
 
 
@@ -232,7 +232,7 @@ def _from_record(record: dict[str, Any]) -> Conversation:
             for answer in turn["answers"]
         ]
         turns.append(Turn(str(turn["question"]), answers, range(len(answers))[turn["selected"]]))
-    system_prompt = record["system_prompt"]
-    return Conversation(
-        None if system_prompt is None else str(system_prompt), turns, int(record["dropped"])
-    )
+    system_prompt, dropped = record["system_prompt"], int(record["dropped"])
+    if dropped < 0:
+        raise ValueError(f"dropped must be at least 0, not {dropped}")
+    return Conversation(None if system_prompt is None else str(system_prompt), turns, dropped)

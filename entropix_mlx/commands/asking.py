@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from ..chat.conversation import Conversation, Turn
 from ..errors import PromptError
 from ..traces.trace import Header
 from . import options
@@ -73,15 +74,12 @@ def trace_header(
     model: Model,
 ) -> Header:
     """Return the header for the trace of an answer to a prompt of `tokens`."""
-    messages = [{"role": "user", "content": prompt}]
-    if arguments.system_prompt is not None:
-        messages.insert(0, {"role": "system", "content": arguments.system_prompt})
     return Header(
         model=options.model_name(arguments),
         sampler=settings.sampler,
         profile=settings.policy(model.config).profile,
         seed=settings.seed or 0,
-        messages=messages,
+        messages=Conversation(arguments.system_prompt, [Turn(prompt)]).asked,
         context_length=model.config.max_position_embeddings,
         prompt_tokens=len(tokens),
     )

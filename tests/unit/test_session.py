@@ -422,6 +422,22 @@ def test_save_and_load(make, tmp_path):
         ("[]", "not a saved conversation"),
         ('{"format": "entropix conversation", "version": 9}', "reads version 1"),
         ('{"format": "entropix conversation", "version": 1}', "is damaged"),
+        ("[" * 100_000, "not a saved conversation"),
+        (
+            '{"format": "entropix conversation", "version": 1, "system_prompt": null,'
+            ' "dropped": -1, "turns": []}',
+            "dropped must be at least 0",
+        ),
+        (
+            '{"format": "entropix conversation", "version": 1, "system_prompt": null,'
+            ' "dropped": 1e999, "turns": []}',
+            "is damaged",
+        ),
+        (
+            '{"format": "entropix conversation", "version": 1, "system_prompt": null,'
+            ' "dropped": 0, "turns": [{"question": "x", "selected": 0, "answers": ["y"]}]}',
+            "is damaged",
+        ),
         (
             '{"format": "entropix conversation", "version": 1, "system_prompt": null, "dropped": 0,'
             ' "turns": [{"question": "x", "selected": 3, "answers": []}]}',
