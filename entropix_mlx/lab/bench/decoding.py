@@ -39,7 +39,7 @@ PROMPT = [0]
 """The one token that follows the cache."""
 
 Contender = Callable[[list[KVCache]], Iterator[object]]
-"""Decodes after a cache, which it may change: one item a token."""
+"""Decodes after a cache, which it changes; yields one item for each token."""
 
 
 def measure_decoding(pair: Pair, effort: Effort) -> list[Figure]:

@@ -15,9 +15,9 @@ class Effort:
     tokens: int = 10
     """Tokens of a decoding run after its first."""
     repeats: int = 4
-    """Of a decoding run; the repeats below are of what their name says."""
+    """How often a decoding run is repeated."""
     intervention_repeats: int = 2
-    """Of a decoding run with forks and insertions, which take seconds each on a CPU."""
+    """How often one with forks and insertions is repeated; these take seconds each on a CPU."""
     prompt: int = 128
     """Tokens of the prompt that is computed without a cache."""
     history: int = 1024
@@ -78,7 +78,7 @@ class Figure:
     case: str
     """What was varied: a context, a vocabulary, a number of rollouts."""
     name: str
-    """Of the contender."""
+    """The contender's name."""
     unit: str
     median: float
     low: float
