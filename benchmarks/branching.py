@@ -1,12 +1,14 @@
-"""Rollouts of a fork as one batch over a shared prefix, against one rollout after the other.
+"""Measure the rollouts of one fork: as one batch over a shared prefix, and one after the other.
 
     python benchmarks/branching.py [--model M] [--prefix 2000] [--width 5] [--depth 16]
 
-The measurement of `entropix bench`, at one place of your choice and with more repeats: both ways
-use the same engine, seed and prefix (made-up keys and values), and the order alternates. The ratio
-is the median over the repeats of the sequential time divided by the batch's time in the same
-repeat. Memory is what a run allocates at its peak beyond what is held before it, as a share of
-`width` copies of the prefix cache.
+This is a command line over `lab/bench/forks.py`, which `entropix bench` calls too. It exists for
+what the bench does not offer: a prefix, width and depth of your choice, more repeats, a check that
+both ways draw the same tokens, and the memory as a share of `width` copies of the prefix's cache.
+
+The prefix has made-up keys and values, and the order of the two ways alternates. The ratio is the
+median over the repeats of the sequential time divided by the batch's time in the same repeat.
+Memory is what a run allocates at its peak beyond what is held before it.
 """
 
 from __future__ import annotations
@@ -22,9 +24,9 @@ from entropix_mlx.lab.bench.forks import (
     AT_ONCE,
     ONE_BY_ONE,
     at_once,
-    compare,
     make_fork,
     one_by_one,
+    time_and_peak,
 )
 from entropix_mlx.lab.bench.pair import made_up_cache
 
@@ -41,7 +43,7 @@ def main() -> int:
     prefix = made_up_cache(model, arguments.prefix)
     fork = make_fork(model, prefix, arguments.width, arguments.depth)
     same = at_once(fork) == one_by_one(fork)
-    times, peaks = compare(fork, arguments.repeats)
+    times, peaks = time_and_peak(fork, arguments.repeats)
     ratio = statistics.median(b / a for a, b in zip(times[AT_ONCE], times[ONE_BY_ONE], strict=True))
     prefix_bytes = sum(part.nbytes for layer in prefix for part in layer.keys_and_values())
     copies = arguments.width * prefix_bytes / 1e6

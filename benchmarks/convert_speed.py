@@ -1,10 +1,10 @@
-"""Time and memory of converting a checkpoint of 1B random parameters in 8 shards, against mlx-lm.
+"""Measure time and memory of converting a checkpoint, against mlx-lm.
 
     python benchmarks/convert_speed.py [--repeats 3] [-q] [--folder F]
 
-Each conversion is a process of its own; the two take turns. Memory is the process's largest
-resident set. The checkpoint is made in a temporary folder, or in F, where it is kept. The demo
-model lends its tokenizer.
+The checkpoint has 1 billion random parameters in 8 shards, and the tokenizer of the demo model. It
+is made in a temporary folder, or in F, where it is kept. Each conversion is a process of its own,
+and the two programs take turns. Memory is the largest resident set of a process.
 """
 
 from __future__ import annotations

@@ -1,9 +1,13 @@
-"""Time to the first token of a conversation's second turn, against computing all of it.
+"""Measure the time to the first token of a second turn, with the first one cached and without.
 
     python benchmarks/second_turn.py [--model M] [--history 1500] [--repeats 5]
 
-A session asks a question with a long text before it, then a short one; a fresh session with the
-same messages must compute everything. The ratio is the median over the repeats.
+A session asks a question that holds a long text, then a short one. A fresh session with the same
+messages must compute everything. The ratio is the median over the repeats.
+
+`lab/bench/prefill.py` measures something else: the decode loop of this program and of mlx-lm, on
+made-up keys and values. Here it is a whole `Session`, with a real conversation and its chat
+template, so this also shows whether the session finds what it has cached.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What the terminal UI costs: the answer to a key while a model generates, and tokens/s.
+"""Measure what the terminal UI costs: tokens/s, and the response to a key during an answer.
 
     python benchmarks/tui_cost.py [--model M] [--transcript 2000] [--tokens 60] [--repeats 3]
 
-An answer of that many tokens is forked at its end, so that generating goes on behind it: in the
-app, headless (Textual's own test driver, which draws everything but sends it nowhere), and by the
-library alone, in turn. A key's time ends when the app has handled it and drawn the result.
+A conversation with a long answer is made up, and that answer is continued from its end, by the
+library alone and in the app, in turns. The app runs in Textual's test driver, which draws
+everything but shows it nowhere. The time of a key ends when the app has drawn the result.
 """
 
 from __future__ import annotations

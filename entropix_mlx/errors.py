@@ -15,8 +15,14 @@ EntropixError
 ├── BenchError                what the bench compares cannot be started or written
 └── NonFiniteLogitsError      the model computed NaN or infinite logits
 
-Each message says what is wrong and what to do next.
+Each message says what is wrong and what to do next. An argument of a wrong type is a TypeError, as
+everywhere in Python; `check_type` and `whole_number` raise it with the argument's name.
 """
+
+from __future__ import annotations
+
+import operator
+from typing import Any
 
 
 class EntropixError(Exception):
@@ -73,3 +79,33 @@ class BenchError(EntropixError):
 
 class NonFiniteLogitsError(EntropixError):
     """The model computed NaN or infinite logits."""
+
+
+def check_type(name: str, value: object, kind: type, *, optional: bool = False) -> None:
+    """Check the type of an argument.
+
+    Args:
+        name: of the argument, for the message.
+        value: what the caller gave.
+        kind: what it must be an instance of.
+        optional: None is allowed, too.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if not isinstance(value, kind) and not (optional and value is None):
+        raise TypeError(f"{name} must be of type {kind.__name__}, not {type(value).__name__}")
+
+
+def whole_number(name: str, value: Any) -> int:
+    """Return an argument that must be a whole number: an int, or one of NumPy's integers.
+
+    Raises:
+        TypeError: it is something else; True and False are no numbers here.
+    """
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be a whole number, not {type(value).__name__}") from None

@@ -1,8 +1,8 @@
-"""A conversation with a model, that never computes again what is in its cache.
+"""A conversation with a model, which computes only what is new.
 
-The session knows which tokens its cache holds. Whatever the next prompt is (the next turn, the same
-question again, an edited one, an answer with another token in it), the cache is shortened to what
-the two have in common, and only the rest is computed.
+The session knows which tokens its KV cache holds. When it needs the answer to a prompt (the next
+turn, the same question again, an edited one, an answer with one token replaced), it shortens the
+cache to the beginning that both have in common, and computes only the rest of the prompt.
 """
 
 from __future__ import annotations
@@ -10,52 +10,46 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
-from typing import NamedTuple
 
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..decoding.decode import decode
 from ..decoding.hooks import Choose, Hooks
 from ..decoding.job import Job
-from ..decoding.prompts import Message, conversation_prompt
+from ..decoding.prompts import Message
 from ..decoding.text import Text
 from ..decoding.thinking import Thinking
-from ..errors import ContextLengthError, PromptError, SessionError
+from ..errors import PromptError, SessionError, check_type, whole_number
 from ..models.llama import Model
 from ..policies.policy import Policy
 from ..profiles.choice import fingerprint
 from ..settings import Settings
 from ..step import Step
-from ..traces.trace import Header, TraceFolder, TraceWriter
-from .conversation import Answer, Conversation, Turn
-
-ROOM = 0.25
-"""The share of the context that an answer must have before it, unless it may only be shorter."""
-KEPT = 0.5
-"""When old turns must go, the prompt is cut to this share of the context: the cache holds for the
-next few turns then."""
-
-
-class _Running(NamedTuple):
-    """An answer that was begun, and what to go back to if it does not get a token of its own."""
-
-    steps: Generator[Step, None, None]
-    turn: Turn
-    kept: int
-    """Steps that the answer took over from another."""
-    selected: int
-    """The turn's answer before it."""
+from ..traces.trace import Header, TraceFolder
+from .context import Context
+from .conversation import Answer, Conversation
+from .running import Running
 
 
 class Session:
     """Messages in, steps out.
 
     `send`, `regenerate`, `edit` and `fork` return an iterator of steps. The question is part of the
-    conversation at once, the answer grows as the iterator is read. It may be left at any moment:
-    the answer stays as far as it came, and the session can be used at once. All this belongs
-    on the thread that loaded the model; `cancel` may be called from any.
+    conversation at once, and the answer grows while the iterator is read. You may stop reading at
+    any moment: the answer keeps the steps that were read, and the session can be used at once. Use
+    a session on the thread that loaded its model; only `cancel` may be called from any thread.
+
+    The four take a `cancel` token, an event that stops the answer before its next token once it is
+    set, also if it was set before the call. Give each answer a token of its own.
+
+    Attributes:
+        settings: how to generate; a new value holds from the next answer on.
+        conversation: the turns so far.
+        choose: called at a fork whose two best rollouts score alike, as for `stream_generate`; None
+            takes the best. A new value holds from the next answer on.
     """
 
     def __init__(
@@ -75,30 +69,32 @@ class Session:
         Args:
             model: from `load`.
             tokenizer: from `load`; it must have a chat template.
-            settings: how to generate; it may be replaced between two turns.
+            settings: how to generate.
             system_prompt: instructions that precede the conversation, and are never dropped.
             on_prefill: called with the prompt tokens processed so far and their number; those that
                 were cached do not count.
             on_drop: called when the context is full, with the number of turns left out by then.
-            choose: see `stream_generate`.
+            choose: see the class.
             traces: where each answer is recorded as it comes.
         """
+        check_type("settings", settings, Settings, optional=True)
+        check_type("system_prompt", system_prompt, str, optional=True)
         self.settings = settings or Settings()
         self.conversation = Conversation(system_prompt)
+        self.choose = choose
         self._model = model
         self._tokenizer = tokenizer
         self._on_prefill = on_prefill
         self._on_drop = on_drop
-        self.choose = choose
         self._traces = traces
-        self._cancel = Event()
+        self._context = Context(tokenizer, model.config.max_position_embeddings)
         self._text = Text.empty(model)
         self._fingerprint = fingerprint(model.config)
-        self._running: _Running | None = None
+        self._running: Running | None = None
 
     @property
     def messages(self) -> list[Message]:
-        """The whole conversation, as chat templates read it."""
+        """The whole conversation, in the form that chat templates read."""
         return self.conversation.messages
 
     @property
@@ -106,53 +102,60 @@ class Session:
         """Tokens in the cache."""
         return len(self._text.ids)
 
-    def send(self, text: str) -> Iterator[Step]:
+    def send(
+        self, text: str, turn: int | None = None, *, cancel: Event | None = None
+    ) -> Iterator[Step]:
         """Ask a question and return the steps of the answer.
+
+        Args:
+            text: the question.
+            turn: index in `conversation.turns` of a turn to replace, together with all that follow
+                it; None asks after the last one.
 
         Raises:
             PromptError: the text is empty, or the chat template refuses the messages.
             ContextLengthError: the text alone does not fit into the context.
+            SessionError: there is no such turn.
             PolicyError, ProfileError: the settings do not fit.
         """
-        return self._ask(len(self.conversation.turns), text)
+        check_type("text", text, str)
+        check_type("cancel", cancel, Event, optional=True)
+        turn = None if turn is None else whole_number("turn", turn)
+        self.close()
+        if not text.strip():
+            raise PromptError("the message is empty: write a question")
+        return self._answer(self.conversation.asking(text, turn), cancel)
 
-    def regenerate(self) -> Iterator[Step]:
-        """Answer the last question once more, with the next seed; the old answer is kept beside.
-
-        Raises:
-            SessionError: nothing was asked yet.
-            PolicyError, ProfileError: the settings do not fit.
-        """
-        self._settle()
-        turn = self._last_turn()
-        policy = self._policy()
-        prompt = self._fit(self.conversation.turns)
-        return self._start(turn, self._new_answer(self._seed(turn)), prompt, policy)
-
-    def edit(self, message: int, text: str) -> Iterator[Step]:
-        """Put another question in the place of one, drop what followed, and return the answer.
+    def edit(self, message: int, text: str, *, cancel: Event | None = None) -> Iterator[Step]:
+        """Replace a question, drop all that followed it, and return the steps of the answer.
 
         Args:
-            message: index in `messages`, of a question.
+            message: index in `messages`, of a question; a negative one counts from the end.
             text: the new question.
 
         Raises:
             SessionError: there is no question at that index.
             PromptError, ContextLengthError, PolicyError, ProfileError: as for `send`.
         """
-        messages = self.messages
-        if not -len(messages) <= message < len(messages):
-            raise SessionError(f"there is no message {message}: there are {len(messages)}")
-        message %= len(messages)
-        if messages[message]["role"] != "user":
-            raise SessionError(f"message {message} is no question: only questions can be edited")
-        return self._ask(sum(m["role"] == "user" for m in messages[:message]), text)
+        turn = self.conversation.turn_of(whole_number("message", message))
+        return self.send(text, turn, cancel=cancel)
 
-    def fork(self, step_index: int, token: int) -> Iterator[Step]:
-        """Put another token in the place of one of the last answer, and go on from there.
+    def regenerate(self, *, cancel: Event | None = None) -> Iterator[Step]:
+        """Answer the last question once more, with the next seed; the old answer is kept beside.
 
-        The answer before that token is not computed again, and is not among the steps returned. The
-        old answer is kept beside the new one.
+        Raises:
+            SessionError: nothing was asked yet.
+            PolicyError, ProfileError: the settings do not fit.
+        """
+        check_type("cancel", cancel, Event, optional=True)
+        self.close()
+        return self._answer(replace(self.conversation), cancel)
+
+    def fork(self, step_index: int, token: int, *, cancel: Event | None = None) -> Iterator[Step]:
+        """Replace one token of the last answer by another, and go on from there.
+
+        The steps before that token are taken over as they are: they are not computed again, and
+        not returned. The old answer is kept beside the new one.
 
         Args:
             step_index: index of the step whose token is replaced.
@@ -163,13 +166,11 @@ class Session:
             ContextLengthError: the answer up to that step does not fit into the context.
             PolicyError, ProfileError: the settings do not fit.
         """
-        self._settle()
-        turn = self._last_turn()
-        old = turn.answer
-        if not 0 <= step_index < len(old.steps):
-            raise SessionError(
-                f"the last answer has no step {step_index}: it has {len(old.steps)}, from 0"
-            )
+        check_type("cancel", cancel, Event, optional=True)
+        step_index, token = whole_number("step_index", step_index), whole_number("token", token)
+        self.close()
+        old = self.conversation.last.answer
+        kept = old.before(step_index)
         if not 0 <= token < self._model.config.vocab_size:
             raise SessionError(f"there is no token {token} in this model's vocabulary")
         if old.model not in (None, self._fingerprint):
@@ -177,12 +178,10 @@ class Session:
                 f"another model wrote the last answer ({old.model}), and this one's tokens mean"
                 " something else: answer the question again first"
             )
-        policy = self._policy()
-        prompt = self._encode(self.conversation.turns, self.conversation.dropped)
-        kept = old.steps[:step_index]
-        prompt = prompt + [step.token for step in kept]
-        self._check_room(prompt)
-        return self._start(turn, self._new_answer(old.seed, kept), prompt, policy, forced=[token])
+        policy = self._checked_policy()
+        prompt = self._context.resumed(self.conversation, [step.token for step in kept])
+        answer = Answer(old.seed, kept, self._fingerprint)
+        return self._start(answer, prompt, policy, cancel, forced=[token])
 
     def select(self, answer: int) -> None:
         """Make another of the last question's answers part of the conversation.
@@ -190,30 +189,30 @@ class Session:
         Raises:
             SessionError: there is no such answer.
         """
-        self._settle()
-        turn = self._last_turn()
-        if not 0 <= answer < len(turn.answers):
-            raise SessionError(
-                f"the last question has no answer {answer}: it has {len(turn.answers)}, from 0"
-            )
-        turn.selected = answer
+        answer = whole_number("answer", answer)
+        self.close()
+        self.conversation.last.select(answer)
 
     def cancel(self) -> None:
         """Stop the running answer before its next token; from any thread."""
-        self._cancel.set()
+        if running := self._running:
+            running.cancel.set()
 
     def close(self) -> None:
         """Stop the running answer at once; on the thread that reads it."""
-        self._settle()
+        if self._running is not None:
+            self._running.end()
+            self._running = None
 
     def instruct(self, system_prompt: str | None) -> None:
         """Precede the conversation with other instructions, from the next answer on."""
-        self._settle()
+        check_type("system_prompt", system_prompt, str, optional=True)
+        self.close()
         self.conversation.system_prompt = system_prompt
 
     def new(self) -> None:
         """Begin another conversation, with the same system prompt."""
-        self._settle()
+        self.close()
         self.conversation = Conversation(self.conversation.system_prompt)
 
     def save(self, path: str | Path) -> None:
@@ -222,7 +221,7 @@ class Session:
         Raises:
             SessionError: the file cannot be written.
         """
-        self._settle()
+        self.close()
         self.conversation.save(path)
 
     def load(self, path: str | Path) -> None:
@@ -232,50 +231,58 @@ class Session:
             SessionError: there is no such file, or it is not a conversation.
         """
         conversation = Conversation.load(path)
-        self._settle()
+        self.close()
         self.conversation = conversation
 
-    def _ask(self, number: int, text: str) -> Iterator[Step]:
-        """Make a question the turn of that number, the last one, and answer it."""
-        self._settle()
-        if not text.strip():
-            raise PromptError("the message is empty: write a question")
-        conversation = self.conversation
-        turn = Turn(text)
-        turns = [*conversation.turns[:number], turn]
-        policy = self._policy()
-        prompt = self._fit(turns)
-        conversation.turns = turns
-        return self._start(turn, self._new_answer(self._seed(turn)), prompt, policy)
+    def _answer(self, asked: Conversation, cancel: Event | None) -> Iterator[Step]:
+        """Answer the last question of a conversation, whose turns become this session's."""
+        turn = asked.last
+        policy = self._checked_policy()
+        prompt = self._context.fit(asked, self.settings.max_tokens)
+        # Nothing below raises: an answer that was refused has left this conversation unchanged.
+        if asked.dropped > self.conversation.dropped and self._on_drop:
+            self._on_drop(asked.dropped)
+        self.conversation.turns, self.conversation.dropped = asked.turns, asked.dropped
+        seed = self.settings.seed
+        # Each answer to one question is drawn with another seed.
+        seed = secrets.randbits(32) if seed is None else seed + len(turn.answers)
+        return self._start(Answer(seed, [], self._fingerprint), prompt, policy, cancel)
 
-    def _policy(self) -> Policy:
-        """Return the policy of the next answer; what is wrong with it shows before that begins."""
+    def _checked_policy(self) -> Policy:
+        """Return the policy of the next answer, or raise what is wrong with the settings.
+
+        `decode` would raise the same, but only when the first step is read.
+        """
         config = self._model.config
         policy = self.settings.policy(config)
-        Thinking(policy.profile.think, self._tokenizer, config.vocab_size)
+        _check_thinking_text(policy, self._tokenizer, config.vocab_size)
         return policy
-
-    def _new_answer(self, seed: int, kept: Sequence[Step] = ()) -> Answer:
-        return Answer(seed, list(kept), self._fingerprint)
 
     def _start(
         self,
-        turn: Turn,
         answer: Answer,
         prompt: list[int],
         policy: Policy,
+        cancel: Event | None,
         forced: Sequence[int] = (),
     ) -> Iterator[Step]:
-        steps = self._stream(answer, prompt, policy, forced)
-        self._running = _Running(steps, turn, len(answer.steps), turn.selected)
-        turn.answers.append(answer)
-        turn.selected = len(turn.answers) - 1
-        self._cancel.clear()
+        turn = self.conversation.last
+        cancel = cancel or Event()
+        steps = self._stream(answer, prompt, policy, cancel, forced)
+        self._running = Running(steps, cancel, turn, turn.selected, len(answer.steps))
+        turn.add(answer)
         return steps
 
     def _stream(
-        self, answer: Answer, prompt: list[int], policy: Policy, forced: Sequence[int]
+        self,
+        answer: Answer,
+        prompt: list[int],
+        policy: Policy,
+        cancel: Event,
+        forced: Sequence[int],
     ) -> Generator[Step, None, None]:
+        """Yield the steps that follow a prompt, and add them to the answer."""
+        kept = tuple(answer.steps)
         job = Job(
             prompt,
             policy,
@@ -283,91 +290,33 @@ class Session:
             max_tokens=self.settings.max_tokens,
             attention_layers=self.settings.attention_layers,
             top_logprobs=self.settings.top_logprobs,
-            answered=tuple(answer.steps),
+            answered=kept,
             forced=forced,
-            hooks=Hooks(self._cancel, self._on_prefill, self.choose),
+            hooks=Hooks(cancel, self._on_prefill, self.choose),
         )
         steps = decode(self._model, self._tokenizer, job, self._text)
-        with contextlib.closing(steps), self._recording(answer, len(prompt), policy) as trace:
-            for step in steps:
+        traced = steps
+        if self._traces is not None:
+            header = self._header(self._traces.model, answer, len(prompt) - len(kept), policy)
+            traced = self._traces.record(steps, header, kept)
+        with contextlib.closing(steps), contextlib.closing(traced):
+            for step in traced:
                 answer.steps.append(step)
-                if trace:
-                    trace.add(step)
                 yield step
 
-    @contextlib.contextmanager
-    def _recording(
-        self, answer: Answer, prompt_tokens: int, policy: Policy
-    ) -> Iterator[TraceWriter | None]:
-        """Begin the trace of an answer, with the steps that it took over from another."""
-        if self._traces is None:
-            yield None
-            return
-        header = Header(
-            model=self._traces.model,
+    def _header(self, model: str, answer: Answer, prompt_tokens: int, policy: Policy) -> Header:
+        """Return the header of an answer's trace."""
+        return Header(
+            model=model,
             sampler=self.settings.sampler,
             profile=policy.profile,
             seed=answer.seed,
             messages=self.conversation.asked,
             context_length=self._model.config.max_position_embeddings,
-            prompt_tokens=prompt_tokens - len(answer.steps),
+            prompt_tokens=prompt_tokens,
         )
-        with self._traces.begin(header) as trace:
-            for step in answer.steps:
-                trace.add(step)
-            yield trace
 
-    def _settle(self) -> None:
-        """End the running answer; one without a token of its own makes way for the one before."""
-        if self._running is None:
-            return
-        steps, turn, kept, selected = self._running
-        steps.close()
-        self._running = None
-        if len(turn.answers) > 1 and len(turn.answer.steps) == kept:
-            turn.answers.pop()
-            turn.selected = selected
 
-    def _seed(self, turn: Turn) -> int:
-        """Return the seed of a turn's next answer: each has another."""
-        if self.settings.seed is None:
-            return secrets.randbits(32)
-        return self.settings.seed + len(turn.answers)
-
-    def _last_turn(self) -> Turn:
-        if not self.conversation.turns:
-            raise SessionError("nothing was asked yet: send a question first")
-        return self.conversation.turns[-1]
-
-    def _fit(self, turns: list[Turn]) -> list[int]:
-        """Return the prompt that asks the last of some turns; drop old ones if they do not fit."""
-        context = self._model.config.max_position_embeddings
-        most = self.settings.max_tokens
-        room = ROOM * context if most < 0 else min(ROOM * context, most)
-        last = len(turns) - 1
-        # Where turns were taken away, there may be space again for older ones.
-        dropped = self.conversation.dropped if len(turns) >= len(self.conversation.turns) else 0
-        prompt = self._encode(turns, min(dropped, last))
-        if len(prompt) > context - room:
-            while dropped < last and len(prompt) > KEPT * context:
-                dropped += 1
-                prompt = self._encode(turns, dropped)
-        self._check_room(prompt)
-        if dropped > self.conversation.dropped and self._on_drop:
-            self._on_drop(dropped)
-        self.conversation.dropped = dropped
-        return prompt
-
-    def _check_room(self, prompt: list[int]) -> None:
-        context = self._model.config.max_position_embeddings
-        if len(prompt) >= context:
-            raise ContextLengthError(
-                f"the message and what precedes it have {len(prompt)} tokens, and the model's"
-                f" context holds {context}, the answer included: shorten the message"
-            )
-
-    def _encode(self, turns: Sequence[Turn], first: int) -> list[int]:
-        """Return the prompt that asks the last of some turns, the first few left out."""
-        asked = Turn(turns[-1].question)
-        part = Conversation(self.conversation.system_prompt, [*turns[first:-1], asked])
-        return conversation_prompt(self._tokenizer, part.messages)
+def _check_thinking_text(policy: Policy, tokenizer: TokenizerWrapper, vocab_size: int) -> None:
+    """Raise a ProfileError if the policy's thinking text does not fit the tokenizer."""
+    Thinking(policy.profile.think, tokenizer, vocab_size)  # its constructor checks

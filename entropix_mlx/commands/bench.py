@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from . import options, terminal
 
 if TYPE_CHECKING:
-    from ..lab.bench.bench import Machine, Report, Row
+    from ..lab.bench.bench import Figure, Machine, Report
 
 NAME_WIDTH, FIGURE_WIDTH, SPREAD_WIDTH = 24, 20, 18
 MADE_UP = "caches hold made-up keys and values, which a step's cost does not depend on"
@@ -25,13 +25,14 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     options.add_model(parser)
     add = parser.add_argument
     add("--quick", action="store_true", help="less of everything, in under 90 seconds")
-    add("--profile-step", action="store_true",
-        help="measure only where a decoding step's time goes")  # fmt: skip
+    add(
+        "--profile-step", action="store_true", help="measure only where a decoding step's time goes"
+    )
     add("--json", action="store_true", help="print one object with every figure")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure, and print what was found."""
+    """Measure, and print a table or JSON."""
     model, tokenizer = options.load_model(arguments)
     from ..lab.bench.bench import FULL, QUICK, bench
 
@@ -54,11 +55,11 @@ def _table(model: str, report: Report) -> Iterator[str]:
     yield f"{model} on {_described(report.machine)}"
     yield f"decoding runs of {report.effort.tokens} tokens; {MADE_UP}"
     yield HOW_TO_READ
-    for section, rows in groupby(report.rows, lambda row: row.section):
+    for section, figures in groupby(report.rows, lambda figure: figure.section):
         yield f"\n{section.upper()}"
-        for case, members in groupby(rows, lambda row: row.case):
+        for case, members in groupby(figures, lambda figure: figure.case):
             yield case
-            yield from (line for row in members for line in _lines(row))
+            yield from (line for figure in members for line in _lines(figure))
     yield f"\n{report.seconds:.0f} s in all"
 
 
@@ -69,17 +70,17 @@ def _described(machine: Machine) -> str:
     )
 
 
-def _lines(row: Row) -> Iterator[str]:
-    """Yield a row's line; each ratio but the first, and the note, follow on lines of their own."""
-    figure = f"{_number(row.median)} {row.unit}"
-    spread = _spread(row.repeats, _number(row.low), _number(row.high))
-    start = f"  {row.name:{NAME_WIDTH}}{figure:>{FIGURE_WIDTH}}{spread:{SPREAD_WIDTH}}  "
+def _lines(figure: Figure) -> Iterator[str]:
+    """Yield a figure's line; ratios but the first, and the note, follow on lines of their own."""
+    median = f"{_number(figure.median)} {figure.unit}"
+    spread = _spread(figure.repeats, _number(figure.low), _number(figure.high))
+    start = f"  {figure.name:{NAME_WIDTH}}{median:>{FIGURE_WIDTH}}{spread:{SPREAD_WIDTH}}  "
     remarks = [
         f"{ratio.median:.2f} ÷ {ratio.other}"
-        + _spread(row.repeats, f"{ratio.low:.2f}", f"{ratio.high:.2f}")
-        for ratio in row.ratios
+        + _spread(figure.repeats, f"{ratio.low:.2f}", f"{ratio.high:.2f}")
+        for ratio in figure.ratios
     ]
-    remarks += [row.note] if row.note else []
+    remarks += [figure.note] if figure.note else []
     for remark in remarks or [""]:
         yield f"{start}{remark}".rstrip()
         start = " " * len(start)
@@ -90,6 +91,6 @@ def _spread(repeats: int, low: str, high: str) -> str:
 
 
 def _number(value: float) -> str:
-    """Return a number with three digits that count."""
+    """Return a number with three significant digits, or all before the decimal point."""
     decimals = 2 if value < 10 else 1 if value < 100 else 0
     return f"{value:.{decimals}f}"

@@ -1,4 +1,4 @@
-"""`entropix calibrate`: thresholds for one model, as a profile."""
+"""`entropix calibrate`: solve the thresholds for one model, and write them as a profile."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..profiles.writing import prepare, write_profile
 from . import options, terminal
 
 PRECISION = re.compile(r"(\.gguf|[-.](q\d\w*|f16|f32|bf16))+$", re.IGNORECASE)
-"""What a file's name says beside the model's."""
+"""The end of a model's name that states its precision, which the profile does not depend on."""
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -24,13 +24,17 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add("--prompts", metavar="FILE", help="prompts, one a line (default: a varied set)")
     add("--tokens", type=options.positive, default=32, help="the most an answer (default: 32)")
     add("--seed", type=int, default=0, help="the same seed gives the same profile (default: 0)")
-    add("--output", "-o", metavar="FILE", help="where to write the profile (default: where"
-        " --profile auto finds it)")  # fmt: skip
+    add(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="where to write the profile (default: where --profile auto finds it)",
+    )
     parser.set_defaults(verbose=True)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Calibrate, write the profile, and tell what became of the shares."""
+    """Calibrate, write the profile, and show the shares and AUROCs on the held-out prompts."""
     name = PRECISION.sub("", options.model_name(arguments))
     path = Path(arguments.output or user_folder() / f"{name.lower()}.toml")
     prepare(path)

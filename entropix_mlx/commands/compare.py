@@ -8,12 +8,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from ..lab.compare import Answer, Result, answers, summarize
+from ..lab.compare import Result, Sample, generate_samples, summarize
 from ..settings import Settings
 from ..step import Step
 from ..traces.trace import make_folder, recorded
-from . import options, terminal
-from . import prompt as prompts
+from . import asking, options, terminal
 
 COLUMNS = {
     "sampler": "{.sampler}",
@@ -34,22 +33,38 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
     add = parser.add_argument
     options.add_model(parser)
-    prompts.add_prompt(parser)
-    add("--sampler", action="append", required=True, dest="samplers", metavar="NAME",
-        help="a sampler to compare, as generate takes; say it once for each")  # fmt: skip
-    add("--seeds", type=options.positive, default=5, metavar="N",
-        help="how many answers each gives (default 5)")  # fmt: skip
+    asking.add_prompt(parser)
+    add(
+        "--sampler",
+        action="append",
+        required=True,
+        dest="samplers",
+        metavar="NAME",
+        help="a sampler to compare, as generate takes; say it once for each",
+    )
+    add(
+        "--seeds",
+        type=options.positive,
+        default=5,
+        metavar="N",
+        help="how many answers each gives (default 5)",
+    )
     add("--seed", type=int, default=0, help="of the first answer; the others count on (default 0)")
     options.add_generation(parser)
-    add("--top-logprobs", type=options.count, default=0, metavar="N",
-        help="list the N most probable tokens of each step (with --trace)")  # fmt: skip
+    add(
+        "--top-logprobs",
+        type=options.count,
+        default=0,
+        metavar="N",
+        help="list the N most probable tokens of each step (with --trace)",
+    )
     add("--json", action="store_true", help="print one object, with the answers")
     add("--trace", metavar="DIR", help="record every answer in a file of this folder")
     options.add_verbose(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Let each sampler answer with each seed, and print what that amounts to."""
+    """Let each sampler answer with each seed, and print a summary of each sampler's answers."""
     settings = [
         options.to_settings(
             argparse.Namespace(**vars(arguments), sampler=name), arguments.top_logprobs
@@ -58,22 +73,22 @@ def run(arguments: argparse.Namespace) -> int:
     ]
     if arguments.trace:
         make_folder(arguments.trace)
-    prompt = prompts.read(arguments.prompt)
+    prompt = asking.read_prompt(arguments.prompt)
     model, tokenizer = options.load_model(arguments)
-    tokens = prompts.encode(tokenizer, prompt, arguments)
+    tokens = asking.encode_prompt(tokenizer, prompt, arguments)
 
     def watch(each: Settings, steps: Iterator[Step]) -> Iterable[Step]:
         if arguments.verbose:
             terminal.tell(f"{each.sampler}, seed {each.seed} …")
         if not arguments.trace:
             return steps
-        header = prompts.header(arguments, each, prompt, tokens, model)
+        header = asking.trace_header(arguments, each, prompt, tokens, model)
         return recorded(steps, _trace_file(arguments.trace, each), header)
 
     seeds = range(arguments.seed, arguments.seed + arguments.seeds)
-    found = list(answers(model, tokenizer, tokens, settings, seeds, watch))
-    results = summarize(found)
-    terminal.write(_to_json(results, found) if arguments.json else _to_table(results))
+    samples = list(generate_samples(model, tokenizer, tokens, settings, seeds, watch))
+    results = summarize(samples)
+    terminal.write(_to_json(results, samples) if arguments.json else _to_table(results))
     return 0
 
 
@@ -94,7 +109,7 @@ def _to_table(results: list[Result]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _to_json(results: list[Result], found: list[Answer]) -> str:
-    texts = [{"sampler": a.sampler, "seed": a.seed, "text": a.text} for a in found]
+def _to_json(results: list[Result], samples: list[Sample]) -> str:
+    texts = [{"sampler": s.sampler, "seed": s.seed, "text": s.text} for s in samples]
     record = {"results": [asdict(result) for result in results], "answers": texts}
     return json.dumps(record, ensure_ascii=False, indent=2) + "\n"

@@ -12,8 +12,7 @@ from dataclasses import replace
 from ..step import Step
 from ..summary import Summary
 from ..traces.trace import recorded
-from . import INTERRUPTED, options, terminal
-from . import prompt as prompts
+from . import INTERRUPTED, asking, options, terminal
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -21,12 +20,21 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
     add = parser.add_argument
     options.add_model(parser)
-    prompts.add_prompt(parser)
+    asking.add_prompt(parser)
     options.add_settings(parser)
-    add("--top-logprobs", type=options.count, default=0, metavar="N",
-        help="list the N most probable tokens of each step (with --jsonl or --trace)")  # fmt: skip
-    add("--trace", type=options.file, metavar="FILE",
-        help="record every step in a file as it goes (JSON Lines)")  # fmt: skip
+    add(
+        "--top-logprobs",
+        type=options.count,
+        default=0,
+        metavar="N",
+        help="list the N most probable tokens of each step (with --jsonl or --trace)",
+    )
+    add(
+        "--trace",
+        type=options.file,
+        metavar="FILE",
+        help="record every step in a file as it goes (JSON Lines)",
+    )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one object with text and totals")
     form.add_argument("--jsonl", action="store_true", help="print one step a line, measured")
@@ -35,14 +43,14 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Answer one prompt."""
-    prompt = prompts.read(arguments.prompt)
+    prompt = asking.read_prompt(arguments.prompt)
     settings = options.to_settings(arguments, arguments.top_logprobs)
     if settings.seed is None:
         settings = replace(settings, seed=secrets.randbits(32))
     model, tokenizer = options.load_model(arguments)
     if arguments.verbose:
         options.hint_at_calibration(settings, model)
-    tokens = prompts.encode(tokenizer, prompt, arguments)
+    tokens = asking.encode_prompt(tokenizer, prompt, arguments)
     from ..decoding.generation import stream_generate
 
     steps: Iterator[Step] = stream_generate(
@@ -54,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
         choose=terminal.ask if arguments.ask else None,
     )
     if arguments.trace:
-        header = prompts.header(arguments, settings, prompt, tokens, model)
+        header = asking.trace_header(arguments, settings, prompt, tokens, model)
         steps = recorded(steps, arguments.trace, header)
     summary = Summary(prompt_tokens=len(tokens))
     colour = terminal.wants_colour(arguments.color, sys.stdout)

@@ -9,8 +9,9 @@ from pathlib import Path
 def add_parser(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.set_defaults(run=run)
-    parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER",
-        help="list what is in these folders too")  # fmt: skip
+    parser.add_argument(
+        "folders", nargs="*", type=Path, metavar="FOLDER", help="list what is in these folders too"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""`entropix report`: traces as a page for a browser."""
+"""`entropix report`: write one or two recorded traces as a page for a browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`entropix tokens`: tokens that a model has hardly seen, as candidates for a silent pause."""
+"""`entropix tokens`: list tokens that a model has hardly seen; one can serve as a silent pause."""
 
 from __future__ import annotations
 
@@ -22,17 +22,30 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
     add = parser.add_argument
     options.add_model(parser)
-    add("--undertrained", nargs="?", type=options.positive, const=20, default=0, metavar="N",
-        help="also list the N tokens (default 20) that look least trained")  # fmt: skip
-    add("--unused", action="append", type=options.count, default=[], metavar="ID",
+    add(
+        "--undertrained",
+        nargs="?",
+        type=options.positive,
+        const=20,
+        default=0,
+        metavar="N",
+        help="also list the N tokens (default 20) that look least trained",
+    )
+    add(
+        "--unused",
+        action="append",
+        type=options.count,
+        default=[],
+        metavar="ID",
         help="a token known to be unused, to compare with; may be repeated (default: the reserved"
-        " ones)")  # fmt: skip
+        " ones)",
+    )
     add("--json", action="store_true", help="print one object")
     options.add_verbose(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """List reserved tokens, and suspects if asked to."""
+    """List the reserved tokens, and with --undertrained the suspects."""
     model, tokenizer = options.load_model(arguments)
     from ..lab.undertrained import find
 

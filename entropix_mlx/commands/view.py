@@ -1,4 +1,4 @@
-"""`entropix view`: a recorded trace in the terminal UI, without a model."""
+"""`entropix view`: show a recorded trace in the terminal UI, without a model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show a trace until the user leaves."""
+    """Show a trace until the user quits."""
     trace = read_trace(arguments.trace)
     from tui.viewer import ViewerApp
 

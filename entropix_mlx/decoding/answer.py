@@ -107,7 +107,7 @@ class Position(Protocol):
 
 
 class Answer:
-    """One answer: `live` is its course, `steps` holds what it committed since somebody last looked."""
+    """One answer: `live` is its course, `steps` what it has committed and nobody has taken yet."""
 
     def __init__(
         self,

@@ -99,7 +99,7 @@ class Engine:
         # The logits are not asked for, so MLX does not compute them.
         self._model(mx.array([list(tokens)]), text.layers)
         text.ids.extend(tokens)
-        mx.eval([layer.state for layer in text.layers if layer.offset])
+        mx.eval(text.arrays())
         mx.clear_cache()
 
 
@@ -151,9 +151,13 @@ class Pending:
         ]
         self._readings: list[Reading] | None = None
 
+    def arrays(self) -> list[mx.array]:
+        """Return everything that will be read."""
+        return [array for part in self._parts for array in part.arrays()]
+
     def start(self) -> None:
         """Have everything that will be read computed, without waiting."""
-        mx.async_eval([part.arrays() for part in self._parts])
+        mx.async_eval(self.arrays())
 
     def drawn(self, rows: Sequence[int]) -> mx.array:
         """Return the tokens that were drawn in some rows of one answer: `(rows,)`."""

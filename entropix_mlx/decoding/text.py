@@ -1,10 +1,11 @@
-"""Texts in the model's cache: which tokens it holds of each, and the rollouts that go on from one."""
+"""Texts in the model's cache: which tokens it holds of each, and rollouts that go on from one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TypeAlias
 
+import mlx.core as mx
 from mlx_lm.models.cache import KVCache
 
 from ..models.cache import SharedPrefixCache, trim
@@ -70,6 +71,11 @@ class Text:
         trim(self.layers, self.base + min(length, len(self.ids)))
         del self.ids[int(self.layers[0].offset) - self.base :]
         self.guessed = 0
+
+    def arrays(self) -> list[mx.array]:
+        """Return the keys and values that only this text has, for MLX to compute."""
+        own = [_own(layer) for layer in self.layers]
+        return [array for layer in own if layer.offset for array in (layer.keys, layer.values)]
 
     def twin(self) -> Text:
         """Return a text that begins with this one, whose cache it reads and does not copy.

@@ -1,10 +1,15 @@
-"""Thresholds that mean something for one model, solved from what the model itself measures.
+"""Calibration: solve the thresholds of a profile for one model, from the model's own answers.
 
-Fixed thresholds do not transfer: what is a high entropy for a large model is an ordinary one for a
-small model. Here a model answers prompts, and the thresholds are put where the joint distribution
-of entropy, varentropy and margin gives each strategy its share (`targets` in the profile). What is
-decided changes the text, and so the distribution; so the thresholds are solved twice, the second
-time from text that was sampled with the first ones, and the shares are measured on other prompts.
+Thresholds do not transfer from one model to another: an entropy that is high for a large model is
+ordinary for a small one. So a profile states `targets`, the share of positions that each strategy
+should get, and calibration finds the thresholds that give these shares:
+
+1. The model answers prompts with a plain sampler, and every position is measured.
+2. `solve` puts the thresholds where the joint distribution of entropy, varentropy and margin gives
+   each strategy its share.
+3. The strategies change the text, and thereby the distribution. So the model answers the same
+   prompts with these thresholds, and they are solved again from the new measurements.
+4. The shares are measured on prompts that were held out so far.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ import numpy.typing as npt
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..chat.session import Session
-from ..errors import PromptError
+from ..errors import EntropixError, PromptError, check_type, whole_number
 from ..models.llama import Model
 from ..policies.draw import uniforms
 from ..profiles.choice import fingerprint
@@ -35,26 +40,36 @@ from ..step import Metrics, Origin, Step, Strategy
 Floats = npt.NDArray[np.float64]
 
 FIRST_SAMPLER, FIRST_TEMPERATURE = "min_p", 0.7
-"""What the first text is sampled with: sane text on any model."""
+"""The first answers are drawn with these: they give readable text with any model."""
 THINK_FROM = 0.6
-"""The model counts as lost above this quantile of its entropy."""
+"""`think` applies above this quantile of the entropy only."""
 CHAOS_FROM = 0.85
-"""Above this quantile of the entropy a fork becomes chaos: branch below it, resample above."""
+"""This quantile of the entropy separates `branch`, below it, from `resample`, above it."""
 WARMEST = {"logits": 0.4, "attention": 0.1}
-"""By how much of the base temperature the adaptive strategy warms at the 90 % quantile of
-H + V and of the attention's entropy + varentropy. The published slopes are for models whose
-measurements are a fifth as large: on a small model they make every token hot."""
+"""The adaptive strategy raises the temperature by this share of its base where entropy +
+varentropy of the logits, and of the attention, are at their 90 % quantile. The published slopes
+are for models with measurements a fifth as large; on a small model, they would raise the
+temperature of every token."""
+WARMEST_AT = 0.9
+"""The quantile for `WARMEST`."""
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
+"""The quantiles of each measurement that a calibrated profile records, for people to read."""
 HELD_OUT_EVERY = 3
-"""Of prompts from a file, each third is held out."""
+"""Every third prompt of a file is held out."""
+BISECTIONS = 40
+"""Halvings of the interval from 0 to 1; so many leave an error of 1e-12."""
+WITHOUT_ROLLOUTS = {"branch": {"max_branches": 0}}
+"""Rollouts take several times as long, and hardly change the distribution of the measurements."""
 
 
 @dataclass(frozen=True)
-class Prompts:
-    """What a model is calibrated on, and what the result is measured on."""
+class PromptSet:
+    """The prompts of a calibration."""
 
     fit: list[str]
+    """The thresholds are solved from the answers to these."""
     held_out: list[str]
+    """The shares are measured on the answers to these."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +80,11 @@ class Calibration:
     rates: dict[str, float]
     """Share of each strategy on the held-out prompts."""
     auroc: dict[str, float]
-    """By measurement: how well it tells the positions at which a draw at temperature 1 differs from
-    the most probable token; 0.5 is not at all, 1 perfectly (below 0.5 the other way round)."""
+    """By measurement: how well it predicts that a draw at temperature 1 is not the most probable
+    token. 0.5 is no better than chance, 1 is perfect, 0 is perfect if its sign is turned round."""
 
 
-def builtin_prompts() -> Prompts:
+def builtin_prompts() -> PromptSet:
     """Return the prompts that come with the package."""
     file = resources.files(__package__) / "calibration_prompts.toml"
     kinds = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -77,11 +92,11 @@ def builtin_prompts() -> Prompts:
         [prompt for prompts in kinds[part].values() for prompt in prompts]
         for part in ("fit", "held_out")
     )
-    return Prompts(fit, held_out)
+    return PromptSet(fit, held_out)
 
 
-def read_prompts(path: str | Path) -> Prompts:
-    """Return the prompts of a file, one a line; each third is held out.
+def read_prompts(path: str | Path) -> PromptSet:
+    """Return the prompts of a file, one a line; every third one is held out.
 
     Raises:
         PromptError: the file cannot be read, or has less than six different prompts.
@@ -96,7 +111,7 @@ def read_prompts(path: str | Path) -> Prompts:
             f"{path} has {len(prompts)} different prompts: give at least {2 * HELD_OUT_EVERY}"
         )
     held_out = prompts[HELD_OUT_EVERY - 1 :: HELD_OUT_EVERY]
-    return Prompts([prompt for prompt in prompts if prompt not in held_out], held_out)
+    return PromptSet([prompt for prompt in prompts if prompt not in held_out], held_out)
 
 
 def calibrate(
@@ -104,7 +119,7 @@ def calibrate(
     tokenizer: TokenizerWrapper,
     name: str,
     *,
-    prompts: Prompts | None = None,
+    prompts: PromptSet | None = None,
     tokens: int = 32,
     seed: int = 0,
     base: Profile | None = None,
@@ -125,48 +140,69 @@ def calibrate(
 
     Raises:
         PromptError: the model has no chat template.
+        EntropixError: `tokens` is less than 1.
     """
+    tokens, seed = whole_number("tokens", tokens), whole_number("seed", seed)
+    check_type("name", name, str)
+    check_type("prompts", prompts, PromptSet, optional=True)
+    check_type("base", base, Profile, optional=True)
+    if tokens < 1:
+        raise EntropixError(f"tokens must be at least 1, not {tokens}")
     prompts = prompts or builtin_prompts()
     base = base or Profile.load()
     total = 2 * len(prompts.fit) + len(prompts.held_out)
-    done = 0
-
-    def answers(asked: list[str], **settings: Any) -> list[Step]:
-        nonlocal done
-        session = Session(model, tokenizer, Settings(max_tokens=tokens, top_logprobs=1, **settings))
-        steps: list[Step] = []
-        for number, prompt in enumerate(asked):
-            session.settings = replace(session.settings, seed=seed + number)
-            ask = session.edit(0, prompt) if number else session.send(prompt)
-            steps += ask
-            done += 1
-            on_progress(done, total)
-        return steps
-
-    on_progress(0, total)
-    first = answers(prompts.fit, sampler=FIRST_SAMPLER, temperature=FIRST_TEMPERATURE)
-    # Rollouts cost a multiple of what they change in the distribution.
-    draft = _solved(base, first)
-    steps = answers(prompts.fit, profile=draft.replace({"branch": {"max_branches": 0}}))
+    asked = _Asked(Session(model, tokenizer), tokens, seed, total, on_progress)
+    first = asked.steps(prompts.fit, sampler=FIRST_SAMPLER, temperature=FIRST_TEMPERATURE)
+    draft = _solved(base, first).replace(WITHOUT_ROLLOUTS)
+    steps = asked.steps(prompts.fit, profile=draft)
     profile = _solved(base, steps)
-    measured = answers(prompts.held_out, profile=profile.replace({"branch": {"max_branches": 0}}))
+    measured = asked.steps(prompts.held_out, profile=profile.replace(WITHOUT_ROLLOUTS))
     rates, auroc = strategy_rates(measured), disagreement_auroc([*steps, *measured], seed)
-    record = {
-        "model": name,
-        "fingerprint": fingerprint(model.config),
-        "precision": _precision(model),
-        "seed": seed,
-        "tokens": len(steps),
-        "quantiles": {n: _quantiles(steps, n) for n in ("entropy", "varentropy", "margin")},
-        "rates": rates,
-        "auroc": auroc,
-    }
     described = {
-        "name": name.lower(),  # as its file is called
+        "name": name.lower(),  # `--profile` finds a file by its name in lower case
         "description": f"Thresholds solved for {name}.",
-        "calibration": record,
+        "calibration": {
+            "model": name,
+            "fingerprint": fingerprint(model.config),
+            "precision": _precision(model),
+            "seed": seed,
+            "tokens": len(steps),
+            "quantiles": {n: _quantiles(steps, n) for n in ("entropy", "varentropy", "margin")},
+            "rates": rates,
+            "auroc": auroc,
+        },
     }
     return Calibration(profile.replace(described), rates, auroc)
+
+
+@dataclass
+class _Asked:
+    """Asks a model one prompt after the other, and reports how many it answered."""
+
+    session: Session
+    tokens: int
+    """The most of an answer."""
+    seed: int
+    """Of the first answer to a list of prompts; the others count on."""
+    total: int
+    """Answers in all."""
+    on_progress: Callable[[int, int], None]
+    done: int = 0
+
+    def __post_init__(self) -> None:
+        self.on_progress(self.done, self.total)
+
+    def steps(self, prompts: Sequence[str], **options: Any) -> list[Step]:
+        """Return the steps of the answers to some prompts, with options of `Settings`."""
+        steps: list[Step] = []
+        settings = Settings(max_tokens=self.tokens, top_logprobs=1, **options)
+        for number, prompt in enumerate(prompts):
+            self.session.settings = replace(settings, seed=self.seed + number)
+            self.session.new()  # the cache stays, and with it the beginning of the chat template
+            steps += self.session.send(prompt)
+            self.done += 1
+            self.on_progress(self.done, self.total)
+        return steps
 
 
 def strategy_rates(steps: Sequence[Step]) -> dict[str, float]:
@@ -179,7 +215,11 @@ def strategy_rates(steps: Sequence[Step]) -> dict[str, float]:
 def disagreement_auroc(steps: Sequence[Step], seed: int) -> dict[str, float]:
     """Return the AUROC of each measurement for "a draw at temperature 1 is not the top token".
 
-    The draw is made here, from the probability of the top token, which each step lists first.
+    The draw is made here, with the probability of the top token, which each step lists first.
+
+    Args:
+        steps: with `top_logprobs`; inserted tokens do not count.
+        seed: of these draws.
     """
     free = [step for step in steps if step.origin is not Origin.INSERTED]
     top = np.array([math.exp(step.top_logprobs[0].logprob) for step in free])
@@ -195,15 +235,21 @@ def solve(
 ) -> dict[str, float]:
     """Return the thresholds that give each strategy its share of some positions.
 
-    The rows of the decision tree are solved in their order, each on what the ones before it leave.
+    The decision tree takes the first of its rows that fits a position. So the rows are solved in
+    their order, each on the positions that the rows before it leave.
 
     Args:
         entropy: `(positions,)`, bits; likewise the others.
         varentropy: bits².
-        margin: probability.
+        margin: difference of the two highest probabilities.
         targets: the shares.
+
+    Returns:
+        The thresholds, by the names of their fields.
     """
     count = len(entropy)
+    # Each row below is a region of the (entropy, varentropy) plane; `left` are the positions that
+    # no row has taken so far.
     low_entropy, low_varentropy = _low_corner(entropy, varentropy, targets.argmax)
     left = ~((entropy < low_entropy) & (varentropy < low_varentropy))
     lost_from = float(np.quantile(entropy, THINK_FROM))
@@ -232,10 +278,9 @@ def _solved(base: Profile, steps: Sequence[Step]) -> Profile:
     free = [step.metrics for step in steps if step.origin is not Origin.INSERTED]
     columns = {name: np.array([m[name] for m in free]) for name in Metrics._fields}
     thresholds = solve(columns["entropy"], columns["varentropy"], columns["margin"], base.targets)
-    uncertain = float(np.quantile(columns["entropy"] + columns["varentropy"], 0.9))
-    scattered = float(
-        np.quantile(columns["attention_entropy"] + columns["attention_varentropy"], 0.9)
-    )
+    uncertain = float(np.quantile(columns["entropy"] + columns["varentropy"], WARMEST_AT))
+    attention = columns["attention_entropy"] + columns["attention_varentropy"]
+    scattered = float(np.quantile(attention, WARMEST_AT))
     slopes = {
         "temperature_logits": WARMEST["logits"] / max(uncertain, 1e-6),
         "temperature_attention": WARMEST["attention"] / max(scattered, 1e-6),
@@ -250,9 +295,12 @@ def _solved(base: Profile, steps: Sequence[Step]) -> Profile:
 
 
 def _low_corner(entropy: Floats, varentropy: Floats, share: float) -> tuple[float, float]:
-    """Return two bounds, at one quantile of each, that together hold a share of the positions."""
+    """Return an entropy and a varentropy such that a share of the positions lies below both.
+
+    Both are the same quantile of their measurement, which is found by bisection.
+    """
     low, high = 0.0, 1.0
-    for _ in range(40):
+    for _ in range(BISECTIONS):
         middle = (low + high) / 2
         bounds = np.quantile(entropy, middle), np.quantile(varentropy, middle)
         held = np.mean((entropy < bounds[0]) & (varentropy < bounds[1]))
@@ -277,6 +325,7 @@ def _auroc(scores: Floats, positive: npt.NDArray[np.bool_]) -> float:
         return 0.5
     _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+    # Mann and Whitney's U statistic: ranks among the positives themselves are taken off.
     wins = ranks[positive].sum() - positives * (positives + 1) / 2
     return float(wins / positives / negatives)
 
@@ -294,5 +343,5 @@ def _precision(model: Model) -> str:
 
 
 def _short(value: float) -> float:
-    """Return a number with four digits: what a person reads in a profile."""
+    """Return a number rounded to four digits, so that a profile is easy to read."""
     return float(f"{value:.4g}")

@@ -1,7 +1,7 @@
-"""Comparing samplers: several answers of each to one prompt, and what they amount to.
+"""Compare samplers: each answers one prompt several times, and its answers are summed up.
 
-No score here says which sampler is better: probability under the model, repetition and variety pull
-apart, and a reader weighs them.
+No score here says which sampler is better. Probability under the model, repetition and variety
+contradict one another; the reader has to weigh them.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ..errors import check_type, whole_number
 from ..settings import Settings
 from ..step import Step
 from ..summary import Summary
@@ -21,14 +22,15 @@ if TYPE_CHECKING:
     from ..models.llama import Model
 
 REPETITION_LENGTH = 4
-"""Tokens in a row that count as a repetition when they have stood in the same answer before."""
+"""So many tokens in a row are a repetition if the same answer has them already."""
 
 Watch = Callable[[Settings, Iterator[Step]], Iterable[Step]]
-"""Passes on the steps of an answer that is generated with some settings: to record them, say."""
+"""Gets the settings and the steps of an answer while it is generated, and must pass the steps on;
+it may record them on the way."""
 
 
 @dataclass(frozen=True)
-class Answer:
+class Sample:
     """One answer of one sampler."""
 
     sampler: str
@@ -49,28 +51,28 @@ class Result:
     answers: int
     distinct_texts: int
     tokens: int
-    """Generated in all, inserted ones and ends of text among them; every mean counts them all."""
+    """Generated in all; the means count inserted tokens and ends of text too."""
     mean_logprob: float
     """Natural log probability a token, under the model at temperature 1."""
     perplexity: float
     """exp(−mean_logprob)."""
     repetition: float
-    """Share of the runs of `REPETITION_LENGTH` tokens that stood in the same answer before."""
+    """Share of the runs of `REPETITION_LENGTH` tokens that the same answer had already."""
     tokens_per_second: float
-    """Prefill left out; 0 if no answer has two tokens."""
+    """Without the prefill; 0 if no answer has two tokens."""
     insertions: int
     branches: int
 
 
-def answers(
+def generate_samples(
     model: Model,
     tokenizer: TokenizerWrapper,
     prompt: list[int],
     settings: Sequence[Settings],
     seeds: Sequence[int],
     watch: Watch | None = None,
-) -> Iterator[Answer]:
-    """Generate an answer with each of some settings and each of some seeds, one after the other.
+) -> Iterator[Sample]:
+    """Generate an answer with each of the settings and each of the seeds, one after the other.
 
     Args:
         model: from `load`.
@@ -78,41 +80,44 @@ def answers(
         prompt: token ids, such as `chat_prompt` returns.
         settings: one a sampler; their own seeds do not matter.
         seeds: the same for every sampler.
-        watch: sees each answer while it is generated.
+        watch: see `Watch`.
 
     Raises:
         EntropixError: one of its kinds, as `stream_generate` does.
     """
     from ..decoding.generation import stream_generate
 
+    for each in settings:
+        check_type("settings", each, Settings)
+    seeds = [whole_number("seeds", seed) for seed in seeds]
     for options in settings:
         for seed in seeds:
             seeded = replace(options, seed=seed)
             stream = stream_generate(model, tokenizer, prompt, **vars(seeded))
             steps = watch(seeded, stream) if watch else stream
-            yield Answer(options.sampler, seed, tuple(steps))
+            yield Sample(options.sampler, seed, tuple(steps))
 
 
-def summarize(found: Iterable[Answer]) -> list[Result]:
-    """Return a result a sampler, in the order of their first answers."""
-    groups: dict[str, list[Answer]] = {}
-    for answer in found:
-        groups.setdefault(answer.sampler, []).append(answer)
+def summarize(samples: Iterable[Sample]) -> list[Result]:
+    """Return one result for each sampler, in the order of their first samples."""
+    groups: dict[str, list[Sample]] = {}
+    for sample in samples:
+        groups.setdefault(sample.sampler, []).append(sample)
     return [_result(sampler, group) for sampler, group in groups.items()]
 
 
-def _result(sampler: str, group: list[Answer]) -> Result:
-    steps = [step for answer in group for step in answer.steps]
-    summaries = [Summary.of(answer.steps) for answer in group]
+def _result(sampler: str, group: list[Sample]) -> Result:
+    steps = [step for sample in group for step in sample.steps]
+    summaries = [Summary.of(sample.steps) for sample in group]
     mean_logprob = sum(step.logprob for step in steps) / max(1, len(steps))
     return Result(
         sampler=sampler,
         answers=len(group),
-        distinct_texts=len({answer.text for answer in group}),
+        distinct_texts=len({sample.text for sample in group}),
         tokens=len(steps),
         mean_logprob=mean_logprob,
         perplexity=math.exp(-mean_logprob),
-        repetition=repetition([[step.token for step in answer.steps] for answer in group]),
+        repetition=repetition([[step.token for step in sample.steps] for sample in group]),
         tokens_per_second=_speed(summaries),
         insertions=sum(summary.insertions for summary in summaries),
         branches=sum(summary.branches for summary in summaries),
@@ -120,10 +125,10 @@ def _result(sampler: str, group: list[Answer]) -> Result:
 
 
 def repetition(texts: Iterable[Sequence[int]], length: int = REPETITION_LENGTH) -> float:
-    """Return the share of runs of tokens that stood before in the same text; 0 if there are none.
+    """Return the share of the runs of tokens that the same text had already; 0 without any run.
 
     Args:
-        texts: token ids; runs do not reach from one text into the next.
+        texts: the token ids of each; no run reaches from one text into the next.
         length: tokens in a run.
     """
     total = repeated = 0

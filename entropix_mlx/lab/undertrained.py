@@ -1,9 +1,10 @@
-"""Tokens that a model has hardly seen: reserved ones, and those whose embeddings look like theirs.
+"""Find tokens that a model has hardly seen: reserved ones, and those with similar embeddings.
 
-Training pushes every row of the output head that is never the answer in one direction, so tokens
-that never occurred end up alike (Land & Bartolo 2024, arXiv 2405.05417). Where the head has rows of
-its own, an input row that is never used is not trained at all but decays: it is short. Both say
-which tokens to suspect, in order; neither says where suspicion ends.
+Training pushes all rows of the output head that are never the answer in the same direction, so the
+rows of tokens that never occurred become alike (Land & Bartolo 2024, arXiv 2405.05417). If the
+input embedding is a matrix of its own, its rows for such tokens get no gradient and only shrink by
+weight decay. So the cosine distance to known unused tokens, or the norm, ranks the tokens to
+suspect. Neither says where the suspicion ends.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ import numpy as np
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 from numpy.typing import NDArray
 
-from ..errors import TokenizerError
+from ..errors import TokenizerError, whole_number
 from ..models.layout import unpacked
 from ..models.llama import Model
 
 _TINY = 1e-12
-"""Keeps rows of zeros from being divided by: their distance is 1."""
+"""Divide by this at least: a row of zeros then has the distance 1."""
 
 
 class Indicator(StrEnum):
@@ -40,9 +41,9 @@ class Candidate:
     text: str
     """Empty for a row of the embedding that no token belongs to."""
     norm: float
-    """Euclidean length of the input embedding."""
+    """Euclidean norm of the input embedding."""
     distance: float | None
-    """Cosine distance, in the output head, to the mean of the tokens known to be unused; None where
+    """Cosine distance, in the output head, to the mean of the tokens known to be unused; None if
     none is known."""
 
 
@@ -51,12 +52,12 @@ class Findings:
     """The reserved tokens of a model, and the others in order of suspicion."""
 
     reserved: list[Candidate]
-    """Added to the vocabulary, but no end of text and no part of the chat template; also rows of
-    the embedding beyond the vocabulary."""
+    """Tokens added to the vocabulary that neither end a text nor stand in the chat template; and
+    the rows of the embedding beyond the vocabulary."""
     suspects: list[Candidate]
     indicator: Indicator
-    """What the suspects are ranked by: distance where the head is tied to the embedding and some
-    tokens are known to be unused, else norm."""
+    """What the suspects are ranked by: the distance if the head is tied to the embedding and some
+    tokens are known to be unused, else the norm."""
     mean: float
     """Of the indicator, over all tokens."""
     deviation: float
@@ -75,8 +76,12 @@ def find(
         unused: tokens known to be unused; by default the reserved ones.
 
     Raises:
-        TokenizerError: a token in `unused` is outside the vocabulary.
+        TokenizerError: a token in `unused` is outside the vocabulary, or `limit` is negative.
     """
+    limit = whole_number("limit", limit)
+    unused = [whole_number("unused", token) for token in unused]
+    if limit < 0:
+        raise TokenizerError(f"limit must be at least 0, not {limit}")
     vocab_size = model.config.vocab_size
     for token in unused:
         if not 0 <= token < vocab_size:
@@ -99,7 +104,7 @@ def find(
 
 
 def reserved_tokens(tokenizer: TokenizerWrapper, vocab_size: int) -> list[int]:
-    """Return the ids of the tokens that were added for a use that no prompt here makes of them."""
+    """Return the ids of the tokens that `Findings.reserved` describes, in ascending order."""
     template = tokenizer.chat_template or ""
     used = {*tokenizer.eos_token_ids, tokenizer.bos_token_id, tokenizer.pad_token_id}
     used.add(tokenizer.unk_token_id)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -141,12 +141,21 @@ class TraceFolder:
         self.model = model
         self._folder = make_folder(folder)
 
-    def begin(self, header: Header) -> TraceWriter:
-        """Begin the next file."""
+    def record(
+        self, steps: Iterable[Step], header: Header, before: Sequence[Step] = ()
+    ) -> Generator[Step, None, None]:
+        """Pass steps on, each after it is written to the next file.
+
+        Args:
+            steps: of the answer, as they come.
+            header: how the file begins.
+            before: steps that the answer took over from another; they are written first, and not
+                passed on.
+        """
         number = 1
         while (path := self._folder / f"{number:03}.jsonl").exists():
             number += 1
-        return TraceWriter(path, header)
+        return recorded(steps, path, header, before)
 
 
 def make_folder(folder: str | Path) -> Path:
@@ -162,13 +171,17 @@ def make_folder(folder: str | Path) -> Path:
     return Path(folder)
 
 
-def recorded(steps: Iterable[Step], path: str | Path, header: Header) -> Iterator[Step]:
-    """Pass steps on, each after it is written to a trace.
+def recorded(
+    steps: Iterable[Step], path: str | Path, header: Header, before: Sequence[Step] = ()
+) -> Generator[Step, None, None]:
+    """Pass steps on, each after it is written to a trace that begins with those `before` them.
 
     Raises:
         TraceError: the file cannot be written.
     """
     with TraceWriter(path, header) as writer:
+        for step in before:
+            writer.add(step)
         for step in steps:
             writer.add(step)
             yield step

@@ -9,6 +9,7 @@ from textual import events
 from textual.widgets import Checkbox, Input, OptionList, Select
 
 from entropix_mlx import Profile, Session
+from entropix_mlx.chat.context import Context
 from entropix_mlx.chat.conversation import Conversation
 from entropix_mlx.decoding import engine
 from entropix_mlx.errors import ModelNotFoundError
@@ -716,14 +717,14 @@ def test_a_duel_marks_where_the_answers_part(make_chat):
 def prompts_of(monkeypatch) -> list[str]:
     """Return a list that fills with the prompts of all sessions."""
     prompts = []
-    original = Session._encode
+    original = Context._encode
 
-    def encode(session, turns, first):
-        prompt = original(session, turns, first)
-        prompts.append(session._tokenizer.decode(prompt))
+    def encode(context, conversation):
+        prompt = original(context, conversation)
+        prompts.append(context._tokenizer.decode(prompt))
         return prompt
 
-    monkeypatch.setattr(Session, "_encode", encode)
+    monkeypatch.setattr(Context, "_encode", encode)
     return prompts
 
 
@@ -766,7 +767,7 @@ def test_leaving_a_duel_stops_both_sides(make_chat, monkeypatch):
 def test_leaving_a_duel_stops_a_prefill(make_chat, monkeypatch):
     app = make_chat(max_tokens=1)
     reading, gate, chunks = threading.Event(), threading.Event(), []
-    original = engine.TextEngine.prefill
+    original = engine.Engine.prefill
 
     def prefill(self, tokens, on_prefill, cancelled):
         def slow(done, total):
@@ -777,7 +778,7 @@ def test_leaving_a_duel_stops_a_prefill(make_chat, monkeypatch):
 
         original(self, tokens, slow, cancelled)
 
-    monkeypatch.setattr(engine.TextEngine, "prefill", prefill)
+    monkeypatch.setattr(engine.Engine, "prefill", prefill)
 
     async def scenario(pilot):
         await until(pilot, lambda: app.activity == "")

@@ -9,7 +9,8 @@ import pytest
 from entropix_mlx import cli
 from entropix_mlx.commands import bench as command
 from entropix_mlx.errors import BenchError
-from entropix_mlx.lab.bench.bench import Effort, bench, forks, startup, steps
+from entropix_mlx.lab.bench import forks, startup, steps
+from entropix_mlx.lab.bench.bench import Effort, bench
 from entropix_mlx.lab.bench.decoding import read_bytes
 from entropix_mlx.lab.bench.forks import at_once, make_fork, one_by_one
 from entropix_mlx.lab.bench.pair import (
@@ -23,7 +24,7 @@ from entropix_mlx.lab.bench.pair import (
     make_pair,
     weight_bytes,
 )
-from entropix_mlx.lab.bench.timing import in_turns, peak_bytes, to_rows
+from entropix_mlx.lab.bench.timing import in_turns, peak_bytes, to_figures
 
 TINY = Effort(
     contexts=(16, 24, 9999),
@@ -131,7 +132,7 @@ def test_contenders_take_turns_in_both_orders():
 
 
 def test_ratios_are_taken_in_the_same_repeat():
-    _, row = to_rows(
+    _, row = to_figures(
         "s", "c", "s", {"theirs": [1.0, 10.0, 4.0], "ours": [2.0, 5.0, 4.0]}, ["theirs"]
     )
     (ratio,) = row.ratios

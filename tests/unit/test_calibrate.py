@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from entropix_mlx import Profile, cli
-from entropix_mlx.errors import ProfileError, PromptError
+from entropix_mlx.errors import EntropixError, ProfileError, PromptError
 from entropix_mlx.lab.calibrate import (
     _auroc,
     builtin_prompts,
@@ -154,3 +154,17 @@ def test_prompts(tmp_path):
         read_prompts(file)
     with pytest.raises(PromptError, match="cannot read"):
         read_prompts(tmp_path / "absent")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("tokens", 1.5), ("seed", "x"), ("prompts", ["Hello"]), ("base", "reference")],
+)
+def test_an_argument_of_a_wrong_type_is_named(tiny_model, byte_tokenizer, name, value):
+    with pytest.raises(TypeError, match=f"^{name} must be "):
+        calibrate(tiny_model, byte_tokenizer, "tiny", **{name: value})
+
+
+def test_an_answer_needs_a_token(tiny_model, byte_tokenizer):
+    with pytest.raises(EntropixError, match="tokens must be at least 1, not 0"):
+        calibrate(tiny_model, byte_tokenizer, "tiny", tokens=0)

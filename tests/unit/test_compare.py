@@ -6,7 +6,7 @@ import math
 import pytest
 
 from entropix_mlx import Settings, cli
-from entropix_mlx.lab.compare import Answer, answers, repetition, summarize
+from entropix_mlx.lab.compare import Sample, generate_samples, repetition, summarize
 from entropix_mlx.step import Branch, Origin, Rollout
 from entropix_mlx.traces.trace import read_trace
 from tests.tui.conftest import make_step
@@ -38,7 +38,7 @@ def test_a_result_is_made_of_all_answers_of_a_sampler():
         make_step(0, "ab", logprob=-3.0, time=9.0, origin=Origin.INSERTED, rolled_back=1),
         make_step(1, "", logprob=-6.0, time=9.5),
     )
-    found = [Answer("one", 0, first), Answer("two", 0, first), Answer("one", 1, second)]
+    found = [Sample("one", 0, first), Sample("two", 0, first), Sample("one", 1, second)]
     one, two = summarize(found)
     assert (one.sampler, one.answers, one.tokens) == ("one", 2, 4)
     assert one.distinct_texts == 1, "ab and ab"
@@ -47,7 +47,7 @@ def test_a_result_is_made_of_all_answers_of_a_sampler():
     assert one.tokens_per_second == pytest.approx(2.0)
     assert (one.insertions, one.branches) == (1, 1)
     assert (two.answers, two.insertions, two.branches) == (1, 0, 1)
-    (empty,) = summarize([Answer("none", 0, ())])
+    (empty,) = summarize([Sample("none", 0, ())])
     assert (empty.tokens, empty.tokens_per_second, empty.perplexity) == (0, 0, 1)
 
 
@@ -59,7 +59,9 @@ def test_answers_are_those_of_their_sampler_and_seed(tiny_model, byte_tokenizer)
         seen.append((each.sampler, each.seed))
         return steps
 
-    found = list(answers(tiny_model, byte_tokenizer, [72, 105], settings, [3, 4, 5], watch))
+    found = list(
+        generate_samples(tiny_model, byte_tokenizer, [72, 105], settings, [3, 4, 5], watch)
+    )
     assert seen == [(a.sampler, a.seed) for a in found]
     assert seen[:4] == [("greedy", 3), ("greedy", 4), ("greedy", 5), ("temperature", 3)]
     greedy, drawn = summarize(found)
@@ -125,3 +127,9 @@ def test_a_mistake_is_a_message_and_exit_code_2(run, arguments, message):
     assert (code, out) == (2, "")
     assert message in err
     assert "Traceback" not in err
+
+
+def test_an_argument_of_a_wrong_type_is_named(tiny_model, byte_tokenizer):
+    for settings, seeds, name in (([{}], [1], "settings"), ([Settings()], ["1"], "seeds")):
+        with pytest.raises(TypeError, match=f"^{name} must be "):
+            next(generate_samples(tiny_model, byte_tokenizer, [72], settings, seeds))

@@ -10,7 +10,8 @@ import mlx.core as mx
 import pytest
 
 from entropix_mlx import Profile
-from entropix_mlx.decoding.engine import TextEngine
+from entropix_mlx.decoding.engine import Engine, Group, Sampling
+from entropix_mlx.decoding.text import Branches, Text
 from entropix_mlx.policies.registry import POLICIES, make_policy
 
 NO_GPU = {"LUF", "QRF", "SVD", "Inverse", "Cholesky", "Eig", "Eigh"}
@@ -25,23 +26,23 @@ def primitives(folder, *arrays):
     return set(LABEL.findall(file.read_text()))
 
 
-def flat(value):
-    if isinstance(value, mx.array):
-        return [value]
-    return [array for part in value or () for array in flat(part)]
-
-
 @pytest.fixture
 def unqueued(monkeypatch):
     """Leave graphs as they are built: what was computed has no graph any more."""
     monkeypatch.setattr(mx, "async_eval", lambda *arrays: None)
 
 
-def engine_after(model, policy, attention_layers):
-    cache = model.make_cache()
-    model(mx.array([[1, 2, 3]]), cache)
-    mx.eval(model.parameters(), [layer.keys_and_values() for layer in cache])
-    return TextEngine(model, cache, policy, 0, attention_layers, top_logprobs=5)
+def queue_after(model, policy, attention_layers, rows=1):
+    """Queue a position: of a text, or of as many rollouts that go on from it."""
+    text = Text(model.make_cache())
+    model(mx.array([[1, 2, 3]]), text.layers)
+    mx.eval(model.parameters(), text.arrays())
+    layers = text.layers
+    if rows > 1:
+        (group,) = Branches(text, rows).select(range(rows))
+        layers = group.layers
+    sampling = Sampling(policy, 0, attention_layers, top_logprobs=5)
+    return Engine(model).queue([Group(layers, mx.arange(1, rows + 1), sampling)])
 
 
 def test_the_list_is_read_from_a_graph(tmp_path):
@@ -54,31 +55,28 @@ def test_the_list_is_read_from_a_graph(tmp_path):
 @pytest.mark.parametrize("sampler", POLICIES)
 def test_a_decoding_step(sampler, attention_layers, tiny_model, tmp_path, unqueued):
     policy = make_policy(sampler, Profile.load())
-    engine = engine_after(tiny_model, policy, attention_layers)
-    pending = engine.queue(mx.array([1]))
-    used = primitives(tmp_path, *flat(pending))
+    pending = queue_after(tiny_model, policy, attention_layers)
+    used = primitives(tmp_path, *pending.arrays())
     assert {"Matmul", "Softmax"} <= used
     assert not used & NO_GPU
 
 
 def test_a_step_of_branches_over_a_shared_prefix(tiny_model, tmp_path, unqueued):
-    engine = engine_after(tiny_model, make_policy("entropix"), "all").fork(depth=4)
-    pending = engine.queue(mx.array([1, 2, 3]))
-    used = primitives(tmp_path, *flat(pending))
+    pending = queue_after(tiny_model, make_policy("entropix"), "all", rows=3)
+    used = primitives(tmp_path, *pending.arrays())
     assert {"Matmul", "Softmax"} <= used
     assert not used & NO_GPU
 
 
 def test_a_draw_of_different_tokens(tiny_model, tmp_path, unqueued, monkeypatch):
     graphs = []
-    engine = engine_after(tiny_model, make_policy("entropix"), "last")
-    pending = engine.queue(mx.array([1]))
+    pending = queue_after(tiny_model, make_policy("entropix"), "last")
 
     def export(array):
         graphs.append(primitives(tmp_path, array))
         return array.tolist()
 
     monkeypatch.setattr("entropix_mlx.policies.draw.numbers", export)
-    assert len(engine.first_tokens(pending, 3)) == 3
+    assert len(pending.position(0).openings(3)) == 3
     assert graphs
     assert not graphs[0] & NO_GPU

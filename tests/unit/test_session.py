@@ -1,7 +1,9 @@
 """A conversation on a tiny model: what it keeps, what it computes again, how it can be left."""
 
 import itertools
+import json
 import random
+from threading import Event
 
 import numpy as np
 import pytest
@@ -14,9 +16,11 @@ from entropix_mlx.errors import (
     ProfileError,
     PromptError,
     SessionError,
+    TraceError,
 )
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.step import Origin
+from entropix_mlx.traces.trace import TraceFolder, TraceWriter, read_trace
 from tests.conftest import make_tiny_model
 
 INTERVENING = Profile.load().replace(
@@ -222,6 +226,75 @@ def test_the_answer_that_was_selected_is_selected_again(make, begin):
     assert len(session.conversation.turns[0].answers) == 2
 
 
+@pytest.mark.parametrize(
+    "begin",
+    [
+        lambda session, cancel: session.send("More?", cancel=cancel),
+        lambda session, cancel: session.send("More?", 0, cancel=cancel),
+        lambda session, cancel: session.edit(0, "More?", cancel=cancel),
+        lambda session, cancel: session.regenerate(cancel=cancel),
+        lambda session, cancel: session.fork(3, 65, cancel=cancel),
+    ],
+)
+def test_a_cancel_that_comes_first_is_not_lost(make, begin):
+    """Another thread may cancel while the session still encodes the question."""
+    session = make()
+    list(session.send("Hello"))
+    cancel = Event()
+    cancel.set()
+    assert list(begin(session, cancel)) == []
+    assert len(list(begin(session, Event()))) > 1, "each answer has a token of its own"
+
+
+def test_a_token_stops_its_own_answer_only(make):
+    session = make()
+    first, second = Event(), Event()
+    list(session.send("Hello", cancel=first))
+    steps = session.send("Bye", cancel=second)
+    next(steps)
+    first.set()
+    next(steps)
+    second.set()
+    assert list(steps) == []
+
+
+def test_cancel_sets_the_token_of_the_running_answer(make):
+    session = make()
+    session.cancel()
+    cancel = Event()
+    steps = session.send("Hello", cancel=cancel)
+    next(steps)
+    session.cancel()
+    assert cancel.is_set()
+    assert list(steps) == []
+
+
+def test_a_cancel_stops_the_prefill_between_two_chunks(make):
+    cancel = Event()
+    seen = []
+
+    def on_prefill(done, total):
+        seen.append(done)
+        if done:
+            cancel.set()
+
+    session = make(on_prefill=on_prefill)
+    assert list(session.send("x" * 1000, cancel=cancel)) == []
+    assert 0 < seen[-1] < 1000
+    assert 0 < session.cached_tokens < 1000
+
+
+def test_a_turn_is_replaced_together_with_all_that_follow(make):
+    session = make()
+    for question in ("One?", "Two?", "Three?"):
+        list(session.send(question))
+    list(session.send("Zwei?", 1))
+    assert [turn.question for turn in session.conversation.turns] == ["One?", "Zwei?"]
+    with pytest.raises(SessionError, match=r"no turn 2: there are 2, from 0"):
+        session.send("Drei?", 2)
+    assert len(session.conversation.turns) == 2
+
+
 def test_a_new_question_ends_the_running_answer(make):
     session = make()
     running = session.send("Hello")
@@ -245,12 +318,60 @@ def test_a_full_context_drops_the_oldest_turns(byte_tokenizer):
     assert notices == sorted(set(notices))
     assert len(notices) >= 2
     assert len(session.messages) == 25, "nothing is lost of the conversation itself"
-    shown = session._encode(session.conversation.turns, session.conversation.dropped)
-    text = byte_tokenizer.decode(shown)
-    assert text.startswith("system: Be kind.\nuser: This is question ")
-    assert text.endswith("question 11?\n")
+    shown = [message["content"] for message in session.conversation.asked]
+    assert shown[0] == "Be kind."
+    assert shown[1].startswith("This is question ")
+    assert shown[1] != "This is question 0?"
+    assert shown[-1] == "This is question 11?"
     list(session.edit(1, "Anew?"))
     assert session.conversation.dropped == 0
+
+
+def test_a_file_that_drops_more_turns_than_there_are(make, tmp_path):
+    session = make()
+    list(session.send("One?"))
+    session.save(tmp_path / "talk.json")
+    record = json.loads((tmp_path / "talk.json").read_text())
+    (tmp_path / "talk.json").write_text(json.dumps(record | {"dropped": 99}))
+    session.load(tmp_path / "talk.json")
+    assert list(session.send("Two?"))
+    assert session.conversation.dropped == 1
+    assert [message["content"] for message in session.conversation.asked] == ["Two?"]
+
+
+def test_a_trace_that_cannot_be_written_leaves_a_session_that_can_be_used(
+    make, tmp_path, monkeypatch
+):
+    session = make(traces=TraceFolder(tmp_path, "tiny"))
+    list(session.send("Hello"))
+    add = TraceWriter.add
+
+    def fail_at_the_third(writer, step):
+        if step.index == 3:
+            raise TraceError("the disk is full")
+        add(writer, step)
+
+    monkeypatch.setattr(TraceWriter, "add", fail_at_the_third)
+    with pytest.raises(TraceError, match="disk is full"):
+        list(session.send("Bye"))
+    assert len(session.conversation.turns[1].answer.steps) == 3
+    monkeypatch.undo()
+    expected = alternatives(copy_of(session, make))
+    del session.conversation.turns[-1]
+    actual = alternatives(session)
+    assert actual == pytest.approx(expected, abs=1e-4)
+
+
+def test_the_trace_of_a_fork_begins_with_the_steps_taken_over(make, tmp_path):
+    session = make(traces=TraceFolder(tmp_path, "tiny"))
+    list(session.send("Hello"))
+    new = list(session.fork(3, 65))
+    trace = read_trace(tmp_path / "002.jsonl")
+    old = session.conversation.turns[0].answers[0].steps
+    assert [step.token for step in trace.steps] == [step.token for step in [*old[:3], *new]]
+    assert [step.index for step in trace.steps] == list(range(len(trace.steps)))
+    assert trace.header.messages == [{"role": "user", "content": "Hello"}]
+    assert trace.header.prompt_tokens == read_trace(tmp_path / "001.jsonl").header.prompt_tokens
 
 
 def test_a_message_too_long_for_any_context_changes_nothing(byte_tokenizer):
@@ -301,6 +422,22 @@ def test_save_and_load(make, tmp_path):
         ("[]", "not a saved conversation"),
         ('{"format": "entropix conversation", "version": 9}', "reads version 1"),
         ('{"format": "entropix conversation", "version": 1}', "is damaged"),
+        ("[" * 100_000, "not a saved conversation"),
+        (
+            '{"format": "entropix conversation", "version": 1, "system_prompt": null,'
+            ' "dropped": -1, "turns": []}',
+            "dropped must be at least 0",
+        ),
+        (
+            '{"format": "entropix conversation", "version": 1, "system_prompt": null,'
+            ' "dropped": 1e999, "turns": []}',
+            "is damaged",
+        ),
+        (
+            '{"format": "entropix conversation", "version": 1, "system_prompt": null,'
+            ' "dropped": 0, "turns": [{"question": "x", "selected": 0, "answers": ["y"]}]}',
+            "is damaged",
+        ),
         (
             '{"format": "entropix conversation", "version": 1, "system_prompt": null, "dropped": 0,'
             ' "turns": [{"question": "x", "selected": 3, "answers": []}]}',
@@ -389,6 +526,44 @@ def test_what_was_asked_leaves_out_what_the_model_no_longer_sees(byte_tokenizer)
     assert session.conversation.dropped > 0
     assert len(asked) == len(session.messages) - 2 * session.conversation.dropped - 1
     assert asked[-1] == {"role": "user", "content": "This is question number 8?"}
+
+
+@pytest.mark.parametrize(
+    ("name", "action"),
+    [
+        ("text", lambda s: s.send(5)),
+        ("text", lambda s: s.edit(0, None)),
+        ("turn", lambda s: s.send("x", 0.0)),
+        ("cancel", lambda s: s.send("x", cancel=True)),
+        ("cancel", lambda s: s.regenerate(cancel=1)),
+        ("cancel", lambda s: s.fork(0, 1, cancel=1)),
+        ("message", lambda s: s.edit("0", "x")),
+        ("step_index", lambda s: s.fork(1.5, 1)),
+        ("step_index", lambda s: s.fork(True, 1)),
+        ("token", lambda s: s.fork(1, "a")),
+        ("answer", lambda s: s.select(None)),
+        ("system_prompt", lambda s: s.instruct(["x"])),
+        ("settings", lambda s: Session(s._model, s._tokenizer, {"max_tokens": 3})),
+        ("system_prompt", lambda s: Session(s._model, s._tokenizer, system_prompt=1)),
+    ],
+)
+def test_a_wrong_type_is_named_and_changes_nothing(make, name, action):
+    session = make(Settings(max_tokens=2, sampler="greedy"))
+    steps = session.send("Hello")
+    next(steps)
+    with pytest.raises(TypeError, match=f"^{name} must be "):
+        action(session)
+    assert len(list(steps)) == 1, "the running answer goes on"
+    assert len(session.conversation.turns[0].answers) == 1
+
+
+def test_integers_of_numpy_are_integers(make):
+    session = make(Settings(max_tokens=3, sampler="greedy"))
+    list(session.send("Hello"))
+    (first, *_) = session.fork(np.int64(1), np.uint16(65))
+    assert (first.index, first.token) == (1, 65)
+    session.select(np.int32(0))
+    assert session.conversation.turns[0].selected == 0
 
 
 def test_mistakes_are_named_and_change_nothing(make):

@@ -85,6 +85,15 @@ def test_a_token_outside_the_vocabulary_is_refused(make_model, byte_tokenizer):
         find(make_model(), byte_tokenizer, 1, unused=[258])
 
 
+def test_arguments_are_checked_before_any_work(make_model, byte_tokenizer):
+    with pytest.raises(TypeError, match="limit must be a whole number, not float"):
+        find(make_model(), byte_tokenizer, 1.5)
+    with pytest.raises(TypeError, match="unused must be a whole number, not str"):
+        find(make_model(), byte_tokenizer, 1, ["3"])
+    with pytest.raises(TokenizerError, match="limit must be at least 0, not -1"):
+        find(make_model(), byte_tokenizer, -1)
+
+
 def test_the_command_lists_them(make_model, byte_tokenizer, tmp_path, capsys):
     convert.save(make_model(), byte_tokenizer, tmp_path)
     arguments = ["tokens", "--model", str(tmp_path), "--unused", "65"]

@@ -1,7 +1,16 @@
-"""Speed and memory against mlx-lm: one process, the same weights, runs that take turns.
+"""Measure speed and memory against mlx-lm: in one process, with the same weights, in turns.
 
-`bench` measures; each file beside this one measures one thing. Decoding starts from a cache that is
-filled with made-up keys and values, since computing thousands of real ones takes minutes.
+`bench` calls the measurements, each of which has a file beside this one:
+
+- `startup`: time from the shell to the first token and back
+- `decoding`: tokens per second, peak memory and use of the memory's bandwidth, at several contexts
+- `prefill`: tokens per second of a prompt, and the time to the first token
+- `draws`: time of a sampler alone, from logits to a token
+- `forks`: time and memory of rollouts, as one batch and one after the other
+- `steps`: time of each part of a decoding step
+
+Decoding starts from a cache that is filled with made-up keys and values, since computing thousands
+of real ones takes minutes.
 """
 
 from __future__ import annotations
@@ -16,13 +25,13 @@ from .decoding import measure_decoding
 from .draws import measure_sampler
 from .forks import measure_forks
 from .pair import make_pair
-from .prefill import measure_prompts
-from .records import FULL, QUICK, Effort, Machine, Ratio, Report, Row
+from .prefill import measure_prefill
+from .records import FULL, QUICK, Effort, Figure, Machine, Ratio, Report
 from .startup import measure_startup
 from .steps import measure_steps
 from .timing import this_machine
 
-__all__ = ["FULL", "QUICK", "Effort", "Machine", "Ratio", "Report", "Row", "bench"]
+__all__ = ["FULL", "QUICK", "Effort", "Figure", "Machine", "Ratio", "Report", "bench"]
 
 
 def bench(
@@ -39,8 +48,8 @@ def bench(
         model: from `load`; mlx-lm loads what is written of it, in the same precision.
         tokenizer: from `load`.
         effort: how much to measure.
-        profile_step: whether to measure where a decoding step's time goes, and nothing else.
-        on_progress: called with what is measured next.
+        profile_step: measure the parts of a decoding step, and nothing else.
+        on_progress: called with the name of what is measured next.
 
     Raises:
         BenchError: a program that is started from the shell failed, or the temporary folder cannot
@@ -50,17 +59,17 @@ def bench(
     report_progress = on_progress or (lambda what: None)
     report_progress("loading the same weights with mlx-lm")
     with make_pair(model, tokenizer) as pair:
-        parts: dict[str, Callable[[], list[Row]]] = {
+        parts: dict[str, Callable[[], list[Figure]]] = {
             "start-up": lambda: measure_startup(pair.folder, effort),
             "decoding": lambda: measure_decoding(pair, effort),
-            "prompts": lambda: measure_prompts(pair, effort),
+            "prefill": lambda: measure_prefill(pair, effort),
             "the sampler alone": lambda: measure_sampler(effort),
             "forks": lambda: measure_forks(pair, effort),
         }
         if profile_step:
             parts = {"the parts of a step": lambda: measure_steps(pair, effort)}
-        rows = []
+        figures = []
         for name, part in parts.items():
             report_progress(name)
-            rows += part()
-    return Report(this_machine(), effort, time.perf_counter() - began, tuple(rows))
+            figures += part()
+    return Report(this_machine(), effort, time.perf_counter() - began, tuple(figures))

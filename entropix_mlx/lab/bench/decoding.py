@@ -1,4 +1,4 @@
-"""Rows 1 and 5: decoding at several contexts; memory and the share of its bandwidth."""
+"""Measure decoding at several contexts: tokens per second, peak memory, memory bandwidth."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from .pair import (
     made_up_cache,
     weight_bytes,
 )
-from .records import Effort, Row
-from .timing import copy_bandwidth, in_turns, peak_bytes, seconds, to_rows
+from .records import Effort, Figure
+from .timing import copy_bandwidth, in_turns, peak_bytes, seconds, to_figures
 
 DECODING = "decoding"
 MEMORY = "peak memory"
@@ -38,47 +38,50 @@ COPY = "copy"
 PROMPT = [0]
 """The one token that follows the cache."""
 
-Start = Callable[[list[KVCache]], Iterator[object]]
-"""Begins to decode after a cache."""
+Contender = Callable[[list[KVCache]], Iterator[object]]
+"""Decodes after a cache, which it changes; yields one item for each token."""
 
 
-def measure_decoding(pair: Pair, effort: Effort) -> list[Row]:
-    """Return the rows of all contexts that the model holds."""
+def measure_decoding(pair: Pair, effort: Effort) -> list[Figure]:
+    """Return the figures of all contexts that the model holds."""
     following = len(PROMPT) + effort.tokens + 1
-    rows = []
+    figures = []
     for context in effort.contexts:
         if context + following <= pair.model.config.max_position_embeddings:
-            rows += _at_context(pair, effort, context)
-    return sorted(rows, key=lambda row: SECTIONS.index(row.section))
+            figures += _at_context(pair, effort, context)
+    return sorted(figures, key=lambda figure: SECTIONS.index(figure.section))
 
 
-def _at_context(pair: Pair, effort: Effort, context: int) -> list[Row]:
+def _at_context(pair: Pair, effort: Effort, context: int) -> list[Figure]:
     case = f"context {context:,}"
     cache = made_up_cache(pair.model, context)
     contenders = _contenders(pair, effort.tokens + 1)
     held = {name: pair.model if name in (LAST, ALL) else pair.other for name in contenders}
     peaks = {  # and a warm-up
-        name: [(peak_bytes(partial(_drain, start, cache)) + weight_bytes(held[name])) / 1e6]
-        for name, start in contenders.items()
+        name: [(peak_bytes(partial(_drain, contender, cache)) + weight_bytes(held[name])) / 1e6]
+        for name, contender in contenders.items()
     }
-    timed = {name: partial(_tokens_per_second, start, cache) for name, start in contenders.items()}
+    timed = {
+        name: partial(_tokens_per_second, contender, cache)
+        for name, contender in contenders.items()
+    }
     speeds = in_turns(timed | {COPY: copy_bandwidth}, effort.repeats)
     most = max(speeds.pop(COPY))
     read = read_bytes(pair.model, cache)
     shares = {name: [100 * speed * read / most for speed in own] for name, own in speeds.items()}
     return [
-        *to_rows(DECODING, case, "tokens/s", speeds, (GREEDY, SAMPLED)),
+        *to_figures(DECODING, case, "tokens/s", speeds, (GREEDY, SAMPLED)),
         *_interventions(pair, effort, cache, case),
-        *to_rows(MEMORY, case, "MB", peaks, (GREEDY,)),
-        *to_rows(BANDWIDTH, case, "% of a copy's", shares),
+        *to_figures(MEMORY, case, "MB", peaks, (GREEDY,)),
+        *to_figures(BANDWIDTH, case, "% of a copy's", shares),
     ]
 
 
-def _contenders(pair: Pair, count: int) -> dict[str, Start]:
-    def theirs(**options: Any) -> Start:
+def _contenders(pair: Pair, count: int) -> dict[str, Contender]:
+    def theirs(**options: Any) -> Contender:
         return lambda cache: pair.theirs(PROMPT, count, prompt_cache=cache, **options)
 
-    def ours(**options: Any) -> Start:
+    def ours(**options: Any) -> Contender:
         return lambda cache: pair.ours(
             PROMPT, count, prompt_cache=cache, profile=UNINTERRUPTED, **options
         )
@@ -91,10 +94,10 @@ def _contenders(pair: Pair, count: int) -> dict[str, Start]:
     }
 
 
-def _interventions(pair: Pair, effort: Effort, cache: list[KVCache], case: str) -> list[Row]:
-    """Return the row with forks and insertions, in turns with greedy decoding.
+def _interventions(pair: Pair, effort: Effort, cache: list[KVCache], case: str) -> list[Figure]:
+    """Return the figure with forks and insertions, measured in turns with greedy decoding.
 
-    Where a fork begins, many tokens come at once, so the rate is that of the whole run.
+    The rate is that of the whole run, since all tokens of a fork's winner come at once.
     """
     count = effort.tokens + 1
     steps: list[Step] = []
@@ -105,29 +108,29 @@ def _interventions(pair: Pair, effort: Effort, cache: list[KVCache], case: str) 
             steps.append(step)
             yield step
 
-    contenders: dict[str, Start] = {
+    contenders: dict[str, Contender] = {
         GREEDY: _contenders(pair, count)[GREEDY],
         INTERVENING: intervening,
     }
     timed = {
-        name: lambda start=start: count / seconds(partial(_drain, start, cache))
-        for name, start in contenders.items()
+        name: lambda contender=contender: count / seconds(partial(_drain, contender, cache))
+        for name, contender in contenders.items()
     }
     speeds = in_turns(timed, effort.intervention_repeats)
     begun = Counter(step.origin for step in steps if step.rolled_back)
     note = f"forks: {begun[Origin.BRANCH]}, insertions: {begun[Origin.INSERTED]}"
-    row = to_rows(DECODING, case, "tokens/s", speeds, (GREEDY,))[-1]
-    return [replace(row, note=f"{note}, in {len(steps)} tokens")]
+    figure = to_figures(DECODING, case, "tokens/s", speeds, (GREEDY,))[-1]
+    return [replace(figure, note=f"{note}, in {len(steps)} tokens")]
 
 
-def _drain(start: Start, cache: Sequence[KVCache]) -> None:
-    for _ in start(copies(cache)):
+def _drain(contender: Contender, cache: Sequence[KVCache]) -> None:
+    for _ in contender(copies(cache)):
         pass
 
 
-def _tokens_per_second(start: Start, cache: Sequence[KVCache]) -> float:
+def _tokens_per_second(contender: Contender, cache: Sequence[KVCache]) -> float:
     """Return the rate from the first token to the last."""
-    stream = start(copies(cache))
+    stream = contender(copies(cache))
     next(stream)
     began = time.perf_counter()
     count = sum(1 for _ in stream)
@@ -137,7 +140,8 @@ def _tokens_per_second(start: Start, cache: Sequence[KVCache]) -> float:
 def read_bytes(model: Model, cache: Sequence[KVCache]) -> int:
     """Return the bytes that a step must read: the weights and the cached keys and values.
 
-    Of an embedding that is not the output head too, a step reads one row.
+    If the embedding is not also the output head, a step reads only one row of it, which is not
+    counted.
     """
     weights = weight_bytes(model)
     if not model.config.tie_word_embeddings:

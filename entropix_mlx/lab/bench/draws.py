@@ -1,4 +1,4 @@
-"""Row 3: the sampler alone, from logits to a token, at several sizes of the vocabulary."""
+"""Measure a sampler alone, from logits to a token, at several sizes of the vocabulary."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from ...policies.metrics import measure
 from ...policies.policy import Policy
 from ...policies.registry import Overrides, make_policy
 from .pair import PARAMETERS, SEED, chain
-from .records import Effort, Row
-from .timing import in_turns, seconds, to_rows
+from .records import Effort, Figure
+from .timing import in_turns, seconds, to_figures
 
 SAMPLER = "sampler"
 CHAIN = "mlx-lm's chain"
 SAME = "same parameters"
-STRATEGIES = "entropix policy"
+ENTROPIX = "entropix policy"
 LOGIT_SCALE = 3.0
 """Standard deviation of the made-up logits."""
 HEADS, KEYS = 32, 128
-"""Of the made-up attention scores, which the entropix policy reads."""
+"""Shape of the made-up attention scores, which the entropix policy measures."""
 
 Sampler = Callable[[mx.array], mx.array]
 """From logits `(1, vocab)` to a token `(1,)`."""
 
 
-def measure_sampler(effort: Effort) -> list[Row]:
-    """Return the rows of all vocabularies, and of each top-k at the first of them."""
+def measure_sampler(effort: Effort) -> list[Figure]:
+    """Return the figures of all vocabularies, and of each top-k at the first of them."""
     top_k = PARAMETERS.top_k or 0
     cases = [(vocabulary, top_k) for vocabulary in effort.vocabularies]
     cases += [(effort.vocabularies[0], k) for k in effort.candidates if k != top_k]
-    return [row for vocabulary, k in sorted(cases) for row in _at(effort, vocabulary, k)]
+    return [figure for vocabulary, k in sorted(cases) for figure in _at(effort, vocabulary, k)]
 
 
-def _at(effort: Effort, vocabulary: int, top_k: int) -> list[Row]:
+def _at(effort: Effort, vocabulary: int, top_k: int) -> list[Figure]:
     logits = mx.random.normal((1, vocabulary), scale=LOGIT_SCALE, key=mx.random.key(SEED))
     mx.eval(logits)
     parameters = replace(PARAMETERS, top_k=top_k)
     contenders = {
         CHAIN: _theirs(parameters),
         SAME: _ours(make_policy("top_p", overrides=parameters)),
-        STRATEGIES: _ours(make_policy("entropix", overrides=parameters)),
+        ENTROPIX: _ours(make_policy("entropix", overrides=parameters)),
     }
 
     def microseconds(sampler: Sampler) -> float:
@@ -56,9 +56,9 @@ def _at(effort: Effort, vocabulary: int, top_k: int) -> list[Row]:
     for sampler in contenders.values():
         microseconds(sampler)  # a warm-up
     timed = {name: lambda s=s: microseconds(s) for name, s in contenders.items()}
-    samples = in_turns(timed, effort.draw_repeats)
+    repeated = in_turns(timed, effort.draw_repeats)
     case = f"vocabulary {vocabulary:,}, top-k {top_k}"
-    return to_rows(SAMPLER, case, "µs", samples, (CHAIN,))
+    return to_figures(SAMPLER, case, "µs", repeated, (CHAIN,))
 
 
 def _theirs(parameters: Overrides) -> Sampler:

@@ -1,4 +1,4 @@
-"""The two programs with the same weights: a model as this package and as mlx-lm have it loaded."""
+"""One model, loaded by this package and by mlx-lm."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SEED = 0
 
 @dataclass(frozen=True)
 class Pair:
-    """A model loaded twice. Neither tokenizer ends a text, so that all runs are equally long."""
+    """A model loaded twice. No token ends a text here, so that all runs are equally long."""
 
     model: Model
     tokenizer: TokenizerWrapper
@@ -66,7 +66,7 @@ class Pair:
 
 @contextmanager
 def make_pair(model: Model, tokenizer: TokenizerWrapper) -> Iterator[Pair]:
-    """Have mlx-lm load a model too, in the same precision, from a folder written for the while.
+    """Write a model to a temporary folder, and let mlx-lm load it in the same precision.
 
     Raises:
         BenchError: the folder cannot be written.
@@ -94,8 +94,8 @@ def _endless(tokenizer: TokenizerWrapper) -> TokenizerWrapper:
 def made_up_cache(model: Model, length: int) -> list[KVCache]:
     """Return a cache of `length` tokens with random keys and values.
 
-    What a step costs does not depend on the numbers, and computing real ones takes minutes. All
-    layers share one array of keys and one of values, until they grow.
+    The cost of a step does not depend on the numbers. All layers share one array of keys and one of
+    values until they grow.
     """
     probe = model.make_cache()
     model(mx.array([[0]]), probe)
@@ -115,7 +115,8 @@ def copies(cache: Sequence[KVCache]) -> list[KVCache]:
     copied = []
     for layer in cache:
         own = KVCache()
-        # Exactly filled, so that it is copied when it grows, and never written into.
+        # The arrays are exactly full, so the cache copies them when it grows, and never writes to
+        # those of the original.
         own.keys, own.values = layer.keys_and_values()
         own.offset = layer.offset
         copied.append(own)

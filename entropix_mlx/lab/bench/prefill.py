@@ -1,4 +1,4 @@
-"""Row 2: prefill and the time to the first token, from nothing and after a cached conversation."""
+"""Measure the prefill and the time to the first token, without a cache and after a cached text."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from functools import partial
 from typing import Any, cast
 
 from .pair import GREEDY, LAST, UNINTERRUPTED, Pair, copies, made_up_cache
-from .records import Effort, Row
-from .timing import in_turns, seconds, to_rows
+from .records import Effort, Figure
+from .timing import in_turns, seconds, to_figures
 
 PREFILL = "prefill"
 FIRST_TOKEN = "first token"
 TEXT = "The lighthouse keeper climbed the stairs, counted the ships, and wrote them down. "
 FOLLOWING = 2
-"""Tokens asked for: one that is timed, and one that the programs may prepare meanwhile."""
+"""Tokens asked for: the first is timed; while it is read, a program may compute the second."""
 
 
-def measure_prompts(pair: Pair, effort: Effort) -> list[Row]:
-    """Return the rows of both cases."""
+def measure_prefill(pair: Pair, effort: Effort) -> list[Figure]:
+    """Return the figures of both cases."""
     prompt = _long_prompt(pair, effort.prompt)
     cold = in_turns(
         {
@@ -31,13 +31,13 @@ def measure_prompts(pair: Pair, effort: Effort) -> list[Row]:
     rates = {name: [len(prompt) / value for value in own] for name, own in cold.items()}
     case = f"{len(prompt)} tokens"
     return [
-        *to_rows(PREFILL, case, "tokens/s", rates, (GREEDY,)),
-        *to_rows(FIRST_TOKEN, f"{case}, cold", "s", cold, (GREEDY,)),
+        *to_figures(PREFILL, case, "tokens/s", rates, (GREEDY,)),
+        *to_figures(FIRST_TOKEN, f"{case}, cold", "s", cold, (GREEDY,)),
         *_after_a_conversation(pair, effort),
     ]
 
 
-def _after_a_conversation(pair: Pair, effort: Effort) -> list[Row]:
+def _after_a_conversation(pair: Pair, effort: Effort) -> list[Figure]:
     history = min(effort.history, pair.model.config.max_position_embeddings // 2)
     cache = made_up_cache(pair.model, history)
     question = _long_prompt(pair, effort.question)
@@ -51,7 +51,7 @@ def _after_a_conversation(pair: Pair, effort: Effort) -> list[Row]:
         effort.prompt_repeats,
     )
     case = f"{len(question)} tokens after {history:,} cached"
-    return to_rows(FIRST_TOKEN, case, "s", cached, (GREEDY,))
+    return to_figures(FIRST_TOKEN, case, "s", cached, (GREEDY,))
 
 
 def _long_prompt(pair: Pair, length: int) -> list[int]:

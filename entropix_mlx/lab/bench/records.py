@@ -1,4 +1,4 @@
-"""What the bench is asked for, and what it finds: plain records, ready for JSON."""
+"""The records of the bench: how much to measure, and what was found."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Effort:
     tokens: int = 10
     """Tokens of a decoding run after its first."""
     repeats: int = 4
-    """Of a decoding run."""
+    """How often a decoding run is repeated."""
     intervention_repeats: int = 2
-    """Of a decoding run with forks and insertions, each of which takes seconds on a CPU."""
+    """How often one with forks and insertions is repeated; these take seconds each on a CPU."""
     prompt: int = 128
-    """Tokens of the prompt that is computed from nothing."""
+    """Tokens of the prompt that is computed without a cache."""
     history: int = 1024
     """Tokens of the cached conversation."""
     question: int = 16
@@ -35,7 +35,7 @@ class Effort:
     """Rollouts of a fork."""
     depth: int = 16
     prefix: int = 1024
-    """Tokens before a fork; as many as a model can hold, if those are fewer."""
+    """Tokens before a fork, or fewer if the model cannot hold so many."""
     fork_repeats: int = 2
     starts: int = 3
     """Times that each program is started from the shell."""
@@ -61,24 +61,24 @@ QUICK = Effort(
 
 @dataclass(frozen=True)
 class Ratio:
-    """A row's figure divided by another's, measured in the same repeat."""
+    """A figure divided by another contender's, both measured in the same repeat."""
 
     other: str
-    """The other row's name."""
+    """The other contender's name."""
     median: float
     low: float
     high: float
 
 
 @dataclass(frozen=True)
-class Row:
-    """One figure: the median over the repeats, and their spread."""
+class Figure:
+    """What one contender reached in one case: the median over the repeats, and their range."""
 
     section: str
     case: str
     """What was varied: a context, a vocabulary, a number of rollouts."""
     name: str
-    """Who was measured."""
+    """The contender's name."""
     unit: str
     median: float
     low: float
@@ -86,7 +86,7 @@ class Row:
     repeats: int
     ratios: tuple[Ratio, ...] = ()
     note: str = ""
-    """What the figure depends on beside the case."""
+    """What else the figure depends on."""
 
 
 @dataclass(frozen=True)
@@ -102,18 +102,19 @@ class Machine:
     """Version; likewise `mlx_lm`."""
     mlx_lm: str
     copy_bandwidth: float
-    """GB/s, read and written, when a large array is copied."""
+    """GB/s, read and written together, while a large array is copied."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """All rows of a run."""
+    """All figures of a run."""
 
     machine: Machine
     effort: Effort
     seconds: float
     """How long the run took."""
-    rows: tuple[Row, ...]
+    rows: tuple[Figure, ...]
+    """One a line of the table, in its order."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as one JSON-ready record."""

@@ -1,4 +1,4 @@
-"""Row 6: from the shell to one token and back, each program in a process of its own."""
+"""Measure the time from the shell to one token and back, each program in a process of its own."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 
 from ...errors import BenchError
-from .records import Effort, Row
-from .timing import in_turns, seconds, to_rows
+from .records import Effort, Figure
+from .timing import in_turns, seconds, to_figures
 
 START = "start-up"
 THEIRS = "mlx-lm"
@@ -17,8 +17,8 @@ OURS = "entropix"
 PROMPT = "Hello"
 
 
-def measure_startup(folder: Path, effort: Effort) -> list[Row]:
-    """Return the rows of both programs on one model folder, each with its own defaults.
+def measure_startup(folder: Path, effort: Effort) -> list[Figure]:
+    """Return the figures of both programs on one model folder, each with its own defaults.
 
     Raises:
         BenchError: a program failed.
@@ -29,13 +29,13 @@ def measure_startup(folder: Path, effort: Effort) -> list[Row]:
         OURS: ["entropix_mlx", "generate", *options, "--max-tokens", "1"],
     }
     for command in commands.values():
-        _start(command)  # a warm-up: the files are in the system's cache then
+        _start(command)  # a warm-up: afterwards the files are in the system's cache
     timed = {
         name: lambda command=command: seconds(partial(_start, command))
         for name, command in commands.items()
     }
-    samples = in_turns(timed, effort.starts)
-    return to_rows(START, "from the shell, one token", "s", samples, (THEIRS,))
+    repeated = in_turns(timed, effort.starts)
+    return to_figures(START, "from the shell, one token", "s", repeated, (THEIRS,))
 
 
 def _start(command: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Where a step's time goes: its parts, each run and waited for alone."""
+"""Measure the parts of a decoding step, each of which is run alone and waited for."""
 
 from __future__ import annotations
 
@@ -14,38 +14,39 @@ from ...policies.metrics import measure
 from ...policies.registry import make_policy
 from .decoding import PROMPT
 from .pair import SEED, Pair, copies, made_up_cache
-from .records import Effort, Row
-from .timing import in_turns, seconds, to_rows
+from .records import Effort, Figure
+from .timing import in_turns, seconds, to_figures
 
 STEP = "step"
-Parts = dict[str, Callable[[], object]]
-"""By name, what computes a part and returns its arrays."""
+StepParts = dict[str, Callable[[], object]]
+"""By name, a function that computes a part and returns its arrays."""
 
 
-def measure_steps(pair: Pair, effort: Effort) -> list[Row]:
-    """Return the rows of the smallest and the largest context that the model holds.
+def measure_steps(pair: Pair, effort: Effort) -> list[Figure]:
+    """Return the figures of the smallest and the largest context that the model holds.
 
-    A part that is waited for costs more than in a step, where the device goes on meanwhile; the
-    parts of the forward pass leave out norms, rotations and the growing of the cache.
+    The parts do not add up to a step. Each is waited for here, while in a step the device works on
+    without a pause; and norms, rotary embeddings and the growing of the cache are in none of the
+    parts of the forward pass.
     """
     limit = pair.model.config.max_position_embeddings
     held = [context for context in effort.contexts if context + len(PROMPT) <= limit]
-    rows = []
+    figures = []
     for context in sorted({*held[:1], *held[-1:]}):
         parts = _forward_parts(pair, context) | _sampler_parts(pair, context)
         for part in parts.values():
             mx.eval(part())  # a warm-up
         timed = {name: lambda p=p: 1e3 * seconds(lambda: mx.eval(p())) for name, p in parts.items()}
-        samples = in_turns(timed, effort.draw_repeats)
-        rows += to_rows(STEP, f"context {context:,}", "ms", samples)
-    return rows
+        repeated = in_turns(timed, effort.draw_repeats)
+        figures += to_figures(STEP, f"context {context:,}", "ms", repeated)
+    return figures
 
 
-def _forward_parts(pair: Pair, context: int) -> Parts:
+def _forward_parts(pair: Pair, context: int) -> StepParts:
     model = pair.model
     config, layers = model.config, model.model.layers
     cache = copies(made_up_cache(pair.model, context))
-    mx.eval(model(mx.array([PROMPT]), cache).logits)  # each layer has arrays of its own from now on
+    mx.eval(model(mx.array([PROMPT]), cache).logits)  # gives each layer arrays of its own
     x = model.model.embed_tokens(mx.array([PROMPT]))
     heads = (1, config.num_attention_heads, 1, config.head_dim)
     queries = mx.random.normal(heads).astype(x.dtype)
@@ -74,11 +75,12 @@ def _forward_parts(pair: Pair, context: int) -> Parts:
     }
 
 
-def _sampler_parts(pair: Pair, context: int) -> Parts:
+def _sampler_parts(pair: Pair, context: int) -> StepParts:
     forward = pair.model(mx.array([PROMPT]), copies(made_up_cache(pair.model, context)))
     policy = make_policy("entropix")
     logits = forward.logits[:, -1]
-    measured = measure(logits, forward.scores)
+    scores = [of_layer for of_layer in forward.scores if isinstance(of_layer, mx.array)]
+    measured = measure(logits, scores)
     plan = policy.plan(measured)
     mx.eval(forward, measured, plan)
 
@@ -87,7 +89,7 @@ def _sampler_parts(pair: Pair, context: int) -> Parts:
         return draw(measured, plan, policy, randomness)
 
     return {
-        "measurements": lambda: measure(logits, forward.scores),
+        "measurements": lambda: measure(logits, scores),
         "plan": lambda: policy.plan(measured),
         "draw": drawn,
         "numbers for the host": lambda: len(plan.decisions(measured.metrics)),

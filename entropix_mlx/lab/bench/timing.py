@@ -1,4 +1,4 @@
-"""Measuring in turns: what disturbs the machine disturbs all contenders, and ratios stay true."""
+"""Measure contenders in turns: a disturbance of the machine affects all, and ratios stay true."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ import mlx.core as mx
 import numpy as np
 
 from ...models.layout import on_cpu
-from .records import Machine, Ratio, Row
+from .records import Figure, Machine, Ratio
 
-Samples = dict[str, list[float]]
-"""By contender: one figure a repeat."""
+Repeats = dict[str, list[float]]
+"""By contender: the numbers measured, one for each repeat."""
 COPIED_BYTES = 128 * 2**20
-"""Of the array that is copied to measure bandwidth: more than a processor's caches hold."""
+"""Size of the array that is copied to measure bandwidth: a processor's caches hold less."""
 COPIES = 3
 
 
-def in_turns(contenders: Mapping[str, Callable[[], float]], repeats: int) -> Samples:
+def in_turns(contenders: Mapping[str, Callable[[], float]], repeats: int) -> Repeats:
     """Run all contenders once a repeat, every other time in reverse order.
 
     Args:
-        contenders: by name, a function that runs once and returns its figure.
+        contenders: by name, a function that runs once and returns the number measured.
         repeats: how often.
     """
-    samples: Samples = {name: [] for name in contenders}
+    repeated: Repeats = {name: [] for name in contenders}
     names = list(contenders)
     for _ in range(repeats):
         for name in names:
-            samples[name].append(contenders[name]())
+            repeated[name].append(contenders[name]())
         names.reverse()
-    return samples
+    return repeated
 
 
-def to_rows(
-    section: str, case: str, unit: str, samples: Samples, against: Sequence[str] = ()
-) -> list[Row]:
-    """Return a row for each contender, with its ratios to those in `against`."""
+def to_figures(
+    section: str, case: str, unit: str, repeated: Repeats, against: Sequence[str] = ()
+) -> list[Figure]:
+    """Return the figure of each contender, with its ratios to those in `against`."""
     return [
-        Row(
+        Figure(
             section,
             case,
             name,
@@ -51,12 +51,14 @@ def to_rows(
             *_spread(values),
             repeats=len(values),
             ratios=tuple(
-                Ratio(other, *_spread([a / b for a, b in zip(values, samples[other], strict=True)]))
+                Ratio(
+                    other, *_spread([a / b for a, b in zip(values, repeated[other], strict=True)])
+                )
                 for other in against
-                if other in samples and name not in against
+                if other in repeated and name not in against
             ),
         )
-        for name, values in samples.items()
+        for name, values in repeated.items()
     ]
 
 
@@ -65,7 +67,7 @@ def _spread(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def seconds(run: Callable[[], object]) -> float:
-    """Return how long a function takes."""
+    """Return how many seconds a function takes."""
     began = time.perf_counter()
     run()
     return time.perf_counter() - began
@@ -85,8 +87,8 @@ def peak_bytes(run: Callable[[], object]) -> int:
 def copy_bandwidth() -> float:
     """Return the bytes a second, read and written, at which a large array is copied.
 
-    MLX copies on a GPU. Its CPU backend would take most of the time to ask the system for memory,
-    so NumPy copies there.
+    On a GPU, MLX makes the copy. On a CPU, NumPy does: MLX would allocate the copy each time, and
+    measure mostly that.
     """
     if on_cpu():
         source, target = np.ones((2, COPIED_BYTES), np.uint8)
@@ -94,7 +96,7 @@ def copy_bandwidth() -> float:
     else:
         array = mx.ones((COPIED_BYTES // 4,))
         mx.eval(array)
-        # Adding reads and writes what a copy does, and cannot be left out.
+        # `array + 1` moves the same bytes as a copy, and is not optimised away.
         times = [seconds(lambda: mx.eval(array + 1.0)) for _ in range(COPIES)]
     return 2 * COPIED_BYTES / min(times)
 

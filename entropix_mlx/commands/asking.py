@@ -1,4 +1,4 @@
-"""The prompt of a command that answers one: its options, its tokens, what a trace says of it."""
+"""The prompt of `generate` and `compare`: options, text, tokens, and the header of a trace."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from ..chat.conversation import Conversation, Turn
 from ..errors import PromptError
 from ..traces.trace import Header
 from . import options
@@ -25,8 +26,8 @@ def add_prompt(parser: argparse.ArgumentParser) -> None:
     add("--ignore-chat-template", action="store_true", help="continue the bare prompt text")
 
 
-def read(argument: str) -> str:
-    """Return the prompt that an option gives, or stdin where it says so.
+def read_prompt(argument: str) -> str:
+    """Return the prompt that the option --prompt gives; ``-`` reads it from stdin.
 
     Raises:
         PromptError: there is no stdin, or nothing in it.
@@ -46,8 +47,10 @@ def _read(argument: str) -> str:
     return sys.stdin.buffer.read().decode("utf-8", "replace")
 
 
-def encode(tokenizer: TokenizerWrapper, prompt: str, arguments: argparse.Namespace) -> list[int]:
-    """Return the tokens of a prompt, in the chat template if the options do not say otherwise.
+def encode_prompt(
+    tokenizer: TokenizerWrapper, prompt: str, arguments: argparse.Namespace
+) -> list[int]:
+    """Return the tokens of a prompt, in the chat template unless the options say otherwise.
 
     Raises:
         PromptError: the prompt is empty, or the template refuses it.
@@ -63,23 +66,20 @@ def encode(tokenizer: TokenizerWrapper, prompt: str, arguments: argparse.Namespa
     return text_prompt(tokenizer, prompt)
 
 
-def header(
+def trace_header(
     arguments: argparse.Namespace,
     settings: Settings,
     prompt: str,
     tokens: list[int],
     model: Model,
 ) -> Header:
-    """Return the header of a trace of an answer."""
-    messages = [{"role": "user", "content": prompt}]
-    if arguments.system_prompt is not None:
-        messages.insert(0, {"role": "system", "content": arguments.system_prompt})
+    """Return the header for the trace of an answer to a prompt of `tokens`."""
     return Header(
         model=options.model_name(arguments),
         sampler=settings.sampler,
         profile=settings.policy(model.config).profile,
         seed=settings.seed or 0,
-        messages=messages,
+        messages=Conversation(arguments.system_prompt, [Turn(prompt)]).asked,
         context_length=model.config.max_position_embeddings,
         prompt_tokens=len(tokens),
     )

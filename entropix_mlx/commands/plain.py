@@ -1,0 +1,178 @@
+"""`entropix chat --plain`: questions and commands from stdin, a line each; answers on stdout."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from math import exp
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import EntropixError, SessionError
+from ..palette import printable
+from ..step import Step
+from ..summary import Summary
+from . import USAGE, terminal
+
+if TYPE_CHECKING:
+    from ..chat.session import Session
+
+HELP = """\
+/regenerate            answer the last question once more
+/edit TEXT             ask TEXT in the place of the last question
+/steps                 list the tokens of the last answer, with the most probable others
+/fork STEP TOKEN       put the token of that id at a step of the last answer, and go on from there
+/select N              take the last question's Nth answer
+/system TEXT           precede the conversation with TEXT (nothing: with nothing)
+/new                   begin another conversation
+/save FILE  /load FILE
+/help  /quit           also: Ctrl-C stops an answer, Ctrl-D ends"""
+
+
+class PlainChat:
+    """Read lines, and send each to the session as a question, or do what `HELP` says of it."""
+
+    def __init__(self, session: Session, verbose: bool, color: str) -> None:
+        """Set up.
+
+        Args:
+            session: answers the questions.
+            verbose: whether to tell statistics on stderr.
+            color: ``"auto"``, ``"always"`` or ``"never"``.
+        """
+        self._session = session
+        self._verbose = verbose
+        self._colour = terminal.wants_colour(color, sys.stdout)
+        self._commands: dict[str, Callable[[str], Iterator[Step] | None]] = {
+            "/regenerate": lambda _: session.regenerate(),
+            "/edit": self._edit,
+            "/steps": lambda _: self._list_steps(),
+            "/fork": self._fork,
+            "/select": self._select,
+            "/system": lambda text: session.instruct(text or None),
+            "/new": lambda _: session.new(),
+            "/save": lambda path: session.save(_file(path)),
+            "/load": lambda path: session.load(_file(path)),
+            "/help": lambda _: terminal.tell(HELP),
+        }
+
+    def run(self) -> int:
+        """Read lines to the end of stdin and return the exit code.
+
+        A mistake in a line is told on stderr. On a terminal the user can correct it, so the code is
+        0; in a pipe nobody can, so it is that of a usage error.
+        """
+        interactive = sys.stdin.isatty()
+        if interactive and self._verbose:
+            terminal.tell("write a question, or /help")
+        mistakes = 0
+        for line in _lines(interactive):
+            if line == "/quit":
+                break
+            try:
+                self._answer(line)
+            except EntropixError as error:
+                terminal.tell(f"entropix: {error}")
+                mistakes += 1
+        return USAGE if mistakes and not interactive else 0
+
+    def _answer(self, line: str) -> None:
+        steps = self._do(line)
+        if steps is None:
+            return
+        summary = Summary()
+        try:
+            for step in steps:
+                summary.add(step)
+                terminal.write_step(step, self._colour)
+        except KeyboardInterrupt:
+            if not sys.stdin.isatty():
+                raise
+        finally:
+            self._session.close()
+            terminal.write("\n")
+        if self._verbose:
+            self._print_statistics(summary)
+
+    def _do(self, line: str) -> Iterator[Step] | None:
+        name, _, argument = line.partition(" ")
+        if not name.startswith("/"):
+            return self._session.send(line)
+        if name not in self._commands:
+            raise SessionError(f"no command {name}: /help lists them")
+        return self._commands[name](argument.strip())
+
+    def _edit(self, text: str) -> Iterator[Step]:
+        turns = self._session.conversation.turns
+        if not turns:
+            raise SessionError("nothing was asked yet: there is no question to edit")
+        return self._session.send(text, turn=len(turns) - 1)
+
+    def _fork(self, argument: str) -> Iterator[Step]:
+        step, _, token = argument.partition(" ")
+        if not token:
+            raise SessionError("write /fork STEP TOKEN, in numbers that /steps lists")
+        return self._session.fork(_whole(step), _whole(token))
+
+    def _list_steps(self) -> None:
+        turns = self._session.conversation.turns
+        for step in turns[-1].answer.steps if turns else ():
+            others = (other for other in step.top_logprobs if other.token != step.token)
+            listed = "  ".join(
+                f"{other.token} {_quoted(other.text)} {exp(other.logprob):.0%}" for other in others
+            )
+            terminal.write(f"{step.index:4}  {step.token:6} {_quoted(step.text):16} {listed}\n")
+
+    def _select(self, number: str) -> None:
+        self._session.select(_whole(number) - 1)
+        terminal.write_text(self._session.messages[-1]["content"] + "\n")
+
+    def _print_statistics(self, summary: Summary) -> None:
+        done = summary.interventions
+        terminal.tell(
+            f"({terminal.shares(summary, self._colour)}; {done + '; ' if done else ''}"
+            f"{summary.tokens_per_second:.1f} tokens/s)"
+        )
+
+
+def tell_dropped(turns: int) -> None:
+    """Say on stderr that the model no longer sees the oldest turns."""
+    terminal.tell(f"(the context is full: the model no longer sees the first {turns} turns)")
+
+
+def _lines(interactive: bool) -> Iterator[str]:
+    """Yield the lines of stdin that are not empty; Ctrl-C at the prompt ends, as Ctrl-D does."""
+    if not interactive:
+        yield from filter(None, map(str.strip, iter(sys.stdin.readline, "")))
+        return
+    with contextlib.suppress(ImportError):
+        import readline  # noqa: F401 - gives input() a history and editing
+    while True:
+        try:
+            line = input("> ").strip()
+        except (EOFError, KeyboardInterrupt):
+            terminal.write("\n")
+            return
+        if line:
+            yield line
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(printable(text), ensure_ascii=False)
+
+
+def _file(argument: str) -> Path:
+    if not argument:
+        raise SessionError("this command needs a file: /help shows how")
+    try:
+        return Path(argument).expanduser()
+    except RuntimeError as error:
+        raise SessionError(f"{argument!r}: there is no such home folder") from error
+
+
+def _whole(text: str) -> int:
+    if not text.strip().isdecimal():
+        raise SessionError(f"{text!r} is not a number: /help shows what the command takes")
+    return int(text)
