@@ -11,14 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import fmean
-
-from mlx_lm.tokenizer_utils import TokenizerWrapper
+from typing import TYPE_CHECKING
 
 from ..profiles.profile import Rollouts
 from ..step import Branch, ChosenBy, Origin, Rollout, Step, Strategy
 from .budget import Allowance
 from .reading import Reading
 from .sentences import sentence_end
+
+if TYPE_CHECKING:  # an answer is run without MLX, too
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 OnRollouts = Callable[[int, Sequence[Sequence[int]]], None]
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from mlx_lm.tokenizer_utils import TokenizerWrapper
+from typing import TYPE_CHECKING
 
 from ..errors import ProfileError
 from ..profiles.profile import Think
 from ..step import Origin, Step
 from .budget import Allowance
+
+if TYPE_CHECKING:  # an answer is run without MLX, too
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 
 class Thinking:

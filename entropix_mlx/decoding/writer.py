@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-
-from mlx_lm.tokenizer_utils import TokenizerWrapper
+from typing import TYPE_CHECKING
 
 from ..profiles.profile import Confidence
 from ..step import Alternative, Branch, Origin, Step, Strategy
 from .reading import Reading
 from .stops import StopStrings
+
+if TYPE_CHECKING:  # an answer is run without MLX, too
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 
 class Writer:
