@@ -185,7 +185,7 @@ def test_both_ways_to_roll_out_draw_the_same_tokens(pair):
 
 def test_rollouts_one_by_one_keep_their_copies(pair):
     fork = make_fork(pair.model, made_up_cache(pair.model, 200), width=4, depth=3)
-    cached = sum(a.nbytes for layer in fork.cache for a in layer.keys_and_values())
+    cached = sum(a.nbytes for layer in fork.text.layers for a in layer.keys_and_values())
     assert peak_bytes(lambda: one_by_one(fork)) > 4 * cached
 
 
