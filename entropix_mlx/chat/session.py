@@ -251,8 +251,8 @@ class Session:
     def _policy(self) -> Policy:
         """Return the policy of the next answer; what is wrong with it shows before that begins."""
         config = self._model.config
-        policy = self.settings.policy(config)
-        Thinking(policy.profile.think, self._tokenizer, config.vocab_size)
+        policy = self.settings.resolved(config).policy()
+        Thinking(policy.think, self._tokenizer, config.vocab_size)
         return policy
 
     def _new_answer(self, seed: int, kept: Sequence[Step] = ()) -> Answer:

@@ -36,7 +36,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     options.add_model(parser)
     prompts.add_prompt(parser)
     add("--sampler", action="append", required=True, dest="samplers", metavar="NAME",
-        help="a sampler to compare, as generate takes; say it once for each")  # fmt: skip
+        help=f"a sampler to compare ({options.samplers()}); say it once for each")  # fmt: skip
     add("--seeds", type=options.positive, default=5, metavar="N",
         help="how many answers each gives (default 5)")  # fmt: skip
     add("--seed", type=int, default=0, help="of the first answer; the others count on (default 0)")

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import secrets
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 
 from ..step import Step
 from ..summary import Summary
@@ -36,12 +34,11 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Answer one prompt."""
     prompt = prompts.read(arguments.prompt)
-    settings = options.to_settings(arguments, arguments.top_logprobs)
-    if settings.seed is None:
-        settings = replace(settings, seed=secrets.randbits(32))
+    asked = options.to_settings(arguments, arguments.top_logprobs)
     model, tokenizer = options.load_model(arguments)
+    settings = asked.resolved(model.config)
     if arguments.verbose:
-        options.hint_at_calibration(settings, model)
+        options.hint_at_calibration(asked, settings)
     tokens = prompts.encode(tokenizer, prompt, arguments)
     from ..decoding.generation import stream_generate
 
@@ -49,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
         model,
         tokenizer,
         tokens,
-        **vars(settings),
+        settings,
         on_prefill=terminal.prefill_progress(arguments.verbose),
         choose=terminal.ask if arguments.ask else None,
     )

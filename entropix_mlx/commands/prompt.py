@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from ..errors import PromptError
+from ..profiles.profile import Profile
 from ..traces.trace import Header
 from . import options
 
@@ -70,14 +71,14 @@ def header(
     tokens: list[int],
     model: Model,
 ) -> Header:
-    """Return the header of a trace of an answer."""
+    """Return the header of a trace of an answer; the settings are resolved."""
     messages = [{"role": "user", "content": prompt}]
     if arguments.system_prompt is not None:
         messages.insert(0, {"role": "system", "content": arguments.system_prompt})
     return Header(
         model=options.model_name(arguments),
         sampler=settings.sampler,
-        profile=settings.policy(model.config).profile,
+        profile=Profile.load(settings.profile),
         seed=settings.seed or 0,
         messages=messages,
         context_length=model.config.max_position_embeddings,

@@ -14,7 +14,7 @@ from statistics import fmean
 import mlx.core as mx
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-from ..profiles.profile import Rollouts
+from ..profiles.sections import Rollouts
 from ..step import Branch, ChosenBy, Origin, Rollout, Step, Strategy
 from .budget import Allowance
 from .engine import BranchEngine, Pending, Reading, TextEngine, with_tokens

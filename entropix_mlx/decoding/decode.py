@@ -92,8 +92,8 @@ def decode(
     writer = _Writer(tokenizer, policy, len(answered) + room, began)
     loop = _Loop(
         engine,
-        Thinking(policy.profile.think, tokenizer, model.config.vocab_size),
-        Branching(policy.rollouts or policy.profile.branch, tokenizer, writer.untimed(choose)),
+        Thinking(policy.think, tokenizer, model.config.vocab_size),
+        Branching(policy.rollouts, tokenizer, writer.untimed(choose)),
         writer,
         prompt,
         cancelled,
@@ -248,7 +248,7 @@ class _Writer:
         self._tokenizer = tokenizer
         self._detokenizer = tokenizer.detokenizer
         self._detokenizer.reset()
-        self._confidence = policy.profile.confidence
+        self._confidence = policy.confidence
         self._limit = limit
         self._began = began
         self._skipped = 0.0

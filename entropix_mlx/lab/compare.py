@@ -24,7 +24,8 @@ REPETITION_LENGTH = 4
 """Tokens in a row that count as a repetition when they have stood in the same answer before."""
 
 Watch = Callable[[Settings, Iterator[Step]], Iterable[Step]]
-"""Passes on the steps of an answer that is generated with some settings: to record them, say."""
+"""Called with the resolved settings of an answer and its steps; passes the steps on, and may record
+them."""
 
 
 @dataclass(frozen=True)
@@ -85,12 +86,13 @@ def answers(
     """
     from ..decoding.generation import stream_generate
 
-    for options in settings:
+    for each in settings:
+        resolved = each.resolved(model.config)
         for seed in seeds:
-            seeded = replace(options, seed=seed)
-            stream = stream_generate(model, tokenizer, prompt, **vars(seeded))
+            seeded = replace(resolved, seed=seed)
+            stream = stream_generate(model, tokenizer, prompt, seeded)
             steps = watch(seeded, stream) if watch else stream
-            yield Answer(options.sampler, seed, tuple(steps))
+            yield Answer(each.sampler, seed, tuple(steps))
 
 
 def summarize(found: Iterable[Answer]) -> list[Result]:

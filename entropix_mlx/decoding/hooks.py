@@ -1,0 +1,35 @@
+"""What a caller may hand to a generation besides its settings: the functions it calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Event
+
+from .branching import Choose
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """How a caller stops, watches and steers a generation.
+
+    Raises:
+        TypeError: one of them is not what it must be.
+    """
+
+    cancel: Event | None = None
+    """Set it, from any thread, to stop before the next token."""
+    on_prefill: Callable[[int, int], None] | None = None
+    """Called with the prompt tokens processed so far and their number."""
+    choose: Choose | None = None
+    """Called with a `Branch` where its two best rollouts score alike; returns the index of the one
+    to take. Without it, the best is taken."""
+
+    def __post_init__(self) -> None:
+        """Check the kinds."""
+        if self.cancel is not None and not callable(getattr(self.cancel, "is_set", None)):
+            raise TypeError(f"cancel must be a threading.Event, not {self.cancel!r:.60}")
+        for name in ("on_prefill", "choose"):
+            hook = getattr(self, name)
+            if hook is not None and not callable(hook):
+                raise TypeError(f"{name} must be a function, not {hook!r:.60}")
