@@ -181,11 +181,7 @@ def read_kinds(data: Mapping[str, Any], source: str) -> dict[str, Kind]:
     Raises:
         ProfileError: a key is unknown or missing, or a default is out of its range.
     """
-    shared = _read_parameters(data, source)
-    return {
-        name: _read_kind(name, table, data["parameters"], source, shared)
-        for name, table in data["policies"].items()
-    }
+    return {name: _read_kind(name, data, source) for name in data["policies"]}
 
 
 def _table() -> dict[str, Any]:
@@ -200,30 +196,23 @@ def _read_parameters(data: Mapping[str, Any], source: str) -> dict[str, Option]:
     }
 
 
-def _read_kind(
-    name: str,
-    table: Mapping[str, Any],
-    ranges: Mapping[str, Any],
-    source: str,
-    shared: Mapping[str, Option],
-) -> Kind:
-    where = f"policies.{name}"
+def _read_kind(name: str, data: Mapping[str, Any], source: str) -> Kind:
+    table, where = data["policies"][name], f"policies.{name}"
     reject_unknown(table, _POLICY, source, f"{where}.")
     _require(table, ("help", "takes"), source, where)
+    shared = _read_parameters(data, source)
     reject_unknown(table["takes"], shared, source, f"{where}.takes: ")
     takes = {parameter: shared[parameter] for parameter in table["takes"]}
-    for parameter, narrowed in table.get("parameters", {}).items():
+    narrowed = table.get("parameters", {})
+    reject_unknown(narrowed, takes, source, f"{where}.parameters.")
+    for parameter, limits in narrowed.items():
+        whole = data["parameters"][parameter] | limits
         place = f"{where}.parameters.{parameter}"
-        reject_unknown([parameter], takes, source, f"{where}.parameters.")
-        takes[parameter] = _read_option(
-            parameter, {**ranges[parameter], **narrowed}, _PARAMETER, source, place
-        )
+        takes[parameter] = _read_option(parameter, whole, _PARAMETER, source, place)
     options = {
         option: _read_option(option, own, _OPTION, source, f"{where}.options.{option}")
         for option, own in table.get("options", {}).items()
     }
-    for option, own in table.get("options", {}).items():
-        _require(own, ("default",), source, f"{where}.options.{option}")
     module, tree = table.get("module", name), table.get("tree", False)
     return Kind(name, table["help"], module, takes, options, tree)
 
@@ -233,24 +222,24 @@ def _read_option(
 ) -> Option:
     reject_unknown(table, known, source, f"{where}.")
     _require(table, ("type", "help"), source, where)
-    rule = _rule(table, source, where)
-    default = table.get("default")
-    if default is not None:
-        read_value(rule, default, f"{source}: {where}.default")
+    rule, default = _rule(table, source, where), None
+    if "default" in known:
+        _require(table, ("default",), source, where)
+        default = read_value(rule, table["default"], f"{source}: {where}.default")
     return Option(name, table["help"], rule, default, table.get("formerly", ""))
 
 
 def _rule(table: Mapping[str, Any], source: str, where: str) -> Rule:
     low = table.get("above", table.get("low", -LARGEST))
     is_open = "above" in table
-    highest = {"number": LARGEST, "whole number": LARGEST_TOP_K}
-    kind = table["type"]
-    if kind in highest:
-        high = table.get("high", highest[kind])
-        return Number(low, high, whole=kind == "whole number", open=is_open)
-    rules: dict[str, Rule] = {"list of numbers": check_numbers, "flag": check_flag}
-    reject_unknown([kind], [*highest, *rules], source, f"{where}.type ")
-    return rules[kind]
+    rules: dict[str, Rule] = {
+        "number": Number(low, table.get("high", LARGEST), open=is_open),
+        "whole number": Number(low, table.get("high", LARGEST_TOP_K), whole=True, open=is_open),
+        "list of numbers": check_numbers,
+        "flag": check_flag,
+    }
+    reject_unknown([table["type"]], rules, source, f"{where}.type ")
+    return rules[table["type"]]
 
 
 def _require(table: Mapping[str, Any], keys: Iterable[str], source: str, where: str) -> None:

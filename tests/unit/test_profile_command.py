@@ -75,6 +75,8 @@ def test_set_changes_fields_of_the_profile(run, tiny_folder, mine):
     code, _, _, profile = generate(
         run, tiny_folder, "--profile", mine, "--no-think",
         "--set", "thresholds.low_entropy=0.2", "--set", "branch.width_follows_entropy = true",
+        "--set", "baselines.n_sigma=2", "--set", "policies.adaptive_temperature.min_entropy=1",
+        "--set", "policies.adaptive_temperature.polynomial=[3.5]",
         "--set", 'think.text=[" Hm,", 7]', "--set", "thresholds.branch_min_varentropy=inf",
     )  # fmt: skip
     assert code == 0
@@ -84,6 +86,10 @@ def test_set_changes_fields_of_the_profile(run, tiny_folder, mine):
     assert profile["think"]["text"] == [" Hm,", 7]
     assert profile["think"]["max_insertions"] == 0, "the options have the last word"
     assert profile["name"] == "mine"
+    assert profile["policies"] == {
+        "top_n_sigma": {"n_sigma": 2},
+        "adaptive_temperature": {"min_entropy": 1, "polynomial": [3.5]},
+    }
 
 
 @pytest.mark.parametrize(
