@@ -1,7 +1,7 @@
 """What a field may hold, and what is said of a value that it may not.
 
-A *rule* takes a value and returns it as it is kept. It raises a `ValueError` that completes the
-sentence "FIELD must be …"; whoever calls it knows the name of the field and the kind of the error.
+A *rule* is a function that takes a value and returns it as it is kept. About a value that does not
+fit, it raises a `ValueError` such as "must be a number, not 'x'"; the caller adds the field's name.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import reprlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from numbers import Integral, Real
-from typing import Any, cast
+from typing import Any
 
 from ..errors import ProfileError
 
@@ -53,7 +53,7 @@ class Number:
         """Return the value as a number of Python's."""
         word = "a whole number" if self.whole else "a number"
         kind: Any = Integral if self.whole else Real
-        if isinstance(value, bool) or not isinstance(value, kind):
+        if isinstance(value, bool) or not isinstance(value, kind) or not abs(value) >= 0:  # NaN
             raise ValueError(f"must be {word}, not {shown(value)}")
         above = value > self.low if self.open else value >= self.low
         if not (above and value <= self.high):
@@ -64,14 +64,15 @@ class Number:
 
     def _range(self, value: Any) -> str:
         least = f"above {self.low:g}" if self.open else f"of at least {self.low:g}"
-        bounded = self.high < LARGEST_TOP_K  # a larger bound is a limit of the machine
-        if bounded:
-            if self.open:
-                return f"{least} and at most {self.high}"
-            return f"between {self.low} and {self.high}"
-        if value > self.high:
-            return f"of at most {self.high:g}"
-        return least
+        if self.high >= LARGEST_TOP_K:  # a limit of the machine: said where it is exceeded
+            return f"of at most {_told(self.high)}" if value > self.high else least
+        if self.open:
+            return f"{least} and at most {self.high}"
+        return f"between {self.low} and {self.high}"
+
+
+def _told(bound: float) -> str:
+    return str(bound) if isinstance(bound, int) else f"{bound:g}"
 
 
 def check_flag(value: Any) -> bool:
@@ -193,6 +194,8 @@ def overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, An
     result = dict(below)
     for key, value in above.items():
         old = result.get(key)
-        nested = isinstance(old, Mapping) and isinstance(value, Mapping)
-        result[key] = overlaid(cast(Mapping[str, Any], old), value) if nested else value
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            result[key] = overlaid(old, value)
+        else:
+            result[key] = value
     return result
