@@ -18,56 +18,39 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
-    from .chat.session import Session
-    from .checkpoints.loading import load
-    from .decoding.generation import generate, stream_generate
-    from .decoding.prompts import chat_prompt
-    from .errors import EntropixError
-    from .policies.registry import POLICIES, decide
-    from .profiles.profile import Profile
-    from .settings import Settings
-    from .step import Branch, Decision, Metrics, Origin, Rollout, Step, Strategy
+    from .chat.session import Session as Session
+    from .checkpoints.loading import load as load
+    from .decoding.generation import generate as generate
+    from .decoding.generation import stream_generate as stream_generate
+    from .decoding.prompts import chat_prompt as chat_prompt
+    from .errors import EntropixError as EntropixError
+    from .policies.decide import decide as decide
+    from .policies.registry import POLICIES as POLICIES
+    from .profiles.profile import Profile as Profile
+    from .settings import Settings as Settings
+    from .step import Branch as Branch
+    from .step import Decision as Decision
+    from .step import Metrics as Metrics
+    from .step import Origin as Origin
+    from .step import Rollout as Rollout
+    from .step import Step as Step
+    from .step import Strategy as Strategy
 
-_HOMES = {
-    "EntropixError": "errors",
-    "chat_prompt": "decoding.prompts",
-    "generate": "decoding.generation",
-    "stream_generate": "decoding.generation",
-    "load": "checkpoints.loading",
-    "POLICIES": "policies.registry",
-    "decide": "policies.registry",
-    "Profile": "profiles.profile",
-    "Session": "chat.session",
-    "Settings": "settings",
-    "Branch": "step",
-    "Decision": "step",
-    "Metrics": "step",
-    "Origin": "step",
-    "Rollout": "step",
-    "Step": "step",
-    "Strategy": "step",
+_PUBLIC = {
+    "chat.session": ("Session",),
+    "checkpoints.loading": ("load",),
+    "decoding.generation": ("generate", "stream_generate"),
+    "decoding.prompts": ("chat_prompt",),
+    "errors": ("EntropixError",),
+    "policies.decide": ("decide",),
+    "policies.registry": ("POLICIES",),
+    "profiles.profile": ("Profile",),
+    "settings": ("Settings",),
+    "step": ("Branch", "Decision", "Metrics", "Origin", "Rollout", "Step", "Strategy"),
 }
+_HOMES = {name: module for module, names in _PUBLIC.items() for name in names}
 
-__all__ = [
-    "POLICIES",
-    "Branch",
-    "Decision",
-    "EntropixError",
-    "Metrics",
-    "Origin",
-    "Profile",
-    "Rollout",
-    "Session",
-    "Settings",
-    "Step",
-    "Strategy",
-    "__version__",
-    "chat_prompt",
-    "decide",
-    "generate",
-    "load",
-    "stream_generate",
-]
+__all__ = ["__version__", *_HOMES]  # noqa: PLE0604 - they are all texts
 
 
 def __getattr__(name: str) -> Any:

@@ -8,6 +8,7 @@ EntropixError
 ├── OutputError               a folder that cannot be written: it exists, or the disk is full
 ├── ProfileError              a profile that cannot be found, parsed, or used
 ├── PolicyError               no such policy, or an option that it does not take
+├── SettingsError             an option of a generation that has an impossible value
 ├── PromptError               an empty prompt, or messages that the chat template refuses
 ├── ContextLengthError        a prompt longer than the model's context
 ├── SessionError              a conversation that cannot be read, or a step in it that is not there
@@ -55,6 +56,10 @@ class ProfileError(EntropixError):
 
 class PolicyError(EntropixError):
     """No such policy, or an option that the policy does not take."""
+
+
+class SettingsError(EntropixError):
+    """An option of a generation has a value that it cannot have."""
 
 
 class PromptError(EntropixError):

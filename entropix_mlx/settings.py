@@ -2,52 +2,139 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .errors import SettingsError
+from .policies.registry import Overrides, find_policy, make_policy
 from .profiles.choice import AUTO, resolve
+from .profiles.fields import LARGEST_WHOLE, Number, shown
 from .profiles.profile import REFERENCE, Profile
 
 if TYPE_CHECKING:  # a front end keeps settings before it loads anything
     from .models.llama import AttentionLayers, LlamaConfig
     from .policies.policy import Policy
 
+NO_LIMIT = -1
+"""The `max_tokens` of an answer that may fill the context."""
+ATTENTION_LAYERS = ("last", "all")
+SEED_BITS = 32
+"""Of a seed that was drawn: short enough to be typed again."""
+
+_WHOLE_NUMBERS = {
+    "max_tokens": Number(NO_LIMIT, LARGEST_WHOLE, whole=True),
+    "top_logprobs": Number(0, LARGEST_WHOLE, whole=True),
+    "seed": Number(-(2**64), 2**64, whole=True),
+}
+
 
 @dataclass(frozen=True)
 class Settings:
-    """The options of `stream_generate`, under the same names; its documentation explains them."""
+    """How an answer is generated. Numbers may be NumPy's.
+
+    Raises:
+        SettingsError: a value that no model and no policy can use.
+        PolicyError: a sampling parameter that is out of range.
+    """
 
     max_tokens: int = 256
+    """The most tokens to generate; −1 for as many as the context holds."""
     sampler: str = "entropix"
+    """The name of a policy, one of `POLICIES`."""
     profile: str | Path | Profile = AUTO
+    """Thresholds and coefficients: a profile, its name or its file. ``"auto"`` is the one that was
+    calibrated for the model, or ``"reference"``."""
     changes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Fields of the profile to change: ``{"thresholds": {"low_entropy": 0.2}}``."""
     temperature: float | None = None
+    """Replaces the profile's or the baseline's own, as `top_p`, `top_k` and `min_p` do."""
     top_p: float | None = None
+    """Above 0 and at most 1."""
     top_k: int | None = None
+    """0 is off, for the baselines."""
     min_p: float | None = None
+    """Between 0 and 1."""
     seed: int | None = None
+    """The same seed gives the same steps on the same machine; None draws a fresh one."""
     attention_layers: AttentionLayers = "last"
+    """Which layers' attention is measured: ``"last"`` or ``"all"``."""
     top_logprobs: int = 0
+    """How many of the most probable tokens a step lists."""
+    stop: tuple[str, ...] = ()
+    """Strings that end an answer and are no part of it; a single text stands for itself."""
 
-    def policy(self, config: LlamaConfig) -> Policy:
-        """Build the policy for a model.
+    def __post_init__(self) -> None:
+        """Check what can be checked without a model, and keep plain numbers."""
+        for name, rule in _WHOLE_NUMBERS.items():
+            self._keep(name, rule)
+        for name, value in self._overrides().given().items():
+            object.__setattr__(self, name, value)
+        if self.attention_layers not in ATTENTION_LAYERS:
+            raise SettingsError(
+                f"attention_layers must be one of {', '.join(ATTENTION_LAYERS)},"
+                f" not {shown(self.attention_layers)}"
+            )
+        object.__setattr__(self, "stop", _stop_strings(self.stop))
+        if not isinstance(self.sampler, str):
+            raise SettingsError(f"sampler must be a name, not {shown(self.sampler)}")
+        if not isinstance(self.profile, (str, Path, Profile)):
+            raise SettingsError(
+                f"profile must be a profile, its name or its file, not {shown(self.profile)}"
+            )
+        if not isinstance(self.changes, Mapping):
+            raise SettingsError(f"changes must be a mapping, not {shown(self.changes)}")
+
+    def resolved(self, config: LlamaConfig) -> Settings:
+        """Return the settings of one answer: the profile found and changed, the seed drawn.
+
+        Settings that are resolved already are returned as they are.
+
+        Args:
+            config: that of the model which will answer.
+
+        Raises:
+            ProfileError: no such profile, a bad one, or a change of it that does not fit.
+        """
+        if isinstance(self.profile, Profile) and not self.changes and self.seed is not None:
+            return self
+        profile = resolve(self.profile, config, self.changes)
+        seed = secrets.randbits(SEED_BITS) if self.seed is None else self.seed
+        return replace(self, profile=profile, changes={}, seed=seed)
+
+    def policy(self) -> Policy:
+        """Build the policy of resolved settings.
 
         Raises:
             PolicyError: no such sampler, or an option that it does not take.
-            ProfileError: no such profile, or a bad one.
+            ProfileError: no such profile, a bad one, or ``"auto"``, which needs a model.
         """
-        from .policies.registry import Overrides, make_policy
-
-        overrides = Overrides(self.temperature, self.top_p, self.top_k, self.min_p)
-        profile = resolve(self.profile, config, self.changes)
-        return make_policy(self.sampler, profile, overrides)
+        profile = Profile.load(self.profile).replace(self.changes)
+        return make_policy(self.sampler, profile, self._overrides())
 
     def check(self) -> None:
-        """Raise what `policy` would, as far as that does not depend on a model."""
-        from .policies.registry import Overrides, make_policy
-
-        overrides = Overrides(self.temperature, self.top_p, self.top_k, self.min_p)
+        """Raise what `resolved` and `policy` would, as far as that does not depend on a model."""
+        find_policy(self.sampler).check(self._overrides().given())
         named = REFERENCE if self.profile == AUTO else self.profile
-        make_policy(self.sampler, Profile.load(named).replace(self.changes), overrides)
+        Profile.load(named).replace(self.changes)
+
+    def _overrides(self) -> Overrides:
+        return Overrides(self.temperature, self.top_p, self.top_k, self.min_p)
+
+    def _keep(self, name: str, rule: Number) -> None:
+        value = getattr(self, name)
+        if value is None and name == "seed":
+            return
+        try:
+            object.__setattr__(self, name, rule(value))
+        except ValueError as error:
+            raise SettingsError(f"{name} {error}") from None
+
+
+def _stop_strings(value: Any) -> tuple[str, ...]:
+    strings = (value,) if isinstance(value, str) else value
+    if not isinstance(strings, Iterable) or not all(s and isinstance(s, str) for s in strings):
+        raise SettingsError(f"stop must be texts, none of them empty, not {shown(value)}")
+    return tuple(strings)

@@ -254,7 +254,7 @@ class Session:
         `decode` would raise the same, but only when the first step is read.
         """
         config = self._model.config
-        policy = self.settings.policy(config)
+        policy = self.settings.resolved(config).policy()
         _check_thinking_text(policy, self._tokenizer, config.vocab_size)
         return policy
 
@@ -283,13 +283,10 @@ class Session:
     ) -> Generator[Step, None, None]:
         """Yield the steps that follow a prompt, and add them to the answer."""
         kept = tuple(answer.steps)
-        job = Job(
+        job = Job.of_settings(
             prompt,
+            replace(self.settings, seed=answer.seed),
             policy,
-            answer.seed,
-            max_tokens=self.settings.max_tokens,
-            attention_layers=self.settings.attention_layers,
-            top_logprobs=self.settings.top_logprobs,
             answered=kept,
             forced=forced,
             hooks=Hooks(cancel, self._on_prefill, self.choose),
@@ -319,4 +316,4 @@ class Session:
 
 def _check_thinking_text(policy: Policy, tokenizer: TokenizerWrapper, vocab_size: int) -> None:
     """Raise a ProfileError if the policy's thinking text does not fit the tokenizer."""
-    Thinking(policy.profile.think, tokenizer, vocab_size)  # its constructor checks
+    Thinking(policy.think, tokenizer, vocab_size)  # its constructor checks

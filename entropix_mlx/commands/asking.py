@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..chat.conversation import Conversation, Turn
 from ..errors import PromptError
+from ..profiles.profile import Profile
 from ..traces.trace import Header
 from . import options
 
@@ -73,11 +74,11 @@ def trace_header(
     tokens: list[int],
     model: Model,
 ) -> Header:
-    """Return the header for the trace of an answer to a prompt of `tokens`."""
+    """Return the header for the trace of an answer; the settings are resolved."""
     return Header(
         model=options.model_name(arguments),
         sampler=settings.sampler,
-        profile=settings.policy(model.config).profile,
+        profile=Profile.load(settings.profile),
         seed=settings.seed or 0,
         messages=Conversation(arguments.system_prompt, [Turn(prompt)]).asked,
         context_length=model.config.max_position_embeddings,

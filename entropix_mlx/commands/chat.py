@@ -73,7 +73,7 @@ def run_plain(arguments: argparse.Namespace) -> int:
     traces = _trace_folder(arguments)
     model, tokenizer = options.load_model(arguments)
     if arguments.verbose:
-        options.hint_at_calibration(settings, model)
+        options.hint_at_calibration(settings, settings.resolved(model.config))
     from ..chat.session import Session
     from .plain import PlainChat, tell_dropped
 

@@ -40,7 +40,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         required=True,
         dest="samplers",
         metavar="NAME",
-        help="a sampler to compare, as generate takes; say it once for each",
+        help=f"a sampler to compare ({options.samplers()}); say it once for each",
     )
     add(
         "--seeds",

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import secrets
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 
 from ..step import Step
 from ..summary import Summary
@@ -44,12 +42,11 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Answer one prompt."""
     prompt = asking.read_prompt(arguments.prompt)
-    settings = options.to_settings(arguments, arguments.top_logprobs)
-    if settings.seed is None:
-        settings = replace(settings, seed=secrets.randbits(32))
+    asked = options.to_settings(arguments, arguments.top_logprobs)
     model, tokenizer = options.load_model(arguments)
+    settings = asked.resolved(model.config)
     if arguments.verbose:
-        options.hint_at_calibration(settings, model)
+        options.hint_at_calibration(asked, settings)
     tokens = asking.encode_prompt(tokenizer, prompt, arguments)
     from ..decoding.generation import stream_generate
 
@@ -57,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
         model,
         tokenizer,
         tokens,
-        **vars(settings),
+        settings,
         on_prefill=terminal.prefill_progress(arguments.verbose),
         choose=terminal.ask if arguments.ask else None,
     )

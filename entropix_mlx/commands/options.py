@@ -11,14 +11,32 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ProfileError
+from ..policies.registry import POLICIES
 from ..profiles.choice import AUTO
+from ..profiles.fields import overlaid
+from ..profiles.kinds import parameters
 from ..profiles.profile import Profile
+from ..settings import Settings
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
     from ..models.llama import Model
-    from ..settings import Settings
+
+DEFAULT_SAMPLER = Settings.sampler
+
+_PARAMETERS = (
+    ("--temp", "temperature", float),
+    ("--top-p", "top_p", float),
+    ("--top-k", "top_k", int),
+    ("--min-p", "min_p", float),
+)
+
+
+def samplers() -> str:
+    """Return the names of the samplers, for a help text."""
+    *names, last = POLICIES
+    return f"{', '.join(names)} or {last}"
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
@@ -33,8 +51,7 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """Add the options of `Settings`, and those that change its profile."""
     add = parser.add_argument
-    add("--sampler", default="entropix", help="entropix (default), greedy, temperature, top_p,"
-        " min_p, top_n_sigma, p_less, adaptive_temperature or cntp")  # fmt: skip
+    add("--sampler", default=DEFAULT_SAMPLER, help=f"{samplers()} (default: {DEFAULT_SAMPLER})")
     add("--seed", type=int, help="repeat a generation (default: a fresh one, shown at the end)")
     add_generation(parser)
     add("--ask", action="store_true", help="ask which way to take where their scores are close")
@@ -49,10 +66,8 @@ def add_generation(parser: argparse.ArgumentParser) -> None:
     add("--set", action="append", default=[], dest="assignments", metavar="FIELD=VALUE",
         help="change a field of the profile, as in thresholds.low_entropy=0.2; may be"
         " repeated")  # fmt: skip
-    add("--temp", type=float, help="base temperature (0 makes a baseline greedy)")
-    add("--top-p", type=float, help="keep the most probable tokens that reach this mass")
-    add("--top-k", type=int, help="keep this many of the most probable tokens")
-    add("--min-p", type=float, help="keep tokens of at least this share of the top probability")
+    for option, name, kind in _PARAMETERS:
+        add(option, type=kind, dest=name, help=parameters()[name].help)
     add("--no-think", action="store_true", help="never insert the thinking text")
     add("--no-branch", action="store_true", help="never follow a fork, only sample there")
     add("--branch-width", type=positive, metavar="K", help="follow K ways at a fork")
@@ -81,14 +96,12 @@ def to_settings(arguments: argparse.Namespace, top_logprobs: int = 0) -> Setting
     Raises:
         PolicyError, ProfileError: they do not fit.
     """
-    from ..settings import Settings
-
     settings = Settings(
         max_tokens=arguments.max_tokens,
         sampler=arguments.sampler,
         profile=arguments.profile,
         changes=_changes(arguments),
-        temperature=arguments.temp,
+        temperature=arguments.temperature,
         top_p=arguments.top_p,
         top_k=arguments.top_k,
         min_p=arguments.min_p,
@@ -122,12 +135,10 @@ def load_model(arguments: argparse.Namespace) -> tuple[Model, TokenizerWrapper]:
         gc.enable()
 
 
-def hint_at_calibration(settings: Settings, model: Model) -> None:
+def hint_at_calibration(asked: Settings, resolved: Settings) -> None:
     """Say on stderr that no profile was made for a model, where one would matter."""
-    from ..profiles.choice import profile_for
-
-    automatic = settings.profile == AUTO and settings.sampler == "entropix"
-    if automatic and not profile_for(model.config).calibration:
+    automatic = asked.profile == AUTO and POLICIES[asked.sampler].tree
+    if automatic and not Profile.load(resolved.profile).calibration:
         print(
             "no profile was calibrated for this model: using reference (entropix calibrate makes"
             " one that fits)",
@@ -142,8 +153,7 @@ def _changes(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
         source = f"--set {assignment}"
         parsed = _parse_assignment(assignment, source)
         Profile.load().replace(parsed, source)  # a mistake is told of this option
-        for section, fields in parsed.items():
-            changes.setdefault(section, {}).update(fields)
+        changes = overlaid(changes, parsed)
     return changes
 
 
@@ -151,7 +161,7 @@ def _parse_assignment(assignment: str, source: str) -> dict[str, Any]:
     """Read ``section.field=value``: it is a line of TOML."""
     try:
         changes = tomllib.loads(assignment)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise ProfileError(
             f"{source}: not FIELD=VALUE with a TOML value (a text needs quotes): {error}"
         ) from error

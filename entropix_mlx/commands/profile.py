@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
-from typing import Any
 
-from ..profiles.profile import Profile, builtin_names, read_source
-from ..profiles.profile_diff import differences
+from ..profiles.profile import Profile, builtin_names, differences, read_source
+from ..profiles.writing import policy_comments, toml_value
 from . import terminal
 
 
@@ -30,21 +28,17 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 def _show(arguments: argparse.Namespace) -> int:
     _, text = read_source(arguments.profile)
     terminal.write(text)
+    terminal.write("\n" + policy_comments(Profile.load(arguments.profile)))
     return 0
 
 
 def _diff(arguments: argparse.Namespace) -> int:
     found = differences(Profile.load(arguments.first), Profile.load(arguments.second))
     for name, (one, other) in found.items():
-        terminal.write(f"{name}: {_as_toml(one)} → {_as_toml(other)}\n")
+        terminal.write(f"{name}: {toml_value(one)} → {toml_value(other)}\n")
     if not found:
         terminal.tell("the two profiles decide alike")
     return 0
-
-
-def _as_toml(value: Any) -> str:
-    # JSON writes texts, flags and lists as TOML does, but knows no infinite number.
-    return str(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
 
 
 def _check(arguments: argparse.Namespace) -> int:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from ..profiles.profile import Rollouts
+from ..profiles.sections import Rollouts
 from ..step import Branch, ChosenBy, Origin, Rollout, Step, Strategy
 from .budget import Allowance
 from .reading import Reading

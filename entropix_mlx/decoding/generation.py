@@ -2,49 +2,38 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
-from threading import Event
+import operator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, replace
 from typing import Any
 
 from mlx_lm.models.cache import KVCache
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-from ..models.llama import AttentionLayers, Model
-from ..policies.registry import Overrides, make_policy
-from ..profiles.choice import AUTO, resolve
-from ..profiles.profile import Profile
+from ..errors import PromptError
+from ..models.llama import Model
+from ..profiles.fields import hint, shown
+from ..settings import Settings
 from ..step import Step
 from .decode import decode
-from .hooks import Choose, Hooks
+from .hooks import Hooks
 from .job import Job
 from .prompts import text_prompt
 from .text import Text
+
+_SETTINGS = tuple(f.name for f in fields(Settings))
+_HOOKS = tuple(f.name for f in fields(Hooks))
 
 
 def stream_generate(
     model: Model,
     tokenizer: TokenizerWrapper,
-    prompt: str | list[int],
-    max_tokens: int = 256,
+    prompt: str | Iterable[int],
+    settings: Settings | None = None,
     *,
-    sampler: str = "entropix",
-    profile: str | Path | Profile = AUTO,
-    changes: Mapping[str, Mapping[str, Any]] | None = None,
-    temperature: float | None = None,
-    top_p: float | None = None,
-    top_k: int | None = None,
-    min_p: float | None = None,
-    seed: int | None = None,
-    attention_layers: AttentionLayers = "last",
-    top_logprobs: int = 0,
-    stop: tuple[str, ...] = (),
     prompt_cache: list[KVCache] | None = None,
-    cancel: Event | None = None,
-    on_prefill: Callable[[int, int], None] | None = None,
-    choose: Choose | None = None,
     pipelined: bool = True,
+    **options: Any,
 ) -> Iterator[Step]:
     """Generate from a prompt, one `Step` a token.
 
@@ -52,42 +41,20 @@ def stream_generate(
         model: from `load`.
         tokenizer: from `load`.
         prompt: token ids, such as `chat_prompt` returns, or a text to continue.
-        max_tokens: the most tokens to generate; −1 for as many as the context holds.
-        sampler: a policy: ``"entropix"`` or one of the baselines in `POLICIES`.
-        profile: thresholds and coefficients: a profile, its name or its file; ``"auto"`` is the one
-            that was calibrated for the model, or ``"reference"``.
-        changes: fields of the profile to change: ``{"thresholds": {"low_entropy": 0.2}}``.
-        temperature: replaces the profile's or the baseline's own; likewise `top_p`, `top_k`
-            and `min_p`.
-        top_p: above 0 and at most 1.
-        top_k: 0 is off, for the baselines.
-        min_p: between 0 and 1.
-        seed: the same seed gives the same steps on the same machine; None takes a fresh one.
-        attention_layers: ``"last"`` or ``"all"``: which layers' attention is measured.
-        top_logprobs: how many of the most probable tokens a step lists.
+        settings: how to generate.
         prompt_cache: from ``model.make_cache()``, holding the tokens before the prompt.
-        cancel: set it, from any thread, to stop before the next token.
-        on_prefill: called with the prompt tokens processed so far and their number.
-        choose: called with a `Branch` where its two best rollouts score alike; returns the index of
-            the one to take. Without it, the best is taken.
         pipelined: False reads every token before the next is queued; slower, and the same steps.
+        **options: any fields of `Settings`, which replace those of `settings`, as in
+            ``max_tokens=40, seed=1``, and any of `Hooks`: `cancel`, `on_prefill`, `choose`.
 
     Raises:
         EntropixError: one of its kinds, saying what is wrong and what to do.
+        TypeError: an option is unknown, or a value that a program passed is of a wrong type.
     """
-    resolved = resolve(profile, model.config, changes)
-    policy = make_policy(sampler, resolved, Overrides(temperature, top_p, top_k, min_p))
-    tokens = text_prompt(tokenizer, prompt) if isinstance(prompt, str) else list(prompt)
-    job = Job(
-        tokens,
-        policy,
-        secrets.randbits(32) if seed is None else seed,
-        max_tokens=max_tokens,
-        attention_layers=attention_layers,
-        top_logprobs=top_logprobs,
-        stop=stop,
-        hooks=Hooks(cancel, on_prefill, choose),
-    )
+    settings, hooks = _parse_options(settings, options)
+    tokens = text_prompt(tokenizer, prompt) if isinstance(prompt, str) else _token_ids(prompt)
+    settings = settings.resolved(model.config)
+    job = Job.of_settings(tokens, settings, hooks=hooks)
     text = None if prompt_cache is None else Text(prompt_cache)
     return decode(model, tokenizer, job, text, pipelined=pipelined)
 
@@ -95,11 +62,41 @@ def stream_generate(
 def generate(
     model: Model,
     tokenizer: TokenizerWrapper,
-    prompt: str | list[int],
-    max_tokens: int = 256,
+    prompt: str | Iterable[int],
+    settings: Settings | None = None,
     **options: Any,
 ) -> str:
-    """Return the generated text; takes the options of `stream_generate`."""
-    return "".join(
-        step.text for step in stream_generate(model, tokenizer, prompt, max_tokens, **options)
-    )
+    """Return the generated text; takes the arguments of `stream_generate`."""
+    steps = stream_generate(model, tokenizer, prompt, settings, **options)
+    return "".join(step.text for step in steps)
+
+
+def _parse_options(settings: Settings | None, options: Mapping[str, Any]) -> tuple[Settings, Hooks]:
+    if settings is not None and not isinstance(settings, Settings):
+        named = f"max_tokens={settings}" if isinstance(settings, int) else "its options by name"
+        raise TypeError(f"the fourth argument is a Settings, not {shown(settings)}: pass {named}")
+    for name in options:
+        if name not in (*_SETTINGS, *_HOOKS):
+            known = (*_SETTINGS, *_HOOKS, "prompt_cache", "pipelined")
+            raise TypeError(f"there is no option {name}; {hint(name, known)}")
+    given = {name: value for name, value in options.items() if name in _SETTINGS}
+    hooks = {name: value for name, value in options.items() if name in _HOOKS}
+    if given.get("changes", {}) is None:
+        given["changes"] = {}
+    return replace(settings or Settings(), **given), Hooks(**hooks)
+
+
+def _token_ids(prompt: Iterable[int]) -> list[int]:
+    """Return token ids as plain numbers; they may come as an array of NumPy's or MLX's."""
+    listed = getattr(prompt, "tolist", None)
+    values = listed() if listed else prompt
+    if isinstance(values, (bytes, Mapping)) or not isinstance(values, Iterable):
+        raise PromptError(f"prompt must be a text or token ids, not {shown(prompt)}")
+    return [_token_id(value) for value in values]
+
+
+def _token_id(value: Any) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise PromptError(f"prompt must hold token ids, not {shown(value)}") from None

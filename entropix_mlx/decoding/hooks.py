@@ -1,4 +1,4 @@
-"""What a caller of the decode core may be told, and may say, while an answer is generated."""
+"""What a caller may hand to a generation besides its settings: the functions it calls."""
 
 from __future__ import annotations
 
@@ -14,17 +14,31 @@ Choose = Callable[[Branch], int]
 
 @dataclass(frozen=True)
 class Hooks:
-    """Callbacks of one answer, all of them optional."""
+    """How a caller stops, watches and steers a generation.
+
+    Raises:
+        TypeError: one of them is not what it must be.
+    """
 
     cancel: Event | None = None
     """Set it, from any thread, to stop before the next token."""
     on_prefill: Callable[[int, int], None] | None = None
     """Called with the prompt tokens processed so far and their number."""
     choose: Choose | None = None
-    """Called where the two best rollouts of a fork score alike; without it, the best is taken."""
+    """Called with a `Branch` where its two best rollouts score alike; returns the index of the one
+    to take. Without it, the best is taken."""
     on_rollouts: Callable[[int, Sequence[Sequence[int]]], None] | None = None
     """Called while rollouts grow: the index of the branch point in the answer, and the token ids of
     each rollout so far."""
+
+    def __post_init__(self) -> None:
+        """Check the kinds."""
+        if self.cancel is not None and not callable(getattr(self.cancel, "is_set", None)):
+            raise TypeError(f"cancel must be a threading.Event, not {self.cancel!r:.60}")
+        for name in ("on_prefill", "choose", "on_rollouts"):
+            hook = getattr(self, name)
+            if hook is not None and not callable(hook):
+                raise TypeError(f"{name} must be a function, not {hook!r:.60}")
 
     def cancelled(self) -> bool:
         """Tell whether the answer is to stop."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..errors import ContextLengthError, PromptError
 from ..models.llama import AttentionLayers, Model
 from ..policies.policy import Policy
+from ..settings import Settings
 from ..step import Step
 from .answer import Answer
 from .branching import Branching
@@ -41,6 +43,31 @@ class Job:
     forced: Sequence[int] = ()
     """Tokens to commit first, whatever is drawn; the user's choice."""
     hooks: Hooks = field(default_factory=Hooks)
+
+    @classmethod
+    def of_settings(
+        cls, prompt: Sequence[int], settings: Settings, policy: Policy | None = None, **more: Any
+    ) -> Job:
+        """Return the job that resolved settings describe.
+
+        Args:
+            prompt: token ids.
+            settings: from `Settings.resolved`.
+            policy: theirs, where it was built before.
+            **more: other fields of the job.
+        """
+        if settings.seed is None:
+            raise ValueError("the settings must be resolved: they have no seed")
+        return cls(
+            prompt,
+            policy or settings.policy(),
+            settings.seed,
+            max_tokens=settings.max_tokens,
+            attention_layers=settings.attention_layers,
+            top_logprobs=settings.top_logprobs,
+            stop=settings.stop,
+            **more,
+        )
 
 
 def prepare(model: Model, text: Text, job: Job, *, shared: bool = False) -> Prompt:
@@ -81,9 +108,9 @@ def begin(model: Model, tokenizer: TokenizerWrapper, job: Job, prompt: Prompt) -
     clock = Clock()
     policy = job.policy
     answer = Answer(
-        Writer(tokenizer, policy.profile.confidence, len(job.answered) + room, job.stop, clock),
-        Thinking(policy.profile.think, tokenizer, config.vocab_size),
-        Branching(policy.rollouts or policy.profile.branch, tokenizer, job.hooks.on_rollouts),
+        Writer(tokenizer, policy.confidence, len(job.answered) + room, job.stop, clock),
+        Thinking(policy.think, tokenizer, config.vocab_size),
+        Branching(policy.rollouts, tokenizer, job.hooks.on_rollouts),
         before=job.prompt,
         context_room=context_room,
         asks=job.hooks.choose is not None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..errors import ProfileError
-from ..profiles.profile import Think
+from ..profiles.sections import Think
 from ..step import Origin, Step
 from .budget import Allowance
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ..profiles.profile import Confidence
+from ..profiles.sections import Confidence
 from ..step import Alternative, Branch, Origin, Step, Strategy
 from .reading import Reading
 from .stops import StopStrings

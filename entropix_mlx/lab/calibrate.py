@@ -33,7 +33,8 @@ from ..errors import EntropixError, PromptError, check_type, whole_number
 from ..models.llama import Model
 from ..policies.draw import uniforms
 from ..profiles.choice import fingerprint
-from ..profiles.profile import Profile, Targets
+from ..profiles.profile import Profile
+from ..profiles.sections import Targets
 from ..settings import Settings
 from ..step import Metrics, Origin, Step, Strategy
 

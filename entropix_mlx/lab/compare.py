@@ -25,8 +25,8 @@ REPETITION_LENGTH = 4
 """So many tokens in a row are a repetition if the same answer has them already."""
 
 Watch = Callable[[Settings, Iterator[Step]], Iterable[Step]]
-"""Gets the settings and the steps of an answer while it is generated, and must pass the steps on;
-it may record them on the way."""
+"""Called with the resolved settings of an answer and its steps; passes the steps on, and may record
+them."""
 
 
 @dataclass(frozen=True)
@@ -90,12 +90,13 @@ def generate_samples(
     for each in settings:
         check_type("settings", each, Settings)
     seeds = [whole_number("seeds", seed) for seed in seeds]
-    for options in settings:
+    for each in settings:
+        resolved = each.resolved(model.config)
         for seed in seeds:
-            seeded = replace(options, seed=seed)
-            stream = stream_generate(model, tokenizer, prompt, **vars(seeded))
+            seeded = replace(resolved, seed=seed)
+            stream = stream_generate(model, tokenizer, prompt, seeded)
             steps = watch(seeded, stream) if watch else stream
-            yield Sample(options.sampler, seed, tuple(steps))
+            yield Sample(each.sampler, seed, tuple(steps))
 
 
 def summarize(samples: Iterable[Sample]) -> list[Result]:

@@ -7,6 +7,7 @@ a branch, and no round trip to the host.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import mlx.core as mx
 
@@ -17,18 +18,21 @@ from .metrics import Measured
 from .policy import CODE, Plan, Policy
 
 
-def entropix(profile: Profile) -> Policy:
-    """Build the policy of a profile."""
+def build(name: str, profile: Profile, given: Mapping[str, float]) -> Policy:
+    """Build the policy of a profile; given parameters replace the profile's base parameters."""
+    profile = profile.replace({"base": given})
     rows = table(profile)
     return Policy(
-        name="entropix",
+        name=name,
         profile=profile,
         plan=_Planner(rows),
+        think=profile.think,
+        rollouts=profile.branch,
+        confidence=profile.confidence,
         max_top_k=max(_highest_top_k(row) for row in rows),
         needs_order=True,
         draws=profile.adaptive.candidates,
         excludes_top=profile.resample.excludes_top,
-        rollouts=profile.branch,
     )
 
 

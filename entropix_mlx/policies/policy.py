@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import mlx.core as mx
 
-from ..profiles.profile import Profile, Rollouts
+from ..profiles.profile import Profile
+from ..profiles.sections import Confidence, Rollouts, Think
 from ..step import Decision, Metrics, Strategy
 from .metrics import Measured, numbers
 
@@ -42,16 +43,46 @@ class Plan(NamedTuple):
         ]
 
 
-@dataclass(frozen=True)
+def constant_plan(
+    measured: Measured,
+    strategy: Strategy,
+    temperature: float = 1.0,
+    top_p: float = 1.0,
+    top_k: float = TOP_K_OFF,
+    min_p: float = 0.0,
+) -> Plan:
+    """Return the same plan for each sequence of a batch."""
+    shape = measured.metrics.entropy.shape
+    return Plan(
+        mx.full(shape, CODE[strategy], dtype=mx.int32),
+        mx.full(shape, float(temperature)),
+        mx.full(shape, top_p),
+        mx.full(shape, top_k, dtype=mx.int32),
+        mx.full(shape, min_p),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Policy:
-    """A way of choosing tokens: how to plan a position, and what its plans may ask of the draw."""
+    """A way of choosing tokens: how to plan a position, and what its plans may ask of the draw.
+
+    The module of a policy has a function `build(name, profile, given)`, which returns one. It gets
+    the policy's name, the profile (with the options of its own in ``profile.policies[name]``) and
+    the sampling parameters that the user gave, which are checked by then.
+    """
 
     name: str
     profile: Profile
-    """Where its numbers come from; the decode loop reads the thinking text from it."""
+    """Where its numbers come from."""
     plan: Callable[[Measured], Plan]
     """Called with what was measured. It knows nothing of interventions: where no thinking text may
     be inserted, the host calls the strategy `think` by another name."""
+    think: Think
+    """The text to insert where the strategy is `think`."""
+    rollouts: Rollouts
+    """How to follow the strategy `branch`."""
+    confidence: Confidence
+    """What a step tells as its confidence."""
     max_top_k: int | None = None
     """The largest top-k that a plan can hold; None where plans set none."""
     needs_order: bool = False
@@ -60,5 +91,3 @@ class Policy:
     """Tokens drawn for the adaptive strategy, which keeps the best; 0 if the policy never draws."""
     excludes_top: bool = False
     """Whether the strategy `resample` may not draw the most probable token."""
-    rollouts: Rollouts | None = None
-    """How to follow the strategy `branch`; None for policies that have none."""

@@ -1,1 +1,1 @@
-"""Built-in profiles, as TOML data files."""
+"""Profiles: the numbers that policies use, in TOML files, and the table of policies; no MLX."""

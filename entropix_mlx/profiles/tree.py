@@ -9,11 +9,12 @@ Nothing here imports MLX: `classify` decides again about a recorded step, withou
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
+from math import inf
 from typing import NamedTuple
 
 from ..step import Metrics, Origin, Step, Strategy
+from .fields import LARGEST_TOP_K
 from .profile import Profile
 
 
@@ -22,8 +23,8 @@ class Affine(NamedTuple):
 
     constant: float
     slopes: dict[str, float] = {}  # noqa: RUF012 - never mutated
-    low: float = -math.inf
-    high: float = math.inf
+    low: float = -inf
+    high: float = inf
 
 
 class Row(NamedTuple):
@@ -46,23 +47,22 @@ class Row(NamedTuple):
 def table(profile: Profile) -> list[Row]:
     """Return the decision tree of a profile, in the order of precedence."""
     at = profile.thresholds
-    anything = math.inf
     lost = {
-        "entropy": (at.think_min_entropy, anything),
-        "varentropy": (-anything, at.think_max_varentropy),
+        "entropy": (at.think_min_entropy, inf),
+        "varentropy": (-inf, at.think_max_varentropy),
     }
     sure = {
-        "entropy": (-anything, at.low_entropy),
-        "varentropy": (-anything, at.low_varentropy),
+        "entropy": (-inf, at.low_entropy),
+        "varentropy": (-inf, at.low_varentropy),
     }
     fork = {
-        "entropy": (-anything, at.branch_max_entropy),
-        "varentropy": (at.branch_min_varentropy, anything),
-        "margin": (-anything, at.branch_max_margin),
+        "entropy": (-inf, at.branch_max_entropy),
+        "varentropy": (at.branch_min_varentropy, inf),
+        "margin": (-inf, at.branch_max_margin),
     }
     chaos = {
-        "entropy": (at.resample_min_entropy, anything),
-        "varentropy": (at.resample_min_varentropy, anything),
+        "entropy": (at.resample_min_entropy, inf),
+        "varentropy": (at.resample_min_varentropy, inf),
     }
     return [
         _base_row(profile, Strategy.ARGMAX, sure),
@@ -108,6 +108,7 @@ def _branch_row(profile: Profile, bounds: dict[str, tuple[float, float]]) -> Row
             top_k * (1 + rule.top_k_slope),
             {"agreement": -top_k * rule.top_k_slope},
             low=rule.min_top_k,
+            high=LARGEST_TOP_K,
         ),
     )
 

@@ -1,4 +1,4 @@
-"""A calibrated profile as a TOML file that a person can read."""
+"""Profiles as TOML that a person can read."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 
 from ..errors import ProfileError
 from ..files import write_whole
+from .kinds import kinds
 from .profile import REFERENCE, Profile
 
 COMMENTS = {
@@ -40,8 +41,8 @@ def to_toml(profile: Profile, date: str) -> str:
         "# Made by: entropix calibrate. Units: entropies in bits, varentropies in bits².",
         "",
         f'extends = "{REFERENCE}"',
-        f"name = {_value(profile.name)}",
-        f"description = {_value(profile.description)}",
+        f"name = {toml_value(profile.name)}",
+        f"description = {toml_value(profile.description)}",
     ]
     mine, published = asdict(profile), asdict(Profile.load())
     for section in ("thresholds", "adaptive"):
@@ -49,6 +50,18 @@ def to_toml(profile: Profile, date: str) -> str:
         lines += ["", f"[{section}]", *_fields(changed)]
     record = {"date": date} | profile.calibration
     lines += ["", "[calibration]", *_fields(record)]
+    return "\n".join(lines) + "\n"
+
+
+def policy_comments(profile: Profile) -> str:
+    """Return the options of a profile's policies with their help, as comments of a TOML file."""
+    lines = ["# Options of the samplers, as they stand in this profile:"]
+    for kind in kinds().values():
+        if kind.options:
+            lines += ["#", f"# [policies.{kind.name}]  # {kind.help}"]
+        for option in kind.options.values():
+            line = f"# {option.name} = {toml_value(profile.policies[kind.name][option.name])}"
+            lines.append(f"{line:28}  # {option.help}")
     return "\n".join(lines) + "\n"
 
 
@@ -88,17 +101,18 @@ def _cannot_write(path: Path, error: OSError) -> ProfileError:
 def _fields(values: Mapping[str, Any]) -> list[str]:
     lines = []
     for name, value in values.items():
-        line = f"{name} = {_value(value)}"
+        line = f"{name} = {toml_value(value)}"
         lines.append(f"{line:34}  # {COMMENTS[name]}" if name in COMMENTS else line)
     return lines
 
 
-def _value(value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """Return a value as TOML writes it."""
     if isinstance(value, Mapping):
-        items = ", ".join(f"{_key(key)} = {_value(item)}" for key, item in value.items())
+        items = ", ".join(f"{_key(key)} = {toml_value(item)}" for key, item in value.items())
         return f"{{ {items} }}"
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(_value(item) for item in value)}]"
+        return f"[{', '.join(toml_value(item) for item in value)}]"
     if isinstance(value, float) and math.isinf(value):
         return "inf" if value > 0 else "-inf"
     return json.dumps(value, ensure_ascii=False)

@@ -31,7 +31,7 @@ def test_packed_as_it_is_it_says_the_same_in_mlx_lm(demo, demo_file, request, tm
     model, tokenizer = demo
     prompt = chat_prompt(tokenizer, "Why is the sky blue?")
     text = mlx_lm.generate(theirs, their_tokenizer, prompt, max_tokens=16)
-    ours = stream_generate(model, tokenizer, prompt, 16, sampler="greedy")
+    ours = stream_generate(model, tokenizer, prompt, max_tokens=16, sampler="greedy")
     assert text == "".join(step.text for step in ours)
 
 

@@ -34,7 +34,7 @@ def test_logits_equal_mlx_lms(demo, twin):
 def test_greedy_text_equals_mlx_lms(demo, twin, question):
     model, tokenizer = demo
     prompt = chat_prompt(tokenizer, question)
-    ours = list(stream_generate(model, tokenizer, prompt, 40, sampler="greedy"))
+    ours = list(stream_generate(model, tokenizer, prompt, max_tokens=40, sampler="greedy"))
     theirs = list(mlx_lm.stream_generate(*twin, prompt, max_tokens=40))
     assert [step.token for step in ours] == [response.token for response in theirs]
     assert "".join(step.text for step in ours) == "".join(r.text for r in theirs)
@@ -71,7 +71,9 @@ def test_pipelining_does_not_change_the_steps(demo, seed):
     prompt = chat_prompt(tokenizer, "Tell me something surprising.")
     options = {"seed": seed, "profile": EVERY_STRATEGY}
     steps, again = (
-        list(stream_generate(model, tokenizer, prompt, 24, pipelined=pipelined, **options))
+        list(
+            stream_generate(model, tokenizer, prompt, max_tokens=24, pipelined=pipelined, **options)
+        )
         for pipelined in (True, False)
     )
     assert steps == again
@@ -84,7 +86,13 @@ def test_a_fork_leaves_the_cache_of_decoding_one_by_one(demo):
     cache = model.make_cache()
     steps = list(
         stream_generate(
-            model, tokenizer, prompt, 16, seed=1, profile=EVERY_STRATEGY, prompt_cache=cache
+            model,
+            tokenizer,
+            prompt,
+            max_tokens=16,
+            seed=1,
+            profile=EVERY_STRATEGY,
+            prompt_cache=cache,
         )
     )
     assert sum(step.origin is Origin.BRANCH for step in steps) >= 4
@@ -113,7 +121,9 @@ def test_a_second_turn_computes_only_what_is_new(demo):
 def test_every_step_is_measured(demo, layers):
     model, tokenizer = demo
     prompt = chat_prompt(tokenizer, "Tell me something surprising.")
-    steps = list(stream_generate(model, tokenizer, prompt, 8, seed=1, attention_layers=layers))
+    steps = list(
+        stream_generate(model, tokenizer, prompt, max_tokens=8, seed=1, attention_layers=layers)
+    )
     for step in steps:
         for name in Metrics._fields:
             assert math.isfinite(step.metrics[name]), name

@@ -40,7 +40,9 @@ def run(tiny_model, byte_tokenizer):
     def run(max_tokens=40, model=tiny_model, **options):
         options.setdefault("seed", 1)
         options.setdefault("profile", always_branch())
-        return list(stream_generate(model, byte_tokenizer, PROMPT, max_tokens, **options))
+        return list(
+            stream_generate(model, byte_tokenizer, PROMPT, max_tokens=max_tokens, **options)
+        )
 
     yield run
     byte_tokenizer._eos_token_ids = {257}
@@ -123,7 +125,13 @@ def test_pipelining_does_not_change_the_steps(run, seed, sampler):
 def test_the_cache_is_that_of_decoding_one_by_one(tiny_model, byte_tokenizer, taken):
     cache = tiny_model.make_cache()
     stream = stream_generate(
-        tiny_model, byte_tokenizer, PROMPT, 40, profile=always_branch(), seed=1, prompt_cache=cache
+        tiny_model,
+        byte_tokenizer,
+        PROMPT,
+        max_tokens=40,
+        profile=always_branch(),
+        seed=1,
+        prompt_cache=cache,
     )
     steps = list(itertools.islice(stream, taken))
     stream.close()
@@ -227,7 +235,7 @@ def test_nobody_is_asked_after_a_cancel(tiny_model, byte_tokenizer):
         tiny_model,
         byte_tokenizer,
         list(b"Hello"),
-        20,
+        max_tokens=20,
         seed=1,
         profile=always_branch(ask_margin=1e6),
         choose=never,
@@ -279,7 +287,13 @@ def test_the_prefix_is_not_copied(byte_tokenizer):
     mx.reset_peak_memory()
     before = mx.get_active_memory()
     stream = stream_generate(
-        model, byte_tokenizer, [65], 12, profile=always_branch(), seed=1, prompt_cache=cache
+        model,
+        byte_tokenizer,
+        [65],
+        max_tokens=12,
+        profile=always_branch(),
+        seed=1,
+        prompt_cache=cache,
     )
     assert records(stream)
     assert mx.get_peak_memory() - before < 0.1 * 5 * prefix

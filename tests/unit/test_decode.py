@@ -32,7 +32,9 @@ def run(tiny_model, byte_tokenizer):
 
     def run(max_tokens=40, **options):
         options.setdefault("seed", 1)
-        return list(stream_generate(tiny_model, byte_tokenizer, PROMPT, max_tokens, **options))
+        return list(
+            stream_generate(tiny_model, byte_tokenizer, PROMPT, max_tokens=max_tokens, **options)
+        )
 
     yield run
     byte_tokenizer._eos_token_ids = {257}
@@ -148,7 +150,7 @@ def test_the_cache_holds_all_committed_tokens_but_the_last(
         tiny_model,
         byte_tokenizer,
         PROMPT,
-        30,
+        max_tokens=30,
         seed=3,
         profile=ALWAYS_THINK,
         prompt_cache=cache,
@@ -167,7 +169,7 @@ def test_a_filled_cache_and_a_whole_prompt_give_the_same_steps(run, tiny_model, 
     cache = tiny_model.make_cache()
     tiny_model(mx.array([PROMPT[:12]]), cache)
     resumed = stream_generate(
-        tiny_model, byte_tokenizer, PROMPT[12:], 20, seed=1, prompt_cache=cache
+        tiny_model, byte_tokenizer, PROMPT[12:], max_tokens=20, seed=1, prompt_cache=cache
     )
     assert [step.token for step in resumed] == [step.token for step in run(20)]
 
@@ -175,7 +177,9 @@ def test_a_filled_cache_and_a_whole_prompt_give_the_same_steps(run, tiny_model, 
 def test_cancel_stops_before_the_next_token(tiny_model, byte_tokenizer):
     cancel = threading.Event()
     seen = []
-    for step in stream_generate(tiny_model, byte_tokenizer, PROMPT, 30, seed=1, cancel=cancel):
+    for step in stream_generate(
+        tiny_model, byte_tokenizer, PROMPT, max_tokens=30, seed=1, cancel=cancel
+    ):
         seen.append(step)
         if len(seen) == 5:
             cancel.set()
@@ -185,14 +189,18 @@ def test_cancel_stops_before_the_next_token(tiny_model, byte_tokenizer):
 def test_cancel_stops_a_prefill(tiny_model, byte_tokenizer):
     cancel = threading.Event()
     cancel.set()
-    assert not list(stream_generate(tiny_model, byte_tokenizer, PROMPT, 30, cancel=cancel))
+    assert not list(
+        stream_generate(tiny_model, byte_tokenizer, PROMPT, max_tokens=30, cancel=cancel)
+    )
 
 
 def test_a_worker_thread_can_own_it_all(byte_tokenizer):
     def work(texts):
         model = make_tiny_model()
         for _ in range(2):
-            texts.append(generate(model, byte_tokenizer, PROMPT, 12, seed=1, top_logprobs=2))
+            texts.append(
+                generate(model, byte_tokenizer, PROMPT, max_tokens=12, seed=1, top_logprobs=2)
+            )
 
     here, there = [], []
     work(here)
@@ -207,7 +215,11 @@ def test_prefill_reports_its_progress(byte_tokenizer):
     model = make_tiny_model(max_position_embeddings=2000)
     reports = []
     stream = stream_generate(
-        model, byte_tokenizer, PROMPT * 40, 1, on_prefill=lambda *report: reports.append(report)
+        model,
+        byte_tokenizer,
+        PROMPT * 40,
+        max_tokens=1,
+        on_prefill=lambda *report: reports.append(report),
     )
     list(stream)
     total = len(PROMPT) * 40
@@ -278,7 +290,7 @@ def test_nan_logits_are_an_error(byte_tokenizer):
     model = make_tiny_model()
     model.model.norm.weight = model.model.norm.weight * float("nan")
     with pytest.raises(NonFiniteLogitsError, match="damaged"):
-        list(stream_generate(model, byte_tokenizer, PROMPT, 5))
+        list(stream_generate(model, byte_tokenizer, PROMPT, max_tokens=5))
 
 
 def test_mistakes_are_named(tiny_model, byte_tokenizer):
@@ -298,10 +310,10 @@ def test_mistakes_are_named(tiny_model, byte_tokenizer):
         start(sampler="magic")
     with pytest.raises(PolicyError, match="greedy sampler takes no temperature"):
         start(sampler="greedy", temperature=0.5)
-    with pytest.raises(PolicyError, match="top_p must be above 0"):
+    with pytest.raises(PolicyError, match="top_p must be a number above 0"):
         start(top_p=0.0)
 
 
 def test_generate_is_the_text_of_the_stream(run, tiny_model, byte_tokenizer):
     text = "".join(step.text for step in run(15, seed=4))
-    assert generate(tiny_model, byte_tokenizer, PROMPT, 15, seed=4) == text
+    assert generate(tiny_model, byte_tokenizer, PROMPT, max_tokens=15, seed=4) == text

@@ -20,6 +20,7 @@ def modules_after(statement):
         "entropix_mlx.errors",
         "entropix_mlx.profiles.profile",
         "entropix_mlx.settings",
+        "entropix_mlx.policies.registry",
         "entropix_mlx.chat.conversation",
         "entropix_mlx.profiles.tree",
         "entropix_mlx.traces.trace",

@@ -4,7 +4,7 @@ import pytest
 
 from entropix_mlx import Profile
 from entropix_mlx.errors import ProfileError
-from entropix_mlx.profiles.profile import builtin_names
+from entropix_mlx.profiles.profile import builtin_names, differences
 
 
 @pytest.fixture
@@ -69,11 +69,32 @@ def test_every_builtin_profile_loads():
         ("extends = 'nothing'", "no profile '.*nothing'"),
         ("extends = 3", "extends must name"),
         ("[base\n", "not valid TOML"),
+        (f"[base]\ntop_k = {'9' * 5000}", "not valid TOML"),
+        (f"x = {'[' * 20_000}", "nested too deeply"),
+        (f"[base]\ntop_k = {'9' * 20}", r"base\.top_k must be a whole number of at most 16777216"),
+        ("[thresholds]\nlow_entropy = 1e39", r"low_entropy must be infinite or up to 1e\+15"),
+        ("[branch]\nmargin = 1e39", r"branch\.margin must be a number of at most 1e\+15"),
+        ("[policies.top_n_sigma]\nn_sgma = 1", r"did you mean policies\.top_n_sigma\.n_sigma\?"),
     ],
 )
 def test_a_mistake_is_named(written, text, message):
     with pytest.raises(ProfileError, match=message):
         Profile.load(written(text))
+
+
+def test_a_record_of_calibration_decides_nothing():
+    calibrated, reference = Profile.load("smollm2-135m-instruct"), Profile.load()
+    assert calibrated.calibration
+    for one, other in ((calibrated, reference), (reference, calibrated)):
+        found = differences(one, other)
+        assert "thresholds.low_entropy" in found
+        assert not [name for name in found if "calibration" in name]
+    changed = reference.replace({"policies": {"top_n_sigma": {"n_sigma": 2}}})
+    assert differences(reference, changed) == {"policies.top_n_sigma.n_sigma": (1.0, 2)}
+
+
+def test_a_builtin_profile_is_read_once():
+    assert Profile.load() is Profile.load("reference")
 
 
 def test_an_absent_profile_lists_the_builtin_ones():

@@ -13,7 +13,13 @@ def test_a_record_holds_the_whole_step(tiny_model, byte_tokenizer):
     profile = always_branch(min_gap=3)
     steps = list(
         stream_generate(
-            tiny_model, byte_tokenizer, [72, 105], 30, seed=1, profile=profile, top_logprobs=2
+            tiny_model,
+            byte_tokenizer,
+            [72, 105],
+            max_tokens=30,
+            seed=1,
+            profile=profile,
+            top_logprobs=2,
         )
     )
     assert any(step.branch for step in steps)

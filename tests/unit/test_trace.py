@@ -26,7 +26,9 @@ HEADER = Header(
 @pytest.fixture
 def trace(tiny_model, byte_tokenizer, tmp_path):
     file = tmp_path / "trace.jsonl"
-    steps = stream_generate(tiny_model, byte_tokenizer, [72, 105], 20, seed=1, top_logprobs=3)
+    steps = stream_generate(
+        tiny_model, byte_tokenizer, [72, 105], max_tokens=20, seed=1, top_logprobs=3
+    )
     return file, list(recorded(steps, file, HEADER))
 
 
@@ -56,7 +58,9 @@ def test_a_line_separator_inside_a_text_is_no_new_line(tmp_path):
 
 def test_an_interrupted_recording_is_readable(tiny_model, byte_tokenizer, tmp_path):
     file = tmp_path / "trace.jsonl"
-    stream = recorded(stream_generate(tiny_model, byte_tokenizer, [72], 20), file, HEADER)
+    stream = recorded(
+        stream_generate(tiny_model, byte_tokenizer, [72], max_tokens=20), file, HEADER
+    )
     for _ in range(3):
         next(stream)
     assert len(read_trace(file).steps) == 3, "every line is there as soon as its step"

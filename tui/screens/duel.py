@@ -14,6 +14,7 @@ from textual.screen import Screen
 from textual.widgets import Footer, Label, Select, Static
 
 from entropix_mlx.palette import printable
+from entropix_mlx.policies.registry import POLICIES
 from entropix_mlx.settings import Settings
 from entropix_mlx.step import Step, first_divergence
 
@@ -50,8 +51,6 @@ class DuelScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """Make the two sides."""
-        from entropix_mlx.policies.registry import POLICIES
-
         options = [(name, name) for name in POLICIES]
         left = self._settings.sampler
         right = "greedy" if left != "greedy" else "entropix"
@@ -87,8 +86,8 @@ class DuelScreen(Screen[None]):
         self._ended = 0
         self._samplers = self._chosen()
         self.query_one("#divergence", Label).update("…")
-        left, right = (replace(self._settings, sampler=name) for name in self._samplers)
-        self._start(number, self._question, (_fitting(left), _fitting(right)))
+        left, right = (POLICIES[name].fitting(self._settings) for name in self._samplers)
+        self._start(number, self._question, (left, right))
 
     def receive(self, duel: int, side: int, steps: list[Step], ended: bool) -> None:
         """Show the next steps of a side; at the end mark where the sides part."""
@@ -117,12 +116,3 @@ class DuelScreen(Screen[None]):
 
     def _answer(self, side: int) -> AnswerView:
         return self.query_one(f"#side-{side}").query_one(AnswerView)
-
-
-def _fitting(settings: Settings) -> Settings:
-    """Leave out the parameters that a sampler does not take."""
-    if settings.sampler == "greedy":
-        return replace(settings, temperature=None, top_p=None, top_k=None, min_p=None)
-    if settings.sampler == "cntp":
-        return replace(settings, top_p=None, top_k=None, min_p=None)
-    return settings

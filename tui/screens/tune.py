@@ -19,8 +19,10 @@ from textual.screen import ModalScreen
 from textual.widget import Widget
 from textual.widgets import Checkbox, Input, Label, Select
 
-from entropix_mlx.errors import ProfileError
-from entropix_mlx.profiles.profile import Profile, Thresholds
+from entropix_mlx.errors import EntropixError, ProfileError
+from entropix_mlx.policies.registry import POLICIES
+from entropix_mlx.profiles.profile import Profile
+from entropix_mlx.profiles.sections import Thresholds
 from entropix_mlx.settings import Settings
 
 from ..widgets.gauges import ENTROPY_SCALE, VARENTROPY_SCALE, bar
@@ -108,8 +110,6 @@ class TuneScreen(ModalScreen[Tuned | None]):
 
     def compose(self) -> ComposeResult:
         """Make a row for each setting."""
-        from entropix_mlx.policies.registry import POLICIES
-
         settings, profile = self._settings, self._profile
         with VerticalScroll(id="tune"):
             yield Label(Content("Settings"), classes="title")
@@ -172,7 +172,7 @@ class TuneScreen(ModalScreen[Tuned | None]):
                 temperature=self._number("temperature", float),
                 seed=self._number("seed", int),
             )
-        except ValueError as error:
+        except (ValueError, EntropixError) as error:
             self._say(str(error))
             return
         ask = self.query_one("#ask", Checkbox).value

@@ -53,7 +53,9 @@ class Pair:
 
     def ours(self, prompt: list[int], tokens: int, **options: Any) -> Iterator[Step]:
         """Return entropix's steps; takes the options of `stream_generate`."""
-        return stream_generate(self.model, self.tokenizer, prompt, tokens, seed=SEED, **options)
+        return stream_generate(
+            self.model, self.tokenizer, prompt, max_tokens=tokens, seed=SEED, **options
+        )
 
     def theirs(self, prompt: list[int], tokens: int, **options: Any) -> Iterator[object]:
         """Return mlx-lm's responses; takes the options of its `stream_generate`."""

@@ -1,0 +1,36 @@
+"""Cautious next-token prediction (arXiv 2507.03038)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import mlx.core as mx
+
+from ..profiles.profile import Profile
+from ..step import Strategy
+from .metrics import Measured
+from .policy import CODE, Plan, Policy, constant_plan
+
+
+def build(name: str, profile: Profile, given: Mapping[str, float]) -> Policy:
+    """Build the policy: rollouts where the entropy calls for two or more, else the best token.
+
+    The temperature is that of drawing the first tokens of the rollouts.
+    """
+    rule = profile.cntp
+    temperature = given.get("temperature", profile.baselines.temperature)
+
+    def plan(measured: Measured) -> Plan:
+        basic = constant_plan(measured, Strategy.ARGMAX, temperature)
+        forks = measured.metrics.entropy >= rule.min_entropy
+        return basic._replace(strategy=mx.where(forks, CODE[Strategy.BRANCH], basic.strategy))
+
+    return Policy(
+        name=name,
+        profile=profile,
+        plan=plan,
+        think=profile.think,
+        rollouts=rule,
+        confidence=profile.confidence,
+        draws=0,
+    )

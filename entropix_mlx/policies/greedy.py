@@ -1,0 +1,27 @@
+"""Greedy decoding: the most probable token."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..profiles.profile import Profile
+from ..step import Strategy
+from .metrics import Measured
+from .policy import Plan, Policy, constant_plan
+
+
+def build(name: str, profile: Profile, given: Mapping[str, float]) -> Policy:
+    """Build the policy; it takes no parameters."""
+
+    def plan(measured: Measured) -> Plan:
+        return constant_plan(measured, Strategy.ARGMAX)
+
+    return Policy(
+        name=name,
+        profile=profile,
+        plan=plan,
+        think=profile.think,
+        rollouts=profile.branch,
+        confidence=profile.confidence,
+        draws=0,
+    )

@@ -1,0 +1,201 @@
+"""What a field may hold, and what is said of a value that it may not.
+
+A *rule* is a function that takes a value and returns it as it is kept. About a value that does not
+fit, it raises a `ValueError` such as "must be a number, not 'x'"; the caller adds the field's name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import reprlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from numbers import Integral, Real
+from typing import Any
+
+from ..errors import ProfileError
+
+LARGEST = 1e15
+"""The largest finite number: a product of two of them and a measurement is still a float32."""
+LARGEST_WHOLE = 2**53
+"""The largest whole number that stays on the host."""
+LARGEST_TOP_K = 2**24
+"""Above any vocabulary; a float32 holds every whole number up to it exactly."""
+
+Rule = Callable[[Any], Any]
+
+_SHORTENED = reprlib.Repr()
+_SHORTENED.maxstring = _SHORTENED.maxother = 60
+_SHORTENED.maxlong = 30
+
+
+def shown(value: Any) -> str:
+    """Return a value for a message, shortened where it is long."""
+    try:
+        return _SHORTENED.repr(value)
+    except ValueError:  # Python refuses to write a whole number of more than 4300 digits
+        return "a number of thousands of digits"
+
+
+@dataclass(frozen=True)
+class Number:
+    """A rule for numbers, those of NumPy included. NaN is none; infinities are if a bound is."""
+
+    low: float = -LARGEST
+    high: float = LARGEST
+    whole: bool = False
+    open: bool = False
+    """Whether `low` itself is out of the range."""
+
+    def __call__(self, value: Any) -> Any:
+        """Return the value as a number of Python's."""
+        word = "a whole number" if self.whole else "a number"
+        kind: Any = Integral if self.whole else Real
+        if isinstance(value, bool) or not isinstance(value, kind) or not abs(value) >= 0:  # NaN
+            raise ValueError(f"must be {word}, not {shown(value)}")
+        above = value > self.low if self.open else value >= self.low
+        if not (above and value <= self.high):
+            raise ValueError(f"must be {word} {self._range(value)}, not {shown(value)}")
+        if not (self.whole or abs(value) <= LARGEST or abs(value) == math.inf):
+            raise ValueError(f"must be infinite or up to {LARGEST:g}, not {shown(value)}")
+        return int(value) if isinstance(value, Integral) else float(value)
+
+    def _range(self, value: Any) -> str:
+        least = f"above {self.low:g}" if self.open else f"of at least {self.low:g}"
+        if self.high >= LARGEST_TOP_K:  # a limit of the machine: said where it is exceeded
+            return f"of at most {_told(self.high)}" if value > self.high else least
+        if self.open:
+            return f"{least} and at most {self.high}"
+        return f"between {self.low} and {self.high}"
+
+
+def _told(bound: float) -> str:
+    return str(bound) if isinstance(bound, int) else f"{bound:g}"
+
+
+def check_flag(value: Any) -> bool:
+    """Return a truth value."""
+    if not isinstance(value, bool):
+        raise ValueError(f"must be true or false, not {shown(value)}")
+    return value
+
+
+def check_numbers(value: Any) -> list[int | float]:
+    """Return a list of finite numbers, at least one."""
+    if not isinstance(value, (list, tuple)) or not value:
+        raise ValueError(f"must be a list of numbers, not {shown(value)}")
+    check = Number()
+    try:
+        return [check(item) for item in value]
+    except ValueError as error:
+        raise ValueError(f"must be a list of numbers, each of which {error}") from None
+
+
+def check_thinking_text(value: Any) -> Any:
+    """Return what may be inserted: a text, a token id, or a list of them."""
+    items = value if isinstance(value, list) else [value]
+    fits = all(isinstance(v, (str, int)) and not isinstance(v, bool) and v != "" for v in items)
+    if not items or not fits:
+        raise ValueError(f"must be a text, a token id, or a list of them, not {shown(value)}")
+    return value
+
+
+def ruled(rule: Rule) -> Any:
+    """Return a dataclass field whose values a rule checks, in `build_section`."""
+    return field(metadata={"rule": rule})
+
+
+def real(low: float = -LARGEST, high: float = LARGEST) -> Any:
+    """Return a field for a finite number."""
+    return ruled(Number(low, high))
+
+
+def threshold() -> Any:
+    """Return a field for a number that may be infinite: a condition that always holds, or never."""
+    return ruled(Number(-math.inf, math.inf))
+
+
+def whole(low: int, high: int = LARGEST_WHOLE) -> Any:
+    """Return a field for a whole number."""
+    return ruled(Number(low, high, whole=True))
+
+
+def flag() -> Any:
+    """Return a field for true or false."""
+    return ruled(check_flag)
+
+
+def read_value(rule: Rule, value: Any, where: str) -> Any:
+    """Return a value that a rule has checked.
+
+    Args:
+        rule: what the value must be.
+        value: the value.
+        where: the file and the field, for the message.
+
+    Raises:
+        ProfileError: the value is not what it must be.
+    """
+    try:
+        return rule(value)
+    except ValueError as error:
+        raise ProfileError(f"{where} {error}") from None
+
+
+def build_section(section: type, data: Mapping[str, Any], source: str, name: str) -> Any:
+    """Return an instance of a section's dataclass, all of whose fields were made by `ruled`.
+
+    Args:
+        section: the dataclass.
+        data: a value for each of its fields.
+        source: the file, for messages.
+        name: the section's name, for messages.
+
+    Raises:
+        ProfileError: a field is unknown, missing, or not what it must be.
+    """
+    fields = dataclasses.fields(section)
+    reject_unknown(data, [f.name for f in fields], source, f"{name}.")
+    values = {}
+    for f in fields:
+        if f.name not in data:
+            raise ProfileError(f"{source}: {name}.{f.name} is missing")
+        values[f.name] = read_value(f.metadata["rule"], data[f.name], f"{source}: {name}.{f.name}")
+    return section(**values)
+
+
+def reject_unknown(data: Iterable[str], known: Iterable[str], source: str, prefix: str) -> None:
+    """Raise a `ProfileError` about the first key that is not known, with what may be meant."""
+    known = list(known)
+    for key in data:
+        if key not in known:
+            raise ProfileError(
+                f"{source}: unknown field {prefix}{key:.60}; {hint(key, known, prefix)}"
+            )
+
+
+def hint(name: str, known: Iterable[str], prefix: str = "") -> str:
+    """Return what is said after an unknown name: the one that may be meant, or all there are."""
+    known = list(known)
+    near = nearest(name, known)
+    return f"did you mean {prefix}{near}?" if near else f"known: {', '.join(known) or 'none'}"
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that one may have been meant for; None if there is none like it."""
+    near = difflib.get_close_matches(name[:100], list(known), n=1)
+    return near[0] if near else None
+
+
+def overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Return tables within tables as one: what `above` states replaces what `below` does."""
+    result = dict(below)
+    for key, value in above.items():
+        old = result.get(key)
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            result[key] = overlaid(old, value)
+        else:
+            result[key] = value
+    return result

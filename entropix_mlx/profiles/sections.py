@@ -1,0 +1,164 @@
+"""The sections of a profile: what its fields are called, and what each may hold."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ..step import Metrics
+from .fields import LARGEST_TOP_K, check_thinking_text, flag, real, ruled, threshold, whole
+
+
+@dataclass(frozen=True)
+class Base:
+    """Sampling parameters before a strategy changes them."""
+
+    temperature: float = real(0)
+    top_p: float = real(0, 1)
+    top_k: int = whole(1, LARGEST_TOP_K)
+    min_p: float = real(0, 1)
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Where the decision tree splits: H in bits, V in bits², margin a probability."""
+
+    low_entropy: float = threshold()
+    low_varentropy: float = threshold()
+    think_min_entropy: float = threshold()
+    think_max_varentropy: float = threshold()
+    branch_max_entropy: float = threshold()
+    branch_min_varentropy: float = threshold()
+    branch_max_margin: float = threshold()
+    resample_min_entropy: float = threshold()
+    resample_min_varentropy: float = threshold()
+
+
+@dataclass(frozen=True)
+class Think:
+    """The thinking text, how often it may be inserted, and the sampling just after it."""
+
+    text: str | int | list[str | int] = ruled(check_thinking_text)
+    max_insertions: int = whole(0)
+    min_gap: int = whole(1)
+    temperature_offset: float = real()
+    temperature_slope: float = real()
+    max_temperature: float = real(0)
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    """How far a fork is followed, how its branches are compared, and how often there may be one."""
+
+    width: int = whole(1, 64)
+    width_follows_entropy: bool = flag()
+    width_min_entropy: float = real(0)
+    width_entropy_span: float = real(1e-6)
+    depth: int = whole(1, 1000)
+    entropy_weight: float = real(0)
+    margin: float = real(0)
+    ask_margin: float = real(0)
+    max_branches: int = whole(0)
+    min_gap: int = whole(0)
+
+    def width_at(self, entropy: float) -> int:
+        """Return the number of branches at an entropy in bits (arXiv 2507.03038 if it follows)."""
+        if not self.width_follows_entropy:
+            return self.width
+        share = (entropy * math.log(2) - self.width_min_entropy) / self.width_entropy_span
+        return int(1 + (self.width - 1) * min(max(share, 0.0), 1.0))
+
+    @property
+    def min_entropy(self) -> float:
+        """The least entropy at which there are two branches, in bits; infinite if never."""
+        if self.width < 2:
+            return math.inf
+        if not self.width_follows_entropy:
+            return 0.0
+        nats = self.width_min_entropy + self.width_entropy_span / (self.width - 1)
+        return nats / math.log(2)
+
+
+@dataclass(frozen=True)
+class Branch(Rollouts):
+    """What to do at a fork, and how to sample there without rollouts."""
+
+    temperature_offset: float = real()
+    temperature_slope: float = real()
+    max_temperature: float = real(0)
+    top_k_slope: float = real()
+    min_top_k: int = whole(1, LARGEST_TOP_K)
+
+
+@dataclass(frozen=True)
+class Resample:
+    """How to sample where both entropy and varentropy are high."""
+
+    temperature_offset: float = real()
+    temperature_slope: float = real()
+    min_temperature: float = real(0)
+    top_p_slope: float = real()
+    min_top_p: float = real(0, 1)
+    excludes_top: bool = flag()
+
+
+@dataclass(frozen=True)
+class Adaptive:
+    """How to sample everywhere else."""
+
+    candidates: int = whole(1, 1000)
+    temperature_logits: float = real()
+    temperature_attention: float = real()
+    temperature_agreement: float = real()
+    top_p_slope: float = real()
+    min_top_p: float = real(0, 1)
+    max_top_p: float = real(0, 1)
+    top_k_interaction: float = real()
+    top_k_agreement: float = real()
+    min_top_k: int = whole(1, LARGEST_TOP_K)
+    max_top_k: int = whole(1, LARGEST_TOP_K)
+    min_p_slope: float = real()
+    min_min_p: float = real(0, 1)
+    max_min_p: float = real(0, 1)
+
+
+@dataclass(frozen=True)
+class Confidence:
+    """Weights of the published confidence, which makes scores of different positions comparable."""
+
+    entropy: float = real()
+    attention_entropy: float = real()
+    varentropy: float = real()
+    attention_varentropy: float = real()
+    agreement: float = real()
+    interaction_strength: float = real()
+
+    def of(self, metrics: Metrics[float]) -> float:
+        """Return the confidence at one position; the score of a token there is log p + this."""
+        return (
+            self.entropy * (1 - metrics.entropy)
+            + self.attention_entropy * (1 - metrics.attention_entropy)
+            + self.varentropy * (1 - metrics.varentropy)
+            + self.attention_varentropy * (1 - metrics.attention_varentropy)
+            + self.agreement * metrics.agreement
+            + self.interaction_strength * metrics.interaction_strength
+        )
+
+
+@dataclass(frozen=True)
+class Baselines:
+    """Default sampling parameters of the policies to compare with."""
+
+    temperature: float = real(0)
+    top_p: float = real(0, 1)
+    min_p: float = real(0, 1)
+
+
+@dataclass(frozen=True)
+class Targets:
+    """Which share of tokens each strategy is to decide on, when thresholds are calibrated."""
+
+    argmax: float = real(0, 1)
+    think: float = real(0, 1)
+    branch: float = real(0, 1)
+    resample: float = real(0, 1)
