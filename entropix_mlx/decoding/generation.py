@@ -51,8 +51,8 @@ def stream_generate(
         EntropixError: one of its kinds, saying what is wrong and what to do.
         TypeError: an option is unknown, or a value that a program passed is of a wrong type.
     """
-    settings, hooks = _parse_options(settings, options)
-    tokens = text_prompt(tokenizer, prompt) if isinstance(prompt, str) else _token_ids(prompt)
+    settings, hooks = parse_options(settings, options)
+    tokens = prompt_tokens(tokenizer, prompt)
     settings = settings.resolved(model.config)
     job = Job.of_settings(tokens, settings, hooks=hooks)
     text = None if prompt_cache is None else Text(prompt_cache)
@@ -71,7 +71,21 @@ def generate(
     return "".join(step.text for step in steps)
 
 
-def _parse_options(settings: Settings | None, options: Mapping[str, Any]) -> tuple[Settings, Hooks]:
+def prompt_tokens(tokenizer: TokenizerWrapper, prompt: str | Iterable[int]) -> list[int]:
+    """Return the token ids of a prompt: a text to continue, or the ids themselves.
+
+    Raises:
+        PromptError: it is empty, or neither of both.
+    """
+    return text_prompt(tokenizer, prompt) if isinstance(prompt, str) else _token_ids(prompt)
+
+
+def parse_options(settings: Settings | None, options: Mapping[str, Any]) -> tuple[Settings, Hooks]:
+    """Return settings and hooks with the options that replace some of their fields.
+
+    Raises:
+        TypeError: an option is unknown, or what stands for the settings is something else.
+    """
     if settings is not None and not isinstance(settings, Settings):
         named = f"max_tokens={settings}" if isinstance(settings, int) else "its options by name"
         raise TypeError(f"the fourth argument is a Settings, not {shown(settings)}: pass {named}")

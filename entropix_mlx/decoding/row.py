@@ -12,7 +12,7 @@ from ..step import Branch, Step
 from .answer import DRAWN, NOTHING, Answer, Ask, Follow, Keep, Roll, Split, Unread, without_reads
 from .branching import chosen
 from .engine import Group, Pending, Sampling
-from .hooks import Hooks
+from .hooks import Choose, Hooks
 from .text import TEXT, Branches, Prompt, RolloutGroup, Text
 
 
@@ -108,6 +108,11 @@ class Row:
     def kind(self) -> tuple[int, int]:
         """Rows of one kind are measured and drawn together."""
         return id(self.sampling.policy), self.sampling.top_logprobs
+
+    @property
+    def choose(self) -> Choose | None:
+        """Whom to ask where rollouts score alike."""
+        return self._hooks.choose
 
     def tell_prefill(self, done: int, total: int) -> None:
         """Tell how much of the prompt is computed."""

@@ -1,0 +1,42 @@
+"""How many texts fit into the machine's memory beside the model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import mlx.core as mx
+
+from ..models.layout import machine_memory
+from ..models.llama import Model
+
+CACHE_SHARE = 0.5
+"""The share of the memory that the weights leave which caches may take."""
+
+
+def fitting_rows(model: Model, lengths: Sequence[int], most: int) -> int:
+    """Return how many texts may be in the cache at once: at least 1, at most `most`.
+
+    Args:
+        model: from `load`.
+        lengths: tokens that each text may have; −1 for as many as the context holds.
+        most: what was asked for.
+    """
+    context = model.config.max_position_embeddings
+    longest = max(
+        (context if length < 0 else min(length, context) for length in lengths), default=1
+    )
+    free = (_memory() - mx.get_active_memory()) * CACHE_SHARE
+    return max(1, min(most, int(free // (longest * _bytes_per_token(model)))))
+
+
+def _bytes_per_token(model: Model) -> int:
+    """Return the size of the keys and values of one token in all layers."""
+    config = model.config
+    width = config.num_key_value_heads * config.head_dim
+    return 2 * config.num_hidden_layers * width * model.model.norm.weight.dtype.size
+
+
+def _memory() -> int:
+    """Return the memory that the device can use, in bytes."""
+    limit = mx.device_info().get("max_recommended_working_set_size")
+    return machine_memory() if limit is None else int(limit)
