@@ -17,7 +17,8 @@ from ..palette import printable
 from ..step import Step
 from ..summary import Summary
 from ..traces.trace import TraceFolder
-from . import USAGE, options, terminal
+from . import options, terminal
+from .exit_codes import USAGE
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper

@@ -12,8 +12,9 @@ from dataclasses import replace
 from ..step import Step
 from ..summary import Summary
 from ..traces.trace import recorded
-from . import INTERRUPTED, options, terminal
+from . import options, terminal
 from . import prompt as prompts
+from .exit_codes import INTERRUPTED
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
