@@ -34,13 +34,16 @@ def attend_with_scores(
 ) -> tuple[mx.array, mx.array]:
     """Return the output as `attend` does, and the last query's scores `(batch, heads, keys)`.
 
-    The scores are the scaled dot products before softmax. A single query, as in decoding, needs
-    q·k only once for both; of several, as in prefill, only the last one's scores are computed, and
-    the output comes from the fused kernel.
+    The scores are the scaled dot products before softmax. With a single query, as in decoding, the
+    output is computed from the same scores. With several, as in prefill, the output comes from the
+    fused kernel, and the scores of the last query alone are computed beside it.
+
+    Args and shapes: as for `attend`.
     """
     batch, heads, length, head_dim = queries.shape
     kv_heads = keys.shape[1]
-    # Grouped-query attention: the queries are grouped by their key head, no key is repeated.
+    # Grouped-query attention: heads // kv_heads queries share a key head. Reshaping the queries to
+    # (batch, kv_heads, group, head_dim) multiplies each group by its key head; no key is repeated.
     last = queries[:, :, -1].reshape(batch, kv_heads, heads // kv_heads, head_dim)
     scores = (last * scale) @ keys.swapaxes(-1, -2)
     if length > 1:
@@ -56,28 +59,46 @@ def attend_shared(
 ) -> tuple[mx.array, mx.array]:
     """Return the output and scores of several branches that share a prefix, one query each.
 
-    The branches are folded into the query axis over the prefix, so that its keys are read once for
-    all and never copied; one softmax goes over both parts.
+    The keys and values of the prefix are stored once for all branches, and neither copied nor
+    repeated. For two branches, of which each has added three tokens::
+
+                      prefix, stored once         suffix, one row a branch
+                      p0  p1  p2  p3  …  p99      s0  s1  s2
+        branch 0   ┌──────────────────────────┐ ┌───────────┐
+                   │                          │ │ a0  a1  a2│
+        branch 1   │      one product with    │ ├───────────┤
+                   │  the queries of both     │ │ b0  b1  b2│
+                   └──────────────────────────┘ └───────────┘
+                   └────────── one softmax a branch ────────┘
+
+    1. Over the prefix, the branches' queries are *folded* into one axis, as if they were further
+       queries of a single sequence: one matrix product reads the prefix's keys once.
+    2. Over the suffix, each branch's queries meet its own keys: a batched product.
+    3. The scores of both parts are joined for the softmax, as a single cache would have them.
+    4. The output is the sum of what the weights take from the prefix's values (folded again) and
+       from the suffix's.
 
     Args:
         queries: `(branches, heads, 1, head_dim)`.
-        prefix: what all branches follow, with a batch of one.
-        suffix: what each branch adds, with a batch of branches.
+        prefix: what all branches follow, with a batch of one: `(1, kv_heads, n, head_dim)`.
+        suffix: what each branch adds: `(branches, kv_heads, m, head_dim)`.
         scale: factor on the dot products, 1/√head_dim.
 
     Returns:
-        The output, shaped as the queries, and the scores `(branches, heads, prefix + suffix)`.
+        The output, shaped as the queries, and the scores `(branches, heads, n + m)`.
     """
     branches, heads, _, head_dim = queries.shape
     kv_heads, prefix_length = prefix.keys.shape[1:3]
 
     def fold(x: mx.array) -> mx.array:
-        """From `(branches, kv_heads, group, n)` to `(1, kv_heads, branches · group, n)`."""
+        """Return `(branches, kv_heads, group, n)` as `(1, kv_heads, branches · group, n)`."""
         return x.swapaxes(0, 1).reshape(1, kv_heads, -1, x.shape[-1])
 
     def unfold(x: mx.array) -> mx.array:
+        """Undo `fold`."""
         return x.reshape(kv_heads, branches, -1, x.shape[-1]).swapaxes(0, 1)
 
+    # As in attend_with_scores, the queries are grouped by their key head.
     grouped = (queries * scale).reshape(branches, kv_heads, heads // kv_heads, head_dim)
     over_prefix = unfold(fold(grouped) @ prefix.keys.swapaxes(-1, -2))
     over_suffix = grouped @ suffix.keys.swapaxes(-1, -2)

@@ -11,7 +11,11 @@ from .attention import KeysValues
 
 
 class SharedPrefixCache:
-    """The cache of several branches: a prefix that they only read, and a suffix of each."""
+    """The cache of several branches in one layer: a prefix that they share, and a suffix of each.
+
+    The prefix is the cache of the text so far, and is only read until a branch is committed. All
+    suffixes have the same number of tokens, so one array holds them, with a row a branch.
+    """
 
     def __init__(self, prefix: KVCache, length: int) -> None:
         """Begin with empty suffixes.
@@ -48,10 +52,11 @@ LayerCache = KVCache | SharedPrefixCache
 
 
 def trim(cache: Sequence[KVCache], length: int) -> None:
-    """Shorten a cache to at most `length` tokens, the same in all layers.
+    """Shorten a cache to at most `length` tokens, and to the same number in all layers.
 
-    An interrupt in the middle of a forward pass leaves layers of different lengths; then the
-    shortest counts.
+    An interrupt in the middle of a forward pass leaves layers with different numbers of tokens:
+    those below have the pass's tokens already, those above do not. Then all are shortened to the
+    shortest.
     """
     length = min(length, *(layer.offset for layer in cache))
     for layer in cache:

@@ -22,7 +22,7 @@ def read(name):
 
 
 def documented(heading):
-    """Return the rows of the first table after a heading or line of docs/traces.md: {field: row}."""
+    """Return the first table after a line of docs/traces.md: {field: row}."""
     after = read("docs/traces.md").split(f"\n{heading}\n", 1)[1]
     table = re.search(r"(?:^\|.*\n)+", after, re.MULTILINE).group()
     return {m[1]: m[0] for m in re.finditer(r"^\| `(\w+)` \|.*$", table, re.MULTILINE)}
