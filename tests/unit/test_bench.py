@@ -9,7 +9,8 @@ import pytest
 from entropix_mlx import cli
 from entropix_mlx.commands import bench as command
 from entropix_mlx.errors import BenchError
-from entropix_mlx.lab.bench.bench import Effort, bench, forks, startup, steps
+from entropix_mlx.lab.bench import forks, startup, steps
+from entropix_mlx.lab.bench.bench import Effort, bench
 from entropix_mlx.lab.bench.decoding import read_bytes
 from entropix_mlx.lab.bench.forks import at_once, make_fork, one_by_one
 from entropix_mlx.lab.bench.pair import (
@@ -24,6 +25,8 @@ from entropix_mlx.lab.bench.pair import (
     weight_bytes,
 )
 from entropix_mlx.lab.bench.timing import in_turns, peak_bytes, to_rows
+
+pytestmark = pytest.mark.slow
 
 TINY = Effort(
     contexts=(16, 24, 9999),

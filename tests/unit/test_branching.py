@@ -273,6 +273,7 @@ def test_cntp_widens_with_the_entropy_and_is_greedy_otherwise(run):
     assert len(widths) > 1
 
 
+@pytest.mark.slow
 def test_the_prefix_is_not_copied(byte_tokenizer):
     shape = {"head_dim": 64, "num_key_value_heads": 4, "num_hidden_layers": 6}
     model = make_tiny_model(max_position_embeddings=3000, **shape)
