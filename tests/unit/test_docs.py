@@ -119,7 +119,7 @@ def test_the_explained_numbers_are_those_of_the_reference():
 
 
 def mapped():
-    """Return the files that docs/architecture.md names, and the folders that it names as a whole."""
+    """Return the files on the map of docs/architecture.md, and folders named as a whole."""
     tree = read("docs/architecture.md").split("## The map", 1)[1].split("```")[1]
     files, folders, path = set(), set(), []
     for line in tree.splitlines():
