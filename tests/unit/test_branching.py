@@ -108,6 +108,7 @@ def test_the_best_score_wins_unless_the_margin_forbids_it(run):
     assert all(b.winner == 0 for b in records(run(profile=always_branch(margin=1e6))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("sampler", ["entropix", "cntp"])
 def test_pipelining_does_not_change_the_steps(run, seed, sampler):
