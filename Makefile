@@ -1,6 +1,7 @@
 # make run PROMPT="…"   answer a prompt with the demo model
 # make chat             converse with the demo model in the terminal UI
-# make test             run the tests
+# make test             run all tests (minutes)
+# make quick            run those of them that are fast, without the demo model (under a minute)
 # make lint             check style and types
 #
 # Each sets up what it needs in .venv, from a bare Python 3.11 or later.
@@ -12,7 +13,7 @@ BIN := $(VENV)/bin
 CANDIDATES := $(PYTHON) python3 python3.13 python3.12 python3.11 python
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
-.PHONY: run chat test lint format clean
+.PHONY: run chat test quick lint format clean
 .DEFAULT_GOAL := test
 
 # Under another name, since make would expand the dollar signs of one given on its command line.
@@ -26,6 +27,9 @@ chat: $(VENV)/.run
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+
+quick: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not model and not slow" tests/unit tests/properties $(ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

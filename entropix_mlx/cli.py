@@ -13,9 +13,6 @@ from collections.abc import Sequence
 
 from ._version import __version__
 from .commands import (
-    BROKEN_PIPE,
-    INTERRUPTED,
-    USAGE,
     bench,
     calibrate,
     chat,
@@ -28,6 +25,7 @@ from .commands import (
     tokens,
     view,
 )
+from .commands.exit_codes import BROKEN_PIPE, INTERRUPTED, USAGE
 from .errors import EntropixError
 
 

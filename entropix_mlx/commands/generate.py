@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from ..step import Step
 from ..summary import Summary
 from ..traces.trace import recorded
-from . import INTERRUPTED, asking, options, terminal
+from . import asking, options, terminal
+from .exit_codes import INTERRUPTED
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:

@@ -14,7 +14,8 @@ from ..errors import EntropixError, SessionError
 from ..palette import printable
 from ..step import Step
 from ..summary import Summary
-from . import USAGE, terminal
+from . import terminal
+from .exit_codes import USAGE
 
 if TYPE_CHECKING:
     from ..chat.session import Session

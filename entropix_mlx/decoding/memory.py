@@ -22,9 +22,8 @@ def fitting_rows(model: Model, lengths: Sequence[int], most: int) -> int:
         most: what was asked for.
     """
     context = model.config.max_position_embeddings
-    longest = max(
-        (context if length < 0 else min(length, context) for length in lengths), default=1
-    )
+    held = [context if length < 0 else min(length, context) for length in lengths]
+    longest = max(held, default=1)
     free = (_memory() - mx.get_active_memory()) * CACHE_SHARE
     return max(1, min(most, int(free // (longest * _bytes_per_token(model)))))
 

@@ -35,13 +35,16 @@ def attend_with_scores(
 ) -> tuple[mx.array, mx.array]:
     """Return the output as `attend` does, and the last query's scores `(batch, heads, keys)`.
 
-    The scores are the scaled dot products before softmax. A single query, as in decoding, needs
-    q·k only once for both; of several, as in prefill, only the last one's scores are computed, and
-    the output comes from the fused kernel.
+    The scores are the scaled dot products before softmax. With a single query, as in decoding, the
+    output is computed from the same scores. With several, as in prefill, the output comes from the
+    fused kernel, and the scores of the last query alone are computed beside it.
+
+    Args and shapes: as for `attend`.
     """
     batch, heads, length, head_dim = queries.shape
     kv_heads = keys.shape[1]
-    # Grouped-query attention: the queries are grouped by their key head, no key is repeated.
+    # Grouped-query attention: heads // kv_heads queries share a key head. Reshaping the queries to
+    # (batch, kv_heads, group, head_dim) multiplies each group by its key head; no key is repeated.
     last = queries[:, :, -1].reshape(batch, kv_heads, heads // kv_heads, head_dim)
     scores = (last * scale) @ keys.swapaxes(-1, -2)
     if length > 1:
@@ -57,17 +60,31 @@ def attend_shared(
 ) -> tuple[mx.array, mx.array]:
     """Return the output and scores of several rows that share prefixes, one query each.
 
-    The rows are folded into the query axis over a prefix, so that its keys are read once for all
-    rows and never copied; one softmax goes over all parts.
+    The keys and values of the prefixes are stored once for all rows, and neither copied nor
+    repeated. For two rows, of which each has added three tokens::
 
-        keys      | first prefix | second prefix | suffix of each row |
-        scores    |   folded     |    folded     |     row by row     |   one softmax over the line
-        output  =     folded     +    folded     +     row by row
+                      prefix, stored once         suffix, row by row
+                      p0  p1  p2  p3  …  p99      s0  s1  s2
+        row 0      ┌──────────────────────────┐ ┌───────────┐
+                   │                          │ │ a0  a1  a2│
+        row 1      │      one product with    │ ├───────────┤
+                   │  the queries of both     │ │ b0  b1  b2│
+                   └──────────────────────────┘ └───────────┘
+                   └──────────── one softmax a row ─────────┘
+
+    1. Over a prefix, the rows' queries are *folded* into one axis, as if they were further queries
+       of a single sequence: one matrix product reads the prefix's keys once.
+    2. Over the suffix, each row's queries meet its own keys: a batched product.
+    3. The scores of all parts are joined for the softmax, as a single cache would have them.
+    4. The output is the sum of what the weights take from the values of each prefix (folded again)
+       and from those of the suffix.
 
     Args:
         queries: `(rows, heads, 1, head_dim)`.
-        prefixes: what all rows follow, in order, with a batch of one each.
-        suffix: what each row adds, with a batch of rows.
+        prefixes: what all rows follow, in order, with a batch of one each: `(1, kv_heads, n,
+            head_dim)`. There are two where samples of one prompt branch: the prompt, and what the
+            sample has added.
+        suffix: what each row adds: `(rows, kv_heads, m, head_dim)`.
         scale: factor on the dot products, 1/√head_dim.
 
     Returns:
@@ -77,12 +94,14 @@ def attend_shared(
     kv_heads = suffix.keys.shape[1]
 
     def fold(x: mx.array) -> mx.array:
-        """From `(rows, kv_heads, group, n)` to `(1, kv_heads, rows · group, n)`."""
+        """Return `(rows, kv_heads, group, n)` as `(1, kv_heads, rows · group, n)`."""
         return x.swapaxes(0, 1).reshape(1, kv_heads, -1, x.shape[-1])
 
     def unfold(x: mx.array) -> mx.array:
+        """Undo `fold`."""
         return x.reshape(kv_heads, rows, -1, x.shape[-1]).swapaxes(0, 1)
 
+    # As in attend_with_scores, the queries are grouped by their key head.
     grouped = (queries * scale).reshape(rows, kv_heads, heads // kv_heads, head_dim)
     folded = fold(grouped)
     over_prefixes = [unfold(folded @ prefix.keys.swapaxes(-1, -2)) for prefix in prefixes]

@@ -24,7 +24,10 @@ Scores: TypeAlias = mx.array | tuple[mx.array, ...]
 
 
 class SharedPrefixCache:
-    """Rows that share a beginning, which they only read, and have a suffix each, of one length."""
+    """Rows that share a beginning, which they only read, and have a suffix each.
+
+    All suffixes have the same number of tokens, so one array holds them, a row each.
+    """
 
     def __init__(self, prefixes: Sequence[KVCache], step: int) -> None:
         """Begin with empty suffixes.
@@ -146,8 +149,9 @@ def attend_cached(
 def trim(cache: Sequence[KVCache | SharedPrefixCache], length: int) -> None:
     """Shorten a cache to at most `length` tokens, the same in all layers.
 
-    An interrupt in the middle of a forward pass leaves layers of different lengths; then the
-    shortest counts.
+    An interrupt in the middle of a forward pass leaves layers with different numbers of tokens:
+    those below have the pass's tokens already, those above do not. Then all are shortened to the
+    shortest.
     """
     length = min(length, *(layer.offset for layer in cache))
     for layer in cache:

@@ -1,7 +1,7 @@
-"""How a model's weights lie in memory: packed or not, and in which order.
+"""How a model's weights lie in memory: packed (quantized) or dense, and in which order.
 
-On Metal they stay as they are stored. MLX's CPU backend is slow with packed weights, and leaves
-dense ones to a BLAS, which has its preferences; see `input_major`.
+On Metal they stay as they are stored. MLX's CPU backend is slow with packed weights, and multiplies
+dense ones by a BLAS, whose speed depends on their order in memory; see `input_major`.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def machine_memory() -> int:
 
 
 def arranged(layer: nn.Module, unpack: bool) -> nn.Module:
-    """Return a layer as the device likes it best; its weights may be computed lazily.
+    """Return a layer in the form that the device computes fastest; its weights may still be lazy.
 
-    Quantized weights become dense ones if asked for. On the CPU backend, floating-point numbers
+    Quantized weights become dense ones if `unpack` says so. On the CPU backend, numbers
     become float32, and dense weights are ordered by input.
     """
     if on_cpu():
@@ -52,10 +52,10 @@ def arranged(layer: nn.Module, unpack: bool) -> nn.Module:
 def input_major(weight: mx.array) -> mx.array:
     """Return a weight `(outputs, inputs)` that lies in memory input by input.
 
-    A weight is stored output by output, so that ``x @ weight.T`` is a row of dot products. A BLAS
-    that keeps to the order of the additions must add the terms of each one by one; ordered by
-    inputs, it adds to all outputs at once, in vectors. With the BLAS of the mlx[cpu] wheel,
-    decoding is 1.5 times faster for it.
+    A checkpoint stores a weight output by output, so ``x @ weight.T`` computes one dot product an
+    output. A BLAS that keeps the order of additions must sum each dot product one term after the
+    other. Stored input by input, each input's products are added to all outputs at once, with
+    vector instructions. With the BLAS of the mlx[cpu] wheel this makes decoding 1.5 times as fast.
     """
     return mx.contiguous(weight.T).T
 

@@ -1,8 +1,9 @@
-"""The Llama family, with attention that hands out its scores.
+"""The Llama family, with attention that also returns its scores.
 
-Read it from the bottom up, or follow a token: `Model` embeds it, each `Block` adds what attention
-and the feed-forward network say, the head turns the last state into logits. Attributes are named
-as the keys of a Hugging Face checkpoint, so that its weights load without renaming.
+Read it from the bottom up, or follow a token: `Model` looks up its embedding, each `Block` adds the
+outputs of attention and of the feed-forward network to that state, and the head turns the last
+state into logits. Attributes are named as the keys of a Hugging Face checkpoint, so that its
+weights load without renaming.
 
 Shapes: B batch, L query length, H query heads, KV key/value heads, D head dimension.
 """
@@ -60,7 +61,7 @@ class LlamaConfig:
 
 
 class Forward(NamedTuple):
-    """What a forward pass says about the last position, and all of them."""
+    """The output of a forward pass."""
 
     logits: mx.array
     """`(B, L, vocab)`"""
@@ -130,7 +131,10 @@ class MLP(nn.Module):
 
 
 class Block(nn.Module):
-    """One layer: attention and feed-forward network, each normalised before and added after."""
+    """One layer: attention, then the feed-forward network.
+
+    Each gets the normalised state, and its output is added to the state (pre-norm residuals).
+    """
 
     def __init__(self, config: LlamaConfig) -> None:
         """Make one layer."""

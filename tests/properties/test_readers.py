@@ -14,6 +14,8 @@ from entropix_mlx.errors import EntropixError
 from tests.checkpoints import metadata_of, tensors_of, write_folder
 from tests.conftest import make_tiny_model
 
+pytestmark = pytest.mark.slow
+
 MOST_MEMORY = 10**9
 FUZZ = settings(
     max_examples=300,

@@ -215,6 +215,7 @@ def first_tokens(policy: Policy, plan: Plan, logits: np.ndarray, count: int, see
     return [draw_distinct(measured, one, policy, count, seed, position) for position in range(1500)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["entropix", "cntp"])
 def test_first_tokens_are_drawn_without_replacement(sampler):
     parameters = (1.3, 1.0, 12, 0.0) if sampler == "entropix" else (1.3, 1.0, 0, 0.0)
@@ -232,6 +233,7 @@ def test_first_tokens_are_drawn_without_replacement(sampler):
     assert second[p == 0].sum() == 0
 
 
+@pytest.mark.slow
 def test_filtered_tokens_come_after_all_others():
     """A fork has the width that was asked for, even where few tokens survive the filters."""
     drawn = first_tokens(make_policy(), a_plan(Strategy.BRANCH, 1.0, 1.0, 3, 0.0), LOGITS, 5, 3)

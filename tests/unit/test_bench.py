@@ -26,6 +26,8 @@ from entropix_mlx.lab.bench.pair import (
 )
 from entropix_mlx.lab.bench.timing import in_turns, peak_bytes, to_figures
 
+pytestmark = pytest.mark.slow
+
 TINY = Effort(
     contexts=(16, 24, 9999),
     tokens=3,

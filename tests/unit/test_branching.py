@@ -111,6 +111,7 @@ def test_the_best_score_wins_unless_the_margin_forbids_it(run):
     assert all(b.winner == 0 for b in records(run(profile=always_branch(margin=1e6))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("sampler", ["entropix", "cntp"])
 def test_pipelining_does_not_change_the_steps(run, seed, sampler):
@@ -275,6 +276,7 @@ def test_cntp_widens_with_the_entropy_and_is_greedy_otherwise(run):
     assert len(widths) > 1
 
 
+@pytest.mark.slow
 def test_the_prefix_is_not_copied(byte_tokenizer):
     shape = {"head_dim": 64, "num_key_value_heads": 4, "num_hidden_layers": 6}
     model = make_tiny_model(max_position_embeddings=3000, **shape)

@@ -26,6 +26,8 @@ from entropix_mlx.step import Alternative
 from tests.conftest import make_tiny_model
 from tests.tui.conftest import make_step
 
+pytestmark = pytest.mark.slow
+
 TARGETS = Profile.load().targets
 
 

@@ -206,6 +206,7 @@ def run(source, tmp_path, capsys):
     return run
 
 
+@pytest.mark.slow
 def test_an_exact_conversion_is_verified(run):
     code, out, err = run("--verify")
     assert (code, err.splitlines()[1:]) == (0, ["the copy is exact"])
@@ -220,6 +221,7 @@ def test_a_broken_conversion_fails_its_verification(run):
     assert "is wrong: it diverges by" in err
 
 
+@pytest.mark.slow
 def test_a_wrong_dense_conversion_fails_its_verification(run, tmp_path, monkeypatch):
     from entropix_mlx.conversion import verify
 

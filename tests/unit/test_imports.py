@@ -1,53 +1,223 @@
-"""Who may import whom, checked in a fresh interpreter."""
+"""How the house is laid: who may import whom, and how large a thing may be.
 
+docs/architecture.md states these rules. Imports are read from the source, those for typing
+included; what waits for MLX or Textual is seen in fresh interpreters.
+"""
+
+import ast
 import subprocess
 import sys
+from collections import defaultdict
+from graphlib import TopologicalSorter
+from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("entropix_mlx", "tui")
+CORE = ("chat", "checkpoints", "conversion", "decoding", "models", "policies", "profiles", "traces")
+MLX_FREE = ("profiles", "traces", "serving", "commands")
+MLX_FREE_MODULES = {
+    "entropix_mlx.chat.conversation",
+    "entropix_mlx.conversion.recipe",
+    "entropix_mlx.models.config",
+    "entropix_mlx.policies.registry",
+}
+NOT_YET_MLX_FREE = {"entropix_mlx.models.config", "entropix_mlx.policies.registry"}  # to be empty
+HEAVY = {"mlx", "mlx_lm", "transformers"}
+CONSUMERS = {"entropix_mlx.commands", "entropix_mlx.lab", "entropix_mlx.serving", "tui"}
+"""They read what the core yields. The command line opens the others; none else knows another."""
 
-def modules_after(statement):
-    code = f"import sys\n{statement}\nprint('\\n'.join(sys.modules))"
+MODULES_AT_THE_ROOT = 12
+LINES_OF_A_FILE = 350
+LINES_OF_A_FUNCTION = 45
+PARAMETERS = 8
+NOT_YET = {
+    # To be empty when the decode core serves many answers.
+    "entropix_mlx/decoding/decode.py",
+    "entropix_mlx/decoding/engine.py",
+    "entropix_mlx/decoding/branching.py",
+    # Being split.
+    "entropix_mlx/decoding/generation.py",
+    "entropix_mlx/chat/session.py",
+    "entropix_mlx/checkpoints/gguf.py",
+    "entropix_mlx/lab/calibrate.py",
+    "entropix_mlx/profiles/profile.py",
+    "tui/app.py",
+}
+"""Files that may be larger, and hold larger functions."""
+
+
+def name_of(file):
+    parts = file.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+FILES = {name_of(f): f for top in PACKAGES for f in sorted((ROOT / top).rglob("*.py"))}
+TREES = {name: ast.parse(file.read_text("utf-8")) for name, file in FILES.items()}
+
+
+def imports(module):
+    """Yield the modules of this project that a module imports, wherever in its file."""
+    package = module if FILES[module].name == "__init__.py" else module.rpartition(".")[0]
+    for node in ast.walk(TREES[module]):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1]
+            base = ".".join([*(above if node.level else []), *filter(None, [node.module])])
+            named = [f"{base}.{alias.name}" for alias in node.names]
+            names = [name if name in FILES else base for name in named]
+        else:
+            continue
+        yield from (name for name in names if name.split(".")[0] in PACKAGES)
+
+
+def room(module):
+    """Return the package of a module: the root's modules and the entry points count singly."""
+    if module.endswith("__main__"):
+        return module
+    depth = 1 if module.startswith("tui") else 2
+    return ".".join(module.split(".")[:depth])
+
+
+def rooms():
+    """Return which packages each package imports."""
+    graph = defaultdict(set)
+    for module in FILES:
+        graph[room(module)] |= {room(other) for other in imports(module)} - {room(module)}
+    return graph
+
+
+def functions():
+    """Yield where a function stands, its node and its lines of code."""
+    for module, tree in TREES.items():
+        where = FILES[module].relative_to(ROOT).as_posix()
+        lines = FILES[module].read_text("utf-8").splitlines()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                first = node.body[0]
+                documented = ast.get_docstring(node) is not None
+                docstring = range(first.lineno, first.end_lineno + 1) if documented else ()
+                code = [
+                    line
+                    for number, line in enumerate(lines[node.lineno - 1 : node.end_lineno])
+                    if node.lineno + number not in docstring
+                    and line.strip()
+                    and not line.strip().startswith("#")
+                ]
+                yield where, node, len(code)
+
+
+def run(code):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return set(done.stdout.split())
+    return done.stdout
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
-        "entropix_mlx",
-        "entropix_mlx.step",
-        "entropix_mlx.errors",
-        "entropix_mlx.profiles.profile",
-        "entropix_mlx.settings",
-        "entropix_mlx.policies.registry",
-        "entropix_mlx.chat.conversation",
-        "entropix_mlx.profiles.tree",
-        "entropix_mlx.traces.trace",
-        "entropix_mlx.traces.report",
-        "entropix_mlx.summary",
-        "entropix_mlx.palette",
-        "entropix_mlx.cli",
-        "entropix_mlx.__main__",
-        "tui.viewer",
-        "tui.app",
-    ],
-)
-def test_what_reads_steps_does_not_wait_for_mlx(module):
-    assert not {"mlx.core", "mlx_lm", "transformers"} & modules_after(f"import {module}")
+def loaded_by(modules):
+    """Import modules one after the other in a fresh interpreter: {module: new top-level names}."""
+    code = (
+        "import sys; from importlib import import_module\nbefore = set()\n"
+        f"for module in {list(modules)!r}:\n"
+        "    import_module(module); now = {name.split('.')[0] for name in sys.modules}\n"
+        "    print(module, *(now - before)); before = now\n"
+    )
+    return {line.split()[0]: set(line.split()[1:]) for line in run(code).splitlines()}
+
+
+@pytest.mark.parametrize("module", sorted(m for m, f in FILES.items() if f.name == "__init__.py"))
+def test_a_package_is_only_a_docstring(module):
+    body = TREES[module].body
+    assert ast.get_docstring(TREES[module])
+    assert len(body) == 1 or module == "entropix_mlx"  # its public names are imported when used
+
+
+def mlx_free():
+    """Return the modules that rule 2 names, by what it calls them."""
+    named = {"root": [m for m, f in FILES.items() if f.parent == ROOT / "entropix_mlx"]}
+    named |= {p: [m for m in FILES if m.startswith(f"entropix_mlx.{p}.")] for p in MLX_FREE}
+    named["modules"] = sorted(MLX_FREE_MODULES - NOT_YET_MLX_FREE)
+    named["tui"] = [m for m in FILES if m.startswith("tui")]
+    return named
+
+
+@pytest.mark.parametrize("name", [*MLX_FREE, "root", "modules", "tui"])
+def test_what_reads_steps_does_not_wait_for_mlx(name):
+    for module, new in loaded_by(mlx_free()[name]).items():
+        assert not HEAVY & new, module
 
 
 def test_the_core_knows_no_front_end():
-    loaded = modules_after("from entropix_mlx import *; import entropix_mlx.conversion.convert")
-    assert not {"textual", "tui", "entropix_mlx.cli"} & loaded
-    assert "entropix_mlx.decoding.engine" in loaded
+    names = tuple(f"entropix_mlx.{name}." for name in (*CORE, "lab", "serving"))
+    core = [module for module in FILES if module.startswith(names)]
+    assert not {"textual", "tui"} & set.union(*loaded_by(core).values())
 
 
 def test_the_command_line_opens_a_screen_only_when_asked():
-    assert not {"textual", "tui"} & modules_after("import entropix_mlx.cli")
+    assert not {"textual", "tui"} & loaded_by(["entropix_mlx.cli"])["entropix_mlx.cli"]
+
+
+def test_packages_form_no_circle():
+    list(TopologicalSorter(rooms()).static_order())  # raises CycleError, which names the circle
+
+
+def test_consumers_do_not_import_one_another():
+    graph = rooms()
+    for consumer in CONSUMERS - {"entropix_mlx.commands"}:
+        # The screen's own thread is that of a server.
+        allowed = {"entropix_mlx.serving"} if consumer == "tui" else set()
+        assert not graph[consumer] & CONSUMERS - allowed, consumer
+
+
+def test_the_core_does_not_import_its_consumers():
+    graph = rooms()
+    for name in CORE:
+        assert not graph[f"entropix_mlx.{name}"] & CONSUMERS, name
+
+
+def test_subcommands_do_not_import_one_another():
+    subcommands = {
+        module
+        for module, tree in TREES.items()
+        if module.startswith("entropix_mlx.commands.")
+        and any(getattr(node, "name", "") == "add_parser" for node in tree.body)
+    }
+    assert len(subcommands) > 5
+    for module in subcommands:
+        assert not subcommands & set(imports(module)), module
 
 
 def test_public_names_are_what_they_say():
+    # A module of the same name at the root would take their place once it is imported.
     code = "import entropix_mlx as e; print(all(callable(f) for f in (e.generate, e.load)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "True\n"
+    assert run(code) == "True\n"
+
+
+def test_the_root_is_small():
+    assert len(list((ROOT / "entropix_mlx").glob("*.py"))) <= MODULES_AT_THE_ROOT
+
+
+def test_files_are_short():
+    lengths = {
+        file.relative_to(ROOT).as_posix(): len(file.read_text("utf-8").splitlines())
+        for file in FILES.values()
+    }
+    long = {file: n for file, n in lengths.items() if n > LINES_OF_A_FILE}
+    assert not set(long) - NOT_YET, long
+
+
+def test_functions_are_short():
+    long = {(f, node.name): n for f, node, n in functions() if n > LINES_OF_A_FUNCTION}
+    assert not {key for key in long if key[0] not in NOT_YET}, long
+
+
+def test_functions_take_few_parameters():
+    many = {}
+    for file, node, _ in functions():
+        given = node.args
+        names = [a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+        names += [a.arg for a in (given.vararg, given.kwarg) if a is not None]
+        count = len([name for name in names if name not in ("self", "cls")])
+        if count > PARAMETERS and file not in NOT_YET:
+            many[file, node.name] = count
+    assert not many

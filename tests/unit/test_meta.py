@@ -286,6 +286,7 @@ def valid(tmp_path_factory):
     return tmp_path_factory.mktemp("torch") / "tiny.pth"
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=3000)
 @given(bits=st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 7)), min_size=1, max_size=4))
 def test_turned_bits(valid, bits):

@@ -101,6 +101,7 @@ def act(session, rng):
         assert len(list(steps)) <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(10))
 def test_whatever_was_done_the_next_logits_are_those_of_a_fresh_session(make, block):
     for seed in range(20 * block, 20 * block + 20):
@@ -177,6 +178,7 @@ def test_a_fork_keeps_what_came_before_and_the_old_answer(make):
     assert session.messages[-1]["content"] == "".join(step.text for step in old)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_fork_with_the_same_token_is_the_same_answer(make, seed):
     """The limits of interventions, too, go on where they were."""
@@ -304,6 +306,7 @@ def test_a_new_question_ends_the_running_answer(make):
     assert session.messages[1]["content"] == first.text
 
 
+@pytest.mark.slow
 def test_a_full_context_drops_the_oldest_turns(byte_tokenizer):
     notices = []
     session = Session(

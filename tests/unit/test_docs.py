@@ -1,0 +1,181 @@
+"""The documents against the code: the schema of traces, commands, links."""
+
+import re
+import shlex
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from entropix_mlx import Profile, cli
+from entropix_mlx.step import Alternative, Branch, Metrics, Origin, Rollout, Step, Strategy
+from entropix_mlx.summary import Summary
+from entropix_mlx.traces.trace import VERSION, Header
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+README_LINES = 170
+COMING = {
+    "entropix_mlx/chat/cached.py",
+    "entropix_mlx/chat/context.py",
+    "entropix_mlx/chat/running.py",
+    "entropix_mlx/checkpoints/bpe.py",
+    "entropix_mlx/checkpoints/formats.py",
+    "entropix_mlx/checkpoints/locate.py",
+    "entropix_mlx/decoding/answer.py",
+    "entropix_mlx/decoding/hooks.py",
+    "entropix_mlx/decoding/scheduler.py",
+    "entropix_mlx/decoding/text.py",
+    "entropix_mlx/limits.py",
+    "entropix_mlx/policies/cntp.py",
+    "entropix_mlx/policies/packing.py",
+    "entropix_mlx/policies/planner.py",
+    "entropix_mlx/policies/position.py",
+    "entropix_mlx/policies/ranking.py",
+    "entropix_mlx/policies/decide.py",
+    "entropix_mlx/policies/greedy.py",
+    "entropix_mlx/profiles/fields.py",
+    "entropix_mlx/profiles/kinds.py",
+    "entropix_mlx/profiles/policies.toml",
+    "entropix_mlx/profiles/sections.py",
+    "entropix_mlx/records.py",
+    "tui/base.py",
+    "tui/drawing.py",
+    "tui/keys.py",
+    "tui/link.py",
+    "tui/styles.py",
+    "tui/workspace.py",
+}
+"""Files that are on the map and not there yet; to be empty."""
+GOING = {
+    "entropix_mlx/decoding/decode.py",
+    "entropix_mlx/profiles/profile_diff.py",
+    "tui/looks.py",
+    "tui/worker.py",
+}
+"""Files that are there and no longer on the map; to be empty."""
+
+
+def read(name):
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def documented(heading):
+    """Return the first table after a line of docs/traces.md: {field: row}."""
+    after = read("docs/traces.md").split(f"\n{heading}\n", 1)[1]
+    table = re.search(r"(?:^\|.*\n)+", after, re.MULTILINE).group()
+    return {m[1]: m[0] for m in re.finditer(r"^\| `(\w+)` \|.*$", table, re.MULTILINE)}
+
+
+@pytest.mark.parametrize(
+    ("heading", "record", "more"),
+    [
+        ("## Header", Header, {"record", "format", "version"}),
+        ("## Step", Step, {"record"}),
+        ("An element of `top_logprobs`:", Alternative, set()),
+        ("`branch`:", Branch, set()),
+        ("A rollout:", Rollout, set()),
+    ],
+)
+def test_every_field_of_a_trace_is_documented(heading, record, more):
+    assert set(documented(heading)) == {field.name for field in fields(record)} | more
+
+
+def test_the_footer_of_a_trace_is_documented():
+    rows, totals = documented("## Footer"), Summary().to_dict()
+    assert set(rows) == {"record", *totals}
+    for name in ("usage", "interventions", "timings"):
+        assert all(f"`{part}`" in rows[name] for part in totals[name])
+
+
+def test_every_word_of_a_step_is_documented():
+    rows = documented("## Step")
+    assert all(f"`{strategy}`" in rows["strategy"] for strategy in Strategy)
+    assert all(f"`{origin}`" in rows["origin"] for origin in Origin)
+    assert f"{VERSION} today" in documented("## Header")["version"]
+
+
+def test_every_measurement_and_strategy_is_explained():
+    page = read("docs/sampler.md")
+    assert all(name in page for name in Metrics._fields)
+    assert all(f"`{strategy}`" in page for strategy in Strategy)
+
+
+def test_the_explained_numbers_are_those_of_the_reference():
+    page, profile = read("docs/sampler.md"), Profile.load()
+    at, base = profile.thresholds, profile.base
+    for claim in (
+        f"H < {at.low_entropy:g} and V < {at.low_varentropy:g}",
+        f"H > {at.think_min_entropy:g} and V < {at.think_max_varentropy:g}",
+        f"H < {at.branch_max_entropy:g} and V > {at.branch_min_varentropy:g}",
+        f"H > {at.resample_min_entropy:g} and V > {at.resample_min_varentropy:g}",
+        f"{base.temperature}, {base.top_p:.2f}, {base.top_k} and {base.min_p}",
+        f"draws {profile.adaptive.candidates} candidates",
+        f"at most {profile.think.max_insertions} times",
+        f"at least {profile.think.min_gap} tokens between",
+        f"up to {profile.branch.depth} tokens",
+        f"at most {profile.branch.max_branches} forks",
+        f"λ = {profile.branch.entropy_weight} nats",
+        f"`margin` = {profile.branch.margin} nats",
+        f"`ask_margin` = {profile.branch.ask_margin} nats",
+    ):
+        assert claim in " ".join(page.split()), claim
+
+
+def mapped():
+    """Return the files on the map of docs/architecture.md, and folders named as a whole."""
+    tree = read("docs/architecture.md").split("## The map", 1)[1].split("```")[1]
+    files, folders, path = set(), set(), []
+    for line in tree.splitlines():
+        depth = (len(line) - len(line.lstrip())) // 2
+        if folder := re.match(r" *(\w+)/", line):
+            path = [*path[:depth], folder[1]]
+            folders.add("/".join(path))
+        names = re.match(r" *((?:[\w.]+\.(?:py|toml|html) )+)", line + " ")
+        for name in names[1].split() if names else ():
+            files.add("/".join([*path[:depth], name]))
+    return files, {folder for folder in folders if not any(f.startswith(folder) for f in files)}
+
+
+def test_the_map_shows_every_module():
+    files, whole = mapped()
+    there = {
+        file.relative_to(ROOT).as_posix()
+        for top in ("entropix_mlx", "tui")
+        for file in (ROOT / top).rglob("*.py")
+        if not file.name.startswith("_")
+    }
+    unmapped = {file for file in there if not any(file.startswith(f"{f}/") for f in whole)} - files
+    missing = {file for file in files if not (ROOT / file).exists()}
+    assert unmapped <= GOING
+    assert missing <= COMING
+
+
+def commands():
+    """Yield every line of a shell example that runs `entropix`, with its page."""
+    for page in PAGES:
+        blocks = re.findall(r"```(sh|console)\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+        for kind, block in blocks:
+            prompt = "$ " if kind == "console" else ""
+            for line in block.splitlines():
+                if line.startswith(f"{prompt}entropix "):
+                    command = line.removeprefix(prompt).split("  #")[0]
+                    yield pytest.param(command, id=f"{page.name}: {command}")
+
+
+@pytest.mark.parametrize("command", commands())
+def test_commands_in_the_documents_are_understood(command):
+    _, *arguments = shlex.split(command, comments=True)
+    redirected = [arguments.index(mark) for mark in "<>" if mark in arguments]
+    arguments = arguments[: min(redirected, default=len(arguments))]
+    cli.build_parser().parse_args(arguments)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s#]+)[^)]*\)", page.read_text("utf-8")):
+        assert target.startswith("https://") or (page.parent / target).exists(), target
+
+
+def test_the_readme_is_short():
+    assert len(read("README.md").splitlines()) <= README_LINES
