@@ -99,7 +99,7 @@ class RowGroups:
 
     def attend(
         self, queries: mx.array, keys: mx.array, values: mx.array, scale: float, with_scores: bool
-    ) -> tuple[mx.array, tuple[mx.array, ...]]:
+    ) -> tuple[mx.array, tuple[mx.array, ...] | None]:
         """Return the outputs of all rows, and each group's scores if asked for."""
         parts = [
             attend_cached(
@@ -108,7 +108,8 @@ class RowGroups:
             for cache, rows in self._groups
         ]
         outputs = mx.concatenate([output for output, _ in parts])
-        return outputs, tuple(scores for _, scores in parts if isinstance(scores, mx.array))
+        scores = tuple(scores for _, scores in parts if isinstance(scores, mx.array))
+        return outputs, scores if with_scores else None
 
 
 LayerCache: TypeAlias = KVCache | SharedPrefixCache | RowGroups
