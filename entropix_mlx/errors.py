@@ -30,6 +30,12 @@ class EntropixError(Exception):
     """The root: catch this to catch everything the package raises on purpose."""
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of what another library's error says; some say pages, some nothing."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else repr(error)
+
+
 class ModelNotFoundError(EntropixError):
     """No folder, file, installed package or hub repository of that name."""
 

@@ -1,15 +1,17 @@
-"""Reading and checking ``config.json``: whether a model is computed here, and of what shape."""
+"""The shape of a model, and how it is read from a ``config.json`` and checked.
+
+This module needs no MLX, so that whatever knows models by their shape needs none either.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from ..errors import ModelNotFoundError, UnsupportedModelError, WeightsError
-from .llama import LlamaConfig
 
 ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3")
 """Values of ``model_type`` that this package's model computes."""
@@ -27,6 +29,49 @@ _SIZES = (
 )
 _LARGEST_SIZE = 10**8
 _SWITCHES = ("rope_traditional", "attention_bias", "mlp_bias", "tie_word_embeddings")
+
+
+@dataclass(frozen=True)
+class LlamaConfig:
+    """The shape of a model, with the field names of a Hugging Face ``config.json``."""
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    rms_norm_eps: float
+    rope_theta: float
+    max_position_embeddings: int
+    """The context length, in tokens."""
+    rope_scaling: dict[str, Any] | None = None
+    rope_traditional: bool = False
+    attention_bias: bool = False
+    mlp_bias: bool = False
+    tie_word_embeddings: bool = True
+    model_type: str = "llama"
+    """The branch of the family: ``qwen2`` and ``qwen3`` differ as the properties below say."""
+
+    @property
+    def qkv_bias(self) -> bool:
+        """Whether the projections to queries, keys and values have a bias."""
+        return self.attention_bias or self.model_type == "qwen2"
+
+    @property
+    def qk_norm(self) -> bool:
+        """Whether each head's queries and keys are normalised before the rotary embedding."""
+        return self.model_type == "qwen3"
+
+
+def fingerprint(config: LlamaConfig) -> str:
+    """Return a model's shape as a text: it identifies a model whatever its name and format are."""
+    return (
+        f"{config.num_hidden_layers} layers of {config.hidden_size} and"
+        f" {config.intermediate_size}, {config.num_attention_heads} heads over"
+        f" {config.num_key_value_heads}, vocabulary {config.vocab_size}"
+    )
 
 
 def read_config(folder: Path) -> dict[str, Any]:
