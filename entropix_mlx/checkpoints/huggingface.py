@@ -15,7 +15,7 @@ import mlx.core as mx
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 from safetensors import SafetensorError, safe_open
 
-from ..errors import TokenizerError, WeightsError
+from ..errors import TokenizerError, WeightsError, first_line
 from ..models.config import read_config
 from .checkpoint import Checkpoint, Tensor
 
@@ -205,8 +205,9 @@ def read_tokenizer(folder: Path, config: dict[str, Any]) -> TokenizerWrapper:
             eos_token_ids=_end_tokens(folder, config),
         )
     except Exception as error:  # transformers raises whatever its many parsers raise
-        reason = next(iter(str(error).splitlines()), repr(error))
-        raise TokenizerError(f"{folder}: the tokenizer cannot be read: {reason}") from error
+        raise TokenizerError(
+            f"{folder}: the tokenizer cannot be read: {first_line(error)}"
+        ) from error
 
 
 def _end_tokens(folder: Path, config: dict[str, Any]) -> Any:
