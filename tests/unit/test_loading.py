@@ -170,7 +170,9 @@ def test_no_such_model(tmp_path):
     (tmp_path / "notes.txt").write_text("hello")
     with pytest.raises(ModelNotFoundError, match="neither a folder nor"):
         load(tmp_path / "notes.txt")
-    with pytest.raises(ModelNotFoundError, match="cannot download some/model"):
+    with pytest.raises(
+        ModelNotFoundError, match="some/model is not, or not wholly, in the hub's cache"
+    ):
         load("some/model")
     with pytest.raises(ModelNotFoundError, match="no model '~nobody-at-all/m'"):
         load("~nobody-at-all/m")
