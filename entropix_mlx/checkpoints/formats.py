@@ -9,8 +9,8 @@ from typing import NamedTuple
 from ..errors import ModelNotFoundError, WeightsError
 from .checkpoint import Checkpoint
 from .gguf import open_gguf_model
-from .huggingface import open_folder
-from .meta_llama import PARAMS, open_meta
+from .huggingface import open_huggingface
+from .meta_llama import PARAMS, open_meta_llama
 
 
 class Format(NamedTuple):
@@ -24,9 +24,9 @@ class Format(NamedTuple):
 
 FORMATS = (
     Format(lambda path: path.suffix == ".gguf" and not path.is_dir(), open_gguf_model),
-    Format(lambda path: _has(path, "config.json"), open_folder),
+    Format(lambda path: _has(path, "config.json"), open_huggingface),
     # After Hugging Face's, which some folders hold beside Meta's own files.
-    Format(lambda path: _has(path, PARAMS), open_meta),
+    Format(lambda path: _has(path, PARAMS), open_meta_llama),
 )
 """All formats, in the order in which they are tried. A new one is a line here and its reader."""
 

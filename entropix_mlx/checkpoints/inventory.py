@@ -24,7 +24,7 @@ class Entry:
     """A model on this machine."""
 
     name: str
-    """What `loading.load` takes: a hub id or a path."""
+    """The name to give to `loading.load`: a hub id or a path."""
     path: Path
     nbytes: int
     """Its size on the disk."""

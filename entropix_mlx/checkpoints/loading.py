@@ -50,7 +50,7 @@ def load(
     checkpoint = open_checkpoint(locate(model if model is not None else default_model()))
     built, tensors = make_skeleton(checkpoint)
     unpack = should_unpack(built) if dequantize is None else dequantize
-    # MLX, which does not need Python, reads the weights while Python reads the tokenizer.
+    # Reading the weights releases the interpreter lock, so that the tokenizer is read meanwhile.
     with ThreadPoolExecutor(max_workers=1) as helper:
         tokenizer = helper.submit(load_tokenizer, checkpoint, built.config.vocab_size)
         try:
@@ -64,7 +64,7 @@ def load(
 def _fill(model: Model, tensors: dict[str, Tensor], unpack: bool) -> None:
     """Give a model its weights, laid out in memory for the device."""
     layers = dict(tree_flatten(model.leaf_modules(), is_leaf=nn.Module.is_module))
-    # The largest first, so that memory never holds two versions of much.
+    # The largest first: while the embedding is in memory twice, hardly anything else is.
     unread: list[nn.Module] = []
     for name in sorted(layers, key=lambda name: _size(layers[name]), reverse=True):
         stored = layers[name]

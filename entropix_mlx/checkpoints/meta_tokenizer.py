@@ -25,11 +25,12 @@ _NAMED = (
     *(f"<|reserved_special_token_{number}|>" for number in range(4)),
     *("<|start_header_id|>", "<|end_header_id|>", "<|reserved_special_token_4|>", "<|eot_id|>"),
 )
-"""The first special tokens of Llama 3, which follow those in the file; all others are reserved."""
+"""The first special tokens of Llama 3. The file does not list them: their ids follow those of its
+own tokens, and 246 reserved ones come after them."""
 
 
 def read_meta_tokenizer(folder: Path, config: dict[str, Any]) -> TokenizerWrapper:
-    """Return the tokenizer of a folder; a ``tokenizer.json`` put there goes before Meta's file.
+    """Return the tokenizer of a folder; a ``tokenizer.json`` beside Meta's file is preferred.
 
     Raises:
         TokenizerError: there is none, or it cannot be read.
@@ -56,7 +57,7 @@ def _sentencepiece(file: Path) -> TokenizerWrapper:
         raise TokenizerError(
             f"{file}: cannot be read as SentencePiece: {first_line(error)}"
         ) from error
-    with tempfile.TemporaryDirectory() as folder:  # from where mlx-lm finds out how to stream it
+    with tempfile.TemporaryDirectory() as folder:  # mlx-lm reads from files how to stream text
         tokenizer.save_pretrained(folder)
         return read_tokenizer(Path(folder), {"eos_token_id": tokenizer.eos_token_id})
 
