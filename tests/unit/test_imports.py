@@ -18,6 +18,8 @@ def modules_after(statement):
         "entropix_mlx",
         "entropix_mlx.step",
         "entropix_mlx.errors",
+        "entropix_mlx.limits",
+        "entropix_mlx.models.config",
         "entropix_mlx.profiles.profile",
         "entropix_mlx.settings",
         "entropix_mlx.policies.registry",
