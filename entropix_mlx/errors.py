@@ -23,11 +23,21 @@ everywhere in Python; `check_type` and `whole_number` raise it with the argument
 from __future__ import annotations
 
 import operator
+import reprlib
 from typing import Any
 
 
 class EntropixError(Exception):
     """The root: catch this to catch everything the package raises on purpose."""
+
+
+_BRIEF = reprlib.Repr()
+_BRIEF.maxstring = _BRIEF.maxother = _BRIEF.maxlong = 80
+
+
+def brief(value: object) -> str:
+    """Return a value as a message shows it: on one line, however large or deep it is."""
+    return _BRIEF.repr(value)
 
 
 def first_line(error: BaseException) -> str:

@@ -33,6 +33,8 @@ PICKLE_BYTES = 5 * 10**6
 # Counts.
 SIZE = 10**8
 """Any dimension that a configuration names: width, vocabulary, context."""
+HEAD_DIM = 4096
+"""Numbers in an attention head: at most some hundred."""
 DIMENSIONS = 8
 """Dimensions of a tensor; weights have one or two."""
 ZIP_ENTRIES = 10**5

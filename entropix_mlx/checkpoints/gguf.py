@@ -15,6 +15,7 @@ from typing import Any
 import mlx.core as mx
 
 from ..errors import UnsupportedModelError, WeightsError
+from ..models.rope_scaling import frequencies
 from .checkpoint import Checkpoint
 from .gguf_file import GGUFFile, open_gguf
 from .gguf_tokenizer import gguf_tokenizer
@@ -167,14 +168,9 @@ def _rope_scaling(path: Path, file: GGUFFile, config: dict[str, Any]) -> dict[st
 
 def _llama3_factors(config: dict[str, Any], scaling: dict[str, Any]) -> mx.array:
     """Return what Llama 3's scaling divides each rotary frequency by: `(head_dim / 2,)`."""
-    from mlx_lm.models.rope_utils import initialize_rope
-
-    dims, base = config["head_dim"], config["rope_theta"]
-    scaled: mx.array = initialize_rope(
-        dims, base, False, scaling, config["max_position_embeddings"]
-    )._freqs
-    factors: mx.array = scaled / base ** (mx.arange(0, dims, 2) / dims)
-    return factors
+    plain = frequencies(config["head_dim"], config["rope_theta"], None).turns
+    scaled = frequencies(config["head_dim"], config["rope_theta"], scaling).turns
+    return mx.array([a / b for a, b in zip(plain, scaled, strict=True)])
 
 
 def _translate(path: Path, name: str) -> str:

@@ -16,10 +16,10 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx_lm.models.activations import swiglu
 from mlx_lm.models.cache import KVCache
-from mlx_lm.models.rope_utils import initialize_rope
 
 from .cache import LayerCache, Scores, attend_cached
 from .config import LlamaConfig
+from .rope import make_rope
 
 AttentionLayers = Literal["last", "all"]
 """Which layers' attention is measured. The published sampler measures the last one."""
@@ -52,13 +52,7 @@ class Attention(nn.Module):
         if config.qk_norm:
             self.q_norm = nn.RMSNorm(config.head_dim, eps=config.rms_norm_eps)
             self.k_norm = nn.RMSNorm(config.head_dim, eps=config.rms_norm_eps)
-        self.rope = initialize_rope(
-            config.head_dim,
-            config.rope_theta,
-            config.rope_traditional,
-            config.rope_scaling,
-            config.max_position_embeddings,
-        )
+        self.rope = make_rope(config)
 
     def __call__(
         self, x: mx.array, mask: Any, cache: LayerCache, with_scores: bool
