@@ -31,21 +31,6 @@ class EntropixError(Exception):
     """The root: catch this to catch everything the package raises on purpose."""
 
 
-_BRIEF = reprlib.Repr()
-_BRIEF.maxstring = _BRIEF.maxother = _BRIEF.maxlong = 80
-
-
-def brief(value: object) -> str:
-    """Return a value as a message shows it: on one line, however large or deep it is."""
-    return _BRIEF.repr(value)
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of what another library's error says; some say pages, some nothing."""
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else repr(error)
-
-
 class ModelNotFoundError(EntropixError):
     """No folder, file, installed package or hub repository of that name."""
 
@@ -130,3 +115,18 @@ def whole_number(name: str, value: Any) -> int:
         return operator.index(value)
     except TypeError:
         raise TypeError(f"{name} must be a whole number, not {type(value).__name__}") from None
+
+
+_BRIEF = reprlib.Repr()
+_BRIEF.maxstring = _BRIEF.maxother = _BRIEF.maxlong = 80
+
+
+def brief(value: object) -> str:
+    """Return a value as a message shows it: on one line, however large or deep it is."""
+    return _BRIEF.repr(value)
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of what another library's error says; some say pages, some nothing."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else repr(error)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from mlx_lm.tokenizer_utils import TokenizerWrapper
+if TYPE_CHECKING:  # an answer is run without MLX, too
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 _CONTEXT = 16
 """Tokens of the prompt that the first token is decoded with."""
