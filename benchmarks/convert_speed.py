@@ -24,7 +24,8 @@ from typing import NamedTuple
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
-from entropix_mlx.checkpoints.loading import demo_model, open_checkpoint
+from entropix_mlx.checkpoints.formats import open_checkpoint
+from entropix_mlx.checkpoints.locate import demo_model
 from entropix_mlx.models.config import parse_config
 from entropix_mlx.models.llama import Model
 

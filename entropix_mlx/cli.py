@@ -7,6 +7,7 @@ message and an exit code.
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -26,12 +27,14 @@ from .commands import (
     view,
 )
 from .commands.exit_codes import BROKEN_PIPE, INTERRUPTED, USAGE
+from .commands.terminal import LibraryLog
 from .errors import EntropixError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code."""
     arguments = build_parser().parse_args(argv)
+    _show_log()
     try:
         return int(arguments.run(arguments))
     except EntropixError as error:
@@ -43,6 +46,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Python flushes stdout once more when it exits; there must be somewhere for that to go.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
+
+
+def _show_log() -> None:
+    """Print on stderr what the library logs, once however often `main` is called."""
+    logger = logging.getLogger("entropix_mlx")
+    logger.setLevel(logging.INFO)
+    if not any(isinstance(handler, LibraryLog) for handler in logger.handlers):
+        logger.addHandler(LibraryLog())
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -23,6 +23,7 @@ everywhere in Python; `check_type` and `whole_number` raise it with the argument
 from __future__ import annotations
 
 import operator
+import reprlib
 from typing import Any
 
 
@@ -114,3 +115,18 @@ def whole_number(name: str, value: Any) -> int:
         return operator.index(value)
     except TypeError:
         raise TypeError(f"{name} must be a whole number, not {type(value).__name__}") from None
+
+
+_BRIEF = reprlib.Repr()
+_BRIEF.maxstring = _BRIEF.maxother = _BRIEF.maxlong = 80
+
+
+def brief(value: object) -> str:
+    """Return a value as a message shows it: on one line, however large or deep it is."""
+    return _BRIEF.repr(value)
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of what another library's error says; some say pages, some nothing."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else repr(error)

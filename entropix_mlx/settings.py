@@ -15,7 +15,8 @@ from .profiles.fields import LARGEST_WHOLE, Number, shown
 from .profiles.profile import REFERENCE, Profile
 
 if TYPE_CHECKING:  # a front end keeps settings before it loads anything
-    from .models.llama import AttentionLayers, LlamaConfig
+    from .models.config import LlamaConfig
+    from .models.llama import AttentionLayers
     from .policies.policy import Policy
 
 NO_LIMIT = -1

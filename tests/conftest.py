@@ -17,10 +17,11 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 import entropix_mlx
-from entropix_mlx.checkpoints import loading
+from entropix_mlx.checkpoints import locate
 from entropix_mlx.conversion import convert
 from entropix_mlx.conversion.recipe import Recipe
-from entropix_mlx.models.llama import LlamaConfig, Model
+from entropix_mlx.models.config import LlamaConfig
+from entropix_mlx.models.llama import Model
 
 settings.register_profile("entropix", max_examples=60, deadline=None)
 settings.load_profile("entropix")
@@ -94,7 +95,7 @@ def tiny_folder(tmp_path: Path, tiny_model: Model, byte_tokenizer: TokenizerWrap
 
 @pytest.fixture(scope="session")
 def demo_file() -> Path:
-    file = loading.demo_model()
+    file = locate.demo_model()
     if file is None:
         pytest.fail("the demo model is missing: make test installs it")
     return file

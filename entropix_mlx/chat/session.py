@@ -23,9 +23,9 @@ from ..decoding.prompts import Message
 from ..decoding.text import Text
 from ..decoding.thinking import Thinking
 from ..errors import PromptError, SessionError, check_type, whole_number
+from ..models.config import fingerprint
 from ..models.llama import Model
 from ..policies.policy import Policy
-from ..profiles.choice import fingerprint
 from ..settings import Settings
 from ..step import Step
 from ..traces.trace import Header, TraceFolder

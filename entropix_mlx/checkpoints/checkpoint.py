@@ -1,4 +1,8 @@
-"""A model as it lies on a disk: its configuration and its tensors, none of them read yet."""
+"""A model on a disk: its configuration, and where its tensors are; none of them is read yet.
+
+Each format has a module that returns a `Checkpoint`. From there on, loading and conversion no
+longer know which format it was.
+"""
 
 from __future__ import annotations
 
@@ -15,27 +19,28 @@ FLOATS = (mx.float32, mx.float16, mx.bfloat16)
 
 
 class Tensor(NamedTuple):
-    """A tensor in its file."""
+    """A tensor that can be read from its file."""
 
     shape: tuple[int, ...]
     dtype: mx.Dtype
     file: Path
     """For messages."""
     read: Callable[[], mx.array]
-    """Read it from the file, again at each call; what comes may be computed lazily."""
+    """Read it from the file, anew at each call; the array may be evaluated lazily."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A model in Hugging Face's terms, whatever the format of its files."""
+    """A model described as Hugging Face does it, whatever the format of its files."""
 
     path: Path
     """The folder or file, for messages."""
     config: Mapping[str, Any]
     """The keys of a ``config.json``."""
     tensors: Mapping[str, Tensor]
-    """By the names of a Hugging Face checkpoint, in the order of the files."""
+    """By the names of a Hugging Face checkpoint, in the order in which they lie in the files."""
     load_tokenizer: Callable[[], TokenizerWrapper]
     """Build the tokenizer; raises `TokenizerError`."""
     companions: tuple[Path, ...] = ()
-    """The files beside the weights that make up the tokenizer; without any, it must be saved."""
+    """The files beside the weights that make up the tokenizer, to be copied by a conversion. Empty
+    where the tokenizer is built from something else, and must be saved anew."""

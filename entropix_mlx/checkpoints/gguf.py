@@ -1,7 +1,7 @@
-"""Putting a Llama-shaped GGUF file into Hugging Face's terms: its configuration and its tensors.
+"""Describing a Llama-shaped GGUF file as Hugging Face would: its configuration and its tensors.
 
-`gguf_file` reads the container. Here its names are translated, and what the format does to Llama's
-weights is undone: GGUF interleaves the rows of q and k for its own rotary embedding.
+`gguf_file` reads the container. Here its names are translated, and `rotary` undoes the order that
+the format gives to the rows of Llama's query and key projections.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 import mlx.core as mx
 
 from ..errors import UnsupportedModelError, WeightsError
+from ..models.rope_scaling import frequencies
 from .checkpoint import Checkpoint
 from .gguf_file import GGUFFile, open_gguf
 from .gguf_tokenizer import gguf_tokenizer
@@ -75,62 +76,79 @@ def open_gguf_model(path: Path) -> Checkpoint:
     return Checkpoint(path, config, tensors, partial(gguf_tokenizer, path, file.metadata))
 
 
-def _config(path: Path, file: GGUFFile) -> dict[str, Any]:
-    metadata, tensors = file
-    architecture = metadata["general.architecture"]
+class _Keys:
+    """The metadata keys of one architecture, each checked as it is taken."""
 
-    def key(name: str, default: Any = None) -> Any:
-        value = metadata.get(f"{architecture}.{name}", default)
-        if value is None:
-            raise WeightsError(f"{path}: the metadata key {architecture}.{name} is missing")
-        return value
+    def __init__(self, path: Path, metadata: dict[str, Any]) -> None:
+        self.path = path
+        self.metadata = metadata
+        self.architecture: str = metadata["general.architecture"]
 
-    def size(name: str, default: int | None = None) -> int:
-        value = key(name, default)
+    def size(self, name: str, default: int | None = None) -> int:
+        value = self._value(name, default)
         if type(value) is not int or value < 1:
             raise WeightsError(
-                f"{path}: {architecture}.{name} must be a positive whole number, not {value!r}"
+                f"{self.path}: {self.architecture}.{name} must be a positive whole number, not"
+                f" {value!r}"
             )
         return value
 
-    def number(name: str, default: float | None = None) -> float:
-        value = key(name, default)
+    def number(self, name: str, default: float | None = None) -> float:
+        value = self._value(name, default)
         if type(value) is not float or not 0 < value < math.inf:
             raise WeightsError(
-                f"{path}: {architecture}.{name} must be a positive number, not {value!r}"
+                f"{self.path}: {self.architecture}.{name} must be a positive number, not {value!r}"
             )
         return value
 
+    def _value(self, name: str, default: Any) -> Any:
+        value = self.metadata.get(f"{self.architecture}.{name}", default)
+        if value is None:
+            raise WeightsError(
+                f"{self.path}: the metadata key {self.architecture}.{name} is missing"
+            )
+        return value
+
+
+def _config(path: Path, file: GGUFFile) -> dict[str, Any]:
+    """Return what the metadata says in the keys of a ``config.json``."""
+    metadata, tensors = file
     if "token_embd.weight" not in tensors:
         raise WeightsError(f"{path}: the tensor token_embd.weight is missing")
-    heads, width = size("attention.head_count"), size("embedding_length")
+    keys = _Keys(path, metadata)
+    heads, width = keys.size("attention.head_count"), keys.size("embedding_length")
     config = {
-        "model_type": architecture,
-        "architectures": [f"{architecture.capitalize()}ForCausalLM"],
+        "model_type": keys.architecture,
+        "architectures": [f"{keys.architecture.capitalize()}ForCausalLM"],
         "vocab_size": tensors["token_embd.weight"].shape[0],
         "hidden_size": width,
-        "intermediate_size": size("feed_forward_length"),
-        "num_hidden_layers": size("block_count"),
+        "intermediate_size": keys.size("feed_forward_length"),
+        "num_hidden_layers": keys.size("block_count"),
         "num_attention_heads": heads,
-        "num_key_value_heads": size("attention.head_count_kv", heads),
-        "head_dim": size("attention.key_length", width // heads),
-        "rms_norm_eps": number("attention.layer_norm_rms_epsilon"),
-        "rope_theta": number("rope.freq_base", 10000.0),
-        "max_position_embeddings": size("context_length"),
+        "num_key_value_heads": keys.size("attention.head_count_kv", heads),
+        "head_dim": keys.size("attention.key_length", width // heads),
+        "rms_norm_eps": keys.number("attention.layer_norm_rms_epsilon"),
+        "rope_theta": keys.number("rope.freq_base", 10000.0),
+        "max_position_embeddings": keys.size("context_length"),
+        # What the metadata does not say, the presence of tensors does.
         "attention_bias": "blk.0.attn_output.bias" in tensors,
         "mlp_bias": "blk.0.ffn_gate.bias" in tensors,
         "tie_word_embeddings": "output.weight" not in tensors,
     }
-    if "tokenizer.ggml.eos_token_id" in metadata:
-        config["eos_token_id"] = metadata["tokenizer.ggml.eos_token_id"]
-    if "tokenizer.ggml.bos_token_id" in metadata:
-        config["bos_token_id"] = metadata["tokenizer.ggml.bos_token_id"]
+    for role in ("bos", "eos"):
+        if f"tokenizer.ggml.{role}_token_id" in metadata:
+            config[f"{role}_token_id"] = metadata[f"tokenizer.ggml.{role}_token_id"]
     scaling = _rope_scaling(path, file, config)
     return config | ({"rope_scaling": scaling} if scaling else {})
 
 
 def _rope_scaling(path: Path, file: GGUFFile, config: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the rotary scaling; GGUF stores Llama 3's only as the factors that result from it."""
+    """Return the ``rope_scaling``, or None.
+
+    Of Llama 3's scaling, GGUF stores only the result: what each rotary frequency is divided by. The
+    largest of those is the scaling's own factor. Its other numbers have been the same in all models
+    so far, so they are assumed; computing the factors again shows whether that is right.
+    """
     prefix = f"{config['model_type']}.rope.scaling"
     kind = file.metadata.get(f"{prefix}.type", "none")
     stored = file.tensors.get(_ROPE_FACTORS)
@@ -149,15 +167,10 @@ def _rope_scaling(path: Path, file: GGUFFile, config: dict[str, Any]) -> dict[st
 
 
 def _llama3_factors(config: dict[str, Any], scaling: dict[str, Any]) -> mx.array:
-    """Return what Llama 3's scaling divides each rotary frequency by."""
-    from mlx_lm.models.rope_utils import initialize_rope
-
-    dims, base = config["head_dim"], config["rope_theta"]
-    scaled: mx.array = initialize_rope(
-        dims, base, False, scaling, config["max_position_embeddings"]
-    )._freqs
-    factors: mx.array = scaled / base ** (mx.arange(0, dims, 2) / dims)
-    return factors
+    """Return what Llama 3's scaling divides each rotary frequency by: `(head_dim / 2,)`."""
+    plain = frequencies(config["head_dim"], config["rope_theta"], None).turns
+    scaled = frequencies(config["head_dim"], config["rope_theta"], scaling).turns
+    return mx.array([a / b for a, b in zip(plain, scaled, strict=True)])
 
 
 def _translate(path: Path, name: str) -> str:

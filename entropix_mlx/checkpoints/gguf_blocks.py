@@ -1,8 +1,9 @@
-"""How GGUF stores numbers in blocks, and what becomes of each kind of block.
+"""The kinds of blocks in which GGUF stores numbers, and how each is turned into MLX arrays.
 
-The simple kinds (Q4_0, Q4_1, Q8_0) are MLX's own affine packing with groups of 32 in another order
-of bits, so they stay packed and lose nothing. The others become float16, by the dequantizers of the
-gguf package, which is optional: ``pip install 'entropix_mlx[gguf]'``.
+A block holds the weights of 32 or more neighbours in a row and the scale that they share. In the
+simple kinds (Q4_0, Q4_1, Q8_0) a weight is scale · number + bias, as in MLX's affine packing with
+groups of 32; only the order of the bits differs. They stay packed and lose nothing. All other kinds
+become float16, by the dequantizers of the gguf package, which is optional: ``pip install gguf``.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ Array = NDArray[Any]
 
 
 class Part(NamedTuple):
-    """One of the arrays that blocks become."""
+    """One of the arrays that a tensor of blocks becomes: its numbers, its scales or its biases."""
 
     dtype: mx.Dtype
     width: int
-    """Numbers a block."""
+    """Numbers for each block."""
     unpack: Callable[[Array], Array]
     """From blocks `(rows, blocks, bytes)` to numbers `(rows, blocks · width)`."""
 
@@ -35,17 +36,18 @@ class BlockType(NamedTuple):
 
     name: str
     numbers: int
-    """Weights a block."""
+    """Weights in each block."""
     nbytes: int
     parts: dict[str, Part]
-    """By the ending of the name: ``weight``, and where it stays packed ``scales``, ``biases``."""
+    """By the last part of the tensor's name: ``weight``; ``scales`` and ``biases``, too, where the
+    numbers stay packed."""
 
 
 def block_type(number: int, tensor: str, path: object) -> BlockType:
-    """Return the kind of block that the format gives a number.
+    """Return the kind of block that has a number in the format.
 
     Raises:
-        UnsupportedModelError: there is no such kind, or it takes the gguf package to read it.
+        UnsupportedModelError: there is no such kind, or reading it needs the gguf package.
     """
     if number in _SIMPLE:
         return _SIMPLE[number]
@@ -92,9 +94,10 @@ def _half(start: int, blocks: Array) -> Array:
 
 
 def _nibbles(start: int, blocks: Array) -> Array:
-    """Return 32 numbers of 4 bits a block in MLX's order: neighbours share a byte, first one low.
+    """Return the 32 numbers of 4 bits in each block, in MLX's order.
 
-    GGUF's bytes hold the first half of the block in their low nibbles, the second in the high ones.
+    Of the 16 bytes that begin at `start`, GGUF's byte k holds number k in its low four bits and
+    number 16 + k in its high ones. MLX's byte k holds number 2k low and number 2k + 1 high.
     """
     pairs = blocks[..., start : start + 16]
     numbers = np.concatenate([pairs & 0xF, pairs >> 4], axis=-1)
@@ -103,7 +106,10 @@ def _nibbles(start: int, blocks: Array) -> Array:
 
 
 def _bytes(blocks: Array) -> Array:
-    """Return 32 signed bytes a block as MLX has them: from 0, with 128 taken away by the bias."""
+    """Return the 32 signed bytes of each block as MLX stores them: unsigned.
+
+    128 is added to each, which in two's complement flips the highest bit; the bias takes it away.
+    """
     shifted = np.ascontiguousarray(blocks[..., 2:] ^ 0x80)
     return shifted.view(np.uint32).reshape(len(blocks), -1)
 
@@ -130,4 +136,4 @@ _SIMPLE = {
     8: _packed("Q8_0", Part(mx.uint32, 8, _bytes), lambda blocks: -128 * _half(0, blocks), 34),
 }
 _K_QUANTS = {10: "Q2_K", 11: "Q3_K", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K"}
-"""Names for the message to those who have not installed the package."""
+"""Names of the commonest other kinds, for a message where the gguf package is not installed."""

@@ -1,4 +1,4 @@
-"""Reading the container that a GGUF file is: its metadata and its table of tensors.
+"""Reading the container format of GGUF: its metadata and its table of tensors.
 
 Every count, length and offset is checked against the size of the file before it is believed, so
 that a damaged file costs neither time nor memory.
@@ -76,7 +76,7 @@ class _DamagedError(Exception):
 
 
 class _Cursor:
-    """A place in the header that only moves forward, and never past the end."""
+    """Reads one value after the other from the header, and never past its end."""
 
     def __init__(self, header: bytes) -> None:
         self.header = header
@@ -103,7 +103,8 @@ class _Cursor:
         if kind not in _SCALARS:
             raise _DamagedError(f"the metadata has a value of type {kind}")
         value = self.take(_SCALARS[kind])
-        return float(f"{value:.7g}") if kind == _FLOAT32 else value  # a float32 as it was written
+        # Seven digits are what a float32 holds: 1e-05 and not 9.99999974737875e-06.
+        return float(f"{value:.7g}") if kind == _FLOAT32 else value
 
     def _list(self) -> list[Any]:
         kind, count = self.take("I"), self.take("Q")
@@ -114,7 +115,12 @@ class _Cursor:
         return [self._scalar(kind) for _ in range(self.count(count, at_least=8))]
 
     def count(self, count: int, at_least: int) -> int:
-        """Return a count of things that take some bytes each, if there is room for them."""
+        """Return a count of things, once it is known that they can be there.
+
+        Args:
+            count: as the file claims it.
+            at_least: bytes that each of them takes at least.
+        """
         if count * at_least > len(self.header) - self.place:
             raise _DamagedError("it promises more than it holds: truncated, or a wrong count")
         return count
@@ -203,7 +209,7 @@ def _read(path: Path, start: int, entry: _Entry, part: Part, shape: tuple[int, .
     numbers = np.empty((rows, shape[-1]), _IN_NUMPY[part.dtype])
     for row in range(0, rows, _ROWS_AT_ONCE):
         some = slice(row, row + _ROWS_AT_ONCE)
-        with np.errstate(all="ignore"):  # what is not finite is found by whoever must not have it
+        with np.errstate(all="ignore"):  # NaN and infinity are looked for where they matter
             numbers[some] = part.unpack(np.asarray(blocks[some]))
     array = mx.array(numbers.reshape(shape))
     return array if array.dtype == part.dtype else array.view(part.dtype)

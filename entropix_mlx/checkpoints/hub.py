@@ -1,15 +1,24 @@
-"""From a hub id to a folder on this disk."""
+"""From a hub id to a folder on this disk.
+
+The hub's own client keeps the files in its cache, where a file appears only when it is whole. It
+goes on where a connection broke, and honours ``HF_HUB_OFFLINE``, ``HF_ENDPOINT`` and the proxies of
+the environment. What is added here is the order in which files come, and the messages.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from ..errors import ModelNotFoundError
+from ..errors import ModelNotFoundError, first_line
 from ..models.config import read_config
 
-_FILES = ["*.json", "model*.safetensors", "*.jinja", "tokenizer.model", "merges.txt"]
+logger = logging.getLogger(__name__)
+
+_CONFIG = ("config.json",)
+_SMALL_FILES = ("*.json", "*.jinja", "tokenizer.model", "merges.txt")
+_WEIGHTS = ("model*.safetensors",)
 
 
 def is_hub_id(text: str) -> bool:
@@ -25,24 +34,39 @@ def is_hub_id(text: str) -> bool:
 
 
 def download(repository: str) -> Path:
-    """Download a hub model; its configuration first, so that no weights come for nothing.
+    """Download what is not yet in the hub's cache of a model, and return its folder there.
+
+    The configuration comes first, so that a model which cannot run costs no download. Weights come
+    last: whichever moment a download breaks off at, a folder that has all its weights has the
+    tokenizer and the index of the weights too, and a folder that lacks some is refused.
 
     Raises:
         ModelNotFoundError: it cannot be downloaded.
         UnsupportedModelError: it is not of the Llama family.
         WeightsError: its configuration is damaged.
     """
-    from huggingface_hub import hf_hub_download, snapshot_download
+    logger.info("asking the hub for %s …", repository)
+    read_config(_fetch(repository, _CONFIG))
+    _fetch(repository, _SMALL_FILES)
+    return _fetch(repository, _WEIGHTS)
 
-    def attempt(fetch: Callable[..., str], **options: Any) -> Path:
-        try:
-            return Path(fetch(repository, **options))
-        except Exception as error:  # the hub client raises its own, its HTTP library's, and OSError
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+
+def _fetch(repository: str, patterns: Sequence[str]) -> Path:
+    """Have all files of some names in the hub's cache; return the folder that they are in."""
+    # snapshot_download asks once and falls back to the cache; hf_hub_download, for a single file,
+    # would ask again and again for half a minute where there is no network.
+    from huggingface_hub import constants, snapshot_download
+
+    try:
+        return Path(snapshot_download(repository, allow_patterns=list(patterns)))
+    except Exception as error:  # the hub client raises its own, its HTTP library's, and OSError
+        if constants.is_offline_mode():
             raise ModelNotFoundError(
-                f"cannot download {repository} from the hub: {reason} Check the name and the"
-                " connection, or give a local folder or .gguf file."
+                f"{repository} is not, or not wholly, in the hub's cache, and HF_HUB_OFFLINE"
+                " forbids to download it: unset that, or give a local folder or .gguf file"
             ) from error
-
-    read_config(attempt(hf_hub_download, filename="config.json").parent)
-    return attempt(snapshot_download, allow_patterns=_FILES)
+        raise ModelNotFoundError(
+            f"cannot download {repository} from the hub: {first_line(error).rstrip('.')}. Check the"
+            " name and the connection, or give a local folder or .gguf file. Files that came"
+            " whole are kept: the same command goes on with the others."
+        ) from error

@@ -1,7 +1,7 @@
 """Reading a Hugging Face folder: ``config.json``, safetensors files, tokenizer files.
 
-Nothing is executed, nothing outside the folder is read, and every header is checked (by the
-safetensors library) before MLX sees its file.
+No code of the model is run and nothing outside the folder is read. The safetensors library checks
+the header of every file before MLX, which trusts it, opens the file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import mlx.core as mx
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 from safetensors import SafetensorError, safe_open
 
-from ..errors import TokenizerError, WeightsError
+from ..errors import TokenizerError, WeightsError, first_line
 from ..models.config import read_config
 from .checkpoint import Checkpoint, Tensor
 
@@ -32,7 +32,7 @@ COMPANIONS = (
     "chat_template.json",
     "generation_config.json",
 )
-"""What a tokenizer may consist of, and the file that knows the end-of-text tokens."""
+"""The files that a tokenizer may consist of, and the one that names the end-of-text tokens."""
 _READ = (".json", ".model", ".jinja", ".txt")
 """Endings of what reading a configuration and a tokenizer may open."""
 
@@ -47,7 +47,7 @@ _LARGEST_INDEX = 10**8
 """Bytes; the index of the largest models has some 10 million."""
 
 
-def open_folder(folder: Path) -> Checkpoint:
+def open_huggingface(folder: Path) -> Checkpoint:
     """Return the model in a folder, without reading its weights.
 
     Raises:
@@ -73,9 +73,10 @@ def open_folder(folder: Path) -> Checkpoint:
 
 
 def stay_inside(folder: Path, name: str) -> Path:
-    """Return a file's path in a folder, if following links from there does not leave it.
+    """Return the path of a file in a folder, once it is known that no link leads out of it.
 
-    The hub's cache keeps a model's files apart from the folders of its versions, and links them.
+    In the hub's cache, a folder of a version (``snapshots/…``) holds links to the files, which lie
+    in ``blobs`` beside it; there, links may lead to anywhere in the folder of the model.
     """
     path = folder / name
     cached = folder.parent.name == "snapshots" and (folder.parent.parent / "blobs").is_dir()
@@ -92,7 +93,7 @@ def stay_inside(folder: Path, name: str) -> Path:
 
 
 def _open_weights(folder: Path) -> dict[str, Tensor]:
-    """Return the tensors of all shards; what the index says must be so."""
+    """Return the tensors of all files; where there is an index, it must agree with them."""
     index = _read_index(folder)
     if index is None:
         names = sorted(p.name for p in folder.glob("model*.safetensors"))
@@ -123,7 +124,7 @@ def _open_weights(folder: Path) -> dict[str, Tensor]:
 
 
 def _read_index(folder: Path) -> dict[str, str] | None:
-    """Return which file each tensor is in, as the index says; None without an index."""
+    """Return the file of each tensor by the index, or None if there is no index."""
     file = stay_inside(folder, INDEX)
     if not file.exists():
         return None
@@ -168,18 +169,18 @@ def _open_shard(file: Path) -> dict[str, Tensor]:
 
 
 class _Reader:
-    """Reads a file's tensors by name; its header is parsed once for all of them."""
+    """Reads the tensors of a file by their names, and parses its header only once for all."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self._unread: dict[str, mx.array] = {}
 
     def __call__(self, name: str) -> mx.array:
-        """Return a tensor; it is read when it is needed: so far, MLX has only seen the header."""
+        """Return a tensor; MLX has only parsed the header, and reads the numbers when needed."""
         try:
             if name not in self._unread:
                 self._unread = dict(mx.load(str(self._file)))  # type: ignore[arg-type]
-            return self._unread.pop(name)  # or it would stay in memory
+            return self._unread.pop(name)  # a reference kept here would keep it in memory
         except (RuntimeError, KeyError) as error:
             message = f"{self._file}: cannot be read: {error}. Download it again."
             raise WeightsError(message) from error
@@ -200,17 +201,21 @@ def read_tokenizer(folder: Path, config: dict[str, Any]) -> TokenizerWrapper:
     try:
         return load_tokenizer(
             folder,
-            # Said aloud, or transformers would ask on the terminal.
+            # Without this, transformers would ask on the terminal whether to run the model's code.
             {"trust_remote_code": False},
             eos_token_ids=_end_tokens(folder, config),
         )
     except Exception as error:  # transformers raises whatever its many parsers raise
-        reason = next(iter(str(error).splitlines()), repr(error))
-        raise TokenizerError(f"{folder}: the tokenizer cannot be read: {reason}") from error
+        raise TokenizerError(
+            f"{folder}: the tokenizer cannot be read: {first_line(error)}"
+        ) from error
 
 
 def _end_tokens(folder: Path, config: dict[str, Any]) -> Any:
-    """Return the end-of-text ids; ``generation_config.json``, where there is one, knows better."""
+    """Return the end-of-text ids of ``generation_config.json``, or else those of the model.
+
+    The file is usually newer: of Llama 3, only it names the token that ends a turn.
+    """
     try:
         generation = json.loads((folder / "generation_config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

@@ -12,9 +12,10 @@ import mlx.core as mx
 from mlx.utils import tree_flatten
 
 from ..errors import EntropixError, ModelNotFoundError
-from ..models.layout import machine_memory, on_cpu
+from ..models.layout import machine_memory, on_cpu, precision
 from ..models.llama import Model
-from .loading import demo_model, open_checkpoint
+from .formats import format_of, open_checkpoint
+from .locate import demo_model
 from .skeleton import make_skeleton
 
 
@@ -23,7 +24,7 @@ class Entry:
     """A model on this machine."""
 
     name: str
-    """What `loading.load` takes: a hub id or a path."""
+    """The name to give to `loading.load`: a hub id or a path."""
     path: Path
     nbytes: int
     """Its size on the disk."""
@@ -80,9 +81,7 @@ def _models_in(folder: Path) -> list[Path]:
 
 def _is_model(path: Path) -> bool:
     try:
-        if path.is_file():
-            return path.suffix == ".gguf"
-        return any((path / name).is_file() for name in ("config.json", "params.json"))
+        return format_of(path) is not None
     except OSError:  # a folder that this user may not enter is no reason to list nothing
         return False
 
@@ -105,7 +104,7 @@ def _describe(name: str, path: Path) -> Entry:
         name,
         path,
         nbytes,
-        _precision(model, dtypes.most_common(1)[0][0]),
+        str(precision(model, dtypes.most_common(1)[0][0])),
         model.config.max_position_embeddings,
         fault,
     )
@@ -124,10 +123,3 @@ def _memory_needed(model: Model) -> int:
         array.size * 4 if on_cpu() and mx.issubdtype(array.dtype, mx.floating) else array.nbytes
         for array in arrays.values()
     )
-
-
-def _precision(model: Model, dtype: mx.Dtype) -> str:
-    bits = Counter(layer.bits for layer in model.modules() if "scales" in layer)
-    if bits:
-        return f"{bits.most_common(1)[0][0]} bits"
-    return str(dtype).removeprefix("mlx.core.")

@@ -1,6 +1,7 @@
 """Reading a Llama as Meta publishes it: ``params.json``, ``consolidated.*.pth``, a tokenizer.
 
-Large models come as several files, each with a slice of every tensor.
+Large models come as several ``.pth`` files. Each file holds a slice of every matrix, and all of
+every vector.
 """
 
 from __future__ import annotations
@@ -41,10 +42,11 @@ _IN_LAYER = {
 _LLAMA3_VOCABULARY = 128256
 _LLAMA2_CONTEXT, _LLAMA3_CONTEXT, _SCALED_CONTEXT = 4096, 8192, 131072
 _SMALL_WIDTH = 3072
-"""Up to this width, that of the model with 3B parameters, the rotary scaling has factor 32."""
+"""The width of the model with 3B parameters. Up to it, the rotary scaling's factor is 32, which
+``params.json`` does not say; above, it is 8."""
 
 
-def open_meta(folder: Path) -> Checkpoint:
+def open_meta_llama(folder: Path) -> Checkpoint:
     """Return the model in Meta's folder, without reading its weights.
 
     Raises:
@@ -101,14 +103,15 @@ def _translate(folder: Path, name: str) -> str:
 
 
 def _joined(name: str, slices: list[Tensor], width: int) -> Tensor:
-    """Return the tensor that a file each holds a slice of."""
+    """Return the whole of a tensor of which each file holds a slice."""
     first = slices[0]
     if len(slices) == 1 or name.endswith("norm.weight"):
         return first
     if any((part.shape, part.dtype) != (first.shape, first.dtype) for part in slices):
         raise WeightsError(f"{first.file}: {name} is of another shape or type in another file")
+    # Projections to the model's width are split by their inputs, all others by their outputs.
     by_inputs = name.endswith(("wo.weight", "w2.weight"))
-    if name == "tok_embeddings.weight":  # by inputs in Llama 2, by tokens in Llama 3
+    if name == "tok_embeddings.weight":  # Llama 2's are split by width, Llama 3's by tokens
         by_inputs = first.shape[-1] != width
     axis = 1 if by_inputs else 0
     shape = list(first.shape)
@@ -153,7 +156,7 @@ def _config(folder: Path, params: dict[str, Any], tensors: dict[str, Tensor]) ->
 
 
 def _context(params: dict[str, Any], vocabulary: int) -> int:
-    """Return the context length in tokens, which ``params.json`` does not say."""
+    """Return the context length in tokens: ``params.json`` does not say it, the generation does."""
     if params.get("use_scaled_rope"):
         return _SCALED_CONTEXT
     return _LLAMA3_CONTEXT if vocabulary == _LLAMA3_VOCABULARY else _LLAMA2_CONTEXT

@@ -13,8 +13,8 @@ from typing import Any
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 from tokenizers.pre_tokenizers import ByteLevel
 
-from ..errors import TokenizerError
-from .gguf_tokenizer import CONTROL, gguf_tokenizer
+from ..errors import TokenizerError, first_line
+from .bpe import LLAMA3, ByteLevelBPE, build_tokenizer
 from .huggingface import read_tokenizer, stay_inside
 
 _FILE = "tokenizer.model"
@@ -25,11 +25,12 @@ _NAMED = (
     *(f"<|reserved_special_token_{number}|>" for number in range(4)),
     *("<|start_header_id|>", "<|end_header_id|>", "<|reserved_special_token_4|>", "<|eot_id|>"),
 )
-"""The first special tokens of Llama 3, which follow those in the file; all others are reserved."""
+"""The first special tokens of Llama 3. The file does not list them: their ids follow those of its
+own tokens, and 246 reserved ones come after them."""
 
 
 def read_meta_tokenizer(folder: Path, config: dict[str, Any]) -> TokenizerWrapper:
-    """Return the tokenizer of a folder; a ``tokenizer.json`` put there goes before Meta's file.
+    """Return the tokenizer of a folder; a ``tokenizer.json`` beside Meta's file is preferred.
 
     Raises:
         TokenizerError: there is none, or it cannot be read.
@@ -53,9 +54,10 @@ def _sentencepiece(file: Path) -> TokenizerWrapper:
     try:
         tokenizer = LlamaTokenizer.from_pretrained(file.parent, add_bos_token=True)
     except Exception as error:  # transformers raises whatever its many parsers raise
-        reason = next(iter(str(error).splitlines()), repr(error))
-        raise TokenizerError(f"{file}: cannot be read as SentencePiece: {reason}") from error
-    with tempfile.TemporaryDirectory() as folder:  # from where mlx-lm finds out how to stream it
+        raise TokenizerError(
+            f"{file}: cannot be read as SentencePiece: {first_line(error)}"
+        ) from error
+    with tempfile.TemporaryDirectory() as folder:  # mlx-lm reads from files how to stream text
         tokenizer.save_pretrained(folder)
         return read_tokenizer(Path(folder), {"eos_token_id": tokenizer.eos_token_id})
 
@@ -71,28 +73,32 @@ def _tiktoken(file: Path, content: bytes) -> TokenizerWrapper:
     reserved = range(len(_NAMED) - 5, _SPECIAL_TOKENS - 5)
     special = [*_NAMED, *(f"<|reserved_special_token_{number}|>" for number in reserved)]
     ordinary = [_as_text(token) for token in sorted(ranks, key=ranks.__getitem__)]
-    metadata = {
-        "tokenizer.ggml.model": "gpt2",
-        "tokenizer.ggml.pre": "llama-bpe",
-        "tokenizer.ggml.tokens": ordinary + special,
-        "tokenizer.ggml.token_type": [1] * len(ordinary) + [CONTROL] * len(special),
-        "tokenizer.ggml.merges": _merges(ranks),
-        "tokenizer.ggml.bos_token_id": len(ranks),
-        "tokenizer.ggml.eos_token_id": len(ranks) + 1,
-        "tokenizer.ggml.eot_token_id": len(ranks) + _NAMED.index("<|eot_id|>"),
-        "tokenizer.ggml.add_bos_token": True,
-    }
-    return gguf_tokenizer(file, metadata)
+    first = len(ordinary)  # the id of the first special token
+    described = ByteLevelBPE(
+        tokens=ordinary + special,
+        merges=_merges(ranks),
+        splitting=LLAMA3,
+        control=range(first, first + len(special)),
+        bos=first + _NAMED.index("<|begin_of_text|>"),
+        eos=first + _NAMED.index("<|end_of_text|>"),
+        further_ends=(first + _NAMED.index("<|eot_id|>"),),
+        begins_with_bos=True,
+    )
+    return build_tokenizer(described, file)
 
 
-def _merges(ranks: dict[bytes, int]) -> list[str]:
-    """Return all pairs of tokens that make up a token, those of the lowest ranks first."""
+def _merges(ranks: dict[bytes, int]) -> list[tuple[str, str]]:
+    """Return all pairs of tokens that make up a token, those of the lowest ranks first.
+
+    tiktoken's file lists no merges: it joins any two neighbours that make up a token, the one of
+    the lowest rank first. The same merges written out give the same tokens.
+    """
     merges = []
     for token in sorted(ranks, key=ranks.__getitem__):
         halves = ((token[:cut], token[cut:]) for cut in range(1, len(token)))
         known = [half for half in halves if half[0] in ranks and half[1] in ranks]
         known.sort(key=lambda half: (ranks[half[0]], ranks[half[1]]))
-        merges += [f"{_as_text(left)} {_as_text(right)}" for left, right in known]
+        merges += [(_as_text(left), _as_text(right)) for left, right in known]
     return merges
 
 

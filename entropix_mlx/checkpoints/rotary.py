@@ -1,7 +1,9 @@
 """Undoing the order that Meta and llama.cpp give to the rows of the query and key projections.
 
-Their rotary embedding turns neighbours, Hugging Face's turns the two halves of a head. So the rows
-of a head come in the order 0, half, 1, half + 1, …
+The rotary embedding turns pairs of a head's numbers. Meta pairs neighbours: 0 with 1, 2 with 3.
+Hugging Face, and this package, pair the halves: of 8 numbers, 0 with 4, 1 with 5. Both compute the
+same if the rows that make the numbers are ordered accordingly: Meta's rows are Hugging Face's in
+the order 0, 4, 1, 5, 2, 6, 3, 7.
 """
 
 from __future__ import annotations
@@ -15,10 +17,10 @@ from .checkpoint import Tensor
 
 
 def in_halves(tensors: dict[str, Tensor], config: dict[str, Any]) -> dict[str, Tensor]:
-    """Return a checkpoint's tensors, those of queries and keys with their rows in halves.
+    """Return a checkpoint's tensors, the rows of queries and keys in Hugging Face's order.
 
     Raises:
-        WeightsError: the rows are not those of so many heads.
+        WeightsError: a projection has a number of rows that its heads cannot share.
     """
     heads = {
         ".q_proj.": config["num_attention_heads"],
@@ -38,6 +40,7 @@ def _reordered(name: str, tensor: Tensor, heads: int) -> Tensor:
         raise WeightsError(f"{tensor.file}: {name} has {tensor.shape[0]} rows for {heads} heads")
 
     def read() -> mx.array:
+        # (head, pair, which of the two) → (head, which of the two, pair)
         pairs = tensor.read().reshape(heads, -1, 2, *tensor.shape[1:])
         return pairs.swapaxes(1, 2).reshape(tensor.shape)
 

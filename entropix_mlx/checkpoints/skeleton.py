@@ -1,4 +1,7 @@
-"""Checking a checkpoint against the model it claims to be, before any weight is read."""
+"""Building an empty model for a checkpoint, and checking that its tensors fit it.
+
+Everything here happens before any weight is read, so that a mistake costs no time.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,12 @@ from ..models.llama import Model
 from .checkpoint import FLOATS, Checkpoint, Tensor
 
 _SMALLEST_VOCABULARY = 0.5
-"""The share of a model's vocabulary that its tokenizer must know: some is padding, never most."""
+"""The share of a model's vocabulary that its tokenizer must know. Some ids of a model are padding
+without a token, but never most of them."""
 
 
 def make_skeleton(checkpoint: Checkpoint) -> tuple[Model, dict[str, Tensor]]:
-    """Return a model of a checkpoint's shape with no weights yet, and the tensors that it takes.
+    """Return a model of a checkpoint's shape without its weights, and the tensors to fill it with.
 
     Layers whose weights are packed are quantized layers of the same packing. Without
     ``tie_word_embeddings``, the presence of an output head decides.
@@ -40,7 +44,7 @@ def make_skeleton(checkpoint: Checkpoint) -> tuple[Model, dict[str, Tensor]]:
     }
     shape = parse_config(config, str(path))
     last_layer = f"model.layers.{shape.num_hidden_layers - 1}.input_layernorm.weight"
-    if last_layer not in taken:  # before building who knows how many layers
+    if last_layer not in taken:  # else a wrong number would build endless layers
         raise WeightsError(f"{path}: the tensor {last_layer} is missing (see num_hidden_layers)")
     try:
         model = Model(shape)
@@ -57,7 +61,7 @@ def make_skeleton(checkpoint: Checkpoint) -> tuple[Model, dict[str, Tensor]]:
 
 
 def _packing(checkpoint: Checkpoint) -> Callable[[str, nn.Module], bool | dict[str, Any]]:
-    """Return what tells of a layer how its weights are packed, or that they are not."""
+    """Return the ``class_predicate`` for `nn.quantize`: a layer's packing, or False."""
     tensors = checkpoint.tensors
     mode = (checkpoint.config.get("quantization") or {}).get("mode", "affine")
 

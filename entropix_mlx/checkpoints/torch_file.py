@@ -1,8 +1,9 @@
 """Reading tensors out of a PyTorch file without unpickling it.
 
-Such a file is a zip archive: the numbers of each storage in an entry of their own, and a pickle
-that says which tensor is which part of which storage. A pickle is a program; this module reads the
-few instructions that describe tensors, as data, and refuses all others. Nothing in it is executed.
+Such a file is a zip archive. Each storage, an array of numbers, is an entry; one more entry is a
+pickle, which says for each tensor in which storage it lies, where there, and of what shape. A
+pickle is a program for a stack machine. This module has a machine of its own that knows the few
+instructions which describe tensors and refuses all others, so nothing of the file is executed.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _ZIP_ERRORS = (OSError, EOFError, RuntimeError, struct.error, zipfile.BadZipFile
 
 
 class _Name(str):
-    """What the pickle would import."""
+    """A function or class that unpickling would import; here it is only its name."""
 
     __slots__ = ()
 
@@ -125,7 +126,7 @@ def _describe(pickle: bytes) -> dict[str, _Part]:
 
 
 class _Machine:
-    """The part of a pickle machine that can only build texts, numbers, lists and tensors."""
+    """A pickle machine that can only build texts, numbers, lists, dictionaries and tensors."""
 
     def __init__(self) -> None:
         self.stack: list[Any] = []
@@ -169,7 +170,8 @@ class _Machine:
         kind_of_thing, kind, key, _place, numbers = self.stack.pop()
         if kind_of_thing != "storage" or not isinstance(kind, _Name) or not _is_count(numbers):
             raise _UnreadableError("its pickle refers to what is no storage")
-        # Tuples that hold a tuple twice take a line each, and doubling memory as a text.
+        # The name of a storage becomes part of messages. A nested tuple in its place can grow
+        # exponentially when it is printed: nothing of the pickle is formatted but texts.
         if type(key) is not str:
             raise _UnreadableError("its pickle has a storage whose name is no text")
         self.stack.append(_Storage(kind, key, numbers))

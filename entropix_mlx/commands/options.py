@@ -115,7 +115,7 @@ def to_settings(arguments: argparse.Namespace, top_logprobs: int = 0) -> Setting
 
 def model_name(arguments: argparse.Namespace) -> str:
     """Return the name of the model that the options name, for people."""
-    from ..checkpoints.loading import default_model
+    from ..checkpoints.locate import default_model
 
     name = str(arguments.model if arguments.model is not None else default_model())
     return os.path.basename(name.rstrip("/")) or name

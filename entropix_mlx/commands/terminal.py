@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Callable
@@ -33,6 +34,14 @@ def write_step(step: Step, colour: bool) -> None:
 def shown(text: str, stream: TextIO) -> str:
     """Return what a model wrote as a stream takes it: a file gets every character as it is."""
     return printable(text) if stream.isatty() else text
+
+
+class LibraryLog(logging.Handler):
+    """Prints what the library logs on stderr: what it waits for, as an answer of the hub."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a line; `sys.stderr` is looked up each time, since a full screen replaces it."""
+        tell(record.getMessage())
 
 
 def tell(text: str) -> None:

@@ -17,7 +17,8 @@ from mlx.utils import tree_flatten
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..checkpoints.checkpoint import Checkpoint
-from ..checkpoints.loading import locate, open_checkpoint
+from ..checkpoints.formats import open_checkpoint
+from ..checkpoints.locate import locate
 from ..checkpoints.skeleton import load_tokenizer, make_skeleton
 from ..errors import UnsupportedModelError
 from ..models.llama import Model

@@ -107,8 +107,10 @@ def begin(model: Model, tokenizer: TokenizerWrapper, job: Job, prompt: Prompt) -
         return None
     clock = Clock()
     policy = job.policy
+    limit = len(job.answered) + room
+    before = job.prompt[: len(job.prompt) - len(job.answered)]
     answer = Answer(
-        Writer(tokenizer, policy.confidence, len(job.answered) + room, job.stop, clock),
+        Writer(tokenizer, policy.confidence, limit, job.stop, clock, before),
         Thinking(policy.think, tokenizer, config.vocab_size),
         Branching(policy.rollouts, tokenizer, job.hooks.on_rollouts),
         before=job.prompt,

@@ -9,6 +9,7 @@ from ..profiles.sections import Confidence
 from ..step import Alternative, Branch, Origin, Step, Strategy
 from .reading import Reading
 from .stops import StopStrings
+from .text_stream import TextStream
 
 if TYPE_CHECKING:  # an answer is run without MLX, too
     from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -24,6 +25,7 @@ class Writer:
         limit: int,
         stops: Sequence[str] = (),
         clock: Callable[[], float] = lambda: 0.0,
+        prompt: Sequence[int] = (),
     ) -> None:
         """Begin an answer.
 
@@ -33,12 +35,12 @@ class Writer:
             limit: the most steps, those that were written before among them.
             stops: strings that end the answer.
             clock: seconds since generation began.
+            prompt: the tokens before the answer: how its first word is written depends on them.
         """
         self.index = 0
         self.finished = False
         self._tokenizer = tokenizer
-        self._detokenizer = tokenizer.detokenizer
-        self._detokenizer.reset()
+        self._stream = TextStream(tokenizer, prompt)
         self._stops = StopStrings(stops)
         self._confidence = confidence
         self._limit = limit
@@ -108,11 +110,9 @@ class Writer:
 
     def _text(self, token: int, finish_reason: str | None) -> str:
         """Return the text that is certain once a token has joined the answer."""
-        if finish_reason != "stop":
-            self._detokenizer.add_token(token)
+        raw = "" if finish_reason == "stop" else self._stream.add(token)
         if finish_reason is not None:
-            self._detokenizer.finalize()
-        raw = str(self._detokenizer.last_segment)
+            raw += self._stream.finish()
         self._shown.append((self._shown[-1] if self._shown else 0) + len(raw))
         text = self._stops.add(raw)
         if finish_reason is not None and not self._stops.found:

@@ -23,16 +23,16 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import mlx.nn as nn
 import numpy as np
 import numpy.typing as npt
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..chat.session import Session
 from ..errors import EntropixError, PromptError, check_type, whole_number
+from ..models.config import fingerprint
+from ..models.layout import precision
 from ..models.llama import Model
 from ..policies.draw import uniforms
-from ..profiles.choice import fingerprint
 from ..profiles.profile import Profile
 from ..profiles.sections import Targets
 from ..settings import Settings
@@ -165,7 +165,7 @@ def calibrate(
         "calibration": {
             "model": name,
             "fingerprint": fingerprint(model.config),
-            "precision": _precision(model),
+            "precision": precision(model).in_full(),
             "seed": seed,
             "tokens": len(steps),
             "quantiles": {n: _quantiles(steps, n) for n in ("entropy", "varentropy", "margin")},
@@ -334,13 +334,6 @@ def _auroc(scores: Floats, positive: npt.NDArray[np.bool_]) -> float:
 def _quantiles(steps: Sequence[Step], name: str) -> list[float]:
     values = [step.metrics[name] for step in steps if step.origin is not Origin.INSERTED]
     return [_short(float(value)) for value in np.quantile(values, QUANTILES)]
-
-
-def _precision(model: Model) -> str:
-    for _, layer in model.named_modules():
-        if isinstance(layer, nn.QuantizedLinear):
-            return f"{layer.bits} bits in groups of {layer.group_size}"
-    return str(model.model.norm.weight.dtype).removeprefix("mlx.core.")
 
 
 def _short(value: float) -> float:

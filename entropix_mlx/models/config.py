@@ -1,21 +1,22 @@
-"""Reading and checking ``config.json``: whether a model is computed here, and of what shape."""
+"""The shape of a model, and how it is read from a ``config.json`` and checked.
+
+This module needs no MLX, so that whatever knows models by their shape needs none either.
+"""
 
 from __future__ import annotations
 
 import json
-import math
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from ..errors import ModelNotFoundError, UnsupportedModelError, WeightsError
-from .llama import LlamaConfig
+from .. import limits
+from ..errors import ModelNotFoundError, UnsupportedModelError, WeightsError, brief
+from .rope_scaling import frequencies, parse_scaling
 
 ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3")
 """Values of ``model_type`` that this package's model computes."""
 
-_LARGEST_FILE = 10**7
-"""Bytes; a ``config.json`` has some thousands."""
 _SIZES = (
     "vocab_size",
     "hidden_size",
@@ -25,8 +26,50 @@ _SIZES = (
     "num_key_value_heads",
     "max_position_embeddings",
 )
-_LARGEST_SIZE = 10**8
 _SWITCHES = ("rope_traditional", "attention_bias", "mlp_bias", "tie_word_embeddings")
+
+
+@dataclass(frozen=True)
+class LlamaConfig:
+    """The shape of a model, with the field names of a Hugging Face ``config.json``."""
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    rms_norm_eps: float
+    rope_theta: float
+    max_position_embeddings: int
+    """The context length, in tokens."""
+    rope_scaling: dict[str, Any] | None = None
+    rope_traditional: bool = False
+    attention_bias: bool = False
+    mlp_bias: bool = False
+    tie_word_embeddings: bool = True
+    model_type: str = "llama"
+    """The branch of the family: ``qwen2`` and ``qwen3`` differ as the properties below say."""
+
+    @property
+    def qkv_bias(self) -> bool:
+        """Whether the projections to queries, keys and values have a bias."""
+        return self.attention_bias or self.model_type == "qwen2"
+
+    @property
+    def qk_norm(self) -> bool:
+        """Whether each head's queries and keys are normalised before the rotary embedding."""
+        return self.model_type == "qwen3"
+
+
+def fingerprint(config: LlamaConfig) -> str:
+    """Return a model's shape as a text: it identifies a model whatever its name and format are."""
+    return (
+        f"{config.num_hidden_layers} layers of {config.hidden_size} and"
+        f" {config.intermediate_size}, {config.num_attention_heads} heads over"
+        f" {config.num_key_value_heads}, vocabulary {config.vocab_size}"
+    )
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -39,9 +82,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     """
     file = folder / "config.json"
     try:
-        if file.stat().st_size > _LARGEST_FILE:
-            raise WeightsError(f"{file}: too large for a configuration; download it again")
-        config = json.loads(file.read_text(encoding="utf-8"))
+        config = json.loads(limits.read_text(file, limits.CONFIG_BYTES))
     except FileNotFoundError as error:
         raise ModelNotFoundError(f"{folder} holds no model: config.json is missing") from error
     except (OSError, ValueError, RecursionError) as error:
@@ -61,31 +102,32 @@ def check_family(config: dict[str, Any], where: str) -> None:
         WeightsError: a field is of another kind than it should be; `where` says whose.
     """
     for name in ("quantization", "quantization_config", "rope_parameters", "rope_scaling"):
-        if not isinstance(config.get(name) or {}, dict):
-            raise WeightsError(f"{where}: {name} must be an object, not {config[name]!r}")
+        if not isinstance(config.get(name), dict | None):
+            raise WeightsError(f"{where}: {name} must be an object, not {brief(config[name])}")
     for name in ("architectures", "layer_types"):
-        if not isinstance(config.get(name) or [], list):
-            raise WeightsError(f"{where}: {name} must be a list, not {config[name]!r}")
+        if not isinstance(config.get(name), list | None):
+            raise WeightsError(f"{where}: {name} must be a list, not {brief(config[name])}")
     if config.get("model_type") not in ARCHITECTURES:
         raise UnsupportedModelError(
-            f"{where}: architecture {config.get('model_type')!r} is not supported: only"
+            f"{where}: architecture {brief(config.get('model_type'))} is not supported: only"
             f" Llama-shaped models are ({', '.join(ARCHITECTURES)})"
         )
     heads = config.get("architectures") or ["LlamaForCausalLM"]
     if not any(str(name).endswith("ForCausalLM") for name in heads):
         raise UnsupportedModelError(
-            f"{where}: architecture {heads[0]!r} is not supported: it does not predict tokens"
+            f"{where}: architecture {brief(heads[0])} is not supported: it does not predict tokens"
         )
     if _slides(config):
         raise UnsupportedModelError(f"{where}: sliding-window attention is not supported")
     if config.get("hidden_act", "silu") not in ("silu", "swish"):
         raise UnsupportedModelError(
-            f"{where}: the activation {config['hidden_act']!r} is not supported: only silu is"
+            f"{where}: the activation {brief(config['hidden_act'])} is not supported: only silu is"
         )
     method = (config.get("quantization_config") or {}).get("quant_method")
     if method is not None:
         raise UnsupportedModelError(
-            f"{where}: weights packed by {method!r} are not supported; convert the original model"
+            f"{where}: weights packed by {brief(method)} are not supported; convert the original"
+            " model"
         )
 
 
@@ -104,39 +146,65 @@ def parse_config(config: dict[str, Any], where: str) -> LlamaConfig:
 
     Raises:
         WeightsError: a field is missing or absurd; `where` says whose.
+        UnsupportedModelError: as for `rope_scaling.parse_scaling`.
     """
-    rope = config.get("rope_parameters") or {}
-    defaults = {
+    known = {f.name for f in fields(LlamaConfig)}
+    given = {key: value for key, value in config.items() if key in known and value is not None}
+    values: dict[str, Any] = {
         "num_key_value_heads": config.get("num_attention_heads"),
-        "rope_theta": rope.get("rope_theta", 10000.0),
-        "rope_scaling": rope if rope.get("rope_type", "default") != "default" else None,
         "rms_norm_eps": 1e-6,
         "max_position_embeddings": 2048,
     }
-    known = {f.name for f in fields(LlamaConfig)}
-    given = {key: value for key, value in config.items() if key in known and value is not None}
-    values = defaults | given
+    values |= given
     for name in _SIZES:
         _check_size(name, values.get(name), where)
     values.setdefault("head_dim", values["hidden_size"] // values["num_attention_heads"])
-    _check_size("head_dim", values["head_dim"], where)
+    _check_size("head_dim", values["head_dim"], where, limits.HEAD_DIM)
     if values["head_dim"] % 2:
         raise WeightsError(f"{where}: head_dim must be even, not {values['head_dim']}")
-    for name in ("rms_norm_eps", "rope_theta"):
-        number = values[name]
-        if type(number) not in (int, float) or not 0 < number < math.inf:
-            raise WeightsError(f"{where}: {name} must be a positive number, not {number!r}")
     for name in _SWITCHES:
         if type(values.get(name, False)) is not bool:
-            raise WeightsError(f"{where}: {name} must be true or false, not {values[name]!r}")
+            raise WeightsError(f"{where}: {name} must be true or false, not {brief(values[name])}")
     if values["num_attention_heads"] % values["num_key_value_heads"]:
         raise WeightsError(
             f"{where}: num_attention_heads ({values['num_attention_heads']}) must be a multiple of"
             f" num_key_value_heads ({values['num_key_value_heads']})"
         )
-    return LlamaConfig(**values)
+    values |= _parse_rope(config, values, where)
+    for name in ("rms_norm_eps", "rope_theta"):
+        number = values[name]
+        if type(number) not in (int, float) or not 0 < number <= limits.NUMBER:
+            raise WeightsError(f"{where}: {name} must be a positive number, not {brief(number)}")
+    shape = LlamaConfig(**values)
+    try:
+        frequencies(shape.head_dim, shape.rope_theta, shape.rope_scaling)
+    except (ArithmeticError, ValueError) as error:
+        raise UnsupportedModelError(
+            f"{where}: rope_theta and rope_scaling do not fit each other: {error}"
+        ) from error
+    return shape
 
 
-def _check_size(name: str, value: Any, where: str) -> None:
-    if type(value) is not int or not 0 < value <= _LARGEST_SIZE:
-        raise WeightsError(f"{where}: {name} must be a positive whole number, not {value!r}")
+def _parse_rope(config: dict[str, Any], values: dict[str, Any], where: str) -> dict[str, Any]:
+    """Return ``rope_theta`` and ``rope_scaling``, from wherever a configuration states them.
+
+    Where it states a thing twice, the same one counts as in transformers: ``rope_scaling``, the old
+    name, before ``rope_parameters``, and a theta in there before one beside it.
+    """
+    stated = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    if config.get("partial_rotary_factor", 1) not in (1, None):
+        raise UnsupportedModelError(f"{where}: partial_rotary_factor is not supported")
+    original = config.get("original_max_position_embeddings")
+    if original is not None:
+        stated = stated | {"original_max_position_embeddings": original}
+    return {
+        "rope_theta": stated.get("rope_theta", values.get("rope_theta", 10000.0)),
+        "rope_scaling": parse_scaling(stated, values["max_position_embeddings"], where),
+    }
+
+
+def _check_size(name: str, value: Any, where: str, most: int = limits.SIZE) -> None:
+    if type(value) is not int or not 0 < value <= most:
+        raise WeightsError(
+            f"{where}: {name} must be a positive whole number of at most {most}, not {brief(value)}"
+        )

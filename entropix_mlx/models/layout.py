@@ -7,6 +7,8 @@ dense ones by a BLAS, whose speed depends on their order in memory; see `input_m
 from __future__ import annotations
 
 import os
+from collections import Counter
+from typing import NamedTuple
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -15,6 +17,40 @@ from .llama import Model
 
 MEMORY_SHARE = 0.5
 """The share of the machine's memory that unpacked weights may take without being asked for."""
+
+
+class Precision(NamedTuple):
+    """How most of a model's weights are stored."""
+
+    dtype: str
+    """The type of the weights that are not packed, as ``"bfloat16"``."""
+    bits: int | None = None
+    """Bits a weight where they are packed, else None."""
+    group_size: int | None = None
+    """Weights that share a scale where they are packed, else None."""
+
+    def __str__(self) -> str:
+        """Return it in two words: ``"4 bits"`` or ``"bfloat16"``."""
+        return self.dtype if self.bits is None else f"{self.bits} bits"
+
+    def in_full(self) -> str:
+        """Return it with the size of the groups: ``"4 bits in groups of 64"``."""
+        return str(self) if self.bits is None else f"{self} in groups of {self.group_size}"
+
+
+def precision(model: Model, dtype: mx.Dtype | None = None) -> Precision:
+    """Return how most of a model's weights are stored.
+
+    Args:
+        model: packed layers must be quantized layers in it; its weights need not be loaded.
+        dtype: of the weights that are not packed; None takes that of the model in memory.
+    """
+    dtype = dtype if dtype is not None else model.model.norm.weight.dtype
+    dense = str(dtype).removeprefix("mlx.core.")
+    packings = Counter(
+        (layer.bits, layer.group_size) for layer in model.modules() if "scales" in layer
+    )
+    return Precision(dense, *packings.most_common(1)[0][0]) if packings else Precision(dense)
 
 
 def on_cpu() -> bool:

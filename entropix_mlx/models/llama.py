@@ -11,53 +11,19 @@ Shapes: B batch, L query length, H query heads, KV key/value heads, D head dimen
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import mlx.core as mx
 import mlx.nn as nn
 from mlx_lm.models.activations import swiglu
 from mlx_lm.models.cache import KVCache
-from mlx_lm.models.rope_utils import initialize_rope
 
 from .cache import LayerCache, Scores, attend_cached
+from .config import LlamaConfig
+from .rope import make_rope
 
 AttentionLayers = Literal["last", "all"]
 """Which layers' attention is measured. The published sampler measures the last one."""
-
-
-@dataclass(frozen=True)
-class LlamaConfig:
-    """The shape of a model, with the field names of a Hugging Face ``config.json``."""
-
-    vocab_size: int
-    hidden_size: int
-    intermediate_size: int
-    num_hidden_layers: int
-    num_attention_heads: int
-    num_key_value_heads: int
-    head_dim: int
-    rms_norm_eps: float
-    rope_theta: float
-    max_position_embeddings: int
-    """The context length, in tokens."""
-    rope_scaling: dict[str, Any] | None = None
-    rope_traditional: bool = False
-    attention_bias: bool = False
-    mlp_bias: bool = False
-    tie_word_embeddings: bool = True
-    model_type: str = "llama"
-    """The branch of the family: ``qwen2`` and ``qwen3`` differ as the properties below say."""
-
-    @property
-    def qkv_bias(self) -> bool:
-        """Whether the projections to queries, keys and values have a bias."""
-        return self.attention_bias or self.model_type == "qwen2"
-
-    @property
-    def qk_norm(self) -> bool:
-        """Whether each head's queries and keys are normalised before the rotary embedding."""
-        return self.model_type == "qwen3"
 
 
 class Forward(NamedTuple):
@@ -87,13 +53,7 @@ class Attention(nn.Module):
         if config.qk_norm:
             self.q_norm = nn.RMSNorm(config.head_dim, eps=config.rms_norm_eps)
             self.k_norm = nn.RMSNorm(config.head_dim, eps=config.rms_norm_eps)
-        self.rope = initialize_rope(
-            config.head_dim,
-            config.rope_theta,
-            config.rope_traditional,
-            config.rope_scaling,
-            config.max_position_embeddings,
-        )
+        self.rope = make_rope(config)
 
     def __call__(
         self, x: mx.array, mask: Any, cache: LayerCache, with_scores: bool

@@ -5,25 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import ProfileError
+from ..models.config import LlamaConfig, fingerprint
 from .profile import REFERENCE, Profile, builtin_names
-
-if TYPE_CHECKING:
-    from ..models.llama import LlamaConfig
 
 AUTO = "auto"
 """Stands for the profile that fits the model."""
-
-
-def fingerprint(config: LlamaConfig) -> str:
-    """Return what identifies a model whatever it is called and however it is stored: its shape."""
-    return (
-        f"{config.num_hidden_layers} layers of {config.hidden_size} and"
-        f" {config.intermediate_size}, {config.num_attention_heads} heads over"
-        f" {config.num_key_value_heads}, vocabulary {config.vocab_size}"
-    )
 
 
 def user_folder() -> Path:

@@ -19,7 +19,8 @@ from entropix_mlx.lab.calibrate import (
     read_prompts,
     solve,
 )
-from entropix_mlx.profiles.choice import fingerprint, profile_for, resolve, user_folder
+from entropix_mlx.models.config import fingerprint
+from entropix_mlx.profiles.choice import profile_for, resolve, user_folder
 from entropix_mlx.profiles.tree import classify
 from entropix_mlx.profiles.writing import to_toml, write_profile
 from entropix_mlx.step import Alternative

@@ -275,6 +275,6 @@ def test_nan_in_a_gguf(tmp_path, refused):
 @pytest.mark.parametrize("name", ["../x", "a/b/c", "a/..", "a b/c", "a/b?x=1", "é/b"])
 def test_what_is_no_hub_id_never_reaches_the_hub(refused, monkeypatch, name):
     monkeypatch.setattr(
-        "entropix_mlx.checkpoints.loading.download", lambda _: pytest.fail("it was asked")
+        "entropix_mlx.checkpoints.locate.download", lambda _: pytest.fail("it was asked")
     )
     refused(name, "no model")

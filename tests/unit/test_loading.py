@@ -170,7 +170,9 @@ def test_no_such_model(tmp_path):
     (tmp_path / "notes.txt").write_text("hello")
     with pytest.raises(ModelNotFoundError, match="neither a folder nor"):
         load(tmp_path / "notes.txt")
-    with pytest.raises(ModelNotFoundError, match="cannot download some/model"):
+    with pytest.raises(
+        ModelNotFoundError, match="some/model is not, or not wholly, in the hub's cache"
+    ):
         load("some/model")
     with pytest.raises(ModelNotFoundError, match="no model '~nobody-at-all/m'"):
         load("~nobody-at-all/m")
@@ -188,10 +190,10 @@ def test_a_model_that_may_not_be_read_is_a_message(tiny_folder, monkeypatch):
         raise PermissionError(13, "Permission denied", str(path))
 
     with monkeypatch.context() as patch:
-        patch.setattr("entropix_mlx.checkpoints.loading.Path.is_dir", refuse)
+        patch.setattr("entropix_mlx.checkpoints.locate.Path.is_dir", refuse)
         with pytest.raises(ModelNotFoundError, match="tiny cannot be read: Permission denied"):
             load(tiny_folder)
-    monkeypatch.setattr("entropix_mlx.checkpoints.loading.Path.exists", refuse)
+    monkeypatch.setattr("entropix_mlx.checkpoints.formats.Path.lstat", refuse)
     with pytest.raises(WeightsError, match=r"tiny: cannot be read: .*Permission denied"):
         load(tiny_folder)
 

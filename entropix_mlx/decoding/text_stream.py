@@ -1,0 +1,95 @@
+"""Turning tokens into text one by one; the pieces add up to what decoding all at once gives.
+
+A character may take several tokens, and what a token becomes may depend on those before it: many
+tokenizers drop the space before the first word of a text, but of no other. So each new token is
+decoded together with a few before it, and the text that is there already is taken off.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # an answer is run without MLX, too
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+_CONTEXT = 16
+"""Tokens of the prompt that the first token is decoded with."""
+_LONGEST_WINDOW = 16
+"""Tokens that are decoded for each new one. Moving the window on costs decoding twice."""
+_UNFINISHED = "\ufffd"
+"""What a decoder writes for bytes that are no character, or not yet."""
+_MOST_UNFINISHED = 64
+"""Tokens in a row that may be waited for: no character takes so many."""
+_BYTE = re.compile("<0x[0-9A-F]{2}>")
+"""A token of SentencePiece for one byte. A run of them is decoded as a whole: if it ends in the
+middle of a character, every byte in it becomes a replacement character."""
+_MOST_BYTES = 32
+"""Tokens for bytes in a row that may be waited for: some scripts are written with nothing else."""
+
+
+class TextStream:
+    """The text of an answer, as it grows.
+
+    What `add` and `finish` return adds up to ``decode(prompt + answer)`` without
+    ``decode(prompt)``. Nothing is left out or tidied up: neither spaces before punctuation, as the
+    settings of some tokenizers ask for, nor special tokens.
+    """
+
+    def __init__(self, tokenizer: TokenizerWrapper, prompt: Sequence[int] = ()) -> None:
+        """Begin an answer.
+
+        Args:
+            tokenizer: whose tokens come.
+            prompt: the tokens before the answer.
+        """
+        self._tokenizer = tokenizer
+        self._has_bytes = self._is_byte(tokenizer.convert_tokens_to_ids("<0x00>"))
+        # The window: tokens whose text is told already, and after those the ones to be told.
+        self._window = list(prompt[-_CONTEXT:])
+        self._told = len(self._window)
+        self._told_text = self._decode()
+
+    def add(self, token: int) -> str:
+        """Return the text that a token completes, which may be none."""
+        self._window.append(token)
+        waiting = len(self._window) - self._told
+        if self._has_bytes and waiting < _MOST_BYTES and self._is_byte(token):
+            return ""
+        text = self._decode()
+        if waiting < _MOST_UNFINISHED and text.endswith(_UNFINISHED):
+            return ""
+        return self._tell(text)
+
+    def finish(self) -> str:
+        """Return the rest of the text: characters that never became whole."""
+        return self._tell(self._decode())
+
+    def _tell(self, text: str) -> str:
+        """Return what the window's text has more than was told, and move the window on."""
+        told = self._told_text
+        if not text.startswith(told):  # the prompt ended in the middle of a character
+            told = told.rstrip(_UNFINISHED)
+        new = text[len(told) :]
+        if new:
+            last, self._told, self._told_text = self._told, len(self._window), text
+            if self._told > _LONGEST_WINDOW:  # the last piece begins with a whole character
+                del self._window[:last]
+                self._told = len(self._window)
+                self._told_text = self._decode()
+        elif self._told:  # tokens without any text, as ids beyond the vocabulary
+            del self._window[self._told :]
+        return new
+
+    def _decode(self) -> str:
+        # Passed on in full: a tokenizer's own settings may say otherwise.
+        text = self._tokenizer.decode(
+            self._window, skip_special_tokens=False, clean_up_tokenization_spaces=False
+        )
+        return str(text)
+
+    def _is_byte(self, token: int | None) -> bool:
+        if token is None:
+            return False
+        return bool(_BYTE.fullmatch(str(self._tokenizer.convert_ids_to_tokens(token))))
