@@ -1,7 +1,7 @@
 """The command line: `entropix` and ``python -m entropix_mlx``.
 
-Each subcommand parses its options, calls the library and prints. `main` alone turns an error into a
-message and an exit code.
+Each subcommand has a file in `commands` that declares its options, calls the library and prints.
+Only `main` turns an error into a message and an exit code.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator
 from itertools import groupby
@@ -44,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     if arguments.json:
         record = {"model": options.model_name(arguments)} | report.to_dict()
-        terminal.write(json.dumps(record, ensure_ascii=False, indent=2) + "\n")
+        terminal.write_json(record, indent=2)
     else:
         terminal.write("\n".join(_table(options.model_name(arguments), report)) + "\n")
     return 0

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from ..lab.compare import Answer, Result, answers, summarize
 from ..settings import Settings
@@ -73,7 +73,10 @@ def run(arguments: argparse.Namespace) -> int:
     seeds = range(arguments.seed, arguments.seed + arguments.seeds)
     found = list(answers(model, tokenizer, tokens, settings, seeds, watch))
     results = summarize(found)
-    terminal.write(_to_json(results, found) if arguments.json else _to_table(results))
+    if arguments.json:
+        terminal.write_json(_to_record(results, found), indent=2)
+    else:
+        terminal.write(_to_table(results))
     return 0
 
 
@@ -94,7 +97,6 @@ def _to_table(results: list[Result]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _to_json(results: list[Result], found: list[Answer]) -> str:
+def _to_record(results: list[Result], found: list[Answer]) -> dict[str, Any]:
     texts = [{"sampler": a.sampler, "seed": a.seed, "text": a.text} for a in found]
-    record = {"results": [asdict(result) for result in results], "answers": texts}
-    return json.dumps(record, ensure_ascii=False, indent=2) + "\n"
+    return {"results": [asdict(result) for result in results], "answers": texts}

@@ -86,10 +86,10 @@ def _ended_like_ctrl_c() -> Iterator[None]:
 
 
 def _verify(source: str, out: str, recipe: Recipe) -> int:
-    from ..conversion.verify import compare
+    from ..conversion.verify import verify
 
     print("comparing its predictions with the source's …", file=sys.stderr, flush=True)
-    comparison = compare(source, out)
+    comparison = verify(source, out)
     print(_table(comparison))
     if fault := comparison.fault(recipe):
         print(f"entropix: {out} is wrong: {fault}", file=sys.stderr)

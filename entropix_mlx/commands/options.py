@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ProfileError
+from ..files import expanded
 from ..profiles.choice import AUTO
 from ..profiles.profile import Profile
 
@@ -188,10 +189,7 @@ def _given(text: str) -> str:
 
 def file(text: str) -> Path:
     """Parse a path: the shell leaves the ``~`` of ``--trace=~/file`` as it is."""
-    try:
-        return Path(text).expanduser()
-    except RuntimeError as error:
-        raise argparse.ArgumentTypeError(f"there is no such home folder: {text!r}") from error
+    return expanded(text, argparse.ArgumentTypeError)
 
 
 def positive(text: str) -> int:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
 
+from ..palette import to_json
 from ..profiles.profile import Profile, builtin_names, read_source
 from ..profiles.profile_diff import differences
 from . import terminal
@@ -44,7 +44,7 @@ def _diff(arguments: argparse.Namespace) -> int:
 
 def _as_toml(value: Any) -> str:
     # JSON writes texts, flags and lists as TOML does, but knows no infinite number.
-    return str(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
+    return str(value) if isinstance(value, float) else to_json(value)
 
 
 def _check(arguments: argparse.Namespace) -> int:

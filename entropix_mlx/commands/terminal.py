@@ -1,4 +1,4 @@
-"""Writing to a terminal or a pipe: text to stdout, everything about it to stderr."""
+"""Writing to a terminal or a pipe: results to stdout, everything else to stderr."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TextIO
+from typing import Any, TextIO
 
-from ..palette import LOOKS, paint, paint_step, printable
+from ..palette import LOOKS, paint, paint_step, printable, to_json
 from ..step import Branch, Step
 from ..summary import Summary
 
@@ -20,18 +20,23 @@ def write(text: str) -> None:
 
 
 def write_text(text: str) -> None:
-    """Print what a model wrote to stdout at once, by `shown`."""
+    """Print what a model wrote to stdout at once, as `shown` returns it."""
     write(shown(text, sys.stdout))
 
 
 def write_step(step: Step, colour: bool) -> None:
-    """Print a step's text to stdout at once, by `shown`."""
+    """Print a step's text to stdout at once, as `shown` returns it."""
     step = replace(step, text=shown(step.text, sys.stdout))
     write(paint_step(step) if colour else step.text)
 
 
+def write_json(record: Any, indent: int | None = None) -> None:
+    """Print a JSON record and a line break to stdout at once."""
+    write(to_json(record, indent) + "\n")
+
+
 def shown(text: str, stream: TextIO) -> str:
-    """Return what a model wrote as a stream takes it: a file gets every character as it is."""
+    """Return what a model wrote, made `printable` if the stream is a terminal, unchanged if not."""
     return printable(text) if stream.isatty() else text
 
 
@@ -41,14 +46,17 @@ def tell(text: str) -> None:
 
 
 def wants_colour(choice: str, stream: TextIO) -> bool:
-    """Decide on ANSI colours as NO_COLOR (no-color.org) asks: an explicit choice wins over it."""
+    """Tell whether to print ANSI colours.
+
+    An explicit choice wins over the variable NO_COLOR (no-color.org), that over what the stream is.
+    """
     if choice != "auto":
         return choice == "always"
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def prefill_progress(verbose: bool) -> Callable[[int, int], None] | None:
-    """Return a callback that shows the prefill of a long prompt on a terminal."""
+    """Return a callback that shows the progress of prefill; None if stderr is no terminal."""
     if not verbose or not sys.stderr.isatty():
         return None
 
@@ -62,7 +70,10 @@ def prefill_progress(verbose: bool) -> Callable[[int, int], None] | None:
 
 
 def ask(branch: Branch) -> int:
-    """Show the ways to go on and read the number of one; an empty line or no stdin is the best."""
+    """Show the rollouts of a fork and return the index of the one that the user chooses.
+
+    An empty line, or no stdin, chooses the one that scored best.
+    """
     tell("\nthe model could go on in several ways:")
     for number, rollout in enumerate(branch.rollouts):
         mark = "*" if number == branch.winner else " "
@@ -92,7 +103,7 @@ def shares(summary: Summary, colour: bool) -> str:
 
 
 def print_statistics(summary: Summary, seed: int, colour: bool) -> None:
-    """Print all about a generation to stderr."""
+    """Print the totals of a generation to stderr."""
     done = summary.interventions
     lines = [
         "─" * 40,

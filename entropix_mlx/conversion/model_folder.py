@@ -1,7 +1,7 @@
-"""Writing a model folder: all of it or nothing, a tensor at a time.
+"""Writing a model folder: either all of it or nothing.
 
-Tensors are written as they come, so that memory never holds more than one of them; their shapes
-and types are known beforehand, since a safetensors file begins with its table.
+Tensors are written as they come, so that memory holds only one. A safetensors file begins with a
+table of its tensors, so their shapes and types must be known before the first is written.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..checkpoints.huggingface import INDEX
 from ..errors import OutputError
 
 LARGEST_FILE = 5 * 2**30
-"""Bytes of a safetensors file, unless a single tensor has more; as mlx-lm splits them."""
+"""The most bytes of a safetensors file, as in mlx-lm; a larger tensor has a file of its own."""
 
 _NAMES = {
     mx.float32: "F32",
@@ -29,20 +29,22 @@ _NAMES = {
     mx.uint32: "U32",
     mx.uint8: "U8",
 }
+"""What safetensors calls MLX's types."""
 
-Plan = Mapping[str, mx.array]
-"""Arrays of the shapes and types to be written, in that order; never computed."""
+Shapes = Mapping[str, mx.array]
+"""Arrays with the names, shapes and types of those to be written, in their order. They are never
+computed."""
 
 
 @contextmanager
 def new_folder(out: Path, source: Path, nbytes: int, force: bool) -> Iterator[Path]:
-    """Lend an empty folder that becomes `out` in the end, or vanishes if anything goes wrong.
+    """Yield an empty temporary folder; rename it to `out` on success, delete it on failure.
 
     Args:
         out: the folder to write.
-        source: what is read meanwhile; it must not be replaced.
-        nbytes: the room that it takes.
-        force: whether to replace a model folder that is there.
+        source: what is read meanwhile; it is never replaced.
+        nbytes: how many bytes will be written.
+        force: whether to replace `out` if it is a model folder.
 
     Raises:
         OutputError: `out` exists and may not be replaced, cannot be written, or the disk is full.
@@ -71,10 +73,10 @@ def new_folder(out: Path, source: Path, nbytes: int, force: bool) -> Iterator[Pa
 
 
 def check_free(out: Path, force: bool) -> None:
-    """Check that a folder may be written.
+    """Check that a folder is not there, or may be replaced.
 
     Raises:
-        OutputError: it exists, and is not to be replaced, or is no model folder.
+        OutputError: it is there, and `force` is false or it is no model folder.
     """
     if not out.exists():
         return
@@ -85,6 +87,7 @@ def check_free(out: Path, force: bool) -> None:
 
 
 def _put_in_place(unfinished: Path, out: Path) -> None:
+    """Rename the finished folder to `out`, and delete the folder that it replaces."""
     if not out.exists():
         unfinished.rename(out)
         return
@@ -98,18 +101,18 @@ def _put_in_place(unfinished: Path, out: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def write_weights(folder: Path, plan: Plan, arrays: Iterator[mx.array]) -> None:
+def write_weights(folder: Path, shapes: Shapes, arrays: Iterator[mx.array]) -> None:
     """Write safetensors files, and their index if there are several.
 
     Args:
         folder: an existing folder.
-        plan: names, shapes and types.
-        arrays: the arrays themselves, in the order of the plan.
+        shapes: names, shapes and types of the arrays.
+        arrays: the arrays themselves, in the same order.
 
     Raises:
         OSError: they cannot be written.
     """
-    shards = _split(plan)
+    shards = _split(shapes)
     places: dict[str, str] = {}
     for number, shard in enumerate(shards, 1):
         several = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
@@ -120,20 +123,21 @@ def write_weights(folder: Path, plan: Plan, arrays: Iterator[mx.array]) -> None:
                 file.write(memoryview(next(arrays).view(mx.uint8)))  # type: ignore[arg-type]
         places |= dict.fromkeys(shard, name)
     if len(shards) > 1:
-        total = {"total_size": sum(array.nbytes for array in plan.values())}
+        total = {"total_size": sum(array.nbytes for array in shapes.values())}
         index = {"metadata": total, "weight_map": dict(sorted(places.items()))}
         write_json(folder / INDEX, index)
 
 
 def write_json(file: Path, content: Mapping[str, object]) -> None:
-    """Write an object as the Hugging Face hub's files are laid out."""
+    """Write an object in the layout of the files on the Hugging Face hub."""
     file.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _split(plan: Plan) -> list[dict[str, mx.array]]:
+def _split(shapes: Shapes) -> list[dict[str, mx.array]]:
+    """Return the arrays of each file, as many as `LARGEST_FILE` has room for."""
     shards: list[dict[str, mx.array]] = []
     room = 0
-    for name, array in plan.items():
+    for name, array in shapes.items():
         if not shards or array.nbytes > room:
             shards.append({})
             room = LARGEST_FILE
@@ -142,8 +146,8 @@ def _split(plan: Plan) -> list[dict[str, mx.array]]:
     return shards
 
 
-def _table(shard: Plan) -> bytes:
-    """Return what a safetensors file begins with: the length of its table, and the table."""
+def _table(shard: Shapes) -> bytes:
+    """Return the beginning of a safetensors file: the length of its table in 8 bytes, the table."""
     table: dict[str, object] = {"__metadata__": {"format": "mlx"}}
     end = 0
     for name, array in shard.items():
@@ -154,5 +158,5 @@ def _table(shard: Plan) -> bytes:
             "data_offsets": [begin, end],
         }
     text = json.dumps(table, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)  # so that the numbers are aligned
+    text += b" " * (-len(text) % 8)  # the format wants the numbers after it aligned
     return len(text).to_bytes(8, "little") + text
