@@ -1,0 +1,87 @@
+"""Every bound on what a file, a header or a template may claim, in one place.
+
+A model comes from a stranger. Whatever is read of it has a kind (a regular file, nothing that
+waits or never ends) and a size that is generous for honest files and harmless for others.
+``docs/security.md`` explains what is promised with these numbers, and what is not.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+# Sizes of files in bytes, each some ten times that of the largest honest file.
+CONFIG_BYTES = 10**7
+"""``config.json``, ``params.json``, ``generation_config.json``: usually some thousand."""
+INDEX_BYTES = 10**8
+"""``model.safetensors.index.json``: 10 million for the largest models."""
+TOKENIZER_BYTES = 3 * 10**8
+"""Each file of a tokenizer: ``tokenizer.json`` has 33 million for a vocabulary of 262,000."""
+TEMPLATE_BYTES = 10**6
+"""A chat template: usually some thousand."""
+PROFILE_BYTES = 10**6
+"""A profile in TOML: some thousand."""
+TRACE_BYTES = 10**9
+"""A trace or a saved conversation: some thousand bytes a token."""
+GGUF_HEADER_BYTES = 5 * 10**7
+"""Metadata and table of tensors of a GGUF file: 10 million for the largest vocabularies."""
+PICKLE_BYTES = 5 * 10**6
+"""The description of tensors in a ``.pth`` file: some hundred thousand for a thousand tensors."""
+
+# Counts.
+SIZE = 10**8
+"""Any dimension that a configuration names: width, vocabulary, context."""
+DIMENSIONS = 8
+"""Dimensions of a tensor; weights have one or two."""
+ZIP_ENTRIES = 10**5
+"""Entries of a ``.pth`` file: one a tensor, and a few."""
+FOLDER_ENTRIES = 10**5
+"""Files and folders inside a model folder."""
+NESTING = 50
+"""Objects in objects in JSON or TOML."""
+NUMBER = 1e30
+"""The magnitude of a number that a configuration states; float32 ends at 3.4e38."""
+
+
+def read_bytes(path: Path, most: int) -> bytes:
+    """Return the content of a regular file of at most so many bytes.
+
+    A FIFO or a device is refused at once: opening one may wait for ever, reading one may never
+    end. That is decided on the opened file, so that nothing can be put in its place meanwhile.
+
+    Raises:
+        OSError: it cannot be read, is no regular file, or is larger than that.
+    """
+    with open(path, "rb", opener=_without_waiting) as file:
+        check_regular(os.fstat(file.fileno()), path)
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"larger than {most:,} bytes, as no such file is", str(path))
+    return content
+
+
+def read_text(path: Path, most: int) -> str:
+    """Return the text of a regular UTF-8 file of at most so many bytes.
+
+    Raises:
+        OSError: as for `read_bytes`.
+        UnicodeDecodeError: it is not UTF-8.
+    """
+    return read_bytes(path, most).decode("utf-8")
+
+
+def check_regular(status: os.stat_result, path: Path) -> None:
+    """Refuse everything but a regular file.
+
+    Raises:
+        OSError: it is a folder, a FIFO, a socket or a device.
+    """
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file but a folder, pipe or device", str(path))
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a file; a FIFO would wait for a writer, and O_NONBLOCK changes nothing else."""
+    return os.open(path, flags | os.O_NONBLOCK)

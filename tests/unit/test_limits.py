@@ -1,0 +1,34 @@
+"""Reading files of strangers: their kind and their size are checked first."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from entropix_mlx import limits
+
+
+def test_a_file_is_read_up_to_its_limit(tmp_path):
+    file = tmp_path / "file"
+    file.write_text("é" * 5, encoding="utf-8")
+    assert limits.read_text(file, 10) == "é" * 5
+    with pytest.raises(OSError, match="larger than 9 bytes"):
+        limits.read_text(file, 9)
+
+
+def test_what_waits_or_never_ends_is_refused_at_once(tmp_path):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    for path in (fifo, Path("/dev/zero"), Path("/dev/null")):
+        with pytest.raises(OSError, match="not a regular file"):
+            limits.read_bytes(path, 10)
+    with pytest.raises(IsADirectoryError, match="Is a directory"):
+        limits.read_bytes(tmp_path, 10)
+    with pytest.raises(FileNotFoundError):
+        limits.read_bytes(tmp_path / "absent", 10)
+
+
+def test_a_link_is_followed(tmp_path):
+    (tmp_path / "file").write_bytes(b"content")
+    (tmp_path / "link").symlink_to("file")
+    assert limits.read_bytes(tmp_path / "link", 10) == b"content"
