@@ -12,6 +12,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from ..conversion.recipe import BITS, DTYPES, GROUP_SIZES, Recipe
+from . import options
 
 if TYPE_CHECKING:
     from ..conversion.verify import Comparison
@@ -25,7 +26,8 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--hf-path", "--model", required=True, metavar="SRC",
         help="Hugging Face folder, .gguf file, Meta's original folder, or hub id")  # fmt: skip
-    add("--mlx-path", default="mlx_model", metavar="OUT", help="folder to write (mlx_model)")
+    add("--mlx-path", type=options.file, default="mlx_model", metavar="OUT",
+        help="folder to write (mlx_model)")  # fmt: skip
     packing = parser.add_mutually_exclusive_group()
     packing.add_argument("--quantize", "-q", action="store_true", help="quantize the weights")
     packing.add_argument("--dequantize", "-d", action="store_true",
@@ -34,7 +36,8 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add("--q-group-size", type=int, choices=GROUP_SIZES, help="weights that share a scale (64)")
     add("--dtype", choices=DTYPES,
         help="type of what is not quantized (default: as it is)")  # fmt: skip
-    add("--force", action="store_true", help="replace OUT if it is a model folder")
+    add("--force", action="store_true",
+        help="replace OUT if it holds nothing but a converted model")  # fmt: skip
     add("--verify", action="store_true",
         help="compare the predictions of SRC and OUT; exit code 1 if OUT is wrong")  # fmt: skip
 

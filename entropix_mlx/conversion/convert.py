@@ -41,7 +41,7 @@ def convert(
         source: the model, as for `loading.load`.
         out: the folder to write.
         recipe: what to do with the weights; None changes none of them.
-        force: whether to replace `out` if it is a model folder.
+        force: whether to replace `out` if it holds nothing but an earlier conversion's files.
         on_progress: called as each tensor is written, with its number (from 1) and their total.
 
     Raises:

@@ -6,8 +6,8 @@ table of its tensors, so their shapes and types must be known before the first i
 
 from __future__ import annotations
 
-import errno
 import json
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -16,8 +16,11 @@ from pathlib import Path
 
 import mlx.core as mx
 
-from ..checkpoints.huggingface import INDEX
+from .. import limits
+from ..checkpoints.huggingface import COMPANIONS, INDEX
 from ..errors import OutputError
+from ..files import flush_to_disk, reason
+from ..palette import to_json
 
 LARGEST_FILE = 5 * 2**30
 """The most bytes of a safetensors file, as in mlx-lm; a larger tensor has a file of its own."""
@@ -30,6 +33,11 @@ _NAMES = {
     mx.uint8: "U8",
 }
 """What safetensors calls MLX's types."""
+
+CONFIG = "config.json"
+_NAMED_ALIKE = frozenset({CONFIG, INDEX, *COMPANIONS})
+_WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors")
+"""With the names above: every file that a conversion writes has one of these names."""
 
 Shapes = Mapping[str, mx.array]
 """Arrays with the names, shapes and types of those to be written, in their order. They are never
@@ -44,50 +52,84 @@ def new_folder(out: Path, source: Path, nbytes: int, force: bool) -> Iterator[Pa
         out: the folder to write.
         source: what is read meanwhile; it is never replaced.
         nbytes: how many bytes will be written.
-        force: whether to replace `out` if it is a model folder.
+        force: whether to replace `out` if `check_free` allows it.
 
     Raises:
         OutputError: `out` exists and may not be replaced, cannot be written, or the disk is full.
     """
     check_free(out, force)
-    if out.exists() and source.resolve().is_relative_to(out.resolve()):
+    target = out.resolve()  # where `out` is a link to a folder, the link stays
+    if target.exists() and source.resolve().is_relative_to(target):
         raise OutputError(f"{out} holds the model to convert: choose another folder")
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        if (free := shutil.disk_usage(out.parent).free) < nbytes:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if (free := shutil.disk_usage(target.parent).free) < nbytes:
             raise OutputError(
-                f"{out}: the disk is too full: this takes {nbytes / 1e9:.2f} GB, and"
-                f" {free / 1e9:.2f} GB are free; make room or choose another disk"
+                f"{out}: the disk is too full: this takes {_size(nbytes)}, and {_size(free)} are"
+                " free; make room or choose another disk"
             )
-        unfinished = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+        unfinished = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
         try:
             yield unfinished
             unfinished.chmod(0o755)  # mkdtemp keeps others out
-            _put_in_place(unfinished, out)
+            _put_in_place(unfinished, target)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        reason = "the disk is full; make room or choose another disk" if full else error
-        raise OutputError(f"{out}: cannot be written: {reason}") from error
+        raise OutputError(f"{out}: cannot be written: {reason(error)}") from error
 
 
 def check_free(out: Path, force: bool) -> None:
     """Check that a folder is not there, or may be replaced.
 
+    A folder may be replaced if nothing would be lost but the result of an earlier conversion: it is
+    empty, or it holds a model's ``config.json`` and only files with names that a conversion writes.
+
     Raises:
-        OutputError: it is there, and `force` is false or it is no model folder.
+        OutputError: it is there, and `force` is false or it may not be replaced.
     """
-    if not out.exists():
-        return
-    if not force:
-        raise OutputError(f"{out} exists: choose another folder, or replace it with --force")
-    if not out.is_dir() or (any(out.iterdir()) and not (out / "config.json").is_file()):
+    try:
+        if out.is_symlink() and not out.exists():
+            raise OutputError(f"{out} is a link that leads nowhere: remove it first")
+        if not out.exists():
+            return
+        if not force:
+            raise OutputError(f"{out} exists: choose another folder, or replace it with --force")
+        if not out.is_dir():
+            raise OutputError(f"{out} is no folder, so it is not replaced: choose another one")
+        entries = sorted(out.iterdir())
+        foreign = next((entry.name for entry in entries if not _is_replaceable(entry)), None)
+    except OSError as error:
+        raise OutputError(f"{out}: cannot be read: {reason(error)}") from error
+    if foreign is not None:
+        raise OutputError(
+            f"{out} holds {foreign}, which no conversion writes, so it is not replaced: move that"
+            " away, or choose another folder"
+        )
+    if entries and not _describes_model(out / CONFIG):
         raise OutputError(f"{out} is no model folder, so it is not replaced: choose another one")
 
 
+def _is_replaceable(entry: Path) -> bool:
+    """Tell whether an entry of a folder is a file with a name that a conversion writes."""
+    is_named_alike = entry.name in _NAMED_ALIKE or bool(_WEIGHTS.fullmatch(entry.name))
+    return is_named_alike and (entry.is_symlink() or entry.is_file())
+
+
+def _describes_model(config: Path) -> bool:
+    """Tell whether a file is a model's configuration, and not one of something else."""
+    try:
+        content = json.loads(limits.read_text(config, limits.CONFIG_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(content, dict) and "model_type" in content
+
+
 def _put_in_place(unfinished: Path, out: Path) -> None:
-    """Rename the finished folder to `out`, and delete the folder that it replaces."""
+    """Rename the finished folder to `out`, and delete the folder that it replaces.
+
+    An entry that somebody put into the old folder during the conversion moves to the new one.
+    """
     if not out.exists():
         unfinished.rename(out)
         return
@@ -98,7 +140,27 @@ def _put_in_place(unfinished: Path, out: Path) -> None:
     finally:
         if not out.exists():  # an error, or Ctrl-C, came between the two
             old.rename(out)
-        shutil.rmtree(old, ignore_errors=True)
+        else:
+            _empty(old, out)
+
+
+def _empty(old: Path, out: Path) -> None:
+    if not old.exists():
+        return
+    for entry in old.iterdir():
+        if _is_replaceable(entry):
+            entry.unlink()
+        else:
+            entry.rename(out / entry.name)
+    old.rmdir()
+
+
+def _size(nbytes: int) -> str:
+    """Return a number of bytes for people."""
+    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if nbytes >= factor:
+            return f"{nbytes / factor:.1f} {unit}"
+    return f"{nbytes} bytes"
 
 
 def write_weights(folder: Path, shapes: Shapes, arrays: Iterator[mx.array]) -> None:
@@ -121,6 +183,7 @@ def write_weights(folder: Path, shapes: Shapes, arrays: Iterator[mx.array]) -> N
             file.write(_table(shard))
             for _ in shard:
                 file.write(memoryview(next(arrays).view(mx.uint8)))  # type: ignore[arg-type]
+            flush_to_disk(file)
         places |= dict.fromkeys(shard, name)
     if len(shards) > 1:
         total = {"total_size": sum(array.nbytes for array in shapes.values())}
@@ -130,7 +193,9 @@ def write_weights(folder: Path, shapes: Shapes, arrays: Iterator[mx.array]) -> N
 
 def write_json(file: Path, content: Mapping[str, object]) -> None:
     """Write an object in the layout of the files on the Hugging Face hub."""
-    file.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    with file.open("w", encoding="utf-8") as stream:
+        stream.write(to_json(content, indent=2) + "\n")
+        flush_to_disk(stream)
 
 
 def _split(shapes: Shapes) -> list[dict[str, mx.array]]:
