@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -39,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
         tokenizer,
         QUICK if arguments.quick else FULL,
         profile_step=arguments.profile_step,
-        on_progress=lambda what: print(f"measuring: {what} …", file=sys.stderr, flush=True),
+        on_progress=lambda what: terminal.tell(f"measuring: {what} …"),
     )
     if arguments.json:
         record = {"model": options.model_name(arguments)} | report.to_dict()

@@ -39,12 +39,22 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         help="a sampler to compare, as generate takes; say it once for each")  # fmt: skip
     add("--seeds", type=options.positive, default=5, metavar="N",
         help="how many answers each gives (default 5)")  # fmt: skip
-    add("--seed", type=int, default=0, help="of the first answer; the others count on (default 0)")
+    add(
+        "--seed",
+        type=options.whole,
+        default=0,
+        help="of the first answer; the others count on (default 0)",
+    )
     options.add_generation(parser)
     add("--top-logprobs", type=options.count, default=0, metavar="N",
         help="list the N most probable tokens of each step (with --trace)")  # fmt: skip
     add("--json", action="store_true", help="print one object, with the answers")
-    add("--trace", metavar="DIR", help="record every answer in a file of this folder")
+    add(
+        "--trace",
+        type=options.file,
+        metavar="DIR",
+        help="record every answer in a file of this folder",
+    )
     options.add_verbose(parser)
 
 

@@ -12,7 +12,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from ..conversion.recipe import BITS, DTYPES, GROUP_SIZES, Recipe
-from . import options
+from . import options, terminal
 
 if TYPE_CHECKING:
     from ..conversion.verify import Comparison
@@ -70,7 +70,7 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
             force=arguments.force,
             on_progress=show,
         )
-    print(out)
+    terminal.write(f"{out}\n")
     return _verify(arguments.hf_path, str(out), recipe) if arguments.verify else 0
 
 
@@ -91,14 +91,14 @@ def _ended_like_ctrl_c() -> Iterator[None]:
 def _verify(source: str, out: str, recipe: Recipe) -> int:
     from ..conversion.verify import verify
 
-    print("comparing its predictions with the source's …", file=sys.stderr, flush=True)
+    terminal.tell("comparing its predictions with the source's …")
     comparison = verify(source, out)
-    print(_table(comparison))
+    terminal.write(_table(comparison) + "\n")
     if fault := comparison.fault(recipe):
-        print(f"entropix: {out} is wrong: {fault}", file=sys.stderr)
+        terminal.tell_error(f"{out} is wrong: {fault}")
         return EXIT_BROKEN
     verdict = "the copy is exact" if recipe.exact else "the copy is within what rounding loses"
-    print(verdict, file=sys.stderr)
+    terminal.tell(verdict)
     return 0
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import gc
 import os
-import sys
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from ..errors import ProfileError
 from ..files import expanded
 from ..profiles.choice import AUTO
 from ..profiles.profile import Profile
+from . import terminal
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -36,7 +36,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--sampler", default="entropix", help="entropix (default), greedy, temperature, top_p,"
         " min_p, top_n_sigma, p_less, adaptive_temperature or cntp")  # fmt: skip
-    add("--seed", type=int, help="repeat a generation (default: a fresh one, shown at the end)")
+    add("--seed", type=whole, help="repeat a generation (default: a fresh one, shown at the end)")
     add_generation(parser)
     add("--ask", action="store_true", help="ask which way to take where their scores are close")
 
@@ -117,7 +117,7 @@ def load_model(arguments: argparse.Namespace) -> tuple[Model, TokenizerWrapper]:
         from ..checkpoints.loading import load
 
         if arguments.verbose:
-            print(f"loading {model_name(arguments)} …", file=sys.stderr, flush=True)
+            terminal.tell(f"loading {terminal.shortened(model_name(arguments))} …")
         return load(arguments.model, dequantize=arguments.dequantize)
     finally:
         gc.enable()
@@ -129,10 +129,9 @@ def hint_at_calibration(settings: Settings, model: Model) -> None:
 
     automatic = settings.profile == AUTO and settings.sampler == "entropix"
     if automatic and not profile_for(model.config).calibration:
-        print(
+        terminal.tell(
             "no profile was calibrated for this model: using reference (entropix calibrate makes"
-            " one that fits)",
-            file=sys.stderr,
+            " one that fits)"
         )
 
 
@@ -192,22 +191,38 @@ def file(text: str) -> Path:
     return expanded(text, argparse.ArgumentTypeError)
 
 
+def whole(text: str) -> int:
+    """Parse a whole number."""
+    sign, digits = (-1, text[1:]) if text.startswith("-") else (1, text)
+    if not _is_number(digits):
+        raise argparse.ArgumentTypeError(f"a whole number{_OF_DIGITS}, not {text!r}")
+    return sign * int(digits)
+
+
 def positive(text: str) -> int:
     """Parse a whole number of at least 1."""
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"a positive whole number, not {text!r}")
+    if not _is_number(text) or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"a positive whole number{_OF_DIGITS}, not {text!r}")
     return int(text)
 
 
 def count(text: str) -> int:
     """Parse a whole number of at least 0."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"a whole number of at least 0, not {text!r}")
+    if not _is_number(text):
+        raise argparse.ArgumentTypeError(f"a whole number of at least 0{_OF_DIGITS}, not {text!r}")
     return int(text)
 
 
+_MOST_DIGITS = 30
+_OF_DIGITS = f" (of at most {_MOST_DIGITS} digits)"
+
+
+def _is_number(text: str) -> bool:
+    return text.isdecimal() and len(text) <= _MOST_DIGITS
+
+
 def _token_count(text: str) -> int:
-    if text != "-1" and not (text.isdecimal() and int(text) > 0):
+    if text != "-1" and not (_is_number(text) and int(text) > 0):
         raise argparse.ArgumentTypeError(
             f"a positive whole number, or -1 for no limit, not {text!r}"
         )

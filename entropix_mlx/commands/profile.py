@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any
 
 from ..palette import to_json
@@ -29,7 +30,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 
 def _show(arguments: argparse.Namespace) -> int:
     _, text = read_source(arguments.profile)
-    terminal.write(text)
+    terminal.write(terminal.shown(text, sys.stdout))
     return 0
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -11,12 +13,20 @@ from typing import Any, TextIO
 from ..palette import LOOKS, paint, paint_step, printable, to_json
 from ..step import Branch, Step
 from ..summary import Summary
+from . import streams
+
+LONGEST_MESSAGE = 1000
+"""Characters of an error message; one that quotes a file or an argument could be endless."""
 
 
 def write(text: str) -> None:
-    """Print to stdout at once."""
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    """Print to stdout at once.
+
+    Raises:
+        OutputError: stdout is closed, or the disk is full.
+    """
+    with streams.written():
+        sys.stdout.write(text)
 
 
 def write_text(text: str) -> None:
@@ -31,8 +41,11 @@ def write_step(step: Step, colour: bool) -> None:
 
 
 def write_json(record: Any, indent: int | None = None) -> None:
-    """Print a JSON record and a line break to stdout at once."""
-    write(to_json(record, indent) + "\n")
+    """Print a JSON record and a line break to stdout at once; it can always be parsed again."""
+    text = to_json(record, indent)
+    if not (sys.stdout.encoding or "").lower().startswith("utf"):
+        text = json.dumps(record, indent=indent)  # in ASCII
+    write(text + "\n")
 
 
 def shown(text: str, stream: TextIO) -> str:
@@ -40,9 +53,23 @@ def shown(text: str, stream: TextIO) -> str:
     return printable(text) if stream.isatty() else text
 
 
-def tell(text: str) -> None:
-    """Print a line to stderr."""
-    print(text, file=sys.stderr, flush=True)
+def tell(text: str, end: str = "\n") -> None:
+    """Print to stderr at once; if stderr takes nothing, nobody is told."""
+    with contextlib.suppress(OSError):
+        print(text, end=end, file=sys.stderr, flush=True)
+
+
+def tell_error(message: str) -> None:
+    """Print what went wrong to stderr, `shortened`: it may quote what was given."""
+    tell(f"entropix: {shortened(message)}")
+
+
+def shortened(message: str) -> str:
+    """Return a message that fits on a screen, without what a terminal would obey."""
+    if len(message) > LONGEST_MESSAGE:
+        half = LONGEST_MESSAGE // 2
+        message = f"{message[:half]} … {message[-half:]}"
+    return printable(message)
 
 
 def wants_colour(choice: str, stream: TextIO) -> bool:
@@ -62,9 +89,7 @@ def prefill_progress(verbose: bool) -> Callable[[int, int], None] | None:
 
     def show(done: int, total: int) -> None:
         end = "\r\x1b[K" if done >= total else ""
-        print(
-            f"\rreading the prompt: {done}/{total} tokens{end}", end="", file=sys.stderr, flush=True
-        )
+        tell(f"\rreading the prompt: {done}/{total} tokens{end}", end="")
 
     return show
 
@@ -84,7 +109,7 @@ def ask(branch: Branch) -> int:
         )
     while True:
         question = f"which one? 1 to {len(branch.rollouts)}, Enter for {branch.winner + 1}: "
-        print(question, end="", file=sys.stderr, flush=True)
+        tell(question, end="")
         answer = sys.stdin.readline().strip() if sys.stdin else ""
         if not answer:
             return branch.winner
