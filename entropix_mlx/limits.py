@@ -21,6 +21,12 @@ TOKENIZER_BYTES = 3 * 10**8
 """Each file of a tokenizer: ``tokenizer.json`` has 33 million for a vocabulary of 262,000."""
 TEMPLATE_BYTES = 10**6
 """A chat template: usually some thousand."""
+TEMPLATE_SECONDS = 2
+"""CPU time of a chat template for one conversation; an ordinary one takes a thousandth of that."""
+TEMPLATE_MEMORY = 2**29
+"""Bytes of address space of the process that runs chat templates; Linux enforces it, macOS not."""
+TEMPLATE_CHARACTERS = 2 * 10**7
+"""Characters of a rendered chat template; the longest contexts hold some million."""
 PROFILE_BYTES = 10**6
 """A profile in TOML: some thousand."""
 TRACE_BYTES = 10**9

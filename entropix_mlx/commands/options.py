@@ -115,7 +115,9 @@ def load_model(arguments: argparse.Namespace) -> tuple[Model, TokenizerWrapper]:
     gc.disable()
     try:
         from ..checkpoints.loading import load
+        from ..decoding import templates
 
+        templates.start()  # meanwhile
         if arguments.verbose:
             terminal.tell(f"loading {terminal.shortened(model_name(arguments))} …")
         return load(arguments.model, dequantize=arguments.dequantize)

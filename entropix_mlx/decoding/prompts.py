@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..errors import PromptError
+from . import templates
 
 Message = dict[str, str]
 """``{"role": "system", "user" or "assistant", "content": text}``, as chat templates read it."""
@@ -45,8 +46,14 @@ def conversation_prompt(tokenizer: TokenizerWrapper, messages: Sequence[Message]
     if not tokenizer.has_chat_template:
         raise PromptError("this model has no chat template: choose an instruction-tuned model")
     try:
-        return list(tokenizer.apply_chat_template(list(messages), add_generation_prompt=True))
-    except Exception as error:  # a template is a program: it raises what it likes
+        template = templates.own_template(tokenizer)
+        if template is None:
+            return list(tokenizer.apply_chat_template(list(messages), add_generation_prompt=True))
+        text = templates.render(template, tokenizer, list(messages))
+        return list(tokenizer.encode(text, add_special_tokens=False))
+    except PromptError:
+        raise
+    except Exception as error:  # of mlx-lm or transformers, which raise what they like
         raise PromptError(f"the chat template refuses these messages: {error}") from error
 
 
