@@ -6,8 +6,8 @@ import argparse
 
 from ..errors import OutputError
 from ..files import write_whole, writing
+from ..traces.reading import read_trace
 from ..traces.report import render
-from ..traces.trace import read_trace
 from . import options, terminal
 
 

@@ -18,6 +18,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from .. import limits
 from ..errors import ProfileError
 from ..step import Metrics
 
@@ -322,8 +323,8 @@ def read_source(name: str | Path) -> tuple[str, str]:
         file = resources.files("entropix_mlx.profiles") / f"{name}.toml"
         return f"profile {name}", file.read_text(encoding="utf-8")
     try:
-        return str(name), Path(name).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        return str(name), limits.read_text(Path(name), limits.PROFILE_BYTES)
+    except (OSError, ValueError) as error:  # a ValueError: not UTF-8, or a NUL in the name
         raise ProfileError(
             f"no profile {str(name)!r}: give a TOML file, or one of {', '.join(builtin_names())}"
             f" ({getattr(error, 'strerror', None) or error})"

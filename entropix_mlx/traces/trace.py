@@ -1,4 +1,4 @@
-"""Traces: a generation as JSON Lines, written as it goes, and read again without a model.
+"""Traces: a generation as JSON Lines, written as it goes; `reading` reads them again.
 
 Each line is one JSON object, and its key ``record`` says which kind of object:
 
@@ -18,12 +18,11 @@ How the format grows: a field may be *added* to a header, a step, a footer or a 
 kind of record may be added, without a new version. A reader ignores what it does not know; what an
 old file lacks has a default, which for a profile is the value of the profile `reference`. If a
 field is removed or renamed, or its type, unit or meaning changes, `VERSION` goes up by one, and
-`read_trace` refuses files of another version.
+`reading.read_trace` refuses files of another version.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -32,11 +31,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ..errors import EntropixError, TraceError
+from ..errors import TraceError
 from ..files import writing
 from ..palette import to_json
 from ..profiles.profile import Profile
-from ..records import from_record
 from ..step import Step
 from ..summary import Summary
 
@@ -202,123 +200,6 @@ def recorded(steps: Iterable[Step], path: str | Path, header: Header) -> Iterato
             yield step
 
 
-def read_trace(path: str | Path) -> Trace:
-    """Read a trace; a last line that was cut off is left out.
-
-    Raises:
-        TraceError: there is no such file, it is not a trace of this version, or a line of it is
-            damaged; the message names the line and the field.
-    """
-    try:
-        # A file that was cut off may end within a character.
-        text = Path(path).read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise TraceError(f"cannot read {path}: {error.strerror}") from error
-    # Not splitlines: it also splits at U+2028 and its like, which may stand inside a text.
-    lines = text.removesuffix("\n").split("\n")
-    header = _read_header(path, lines[0])
-    steps: list[Step] = []
-    totals = None
-    for number, line in enumerate(lines[1:], 2):
-        try:
-            content = _parse(line)
-        except ValueError as error:
-            if number == len(lines):
-                break
-            raise _damaged(path, number, error) from error
-        try:
-            if content["record"] == "step":
-                steps.append(_read_step(content, len(steps)))
-            elif content["record"] == "footer":
-                totals = {key: value for key, value in content.items() if key != "record"}
-        except ValueError as error:
-            raise _damaged(path, number, error) from error
-    return Trace(header, steps, totals)
-
-
-def _parse(line: str) -> dict[str, Any]:
-    """Return the object of a line, which has the key ``record``.
-
-    Raises:
-        ValueError: the line is something else.
-    """
-    try:
-        content = json.loads(line)
-    except RecursionError as error:
-        raise ValueError("brackets are nested too deeply") from error
-    if not isinstance(content, dict) or "record" not in content:
-        raise ValueError("it is no object with the key record")
-    return content
-
-
-def _read_step(content: dict[str, Any], index: int) -> Step:
-    step = Step.from_dict(content)
-    if step.index != index:
-        raise ValueError(f"index must be {index}, since it counts the steps, not {step.index}")
-    return step
-
-
-def _read_header(path: str | Path, line: str) -> Header:
-    try:
-        content = _parse(line)
-    except ValueError:
-        content = {}
-    if content.get("format") != FORMAT:
-        raise TraceError(f"{path} is not a trace: name a file that --trace wrote")
-    version = content.get("version")
-    if version != VERSION:
-        advice = "upgrade entropix_mlx to read it"
-        if not (isinstance(version, int) and version > VERSION):
-            advice = "read it with the program that wrote it"
-        raise TraceError(
-            f"{path} has another version of the trace format, and this program reads version"
-            f" {VERSION}: {advice}"
-        )
-    try:
-        # By default a header names the versions installed here, which did not write this file.
-        header = from_record(_HeaderRecord, {"versions": {}} | content)
-        for message in header.messages:
-            if not {"role", "content"} <= message.keys():
-                raise ValueError("each of messages must have a role and a content")
-        fields = vars(header) | {"profile": _read_profile(header.profile, str(path))}
-        return Header(**fields)
-    except (ValueError, EntropixError) as error:
-        raise _damaged(path, 1, error) from error
-
-
-@dataclass(frozen=True)
-class _HeaderRecord(Header):
-    """A header as it stands in a file: the profile is not checked yet."""
-
-    profile: dict[str, Any]  # type: ignore[assignment]
-
-
-def _read_profile(record: dict[str, Any], source: str) -> Profile:
-    """Return the profile of a header.
-
-    What the file lacks, because it is older, is taken from `reference`. What this program does not
-    know, because the file is newer, is left out.
-    """
-    known = asdict(Profile.load())
-    changes: dict[str, Any] = {}
-    for key in record.keys() & known.keys():
-        changes[key] = record[key]
-        if isinstance(record[key], dict) and known[key]:  # not the calibration, a free record
-            changes[key] = {n: v for n, v in record[key].items() if n in known[key]}
-    if isinstance(changes.get("thresholds"), dict):
-        changes["thresholds"] = _read_infinities(changes["thresholds"])
-    return Profile.load().replace(changes, source)
-
-
 def _spell_infinities(thresholds: dict[str, float]) -> dict[str, float | str]:
     """Return thresholds as JSON can hold them: it knows no infinities."""
     return {name: str(v) if math.isinf(v) else v for name, v in thresholds.items()}
-
-
-def _read_infinities(thresholds: dict[str, Any]) -> dict[str, Any]:
-    return {name: float(v) if v in ("inf", "-inf") else v for name, v in thresholds.items()}
-
-
-def _damaged(path: str | Path, number: int, error: Exception) -> TraceError:
-    rest = "" if number == 1 else ", or delete the line and all after it"
-    return TraceError(f"{path}, line {number} is damaged: {error}; record the answer again{rest}")

@@ -22,8 +22,9 @@ from entropix_mlx.step import (
     first_divergence,
 )
 from entropix_mlx.traces.charts import frame_of, plane
+from entropix_mlx.traces.reading import read_trace
 from entropix_mlx.traces.report import render
-from entropix_mlx.traces.trace import Header, Trace, read_trace, recorded
+from entropix_mlx.traces.trace import Header, Trace, recorded
 from tests.tui.conftest import make_step
 
 HOSTILE = [

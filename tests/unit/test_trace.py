@@ -9,7 +9,8 @@ import pytest
 from entropix_mlx import Profile, stream_generate
 from entropix_mlx.errors import TraceError
 from entropix_mlx.profiles.tree import classify
-from entropix_mlx.traces.trace import Header, TraceWriter, read_trace, recorded
+from entropix_mlx.traces.reading import read_trace
+from entropix_mlx.traces.trace import Header, TraceWriter, recorded
 from tests.tui.conftest import make_step
 
 HEADER = Header(
