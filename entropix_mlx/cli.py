@@ -1,7 +1,7 @@
 """The command line: `entropix` and ``python -m entropix_mlx``.
 
-Each subcommand parses its options, calls the library and prints. `main` alone turns an error into a
-message and an exit code.
+Each subcommand has a file in `commands` that declares its options, calls the library and prints.
+Only `main` turns an error into a message and an exit code.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any, NoReturn
 
 from ._version import __version__
 from .commands import (
@@ -23,6 +24,8 @@ from .commands import (
     models,
     profile,
     report,
+    streams,
+    terminal,
     tokens,
     view,
 )
@@ -33,19 +36,24 @@ from .errors import EntropixError
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code."""
-    arguments = build_parser().parse_args(argv)
+    streams.prepare()
     _show_log()
     try:
+        arguments = build_parser().parse_args(argv)
+        _check_current_folder()
         return int(arguments.run(arguments))
     except EntropixError as error:
-        print(f"entropix: {error}", file=sys.stderr)
+        terminal.tell_error(str(error))
+        return USAGE
+    except MemoryError:
+        terminal.tell_error("the memory is full: choose a smaller model or a shorter text")
         return USAGE
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Python flushes stdout once more when it exits; there must be somewhere for that to go.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
+    finally:
+        streams.settle()
 
 
 def _show_log() -> None:
@@ -56,9 +64,31 @@ def _show_log() -> None:
         logger.addHandler(LibraryLog())
 
 
-def build_parser() -> argparse.ArgumentParser:
+def _check_current_folder() -> None:
+    try:
+        os.getcwd()
+    except OSError as error:  # libraries that are imported later would end with a traceback
+        raise EntropixError("the current folder was deleted: change to another one") from error
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose messages are as short as all others; those of its subcommands are too."""
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Print help or usage; argparse itself says nothing where stdout takes nothing."""
+        if file is sys.stdout:
+            terminal.write(message)
+        else:
+            terminal.tell(message, end="")
+
+    def error(self, message: str) -> NoReturn:
+        """Print the usage and a message to stderr, and exit."""
+        super().error(terminal.shortened(message))
+
+
+def build_parser() -> Parser:
     """Return the parser of the whole command line."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="entropix",
         description="Generate text with a local model that watches its own uncertainty.",
     )

@@ -1,19 +1,20 @@
-"""Every error this package raises on purpose.
+"""Every error that this package raises on purpose.
 
 EntropixError
 ├── ModelNotFoundError        no folder, file, installed package or hub repository of that name
 ├── UnsupportedModelError     not a Llama-shaped architecture, or a feature of one not handled here
-├── WeightsError              weights missing, truncated, or not fitting the configuration
-├── TokenizerError            tokenizer missing, or of a kind that cannot be built
-├── OutputError               a folder that cannot be written: it exists, or the disk is full
+├── WeightsError              weights that are missing, damaged, or do not fit the configuration
+├── TokenizerError            a tokenizer that is missing, or of a kind that cannot be built
+├── OutputError               a folder, a page or stdout that cannot be written
 ├── ProfileError              a profile that cannot be found, parsed, or used
 ├── PolicyError               no such policy, or an option that it does not take
 ├── SettingsError             an option of a generation that has an impossible value
 ├── PromptError               an empty prompt, or messages that the chat template refuses
 ├── ContextLengthError        a prompt longer than the model's context
-├── SessionError              a conversation that cannot be read, or a step in it that is not there
+├── SessionError              a conversation that cannot be read or written, or a turn or step that
+│                             it does not have
 ├── TraceError                a trace that cannot be read or written
-├── BenchError                what the bench compares cannot be started or written
+├── BenchError                a program of the bench that failed, or its folder cannot be written
 └── NonFiniteLogitsError      the model computed NaN or infinite logits
 
 Each message says what is wrong and what to do next. An argument of a wrong type is a TypeError, as
@@ -28,7 +29,7 @@ from typing import Any
 
 
 class EntropixError(Exception):
-    """The root: catch this to catch everything the package raises on purpose."""
+    """The root of the tree: catch it to catch everything above."""
 
 
 class ModelNotFoundError(EntropixError):
@@ -48,7 +49,7 @@ class TokenizerError(EntropixError):
 
 
 class OutputError(EntropixError):
-    """A folder cannot be written: it exists, or the disk is full."""
+    """A model folder, a page or stdout cannot be written."""
 
 
 class ProfileError(EntropixError):
@@ -72,7 +73,7 @@ class ContextLengthError(EntropixError):
 
 
 class SessionError(EntropixError):
-    """A conversation cannot be read or written, or has not what was asked for."""
+    """A conversation cannot be read or written, or has no such turn, answer or step."""
 
 
 class TraceError(EntropixError):

@@ -1,24 +1,98 @@
-"""Writing a file so that there is never half of it."""
+"""Paths that users name, and writing files so that there is never half of one."""
 
 from __future__ import annotations
 
 import errno
 import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, Any
+
+from .errors import EntropixError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def expanded(path: str | Path, error: type[Exception]) -> Path:
+    """Return a path with a leading ``~`` or ``~user`` replaced by that home folder.
+
+    Raises:
+        error: that user has no home folder.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as cause:
+        raise error(f"no home folder is known for {path}: write the path out") from cause
+
+
+@contextmanager
+def writing(path: str | Path, error: type[EntropixError]) -> Iterator[None]:
+    """Report what goes wrong while a file or folder is written as "cannot write PATH: …".
+
+    Raises:
+        error: in place of any OSError.
+    """
+    try:
+        yield
+    except OSError as cause:
+        raise error(f"cannot write {path}: {reason(cause)}") from cause
+
+
+def reason(error: OSError) -> str:
+    """Return why a file or folder cannot be written, with advice where there is any."""
+    if error.errno in _FULL:
+        return "the disk is full; make room or choose another one"
+    return error.strerror or str(error)
 
 
 def write_whole(path: str | Path, text: str) -> None:
     """Write a text file; if that is interrupted, an older file stays as it was.
 
+    The text goes to a new file beside the old one, which it replaces once it is on the disk. A link
+    is followed, and a file that is replaced passes its mode on. A device or a pipe is no file to
+    replace: the text is written to it directly.
+
     Raises:
         OSError: it cannot be written.
     """
-    path = Path(path)
-    if not path.name or path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    content = text.encode("utf-8")
     try:
-        unfinished.write_text(text, encoding="utf-8")
+        old = os.stat(path)
+    except FileNotFoundError:
+        old = None
+    if old and stat.S_ISDIR(old.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if old and not stat.S_ISREG(old.st_mode):
+        _write_directly(path, content)
+    else:
+        _replace(Path(os.path.realpath(path)), content, old.st_mode if old else None)
+
+
+def _write_directly(path: str | Path, content: bytes) -> None:
+    # Opened this way, a pipe that nobody reads is an error; otherwise it would wait for a reader.
+    descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    os.set_blocking(descriptor, True)
+    with open(descriptor, "wb") as file:
+        file.write(content)
+
+
+def _replace(path: Path, content: bytes, mode: int | None) -> None:
+    unfinished = path.with_name(f".{secrets.token_hex(8)}.tmp")
+    try:
+        with open(unfinished, "xb") as file:
+            if mode is not None:
+                os.fchmod(file.fileno(), stat.S_IMODE(mode))
+            file.write(content)
+            flush_to_disk(file)
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def flush_to_disk(file: IO[Any]) -> None:
+    """Wait until a file is on the disk: only then may it take the place of an older one."""
+    file.flush()
+    os.fsync(file.fileno())

@@ -10,7 +10,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 # Sizes of files in bytes, each some ten times that of the largest honest file.
 CONFIG_BYTES = 10**7
@@ -21,10 +24,18 @@ TOKENIZER_BYTES = 3 * 10**8
 """Each file of a tokenizer: ``tokenizer.json`` has 33 million for a vocabulary of 262,000."""
 TEMPLATE_BYTES = 10**6
 """A chat template: usually some thousand."""
+TEMPLATE_SECONDS = 2
+"""CPU time of a chat template for one conversation; an ordinary one takes a thousandth of that."""
+TEMPLATE_MEMORY = 2**29
+"""Bytes of address space of the process that runs chat templates; Linux enforces it, macOS not."""
+TEMPLATE_CHARACTERS = 2 * 10**7
+"""Characters of a rendered chat template; the longest contexts hold some million."""
 PROFILE_BYTES = 10**6
 """A profile in TOML: some thousand."""
 TRACE_BYTES = 10**9
 """A trace or a saved conversation: some thousand bytes a token."""
+TRACE_LINE_BYTES = 2 * 10**7
+"""A line of a trace; the longest hold a whole prompt or answer."""
 GGUF_HEADER_BYTES = 5 * 10**7
 """Metadata and table of tensors of a GGUF file: 10 million for the largest vocabularies."""
 PICKLE_BYTES = 5 * 10**6
@@ -56,12 +67,30 @@ def read_bytes(path: Path, most: int) -> bytes:
     Raises:
         OSError: it cannot be read, is no regular file, or is larger than that.
     """
-    with open(path, "rb", opener=_without_waiting) as file:
-        check_regular(os.fstat(file.fileno()), path)
+    with open_regular(path, most) as file:
         content = file.read(most + 1)
     if len(content) > most:
-        raise OSError(errno.EFBIG, f"larger than {most:,} bytes, as no such file is", str(path))
+        raise _too_large(path, most)
     return content
+
+
+@contextmanager
+def open_regular(path: Path, most: int) -> Iterator[BinaryIO]:
+    """Open a regular file of at most so many bytes, to be read bit by bit.
+
+    Raises:
+        OSError: as for `read_bytes`.
+    """
+    with open(path, "rb", opener=_without_waiting) as file:
+        status = os.fstat(file.fileno())
+        check_regular(status, path)
+        if status.st_size > most:
+            raise _too_large(path, most)
+        yield file
+
+
+def _too_large(path: Path, most: int) -> OSError:
+    return OSError(errno.EFBIG, f"larger than {most:,} bytes, as no such file is", str(path))
 
 
 def read_text(path: Path, most: int) -> str:

@@ -1,14 +1,20 @@
-"""How strategies look in a terminal: a colour each, safe for colour-blind readers, and a glyph."""
+"""How strategies and a model's words look in a terminal.
+
+A strategy has a colour, safe for colour-blind readers, and a glyph. A model's words are shown so
+that the terminal cannot mistake them for commands.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import json
+import re
+from typing import Any, NamedTuple
 
 from .step import Origin, Step, Strategy
 
 
 class Look(NamedTuple):
-    """A glyph, for where there is no colour, and a colour of the Okabe–Ito palette (RGB)."""
+    """The glyph of a strategy, which needs no colour, and its colour (Okabe–Ito palette, RGB)."""
 
     glyph: str
     rgb: tuple[int, int, int]
@@ -27,15 +33,28 @@ LOOKS = {
 _CONTROL = (
     {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"}
     | {0x7F: 0x2421}
-    | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)  # there are no symbols of these
+    | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)  # Unicode has no symbols for these
 )
+_UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _RESET = "\x1b[0m"
 _UNDERLINE = "\x1b[4m"
 
 
 def printable(text: str) -> str:
-    """Return a text whose control characters are visible symbols: a terminal would obey them."""
+    """Return a text with visible symbols in place of control characters, which a terminal obeys."""
     return text.translate(_CONTROL)
+
+
+def to_json(value: Any, indent: int | None = None) -> str:
+    """Return JSON that is safe to print: it holds no character that a terminal would obey.
+
+    ``json.dumps`` escapes the control characters below 32 but writes DEL, the C1 control characters
+    (128 to 159; 155 begins an escape sequence as ESC [ does), the line separators U+2028 and U+2029
+    and lone surrogates as they are. Here they are ``\\u`` escapes, so that the JSON means the same,
+    each record stays on one line for every reader, and UTF-8 can hold it.
+    """
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def paint(text: str, strategy: Strategy, underline: bool = False) -> str:

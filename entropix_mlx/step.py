@@ -11,6 +11,8 @@ from enum import StrEnum
 from itertools import zip_longest
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from .records import from_record
+
 T = TypeVar("T")
 
 
@@ -186,26 +188,19 @@ class Step:
         """Return the step of a record that `to_dict` made.
 
         Raises:
-            KeyError, TypeError, ValueError: the record is not one of a step.
+            ValueError: a field is missing or has another type; fields of a later version are
+                ignored.
         """
-        values = dict(record)
-        values["strategy"] = Strategy(values["strategy"])
-        values["origin"] = Origin(values["origin"])
-        values["top_logprobs"] = tuple(Alternative(**a) for a in values["top_logprobs"])
-        if values["branch"] is not None:
-            values["branch"] = _to_branch(values["branch"])
-        return cls(**values)
+        step = from_record(cls, record)
+        if step.branch and not 0 <= step.branch.winner < len(step.branch.rollouts):
+            raise ValueError(f"branch.winner is {step.branch.winner}, and there is no such rollout")
+        return step
 
 
 def first_divergence(first: Sequence[Step], second: Sequence[Step]) -> int | None:
     """Return the index of the first token that two answers do not share; None if all are alike."""
     tokens = zip_longest(*([step.token for step in steps] for steps in (first, second)))
     return next((index for index, (one, other) in enumerate(tokens) if one != other), None)
-
-
-def _to_branch(record: dict[str, Any]) -> Branch:
-    rollouts = (Rollout(**r | {"tokens": tuple(r["tokens"])}) for r in record["rollouts"])
-    return Branch(tuple(rollouts), record["winner"], ChosenBy(record["chosen_by"]))
 
 
 def _rounded(value: Any) -> Any:

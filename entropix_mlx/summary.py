@@ -1,4 +1,4 @@
-"""What a generation amounts to: text, counts and rates, gathered from its `Step`s."""
+"""The totals of a generation: text, counts and rates, added up from its `Step`s."""
 
 from __future__ import annotations
 
@@ -10,23 +10,29 @@ from .step import Origin, Step, Strategy
 
 
 class Summary:
-    """Add steps as they come; the properties hold at any moment."""
+    """Totals of the steps added so far."""
 
     def __init__(self, prompt_tokens: int = 0) -> None:
-        """Start with nothing generated."""
+        """Begin with no step.
+
+        Args:
+            prompt_tokens: tokens of the prompt, for `to_dict`.
+        """
         self.prompt_tokens = prompt_tokens
         self.completion_tokens = 0
         self.inserted_tokens = 0
         self.insertions = 0
         self.branches = 0
         self.choices = 0
-        """Tokens or rollouts that the user chose."""
+        """How many tokens or rollouts the user chose."""
         self.roll_backs = 0
+        """How many tokens were drawn and taken back."""
         self.strategies: Counter[Strategy] = Counter()
         self.finish_reason: str | None = None
         self._pieces: list[str] = []
         self._first_time = 0.0
-        # Where generation begins with a fork, all tokens of that come at once, after its rollouts.
+        # If an answer begins with a fork, the tokens of the winner all come at once, after the
+        # rollouts. No speed can be told from them, so it is counted from after them.
         self._came_first = 0
         self._came_first_time = 0.0
         self._in_first_fork = False
@@ -36,7 +42,7 @@ class Summary:
 
     @classmethod
     def of(cls, steps: Iterable[Step], prompt_tokens: int = 0) -> Summary:
-        """Return what some steps amount to."""
+        """Return the totals of some steps."""
         summary = cls(prompt_tokens)
         for step in steps:
             summary.add(step)
@@ -77,27 +83,27 @@ class Summary:
 
     @property
     def tokens_per_second(self) -> float:
-        """Decoding speed after the first token, or the fork that it begins; 0 before that."""
+        """`decoded_tokens` over `decoding_time`; 0 if there are none yet."""
         return self.decoded_tokens / self.decoding_time if self.decoding_time else 0.0
 
     @property
     def decoded_tokens(self) -> int:
-        """Tokens after the first one, and after its fork if it begins one."""
+        """Tokens after the first, or after the first fork if the answer begins with one."""
         return self.completion_tokens - self._came_first
 
     @property
     def decoding_time(self) -> float:
-        """Seconds that `decoded_tokens` took."""
+        """Seconds in which the `decoded_tokens` came."""
         return self._last_time - self._came_first_time
 
     @property
     def time_to_first_token(self) -> float:
-        """Seconds."""
+        """Seconds from the beginning, prefill included."""
         return self._first_time
 
     @property
     def interventions(self) -> str:
-        """What was done beside drawing, in words; empty if that is nothing."""
+        """The interventions in words, such as "1 insertion, 2 forks"; empty if there were none."""
         counts = {
             "insertion": self.insertions,
             "fork": self.branches,
@@ -108,16 +114,16 @@ class Summary:
 
     @property
     def mean_entropy(self) -> float:
-        """Bits a token."""
+        """Mean H of the steps, in bits."""
         return self._entropy / max(1, self.completion_tokens)
 
     @property
     def mean_varentropy(self) -> float:
-        """Bits² a token."""
+        """Mean V of the steps, in bits²."""
         return self._varentropy / max(1, self.completion_tokens)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as one JSON-ready record."""
+        """Return all totals as one JSON-ready record; traces end with it."""
         return {
             "text": self.text,
             "finish_reason": self.finish_reason,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SessionError
-from ..files import write_whole
+from ..files import write_whole, writing
 from ..step import Step
 
 FORMAT = "entropix conversation"
@@ -176,10 +176,8 @@ class Conversation:
             "dropped": self.dropped,
             "turns": [_turn_record(turn) for turn in self.turns],
         }
-        try:
+        with writing(path, SessionError):
             write_whole(path, json.dumps(record, ensure_ascii=False) + "\n")
-        except OSError as error:
-            raise SessionError(f"cannot write {path}: {error.strerror}") from error
 
     @classmethod
     def load(cls, path: str | Path) -> Conversation:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from collections.abc import Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -41,11 +39,11 @@ def run(arguments: argparse.Namespace) -> int:
         tokenizer,
         QUICK if arguments.quick else FULL,
         profile_step=arguments.profile_step,
-        on_progress=lambda what: print(f"measuring: {what} …", file=sys.stderr, flush=True),
+        on_progress=lambda what: terminal.tell(f"measuring: {what} …"),
     )
     if arguments.json:
         record = {"model": options.model_name(arguments)} | report.to_dict()
-        terminal.write(json.dumps(record, ensure_ascii=False, indent=2) + "\n")
+        terminal.write_json(record, indent=2)
     else:
         terminal.write("\n".join(_table(options.model_name(arguments), report)) + "\n")
     return 0

@@ -23,7 +23,12 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     options.add_model(parser)
     add("--prompts", metavar="FILE", help="prompts, one a line (default: a varied set)")
     add("--tokens", type=options.positive, default=32, help="the most an answer (default: 32)")
-    add("--seed", type=int, default=0, help="the same seed gives the same profile (default: 0)")
+    add(
+        "--seed",
+        type=options.whole,
+        default=0,
+        help="the same seed gives the same profile (default: 0)",
+    )
     add(
         "--output",
         "-o",
@@ -67,4 +72,4 @@ def _show_progress(done: int, total: int) -> None:
     filled = round(30 * done / total)
     end = "\n" if done == total else ""
     bar = "█" * filled + "░" * (30 - filled)
-    print(f"\rcalibrating {bar} {done}/{total} answers{end}", end="", file=sys.stderr, flush=True)
+    terminal.tell(f"\rcalibrating {bar} {done}/{total} answers", end=end)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from ..lab.compare import Result, Sample, generate_samples, summarize
 from ..settings import Settings
@@ -49,7 +49,12 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="how many answers each gives (default 5)",
     )
-    add("--seed", type=int, default=0, help="of the first answer; the others count on (default 0)")
+    add(
+        "--seed",
+        type=options.whole,
+        default=0,
+        help="of the first answer; the others count on (default 0)",
+    )
     options.add_generation(parser)
     add(
         "--top-logprobs",
@@ -59,7 +64,12 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         help="list the N most probable tokens of each step (with --trace)",
     )
     add("--json", action="store_true", help="print one object, with the answers")
-    add("--trace", metavar="DIR", help="record every answer in a file of this folder")
+    add(
+        "--trace",
+        type=options.file,
+        metavar="DIR",
+        help="record every answer in a file of this folder",
+    )
     options.add_verbose(parser)
 
 
@@ -88,7 +98,10 @@ def run(arguments: argparse.Namespace) -> int:
     seeds = range(arguments.seed, arguments.seed + arguments.seeds)
     samples = list(generate_samples(model, tokenizer, tokens, settings, seeds, watch))
     results = summarize(samples)
-    terminal.write(_to_json(results, samples) if arguments.json else _to_table(results))
+    if arguments.json:
+        terminal.write_json(_to_record(results, samples), indent=2)
+    else:
+        terminal.write(_to_table(results))
     return 0
 
 
@@ -109,7 +122,6 @@ def _to_table(results: list[Result]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _to_json(results: list[Result], samples: list[Sample]) -> str:
+def _to_record(results: list[Result], samples: list[Sample]) -> dict[str, Any]:
     texts = [{"sampler": s.sampler, "seed": s.seed, "text": s.text} for s in samples]
-    record = {"results": [asdict(result) for result in results], "answers": texts}
-    return json.dumps(record, ensure_ascii=False, indent=2) + "\n"
+    return {"results": [asdict(result) for result in results], "answers": texts}

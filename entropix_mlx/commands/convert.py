@@ -12,6 +12,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from ..conversion.recipe import BITS, DTYPES, GROUP_SIZES, Recipe
+from . import options, terminal
 
 if TYPE_CHECKING:
     from ..conversion.verify import Comparison
@@ -23,20 +24,34 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.set_defaults(run=partial(run, parser))
     add = parser.add_argument
-    add("--hf-path", "--model", required=True, metavar="SRC",
-        help="Hugging Face folder, .gguf file, Meta's original folder, or hub id")  # fmt: skip
-    add("--mlx-path", default="mlx_model", metavar="OUT", help="folder to write (mlx_model)")
+    add(
+        "--hf-path",
+        "--model",
+        required=True,
+        metavar="SRC",
+        help="Hugging Face folder, .gguf file, Meta's original folder, or hub id",
+    )
+    add(
+        "--mlx-path",
+        type=options.file,
+        default="mlx_model",
+        metavar="OUT",
+        help="folder to write (mlx_model)",
+    )
     packing = parser.add_mutually_exclusive_group()
     packing.add_argument("--quantize", "-q", action="store_true", help="quantize the weights")
-    packing.add_argument("--dequantize", "-d", action="store_true",
-        help="unpack quantized weights")  # fmt: skip
+    packing.add_argument("--dequantize", "-d", action="store_true", help="unpack quantized weights")
     add("--q-bits", type=int, choices=BITS, help="bits a weight (4)")
     add("--q-group-size", type=int, choices=GROUP_SIZES, help="weights that share a scale (64)")
-    add("--dtype", choices=DTYPES,
-        help="type of what is not quantized (default: as it is)")  # fmt: skip
-    add("--force", action="store_true", help="replace OUT if it is a model folder")
-    add("--verify", action="store_true",
-        help="compare the predictions of SRC and OUT; exit code 1 if OUT is wrong")  # fmt: skip
+    add("--dtype", choices=DTYPES, help="type of what is not quantized (default: as it is)")
+    add(
+        "--force", action="store_true", help="replace OUT if it holds nothing but a converted model"
+    )
+    add(
+        "--verify",
+        action="store_true",
+        help="compare the predictions of SRC and OUT; exit code 1 if OUT is wrong",
+    )
 
 
 def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
@@ -67,7 +82,7 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
             force=arguments.force,
             on_progress=show,
         )
-    print(out)
+    terminal.write(f"{out}\n")
     return _verify(arguments.hf_path, str(out), recipe) if arguments.verify else 0
 
 
@@ -86,16 +101,16 @@ def _ended_like_ctrl_c() -> Iterator[None]:
 
 
 def _verify(source: str, out: str, recipe: Recipe) -> int:
-    from ..conversion.verify import compare
+    from ..conversion.verify import verify
 
-    print("comparing its predictions with the source's …", file=sys.stderr, flush=True)
-    comparison = compare(source, out)
-    print(_table(comparison))
+    terminal.tell("comparing its predictions with the source's …")
+    comparison = verify(source, out)
+    terminal.write(_table(comparison) + "\n")
     if fault := comparison.fault(recipe):
-        print(f"entropix: {out} is wrong: {fault}", file=sys.stderr)
+        terminal.tell_error(f"{out} is wrong: {fault}")
         return EXIT_BROKEN
     verdict = "the copy is exact" if recipe.exact else "the copy is within what rounding loses"
-    print(verdict, file=sys.stderr)
+    terminal.tell(verdict)
     return 0
 
 

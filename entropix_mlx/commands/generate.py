@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator
 
@@ -69,15 +68,14 @@ def run(arguments: argparse.Namespace) -> int:
         for step in steps:
             summary.add(step)
             if arguments.jsonl:
-                terminal.write(json.dumps(step.to_dict(), ensure_ascii=False) + "\n")
+                terminal.write_json(step.to_dict())
             elif not arguments.json:
                 terminal.write_step(step, colour)
     except KeyboardInterrupt:
         summary.finish_reason = "interrupted"
         code = INTERRUPTED
     if arguments.json:
-        record = summary.to_dict() | {"seed": settings.seed}
-        terminal.write(json.dumps(record, ensure_ascii=False, indent=2) + "\n")
+        terminal.write_json(summary.to_dict() | {"seed": settings.seed}, indent=2)
     elif not arguments.jsonl:
         terminal.write("\n")
     if arguments.verbose:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
+
+from . import terminal
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -18,16 +21,20 @@ def run(arguments: argparse.Namespace) -> int:
     """List the models on this machine."""
     from ..checkpoints.inventory import inventory
 
-    print(f"{'size, GB':>8}  {'precision':10}{'context':>8}  {'runs':6}model")
+    _print(f"{'size, GB':>8}  {'precision':10}{'context':>8}  {'runs':6}model")
     for entry in inventory(arguments.folders):
         runs = "no" if entry.fault else "yes"
-        print(
+        _print(
             f"{entry.nbytes / 1e9:8.2f}  {entry.precision or '?':10}{entry.context or '?':>8}"
             f"  {runs:6}{entry.name}"
         )
         indent = " " * 36
         if entry.name != str(entry.path):
-            print(f"{indent}in {entry.path}")
+            _print(f"{indent}in {entry.path}")
         if entry.fault:
-            print(f"{indent}{entry.fault}")
+            _print(f"{indent}{entry.fault}")
     return 0
+
+
+def _print(line: str) -> None:
+    terminal.write(terminal.shown(line, sys.stdout) + "\n")  # a folder may have any name

@@ -5,18 +5,19 @@ from __future__ import annotations
 import argparse
 import gc
 import os
-import sys
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ProfileError
+from ..files import expanded
 from ..policies.registry import POLICIES
 from ..profiles.choice import AUTO
 from ..profiles.fields import overlaid
 from ..profiles.kinds import parameters
 from ..profiles.profile import Profile
 from ..settings import Settings
+from . import terminal
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -42,17 +43,24 @@ def samplers() -> str:
 def add_model(parser: argparse.ArgumentParser) -> None:
     """Add the options that say which model to load, and how."""
     add = parser.add_argument
-    add("--model", type=_given,
-        help="folder, .gguf file or hub id (default: the demo model if installed)")  # fmt: skip
-    add("--dequantize", action=argparse.BooleanOptionalAction, help="unpack quantized weights: more"
-        " memory, and on a CPU more speed (default: on a CPU, if memory allows)")  # fmt: skip
+    add(
+        "--model",
+        type=_given,
+        help="folder, .gguf file or hub id (default: the demo model if installed)",
+    )
+    add(
+        "--dequantize",
+        action=argparse.BooleanOptionalAction,
+        help="unpack quantized weights: more"
+        " memory, and on a CPU more speed (default: on a CPU, if memory allows)",
+    )
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """Add the options of `Settings`, and those that change its profile."""
     add = parser.add_argument
     add("--sampler", default=DEFAULT_SAMPLER, help=f"{samplers()} (default: {DEFAULT_SAMPLER})")
-    add("--seed", type=int, help="repeat a generation (default: a fresh one, shown at the end)")
+    add("--seed", type=whole, help="repeat a generation (default: a fresh one, shown at the end)")
     add_generation(parser)
     add("--ask", action="store_true", help="ask which way to take where their scores are close")
 
@@ -61,33 +69,57 @@ def add_generation(parser: argparse.ArgumentParser) -> None:
     """Add the options of `Settings` that one sampler and seed have in common with another."""
     add = parser.add_argument
     add("--max-tokens", "-m", type=_token_count, default=256, help="default 256; -1: no limit")
-    add("--profile", default=AUTO, help="thresholds: a name, a TOML file, or auto (default): the"
-        " one that was calibrated for the model, else reference")  # fmt: skip
-    add("--set", action="append", default=[], dest="assignments", metavar="FIELD=VALUE",
-        help="change a field of the profile, as in thresholds.low_entropy=0.2; may be"
-        " repeated")  # fmt: skip
+    add(
+        "--profile",
+        default=AUTO,
+        help="thresholds: a name, a TOML file, or auto (default): the"
+        " one that was calibrated for the model, else reference",
+    )
+    add(
+        "--set",
+        action="append",
+        default=[],
+        dest="assignments",
+        metavar="FIELD=VALUE",
+        help="change a field of the profile, as in thresholds.low_entropy=0.2; may be repeated",
+    )
     for option, name, kind in _PARAMETERS:
         add(option, type=kind, dest=name, help=parameters()[name].help)
     add("--no-think", action="store_true", help="never insert the thinking text")
     add("--no-branch", action="store_true", help="never follow a fork, only sample there")
     add("--branch-width", type=positive, metavar="K", help="follow K ways at a fork")
     add("--branch-depth", type=positive, metavar="L", help="follow each for at most L tokens")
-    add("--attention-layers", choices=("last", "all"), default="last",
-        help="whose attention is measured (default: last)")  # fmt: skip
+    add(
+        "--attention-layers",
+        choices=("last", "all"),
+        default="last",
+        help="whose attention is measured (default: last)",
+    )
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
     """Add the options about what is printed."""
     add = parser.add_argument
-    add("--color", choices=("auto", "always", "never"), default="auto",
-        help="colour tokens by strategy (default: auto, on a terminal)")  # fmt: skip
+    add(
+        "--color",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help="colour tokens by strategy (default: auto, on a terminal)",
+    )
     add_verbose(parser)
 
 
 def add_verbose(parser: argparse.ArgumentParser) -> None:
     """Add the option about what is told on stderr."""
-    parser.add_argument("--verbose", nargs="?", type=_boolean, const=True, default=True,
-        metavar="BOOL", help="statistics on stderr (default: true)")  # fmt: skip
+    parser.add_argument(
+        "--verbose",
+        nargs="?",
+        type=_boolean,
+        const=True,
+        default=True,
+        metavar="BOOL",
+        help="statistics on stderr (default: true)",
+    )
 
 
 def to_settings(arguments: argparse.Namespace, top_logprobs: int = 0) -> Settings:
@@ -127,9 +159,11 @@ def load_model(arguments: argparse.Namespace) -> tuple[Model, TokenizerWrapper]:
     gc.disable()
     try:
         from ..checkpoints.loading import load
+        from ..decoding import templates
 
+        templates.start()  # meanwhile
         if arguments.verbose:
-            print(f"loading {model_name(arguments)} …", file=sys.stderr, flush=True)
+            terminal.tell(f"loading {terminal.shortened(model_name(arguments))} …")
         return load(arguments.model, dequantize=arguments.dequantize)
     finally:
         gc.enable()
@@ -139,10 +173,9 @@ def hint_at_calibration(asked: Settings, resolved: Settings) -> None:
     """Say on stderr that no profile was made for a model, where one would matter."""
     automatic = asked.profile == AUTO and POLICIES[asked.sampler].tree
     if automatic and not Profile.load(resolved.profile).calibration:
-        print(
+        terminal.tell(
             "no profile was calibrated for this model: using reference (entropix calibrate makes"
-            " one that fits)",
-            file=sys.stderr,
+            " one that fits)"
         )
 
 
@@ -198,28 +231,41 @@ def _given(text: str) -> str:
 
 def file(text: str) -> Path:
     """Parse a path: the shell leaves the ``~`` of ``--trace=~/file`` as it is."""
-    try:
-        return Path(text).expanduser()
-    except RuntimeError as error:
-        raise argparse.ArgumentTypeError(f"there is no such home folder: {text!r}") from error
+    return expanded(text, argparse.ArgumentTypeError)
+
+
+def whole(text: str) -> int:
+    """Parse a whole number."""
+    sign, digits = (-1, text[1:]) if text.startswith("-") else (1, text)
+    if not _is_number(digits):
+        raise argparse.ArgumentTypeError(f"a whole number{_OF_DIGITS}, not {text!r}")
+    return sign * int(digits)
 
 
 def positive(text: str) -> int:
     """Parse a whole number of at least 1."""
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"a positive whole number, not {text!r}")
+    if not _is_number(text) or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"a positive whole number{_OF_DIGITS}, not {text!r}")
     return int(text)
 
 
 def count(text: str) -> int:
     """Parse a whole number of at least 0."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"a whole number of at least 0, not {text!r}")
+    if not _is_number(text):
+        raise argparse.ArgumentTypeError(f"a whole number of at least 0{_OF_DIGITS}, not {text!r}")
     return int(text)
 
 
+_MOST_DIGITS = 30
+_OF_DIGITS = f" (of at most {_MOST_DIGITS} digits)"
+
+
+def _is_number(text: str) -> bool:
+    return text.isdecimal() and len(text) <= _MOST_DIGITS
+
+
 def _token_count(text: str) -> int:
-    if text != "-1" and not (text.isdecimal() and int(text) > 0):
+    if text != "-1" and not (_is_number(text) and int(text) > 0):
         raise argparse.ArgumentTypeError(
             f"a positive whole number, or -1 for no limit, not {text!r}"
         )

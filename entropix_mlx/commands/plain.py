@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
 from collections.abc import Callable, Iterator
 from math import exp
@@ -11,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import EntropixError, SessionError
-from ..palette import printable
+from ..files import expanded
+from ..palette import printable, to_json
 from ..step import Step
 from ..summary import Summary
 from . import terminal
@@ -161,16 +161,13 @@ def _lines(interactive: bool) -> Iterator[str]:
 
 
 def _quoted(text: str) -> str:
-    return json.dumps(printable(text), ensure_ascii=False)
+    return to_json(printable(text))
 
 
 def _file(argument: str) -> Path:
     if not argument:
         raise SessionError("this command needs a file: /help shows how")
-    try:
-        return Path(argument).expanduser()
-    except RuntimeError as error:
-        raise SessionError(f"{argument!r}: there is no such home folder") from error
+    return expanded(argument, SessionError)
 
 
 def _whole(text: str) -> int:

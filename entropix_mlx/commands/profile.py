@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from ..profiles.profile import Profile, builtin_names, differences, read_source
 from ..profiles.writing import policy_comments, toml_value
@@ -27,7 +28,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 
 def _show(arguments: argparse.Namespace) -> int:
     _, text = read_source(arguments.profile)
-    terminal.write(text)
+    terminal.write(terminal.shown(text, sys.stdout))
     terminal.write("\n" + policy_comments(Profile.load(arguments.profile)))
     return 0
 

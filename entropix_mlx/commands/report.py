@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from ..errors import TraceError
+from ..errors import OutputError
+from ..files import write_whole, writing
+from ..traces.reading import read_trace
 from ..traces.report import render
-from ..traces.trace import read_trace
-from . import terminal
+from . import options, terminal
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -16,7 +16,13 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
     add = parser.add_argument
     add("traces", nargs="+", metavar="TRACE", help="a file that --trace wrote; two are compared")
-    add("--output", "-o", metavar="FILE", help="the page to write (default: print it)")
+    add(
+        "--output",
+        "-o",
+        type=options.file,
+        metavar="FILE",
+        help="the page to write (default: print it)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -25,9 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output is None:
         terminal.write(page)
         return 0
-    try:
-        Path(arguments.output).write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise TraceError(f"cannot write {arguments.output}: {error.strerror}") from error
+    with writing(arguments.output, OutputError):
+        write_whole(arguments.output, page)
     terminal.tell(f"wrote {arguments.output}: open it in a browser")
     return 0

@@ -1,38 +1,56 @@
-"""Writing to a terminal or a pipe: text to stdout, everything about it to stderr."""
+"""Writing to a terminal or a pipe: results to stdout, everything else to stderr."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import logging
 import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TextIO
+from typing import Any, TextIO
 
-from ..palette import LOOKS, paint, paint_step, printable
+from ..palette import LOOKS, paint, paint_step, printable, to_json
 from ..step import Branch, Step
 from ..summary import Summary
+from . import streams
+
+LONGEST_MESSAGE = 1000
+"""Characters of an error message; one that quotes a file or an argument could be endless."""
 
 
 def write(text: str) -> None:
-    """Print to stdout at once."""
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    """Print to stdout at once.
+
+    Raises:
+        OutputError: stdout is closed, or the disk is full.
+    """
+    with streams.written():
+        sys.stdout.write(text)
 
 
 def write_text(text: str) -> None:
-    """Print what a model wrote to stdout at once, by `shown`."""
+    """Print what a model wrote to stdout at once, as `shown` returns it."""
     write(shown(text, sys.stdout))
 
 
 def write_step(step: Step, colour: bool) -> None:
-    """Print a step's text to stdout at once, by `shown`."""
+    """Print a step's text to stdout at once, as `shown` returns it."""
     step = replace(step, text=shown(step.text, sys.stdout))
     write(paint_step(step) if colour else step.text)
 
 
+def write_json(record: Any, indent: int | None = None) -> None:
+    """Print a JSON record and a line break to stdout at once; it can always be parsed again."""
+    text = to_json(record, indent)
+    if not (sys.stdout.encoding or "").lower().startswith("utf"):
+        text = json.dumps(record, indent=indent)  # in ASCII
+    write(text + "\n")
+
+
 def shown(text: str, stream: TextIO) -> str:
-    """Return what a model wrote as a stream takes it: a file gets every character as it is."""
+    """Return what a model wrote, made `printable` if the stream is a terminal, unchanged if not."""
     return printable(text) if stream.isatty() else text
 
 
@@ -44,34 +62,52 @@ class LibraryLog(logging.Handler):
         tell(record.getMessage())
 
 
-def tell(text: str) -> None:
-    """Print a line to stderr."""
-    print(text, file=sys.stderr, flush=True)
+def tell(text: str, end: str = "\n") -> None:
+    """Print to stderr at once; if stderr takes nothing, nobody is told."""
+    with contextlib.suppress(OSError):
+        print(text, end=end, file=sys.stderr, flush=True)
+
+
+def tell_error(message: str) -> None:
+    """Print what went wrong to stderr, `shortened`: it may quote what was given."""
+    tell(f"entropix: {shortened(message)}")
+
+
+def shortened(message: str) -> str:
+    """Return a message that fits on a screen, without what a terminal would obey."""
+    if len(message) > LONGEST_MESSAGE:
+        half = LONGEST_MESSAGE // 2
+        message = f"{message[:half]} … {message[-half:]}"
+    return printable(message)
 
 
 def wants_colour(choice: str, stream: TextIO) -> bool:
-    """Decide on ANSI colours as NO_COLOR (no-color.org) asks: an explicit choice wins over it."""
+    """Tell whether to print ANSI colours.
+
+    An explicit choice wins over the variable NO_COLOR (no-color.org), that over what the stream is.
+    """
     if choice != "auto":
         return choice == "always"
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def prefill_progress(verbose: bool) -> Callable[[int, int], None] | None:
-    """Return a callback that shows the prefill of a long prompt on a terminal."""
+    """Return a callback that shows the progress of prefill; None if stderr is no terminal."""
     if not verbose or not sys.stderr.isatty():
         return None
 
     def show(done: int, total: int) -> None:
         end = "\r\x1b[K" if done >= total else ""
-        print(
-            f"\rreading the prompt: {done}/{total} tokens{end}", end="", file=sys.stderr, flush=True
-        )
+        tell(f"\rreading the prompt: {done}/{total} tokens{end}", end="")
 
     return show
 
 
 def ask(branch: Branch) -> int:
-    """Show the ways to go on and read the number of one; an empty line or no stdin is the best."""
+    """Show the rollouts of a fork and return the index of the one that the user chooses.
+
+    An empty line, or no stdin, chooses the one that scored best.
+    """
     tell("\nthe model could go on in several ways:")
     for number, rollout in enumerate(branch.rollouts):
         mark = "*" if number == branch.winner else " "
@@ -82,7 +118,7 @@ def ask(branch: Branch) -> int:
         )
     while True:
         question = f"which one? 1 to {len(branch.rollouts)}, Enter for {branch.winner + 1}: "
-        print(question, end="", file=sys.stderr, flush=True)
+        tell(question, end="")
         answer = sys.stdin.readline().strip() if sys.stdin else ""
         if not answer:
             return branch.winner
@@ -101,7 +137,7 @@ def shares(summary: Summary, colour: bool) -> str:
 
 
 def print_statistics(summary: Summary, seed: int, colour: bool) -> None:
-    """Print all about a generation to stderr."""
+    """Print the totals of a generation to stderr."""
     done = summary.interventions
     lines = [
         "─" * 40,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from ..palette import to_json
 from . import options, terminal
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     findings = find(model, tokenizer, arguments.undertrained, arguments.unused)
     if arguments.json:
-        terminal.write(json.dumps(asdict(findings), ensure_ascii=False, indent=2) + "\n")
+        terminal.write_json(asdict(findings), indent=2)
         return 0
     terminal.write(TITLES)
     for kind, found in (("reserved", findings.reserved), ("suspect", findings.suspects)):
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _line(kind: str, candidate: Candidate) -> str:
     distance = "–" if candidate.distance is None else f"{candidate.distance:.4f}"
-    text = json.dumps(candidate.text, ensure_ascii=False)
+    text = to_json(candidate.text)
     return f"{kind:8}  {candidate.token:6}  {candidate.norm:8.4f}  {distance:>8}  {text}\n"
 
 

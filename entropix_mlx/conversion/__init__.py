@@ -1,1 +1,1 @@
-"""A checkpoint written as a new folder."""
+"""Writing a checkpoint as a new model folder, and comparing what both predict."""

@@ -1,7 +1,6 @@
-"""Writing a model as a folder that mlx-lm, and this package, load.
+"""Writing a model as a folder that mlx-lm and this package can load.
 
-Weights go from the source to the new folder layer by layer, so that memory never holds more than
-one of them.
+Weights go from the source to the new folder one layer at a time, so that memory holds only one.
 """
 
 from __future__ import annotations
@@ -37,18 +36,19 @@ def convert(
 ) -> Path:
     """Write a model from a folder, a GGUF file or a hub id as a new folder; return the folder.
 
-    It appears at once when it is complete.
+    The folder appears under its name only when it is complete.
 
     Args:
-        source: as for `loading.load`.
+        source: the model, as for `loading.load`.
         out: the folder to write.
-        recipe: what to do with the weights; None changes nothing.
-        force: whether to replace a model folder that is there.
-        on_progress: called with the number of the tensor to be written next, and of all.
+        recipe: what to do with the weights; None changes none of them.
+        force: whether to replace `out` if it holds nothing but an earlier conversion's files.
+        on_progress: called as each tensor is written, with its number (from 1) and their total.
 
     Raises:
-        OutputError: `out` exists, or cannot be written.
-        WeightsError: as `loading.load`, and where weights are not finite, or not in the new type.
+        OutputError: `out` exists or cannot be written.
+        WeightsError: the weights are missing or damaged, hold NaN or infinite numbers, or do so
+            once they have the recipe's type.
         EntropixError: whatever else `loading.load` raises.
     """
     recipe, out = recipe or Recipe(), Path(out)
@@ -63,11 +63,11 @@ def convert(
             " a smaller one"
         )
     tokenizer = load_tokenizer(checkpoint, model.config.vocab_size)
-    plan = {key: array for layer in layers for key, array in blank_arrays(layer, recipe).items()}
-    nbytes = sum(array.nbytes for array in plan.values())
+    shapes = {key: array for layer in layers for key, array in blank_arrays(layer, recipe).items()}
+    nbytes = sum(array.nbytes for array in shapes.values())
     with new_folder(out, path, nbytes, force) as folder:
         arrays = (array for layer in layers for array in convert_layer(layer, recipe))
-        write_weights(folder, plan, _counted(arrays, len(plan), on_progress))
+        write_weights(folder, shapes, _counted(arrays, len(shapes), on_progress))
         write_json(folder / "config.json", _config(checkpoint, model, tokenizer, layers, recipe))
         for file in checkpoint.companions:
             shutil.copyfile(file, folder / file.name)
@@ -92,7 +92,7 @@ def _config(
     layers: list[Layer],
     recipe: Recipe,
 ) -> dict[str, Any]:
-    """Return the ``config.json`` of the new folder: that of the source, with all defaults said."""
+    """Return the ``config.json`` of the new folder: the source's, with every default filled in."""
     dropped = ("quantization", "quantization_config", "_name_or_path")
     config = {key: value for key, value in checkpoint.config.items() if key not in dropped}
     if recipe.dtype:
@@ -104,9 +104,10 @@ def _config(
 def _described(
     model: Model, tokenizer: TokenizerWrapper, packings: dict[str, Packing]
 ) -> dict[str, Any]:
+    """Return the keys of a ``config.json`` that follow from the model, tokenizer and packings."""
     config = asdict(model.config) | {"eos_token_id": sorted(tokenizer.eos_token_ids)}
     if packings:
-        # mlx-lm wants a default, and then whatever differs from it by the layer's name.
+        # mlx-lm reads one default packing, and by name the layers that differ from it.
         default = max(packings.values(), key=list(packings.values()).count)
         differing = {n: p._asdict() for n, p in packings.items() if p != default}
         config["quantization"] = config["quantization_config"] = default._asdict() | differing

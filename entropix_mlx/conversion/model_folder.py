@@ -1,13 +1,13 @@
-"""Writing a model folder: all of it or nothing, a tensor at a time.
+"""Writing a model folder: either all of it or nothing.
 
-Tensors are written as they come, so that memory never holds more than one of them; their shapes
-and types are known beforehand, since a safetensors file begins with its table.
+Tensors are written as they come, so that memory holds only one. A safetensors file begins with a
+table of its tensors, so their shapes and types must be known before the first is written.
 """
 
 from __future__ import annotations
 
-import errno
 import json
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -16,11 +16,14 @@ from pathlib import Path
 
 import mlx.core as mx
 
-from ..checkpoints.huggingface import INDEX
+from .. import limits
+from ..checkpoints.huggingface import COMPANIONS, INDEX
 from ..errors import OutputError
+from ..files import flush_to_disk, reason
+from ..palette import to_json
 
 LARGEST_FILE = 5 * 2**30
-"""Bytes of a safetensors file, unless a single tensor has more; as mlx-lm splits them."""
+"""The most bytes of a safetensors file, as in mlx-lm; a larger tensor has a file of its own."""
 
 _NAMES = {
     mx.float32: "F32",
@@ -29,62 +32,104 @@ _NAMES = {
     mx.uint32: "U32",
     mx.uint8: "U8",
 }
+"""What safetensors calls MLX's types."""
 
-Plan = Mapping[str, mx.array]
-"""Arrays of the shapes and types to be written, in that order; never computed."""
+CONFIG = "config.json"
+_NAMED_ALIKE = frozenset({CONFIG, INDEX, *COMPANIONS})
+_WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors")
+"""With the names above: every file that a conversion writes has one of these names."""
+
+Shapes = Mapping[str, mx.array]
+"""Arrays with the names, shapes and types of those to be written, in their order. They are never
+computed."""
 
 
 @contextmanager
 def new_folder(out: Path, source: Path, nbytes: int, force: bool) -> Iterator[Path]:
-    """Lend an empty folder that becomes `out` in the end, or vanishes if anything goes wrong.
+    """Yield an empty temporary folder; rename it to `out` on success, delete it on failure.
 
     Args:
         out: the folder to write.
-        source: what is read meanwhile; it must not be replaced.
-        nbytes: the room that it takes.
-        force: whether to replace a model folder that is there.
+        source: what is read meanwhile; it is never replaced.
+        nbytes: how many bytes will be written.
+        force: whether to replace `out` if `check_free` allows it.
 
     Raises:
         OutputError: `out` exists and may not be replaced, cannot be written, or the disk is full.
     """
     check_free(out, force)
-    if out.exists() and source.resolve().is_relative_to(out.resolve()):
+    target = out.resolve()  # where `out` is a link to a folder, the link stays
+    if target.exists() and source.resolve().is_relative_to(target):
         raise OutputError(f"{out} holds the model to convert: choose another folder")
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        if (free := shutil.disk_usage(out.parent).free) < nbytes:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if (free := shutil.disk_usage(target.parent).free) < nbytes:
             raise OutputError(
-                f"{out}: the disk is too full: this takes {nbytes / 1e9:.2f} GB, and"
-                f" {free / 1e9:.2f} GB are free; make room or choose another disk"
+                f"{out}: the disk is too full: this takes {_size(nbytes)}, and {_size(free)} are"
+                " free; make room or choose another disk"
             )
-        unfinished = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+        unfinished = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
         try:
             yield unfinished
             unfinished.chmod(0o755)  # mkdtemp keeps others out
-            _put_in_place(unfinished, out)
+            _put_in_place(unfinished, target)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        reason = "the disk is full; make room or choose another disk" if full else error
-        raise OutputError(f"{out}: cannot be written: {reason}") from error
+        raise OutputError(f"{out}: cannot be written: {reason(error)}") from error
 
 
 def check_free(out: Path, force: bool) -> None:
-    """Check that a folder may be written.
+    """Check that a folder is not there, or may be replaced.
+
+    A folder may be replaced if nothing would be lost but the result of an earlier conversion: it is
+    empty, or it holds a model's ``config.json`` and only files with names that a conversion writes.
 
     Raises:
-        OutputError: it exists, and is not to be replaced, or is no model folder.
+        OutputError: it is there, and `force` is false or it may not be replaced.
     """
-    if not out.exists():
-        return
-    if not force:
-        raise OutputError(f"{out} exists: choose another folder, or replace it with --force")
-    if not out.is_dir() or (any(out.iterdir()) and not (out / "config.json").is_file()):
+    try:
+        if out.is_symlink() and not out.exists():
+            raise OutputError(f"{out} is a link that leads nowhere: remove it first")
+        if not out.exists():
+            return
+        if not force:
+            raise OutputError(f"{out} exists: choose another folder, or replace it with --force")
+        if not out.is_dir():
+            raise OutputError(f"{out} is no folder, so it is not replaced: choose another one")
+        entries = sorted(out.iterdir())
+        foreign = next((entry.name for entry in entries if not _is_replaceable(entry)), None)
+    except OSError as error:
+        raise OutputError(f"{out}: cannot be read: {reason(error)}") from error
+    if foreign is not None:
+        raise OutputError(
+            f"{out} holds {foreign}, which no conversion writes, so it is not replaced: move that"
+            " away, or choose another folder"
+        )
+    if entries and not _describes_model(out / CONFIG):
         raise OutputError(f"{out} is no model folder, so it is not replaced: choose another one")
 
 
+def _is_replaceable(entry: Path) -> bool:
+    """Tell whether an entry of a folder is a file with a name that a conversion writes."""
+    is_named_alike = entry.name in _NAMED_ALIKE or bool(_WEIGHTS.fullmatch(entry.name))
+    return is_named_alike and (entry.is_symlink() or entry.is_file())
+
+
+def _describes_model(config: Path) -> bool:
+    """Tell whether a file is a model's configuration, and not one of something else."""
+    try:
+        content = json.loads(limits.read_text(config, limits.CONFIG_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(content, dict) and "model_type" in content
+
+
 def _put_in_place(unfinished: Path, out: Path) -> None:
+    """Rename the finished folder to `out`, and delete the folder that it replaces.
+
+    An entry that somebody put into the old folder during the conversion moves to the new one.
+    """
     if not out.exists():
         unfinished.rename(out)
         return
@@ -95,21 +140,41 @@ def _put_in_place(unfinished: Path, out: Path) -> None:
     finally:
         if not out.exists():  # an error, or Ctrl-C, came between the two
             old.rename(out)
-        shutil.rmtree(old, ignore_errors=True)
+        else:
+            _empty(old, out)
 
 
-def write_weights(folder: Path, plan: Plan, arrays: Iterator[mx.array]) -> None:
+def _empty(old: Path, out: Path) -> None:
+    if not old.exists():
+        return
+    for entry in old.iterdir():
+        if _is_replaceable(entry):
+            entry.unlink()
+        else:
+            entry.rename(out / entry.name)
+    old.rmdir()
+
+
+def _size(nbytes: int) -> str:
+    """Return a number of bytes for people."""
+    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if nbytes >= factor:
+            return f"{nbytes / factor:.1f} {unit}"
+    return f"{nbytes} bytes"
+
+
+def write_weights(folder: Path, shapes: Shapes, arrays: Iterator[mx.array]) -> None:
     """Write safetensors files, and their index if there are several.
 
     Args:
         folder: an existing folder.
-        plan: names, shapes and types.
-        arrays: the arrays themselves, in the order of the plan.
+        shapes: names, shapes and types of the arrays.
+        arrays: the arrays themselves, in the same order.
 
     Raises:
         OSError: they cannot be written.
     """
-    shards = _split(plan)
+    shards = _split(shapes)
     places: dict[str, str] = {}
     for number, shard in enumerate(shards, 1):
         several = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
@@ -118,22 +183,26 @@ def write_weights(folder: Path, plan: Plan, arrays: Iterator[mx.array]) -> None:
             file.write(_table(shard))
             for _ in shard:
                 file.write(memoryview(next(arrays).view(mx.uint8)))  # type: ignore[arg-type]
+            flush_to_disk(file)
         places |= dict.fromkeys(shard, name)
     if len(shards) > 1:
-        total = {"total_size": sum(array.nbytes for array in plan.values())}
+        total = {"total_size": sum(array.nbytes for array in shapes.values())}
         index = {"metadata": total, "weight_map": dict(sorted(places.items()))}
         write_json(folder / INDEX, index)
 
 
 def write_json(file: Path, content: Mapping[str, object]) -> None:
-    """Write an object as the Hugging Face hub's files are laid out."""
-    file.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    """Write an object in the layout of the files on the Hugging Face hub."""
+    with file.open("w", encoding="utf-8") as stream:
+        stream.write(to_json(content, indent=2) + "\n")
+        flush_to_disk(stream)
 
 
-def _split(plan: Plan) -> list[dict[str, mx.array]]:
+def _split(shapes: Shapes) -> list[dict[str, mx.array]]:
+    """Return the arrays of each file, as many as `LARGEST_FILE` has room for."""
     shards: list[dict[str, mx.array]] = []
     room = 0
-    for name, array in plan.items():
+    for name, array in shapes.items():
         if not shards or array.nbytes > room:
             shards.append({})
             room = LARGEST_FILE
@@ -142,8 +211,8 @@ def _split(plan: Plan) -> list[dict[str, mx.array]]:
     return shards
 
 
-def _table(shard: Plan) -> bytes:
-    """Return what a safetensors file begins with: the length of its table, and the table."""
+def _table(shard: Shapes) -> bytes:
+    """Return the beginning of a safetensors file: the length of its table in 8 bytes, the table."""
     table: dict[str, object] = {"__metadata__": {"format": "mlx"}}
     end = 0
     for name, array in shard.items():
@@ -154,5 +223,5 @@ def _table(shard: Plan) -> bytes:
             "data_offsets": [begin, end],
         }
     text = json.dumps(table, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)  # so that the numbers are aligned
+    text += b" " * (-len(text) % 8)  # the format wants the numbers after it aligned
     return len(text).to_bytes(8, "little") + text

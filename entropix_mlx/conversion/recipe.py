@@ -1,4 +1,4 @@
-"""What a conversion does to weights."""
+"""What a conversion does to the weights."""
 
 from __future__ import annotations
 
@@ -11,18 +11,21 @@ DTYPES = ("float16", "bfloat16", "float32")
 
 @dataclass(frozen=True)
 class Recipe:
-    """What to do with weights; by default, nothing."""
+    """What to do with the weights; the default changes none of them."""
 
     bits: int | None = None
-    """Quantize to this many (of `BITS`) a weight; None leaves weights as they are."""
+    """Quantize to this many bits a weight (one of `BITS`); None does not quantize."""
     group_size: int = 64
-    """Weights that share a scale (of `GROUP_SIZES`), where `bits` are given."""
+    """How many quantized weights share a scale (one of `GROUP_SIZES`); unused without `bits`."""
     dtype: str | None = None
-    """The type of all floating-point numbers (of `DTYPES`); None leaves each as it is."""
+    """Type of all floating-point numbers (one of `DTYPES`); None keeps that of each tensor."""
     dequantize: bool = False
-    """Whether to unpack quantized weights."""
+    """Whether to unpack weights that are quantized in the source."""
 
     @property
     def exact(self) -> bool:
-        """Whether every number stays what it was; all others are float32 numbers too."""
+        """Whether no weight changes its value.
+
+        Nothing is quantized or unpacked, and float32 holds any float16 or bfloat16 number exactly.
+        """
         return self.bits is None and not self.dequantize and self.dtype in (None, "float32")

@@ -1,4 +1,4 @@
-"""Comparing a converted model with its source: what they predict for the same texts."""
+"""Comparing what a converted model and its source predict for the same texts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PASSAGE = (
     " over the path, and he had to wait for the tide. People in the village said that nobody needed"
     " the light any more, since ships could find their way without it, but he went all the same."
 )
-"""The text whose perplexity is measured; like the others, written for this purpose."""
+"""The text whose perplexity is measured. Like the others it was written for this purpose."""
 
 MAX_ROUNDED_KL = 0.02
 """Bits a token that a change of type may cost; float32 to bfloat16 costs far less."""
@@ -65,8 +65,8 @@ class Comparison:
         return None
 
 
-def compare(source: str | Path, out: str | Path) -> Comparison:
-    """Load a model and what it was converted to, one after the other, and compare their logits.
+def verify(source: str | Path, out: str | Path) -> Comparison:
+    """Load a model and its copy, one after the other, and compare their logits.
 
     Raises:
         EntropixError: whatever `loading.load` raises.
@@ -93,7 +93,7 @@ def compare(source: str | Path, out: str | Path) -> Comparison:
 
 
 def _predict(path: str | Path) -> tuple[list[list[int]], list[mx.array]]:
-    """Return the tokens of each text, and their logits `(tokens, vocab)`, as float32."""
+    """Return the tokens of each text, and the float32 logits `(tokens, vocab)` at each of them."""
     model, tokenizer = load(path)
     tokens = [tokenizer.encode(text) for text in (*TEXTS, PASSAGE)]
     logits = [model(mx.array([ids])).logits[0].astype(mx.float32) for ids in tokens]
@@ -108,6 +108,7 @@ def _logprobs(logits: mx.array) -> mx.array:
 
 
 def _perplexity(logprobs: mx.array, tokens: list[int]) -> float:
+    """Return exp of the mean surprise of each token after the first; capped before it overflows."""
     said = mx.take_along_axis(logprobs[:-1], mx.array(tokens[1:])[:, None], axis=-1)
     surprise = -float(said.mean())
     return math.nan if math.isnan(surprise) else math.exp(min(700.0, surprise))

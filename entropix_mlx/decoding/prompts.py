@@ -1,4 +1,4 @@
-"""From messages or a text to the tokens of a prompt."""
+"""Turning messages or a text into the tokens of a prompt."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..errors import PromptError
+from . import templates
 
 Message = dict[str, str]
 """``{"role": "system", "user" or "assistant", "content": text}``, as chat templates read it."""
@@ -17,14 +18,16 @@ def chat_prompt(
 ) -> list[int]:
     """Return the tokens of one user message in the model's chat template.
 
-    A tokenizer without a template gets the bare text.
+    Without a chat template, they are the tokens of the bare text.
 
     Raises:
-        PromptError: the prompt is empty, or the template refuses it (some know no system prompt).
+        PromptError: the prompt is empty, or the template refuses it: some know no system prompt.
     """
     if not tokenizer.has_chat_template:
         if system_prompt is not None:
-            raise PromptError("this model has no chat template, so it takes no system prompt")
+            raise PromptError(
+                "this model has no chat template, so it takes no system prompt: leave it out"
+            )
         return text_prompt(tokenizer, prompt)
     if not prompt.strip():
         raise PromptError("the prompt is empty: write a question")
@@ -35,21 +38,29 @@ def chat_prompt(
 
 
 def conversation_prompt(tokenizer: TokenizerWrapper, messages: Sequence[Message]) -> list[int]:
-    """Return the tokens of a conversation that the model is to continue.
+    """Return the tokens of a conversation, up to where the model's answer begins.
 
     Raises:
-        PromptError: the model has no chat template, or it refuses the messages.
+        PromptError: the model has no chat template, or the template refuses the messages.
     """
     if not tokenizer.has_chat_template:
         raise PromptError("this model has no chat template: choose an instruction-tuned model")
     try:
-        return list(tokenizer.apply_chat_template(list(messages), add_generation_prompt=True))
-    except Exception as error:  # a template is a program: it raises what it likes
+        template = templates.own_template(tokenizer)
+        if template is None:
+            return list(tokenizer.apply_chat_template(list(messages), add_generation_prompt=True))
+        text = templates.render(template, tokenizer, list(messages))
+        return list(tokenizer.encode(text, add_special_tokens=False))
+    except PromptError:
+        raise
+    except Exception as error:  # of mlx-lm or transformers, which raise what they like
         raise PromptError(f"the chat template refuses these messages: {error}") from error
 
 
 def text_prompt(tokenizer: TokenizerWrapper, text: str) -> list[int]:
-    """Return the tokens of a text to continue, with what the tokenizer puts before any text.
+    """Return the tokens of a text to continue.
+
+    They begin with whatever the tokenizer puts before any text, such as a begin-of-text token.
 
     Raises:
         PromptError: the text is empty.

@@ -16,6 +16,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from .. import limits
 from ..errors import ProfileError
 from . import kinds
 from .fields import build_section, overlaid, reject_unknown, shown
@@ -121,7 +122,7 @@ def read_source(name: str | Path) -> tuple[str, str]:
         file = resources.files("entropix_mlx.profiles") / f"{name}.toml"
         return f"profile {name}", file.read_text(encoding="utf-8")
     try:
-        return str(name), Path(name).read_text(encoding="utf-8")
+        return str(name), limits.read_text(Path(name), limits.PROFILE_BYTES)
     except (OSError, ValueError) as error:  # a ValueError: not UTF-8, or a NUL in the name
         raise ProfileError(
             f"no profile {shown(str(name))}: give a TOML file, or one of"

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ProfileError
-from ..files import write_whole
+from ..files import write_whole, writing
 from .kinds import kinds
 from .profile import REFERENCE, Profile
 
 COMMENTS = {
+    # Spaces line the conditions of a strategy up below its name.
     "low_entropy": "argmax: H below, and",
     "low_varentropy": "        V below",
     "think_min_entropy": "think: H above, and",
@@ -36,7 +37,11 @@ COMMENTS = {
 
 
 def to_toml(profile: Profile, date: str) -> str:
-    """Return a calibrated profile as a file that states only what differs from `reference`."""
+    """Return the TOML text of a calibrated profile.
+
+    Its thresholds and adaptive parameters are stated only where they differ from `reference`; all
+    other sections are those of `reference`.
+    """
     lines = [
         "# Made by: entropix calibrate. Units: entropies in bits, varentropies in bits².",
         "",
@@ -66,36 +71,30 @@ def policy_comments(profile: Profile) -> str:
 
 
 def write_profile(profile: Profile, path: Path, date: str) -> None:
-    """Write a calibrated profile; an interrupted write leaves an older file as it was.
+    """Write a calibrated profile; if that is interrupted, an older file stays as it was.
 
     Raises:
         ProfileError: the file cannot be written.
     """
     prepare(path)
-    try:
+    with writing(path, ProfileError):
         write_whole(path, to_toml(profile, date))
-    except OSError as error:
-        raise _cannot_write(path, error) from error
 
 
 def prepare(path: Path) -> None:
-    """Make the folder of a profile's file, and see whether a file can be written there.
+    """Make the folder of a profile's file and check that a file can be written there.
+
+    This comes before the minutes that a calibration takes.
 
     Raises:
         ProfileError: it cannot.
     """
-    try:
+    with writing(path, ProfileError):
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if not os.access(path.parent, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    except OSError as error:
-        raise _cannot_write(path, error) from error
-
-
-def _cannot_write(path: Path, error: OSError) -> ProfileError:
-    return ProfileError(f"cannot write {path}: {error.strerror}")
 
 
 def _fields(values: Mapping[str, Any]) -> list[str]:

@@ -1,6 +1,6 @@
-"""The pictures of a report, as inline SVG: a measurement over the tokens, and the H–V plane.
+"""The charts of a report, as inline SVG: a measurement over the tokens, and the H–V plane.
 
-Colours come from the page's style sheet: an element of the class of a strategy has its colour.
+The page's style sheet has a class for each strategy, which gives an element its colour.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from ..profiles.tree import table
 from ..step import Step, Strategy
 
 _CHART_HEIGHT = 100
-"""A chart is one unit wide a token, and stretched to the page."""
+"""In the units of the drawing. A chart is one unit wide for each token; the page stretches it."""
 
 
 class Frame(NamedTuple):
-    """The plane, in its own units: where the plot lies, and what its corner stands for.
+    """Where the plane is drawn, and the largest H and V that it shows.
 
-    Both axes are square roots: the sure corner, where H and V are below 1, would be a speck on
-    linear ones.
+    Both axes are square-root scales: on linear ones the corner where the model is sure, with H and
+    V below 1, would be tiny.
     """
 
     entropy: float
@@ -35,16 +35,16 @@ class Frame(NamedTuple):
     height: float = 300
 
     def x(self, entropy: float) -> float:
-        """Return where an entropy stands; what lies beyond an edge stands at the edge."""
+        """Return the horizontal place of an entropy; beyond an edge, that of the edge."""
         return self.left + self.width * _root_share(entropy, self.entropy)
 
     def y(self, varentropy: float) -> float:
-        """Return where a varentropy stands; what lies beyond an edge stands at the edge."""
+        """Return the vertical place of a varentropy; beyond an edge, that of the edge."""
         return self.top + self.height * (1 - _root_share(varentropy, self.varentropy))
 
 
 def frame_of(steps: Sequence[Step]) -> Frame:
-    """Return a plane that has room for some steps."""
+    """Return a plane that is large enough for some steps."""
     return Frame(
         entropy=max([1.0, *(step.entropy for step in steps)]),
         varentropy=max([1.0, *(step.varentropy for step in steps)]),
@@ -52,7 +52,7 @@ def frame_of(steps: Sequence[Step]) -> Frame:
 
 
 def curve(values: Sequence[float], top: float, marks: Mapping[int, Strategy]) -> str:
-    """Return a measurement over the tokens.
+    """Return the curve of a measurement over the tokens.
 
     Args:
         values: one a token.
@@ -79,7 +79,7 @@ def plane(steps: Sequence[Step], frame: Frame, profile: Profile | None) -> str:
     Args:
         steps: what to show.
         frame: from `frame_of`.
-        profile: whose thresholds to draw; None where the sampler knows no thresholds.
+        profile: whose thresholds to draw; None for a policy without thresholds.
     """
     width, height = frame.left + frame.width + 10, frame.top + frame.height + 45
     return (
@@ -95,7 +95,10 @@ def _root_share(value: float, whole: float) -> float:
 
 
 def _regions(frame: Frame, profile: Profile) -> str:
-    """Draw the rows of the decision tree, last first: where two overlap, the first decides."""
+    """Draw the rows of the decision tree, the last first.
+
+    Where two overlap the first row decides, so it is drawn over the other.
+    """
     regions = []
     for row in reversed(table(profile)):
         if not row.bounds:  # it holds wherever no other does
@@ -146,11 +149,15 @@ _SHAPES = {
     Strategy.ADAPTIVE: _RING,
     Strategy.SAMPLE: "m-1.5 0a1.5 1.5 0 103 0a1.5 1.5 0 10-3 0z",
 }
-"""The glyphs of `palette.LOOKS`, drawn from a dot's middle; a hole is drawn the other way round."""
+"""The glyphs of `palette.LOOKS` as SVG paths, around a dot's centre. A hole runs the other way
+round, so that it is not filled."""
 
 
 def _dots(steps: Sequence[Step], frame: Frame) -> str:
-    """Draw the dots, one path a strategy: two thousand elements would slow a browser down."""
+    """Draw a dot for each step, all dots of a strategy as one path.
+
+    Thousands of elements would make a browser slow.
+    """
     paths: dict[Strategy, list[str]] = defaultdict(list)
     for step in steps:
         place = f"M{frame.x(step.entropy):.1f} {frame.y(step.varentropy):.1f}"

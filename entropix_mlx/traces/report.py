@@ -1,8 +1,8 @@
-"""A report of one or two traces: one HTML page that needs nothing else, no network and no model.
+"""A report of one or two traces: a single HTML page that needs no network and no model.
 
-What a reader sees first (text, charts, tables) stands in the page itself, so that it prints and
-reads without a script; the measurements of each token stand in it once more as JSON, for the panel
-that opens where the pointer is. `report.html` is the page around it all.
+Text, charts and tables are plain HTML and SVG, so that the page can be read and printed without a
+script. The measurements of each token are also in the page as JSON, for the panel that opens at the
+pointer. `report.html` is the template that holds the style sheet and the script.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from .charts import Frame, curve, frame_of, plane
 from .trace import Trace
 
 _DIGITS = 4
-"""Significant digits of a measurement in the page."""
+"""Significant digits of each measurement in the page."""
 
 _TREE_SAMPLER = "entropix"
-"""The sampler that decides by the thresholds of its profile."""
+"""The policy that decides by the thresholds of its profile: only it has areas in the plane."""
 
 _FIELDS = {
     "logprob": "nats",
@@ -48,13 +48,13 @@ _FIELDS = {
     "token": "",
     "time": "s",
 }
-"""What the panel tells of a token, in its order, with the units."""
+"""The fields of a step that the panel shows, in their order, with their units."""
 
 
 def render(traces: Sequence[Trace]) -> str:
-    """Return a report of one trace, or of two side by side, as an HTML page.
+    """Return an HTML page about one trace, or about two side by side.
 
-    The same traces give the same page.
+    It depends on nothing but the traces, so the same traces always give the same page.
 
     Raises:
         TraceError: neither one nor two traces.
@@ -77,12 +77,12 @@ def render(traces: Sequence[Trace]) -> str:
 
 
 def _text(text: str) -> str:
-    """Return a text that came from a trace, safe in HTML: control characters become visible."""
+    """Return a text of a trace, escaped for HTML, with visible symbols for control characters."""
     return escape(printable(text).encode("utf-8", "replace").decode("utf-8"))
 
 
 def _json(value: Any) -> str:
-    """Return JSON that can neither close its script element nor hold what JSON does not know."""
+    """Return JSON for a script element: no text in it can close the element."""
     compact = json.dumps(value, separators=(",", ":"), allow_nan=False)
     return compact.replace("<", "\\u003c")
 
@@ -185,7 +185,7 @@ def _facts(trace: Trace, summary: Summary) -> str:
         "sampler": f"{header.sampler}, profile {header.profile.name}, seed {header.seed}",
         "tokens": f"{header.prompt_tokens} of the prompt, {summary.completion_tokens} generated"
         f" at {summary.tokens_per_second:.1f} a second",
-        "finished": _ending(trace, summary),
+        "finished": _ending(trace),
         "means": f"H {summary.mean_entropy:.2f} bits, V {summary.mean_varentropy:.2f} bits²",
         "interventions": summary.interventions or "none",
         "versions": ", ".join(f"{name} {number}" for name, number in header.versions.items()),
@@ -195,14 +195,17 @@ def _facts(trace: Trace, summary: Summary) -> str:
     return f"<dl>{said}{rest}</dl>"
 
 
-def _ending(trace: Trace, summary: Summary) -> str:
-    totals = trace.totals or {}
-    reason = totals.get("finish_reason") or summary.finish_reason
-    return str(reason or f"no: {'the recording broke off' if trace.totals is None else 'stopped'}")
+def _ending(trace: Trace) -> str:
+    if trace.finish_reason:
+        return trace.finish_reason
+    return "no: the recording broke off" if trace.totals is None else "no: stopped"
 
 
 def _interventions(steps: Sequence[Step]) -> dict[int, Strategy]:
-    """Return where interventions begin, and what they look like: a user's choice like a fork."""
+    """Return the index of each intervention's first step, and the strategy whose look it has.
+
+    What a user chose looks like a fork.
+    """
     marks = {}
     for step in steps:
         if step.rolled_back and step.origin is Origin.INSERTED:

@@ -1,12 +1,28 @@
-"""Traces: a generation as JSON Lines, written as it goes, and read again without a model.
+"""Traces: a generation as JSON Lines, written as it goes; `reading` reads them again.
 
-The first line is a header, each line after it a step, the last one a footer with totals. The key
-``record`` says which; a crash loses at most the last line.
+Each line is one JSON object, and its key ``record`` says which kind of object:
+
+==========  ======  ===========================================================
+``record``  lines   other keys
+==========  ======  ===========================================================
+header      first   ``format``, ``version``, and the fields of `Header`
+step        0 to n  the fields of `Step`, one line a token of the answer
+footer      last    the totals: what `Summary.to_dict` returns
+==========  ======  ===========================================================
+
+Each line is written as soon as it is known, so a crash loses at most the last one. A file without
+a footer is a recording that did not come to its end. ``docs/traces.md`` lists every field with its
+unit.
+
+How the format grows: a field may be *added* to a header, a step, a footer or a profile, and a new
+kind of record may be added, without a new version. A reader ignores what it does not know; what an
+old file lacks has a default, which for a profile is the value of the profile `reference`. If a
+field is removed or renamed, or its type, unit or meaning changes, `VERSION` goes up by one, and
+`reading.read_trace` refuses files of another version.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -15,14 +31,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ..errors import EntropixError, TraceError
+from ..errors import TraceError
+from ..files import writing
+from ..palette import to_json
 from ..profiles.profile import Profile
 from ..step import Step
 from ..summary import Summary
 
 FORMAT = "entropix trace"
+"""What a header says it begins; no other file has it."""
 VERSION = 1
+"""Of the format; see above when it changes."""
 PACKAGES = ("entropix_mlx", "mlx", "mlx-lm")
+"""Packages whose versions a header names."""
 
 
 def installed_versions() -> dict[str, str]:
@@ -41,14 +62,19 @@ class Header:
     """What a generation began with."""
 
     model: str
+    """Name of the model, for people."""
     sampler: str
+    """Name of the policy."""
     profile: Profile
+    """Every number that the policy was given. In the file, an infinite threshold is the text
+    ``"inf"`` or ``"-inf"``: JSON has no such number."""
     seed: int
     messages: Sequence[dict[str, str]]
-    """The prompt; the answer is in the steps."""
+    """The prompt, each message with its ``role`` and ``content``; the answer is in the steps."""
     context_length: int
     """The most tokens that the model can hold."""
     prompt_tokens: int
+    """Tokens of the prompt, with those of the chat template."""
     versions: dict[str, str] = field(default_factory=installed_versions)
 
 
@@ -59,7 +85,15 @@ class Trace:
     header: Header
     steps: list[Step]
     totals: dict[str, Any] | None
-    """None where the recording did not come to its end."""
+    """The footer; None if the recording did not come to its end."""
+
+    @property
+    def finish_reason(self) -> str | None:
+        """Why the answer ended: ``"stop"``, ``"length"`` or ``"interrupted"``; None if unknown."""
+        reason = (self.totals or {}).get("finish_reason")
+        if isinstance(reason, str):
+            return reason
+        return self.steps[-1].finish_reason if self.steps else None
 
 
 class TraceWriter:
@@ -75,10 +109,8 @@ class TraceWriter:
         self._summary = Summary(header.prompt_tokens)
         content = asdict(header)
         content["profile"]["thresholds"] = _spell_infinities(content["profile"]["thresholds"])
-        try:
+        with writing(path, TraceError):
             self._file = open(path, "w", encoding="utf-8")  # noqa: SIM115 - closed by __exit__
-        except OSError as error:
-            raise _cannot_write(path, error) from error
         try:
             self._write("header", {"format": FORMAT, "version": VERSION} | content)
         except TraceError:
@@ -110,18 +142,14 @@ class TraceWriter:
             self._close()
 
     def _close(self) -> None:
-        try:
+        with writing(self._path, TraceError):  # what could not be written is tried once more
             self._file.close()
-        except OSError as error:  # what could not be written is tried once more
-            raise _cannot_write(self._path, error) from error
 
     def _write(self, record: str, content: dict[str, Any]) -> None:
-        line = json.dumps({"record": record} | content, ensure_ascii=False)
-        try:
+        line = to_json({"record": record} | content)
+        with writing(self._path, TraceError):
             self._file.write(line + "\n")
             self._file.flush()
-        except OSError as error:
-            raise _cannot_write(self._path, error) from error
 
 
 class TraceFolder:
@@ -164,10 +192,8 @@ def make_folder(folder: str | Path) -> Path:
     Raises:
         TraceError: it cannot be made.
     """
-    try:
+    with writing(f"to the folder {folder}", TraceError):
         Path(folder).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise TraceError(f"cannot write to the folder {folder}: {error.strerror}") from error
     return Path(folder)
 
 
@@ -187,65 +213,6 @@ def recorded(
             yield step
 
 
-def read_trace(path: str | Path) -> Trace:
-    """Read a trace; a last line that was cut off is left out.
-
-    Raises:
-        TraceError: there is no such file, or it is not a trace.
-    """
-    try:
-        # A file that was cut off may end within a character.
-        text = Path(path).read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise TraceError(f"cannot read {path}: {error.strerror}") from error
-    # Not splitlines: it also splits at U+2028 and its like, which may stand inside a text.
-    lines = text.removesuffix("\n").split("\n")
-    header = _parse_header(path, lines[0])
-    steps: list[Step] = []
-    totals = None
-    for number, line in enumerate(lines[1:], 2):
-        try:
-            content = json.loads(line)
-            record = content.pop("record")
-            if record == "step":
-                steps.append(Step.from_dict(content))
-            elif record == "footer":
-                totals = content
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            if number == len(lines):
-                break
-            raise TraceError(f"{path}, line {number} is damaged: {error!r}") from error
-    return Trace(header, steps, totals)
-
-
-def _parse_header(path: str | Path, line: str) -> Header:
-    try:
-        content = json.loads(line)
-    except ValueError:
-        content = None
-    if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
-        raise TraceError(f"{path} is not a trace: name a file that --trace wrote")
-    if content.pop("version", None) != VERSION:
-        raise TraceError(f"{path} is of another version: use the program that wrote it")
-    content.pop("record", None)
-    try:
-        profile = content["profile"]
-        profile["thresholds"] = _read_infinities(profile["thresholds"])
-        # What a later version of the profile has more is as in the reference.
-        content["profile"] = Profile.load().replace(profile, str(path))
-        return Header(**content)
-    except (AttributeError, KeyError, TypeError, ValueError, EntropixError) as error:
-        raise TraceError(f"{path}, line 1 is damaged: {error}") from error
-
-
 def _spell_infinities(thresholds: dict[str, float]) -> dict[str, float | str]:
     """Return thresholds as JSON can hold them: it knows no infinities."""
     return {name: str(v) if math.isinf(v) else v for name, v in thresholds.items()}
-
-
-def _read_infinities(thresholds: dict[str, Any]) -> dict[str, Any]:
-    return {name: float(v) if v in ("inf", "-inf") else v for name, v in thresholds.items()}
-
-
-def _cannot_write(path: str | Path, error: OSError) -> TraceError:
-    return TraceError(f"cannot write {path}: {error.strerror}")

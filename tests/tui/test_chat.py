@@ -14,7 +14,8 @@ from entropix_mlx.chat.conversation import Conversation
 from entropix_mlx.decoding import engine
 from entropix_mlx.errors import ModelNotFoundError
 from entropix_mlx.step import ChosenBy, Origin
-from entropix_mlx.traces.trace import TraceFolder, read_trace
+from entropix_mlx.traces.reading import read_trace
+from entropix_mlx.traces.trace import TraceFolder
 from tests.conftest import make_tiny_model
 from tests.tui.conftest import ask, drive, load_tiny, until
 from tests.unit.test_branching import always_branch

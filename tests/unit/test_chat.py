@@ -8,7 +8,7 @@ import pytest
 
 from entropix_mlx import cli
 from entropix_mlx.decoding import decode
-from entropix_mlx.traces.trace import read_trace
+from entropix_mlx.traces.reading import read_trace
 
 
 @pytest.fixture
@@ -66,8 +66,8 @@ def test_commands(chat, tmp_path):
         ("/nonsense", "no command /nonsense"),
         ("/save", "needs a file"),
         ("/load /absent/file", "cannot read"),
-        ("/save ~nobody-at-all/file", "'~nobody-at-all/file': there is no such home folder"),
-        ("/load ~nobody-at-all/file", "'~nobody-at-all/file': there is no such home folder"),
+        ("/save ~nobody-at-all/file", "no home folder is known for ~nobody-at-all/file"),
+        ("/load ~nobody-at-all/file", "no home folder is known for ~nobody-at-all/file"),
         ("x" * 300, "shorten the message"),
     ],
 )

@@ -107,14 +107,70 @@ def test_only_a_model_folder_is_replaced(source, tmp_path):
     (out / "diary.txt").write_text("dear diary")
     with pytest.raises(OutputError, match="choose another folder"):
         convert(source, out)
-    with pytest.raises(OutputError, match="no model folder"):
+    with pytest.raises(OutputError, match=r"holds diary\.txt, which no conversion writes"):
         convert(source, out, force=True)
     (out / "diary.txt").rename(out / "config.json")
+    with pytest.raises(OutputError, match="no model folder"):
+        convert(source, out, force=True)
+    assert (out / "config.json").read_text() == "dear diary"
+    (out / "config.json").unlink()
     convert(source, out, force=True)
+    convert(source, out, Recipe(bits=4), force=True)
     assert "tokenizer.json" in names_in(out)
     with pytest.raises(OutputError, match="holds the model to convert"):
-        convert(source, source, force=True)
+        convert(out, out, force=True)
     assert names_in(tmp_path) == ["out", "source"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [".git/HEAD", "thesis.txt", "notes.md", "adapters.safetensors", "Model.safetensors", "a/b"],
+)
+def test_what_no_conversion_writes_is_never_replaced(source, tmp_path, name):
+    out = convert(source, tmp_path / "out")
+    file = out / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("precious")
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
+    with pytest.raises(OutputError, match=f"holds {name.split('/')[0]}, which no conversion"):
+        convert(source, out, force=True, on_progress=lambda *_: pytest.fail("it was begun"))
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
+    assert names_in(tmp_path) == ["out", "source"]
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
+def test_a_folder_named_as_a_file_is_never_replaced(source, tmp_path, name):
+    out = convert(source, tmp_path / "out")
+    (out / name).unlink()
+    (out / name).mkdir()
+    (out / name / "thesis.txt").write_text("precious")
+    with pytest.raises(OutputError, match=f"holds {name}, which"):
+        convert(source, out, force=True)
+    assert (out / name / "thesis.txt").exists()
+
+
+def test_what_comes_into_the_folder_meanwhile_is_kept(source, tmp_path):
+    out = convert(source, tmp_path / "out")
+    convert(source, out, force=True, on_progress=lambda *_: (out / "late.txt").write_text("kept"))
+    assert (out / "late.txt").read_text() == "kept"
+    assert names_in(tmp_path) == ["out", "source"]
+    load(out)
+
+
+def test_a_link_to_a_folder_is_followed_and_one_to_nothing_refused(source, tmp_path):
+    (tmp_path / "places").mkdir()
+    real = convert(source, tmp_path / "places" / "real")
+    (tmp_path / "link").symlink_to("places/real")
+    convert(source, tmp_path / "link", Recipe(bits=4), force=True)
+    assert (tmp_path / "link").is_symlink()
+    assert "quantization" in json.loads((real / "config.json").read_text())
+    for target in ("nothing", "dangling"):  # the second is a circle
+        (tmp_path / "dangling").symlink_to(target)
+        with pytest.raises(OutputError, match="a link that leads nowhere"):
+            convert(source, tmp_path / "dangling", on_progress=lambda *_: pytest.fail("begun"))
+        (tmp_path / "dangling").unlink()
+    assert names_in(tmp_path) == ["link", "places", "source"]
+    assert names_in(tmp_path / "places") == ["real"]
 
 
 def test_an_interrupt_leaves_what_was_there(source, tmp_path):
@@ -136,7 +192,7 @@ def test_an_interrupt_leaves_what_was_there(source, tmp_path):
 @pytest.mark.parametrize("number", [1, 2])
 def test_an_interrupt_of_a_replacement_leaves_a_folder(source, tmp_path, monkeypatch, number):
     out = convert(source, tmp_path / "out")
-    (out / "notes.txt").write_text("of the old one")
+    (out / "merges.txt").write_text("of the old one")
     renames = []
 
     def rename(path, target):
@@ -149,13 +205,13 @@ def test_an_interrupt_of_a_replacement_leaves_a_folder(source, tmp_path, monkeyp
     monkeypatch.setattr(output.Path, "rename", rename)
     with pytest.raises(KeyboardInterrupt):
         convert(source, out, force=True)
-    assert "notes.txt" in names_in(out)
+    assert "merges.txt" in names_in(out)
     assert names_in(tmp_path) == ["out", "source"]
 
 
 def test_an_interrupt_after_a_replacement_leaves_the_new_folder(source, tmp_path, monkeypatch):
     out = convert(source, tmp_path / "out")
-    (out / "notes.txt").write_text("of the old one")
+    (out / "merges.txt").write_text("of the old one")
 
     def rename(path, target):
         real(path, target)
@@ -166,7 +222,7 @@ def test_an_interrupt_after_a_replacement_leaves_the_new_folder(source, tmp_path
     monkeypatch.setattr(output.Path, "rename", rename)
     with pytest.raises(KeyboardInterrupt):
         convert(source, out, force=True)
-    assert "notes.txt" not in names_in(out)
+    assert "merges.txt" not in names_in(out)
     load(out)
     assert names_in(tmp_path) == ["out", "source"]
 

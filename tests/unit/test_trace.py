@@ -9,7 +9,8 @@ import pytest
 from entropix_mlx import Profile, stream_generate
 from entropix_mlx.errors import TraceError
 from entropix_mlx.profiles.tree import classify
-from entropix_mlx.traces.trace import Header, TraceWriter, read_trace, recorded
+from entropix_mlx.traces.reading import read_trace
+from entropix_mlx.traces.trace import Header, TraceWriter, recorded
 from tests.tui.conftest import make_step
 
 HEADER = Header(
@@ -101,7 +102,15 @@ def test_a_full_disk_is_a_trace_error(tmp_path):
         ("", "is not a trace"),
         ("[]", "is not a trace"),
         ("{}", "is not a trace"),
-        ('{"record": "header", "format": "entropix trace", "version": 9}', "another version"),
+        (
+            '{"record": "header", "format": "entropix trace", "version": 9}',
+            "another version.*upgrade",
+        ),
+        (
+            '{"record": "header", "format": "entropix trace", "version": 0}',
+            "another version.*the program that wrote it",
+        ),
+        ('{"format": "entropix trace", "version": 1}', "is not a trace"),
         ('{"record": "header", "format": "entropix trace", "version": 1}', "line 1 is damaged"),
     ],
 )
@@ -120,6 +129,96 @@ def test_a_damaged_line_is_named(trace):
     file, _ = trace
     lines = file.read_text().splitlines()
     lines[3] = json.dumps({"record": "step", "index": 2})
+    file.write_text("\n".join(lines))
+    with pytest.raises(TraceError, match="line 4 is damaged"):
+        read_trace(file)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("entropy", "x", "entropy must be a finite number, not 'x'"),
+        ("varentropy", float("inf"), "varentropy must be a finite number, not inf"),
+        ("time", None, "time must be a finite number"),
+        ("token", True, "token must be a whole number"),
+        ("text", ["a"], "text must be a text, not a list"),
+        ("strategy", "guess", "strategy must be one of argmax, "),
+        ("top_logprobs", [{"token": 1, "text": "", "logprob": {}}], r"top_logprobs\[0\].logprob"),
+        (
+            "branch",
+            {"rollouts": [], "winner": 0, "chosen_by": "user"},
+            "branch.winner is 0, and there",
+        ),
+        ("index", 7, "index must be 2"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_named(trace, field, value, message):
+    file, _ = trace
+    lines = file.read_text().splitlines()
+    lines[3] = json.dumps(json.loads(lines[3]) | {field: value})
+    file.write_text("\n".join(lines))
+    with pytest.raises(TraceError, match=f"line 4 is damaged: {message}"):
+        read_trace(file)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("model", -1, "model must be a text"),
+        ("seed", "x", "seed must be a whole number"),
+        ("messages", [{"role": "user"}], "must have a role and a content"),
+        ("versions", [], "versions must be an object"),
+        ("profile", None, "profile must be an object"),
+        ("profile", {"thresholds": {"low_entropy": "x"}}, "low_entropy must be a number"),
+    ],
+)
+def test_a_header_of_the_wrong_type_is_named(trace, field, value, message):
+    file, _ = trace
+    header, *lines = file.read_text().splitlines()
+    file.write_text("\n".join([json.dumps(json.loads(header) | {field: value}), *lines]))
+    with pytest.raises(TraceError, match=f"line 1 is damaged: .*{message}"):
+        read_trace(file)
+
+
+def test_a_trace_of_a_newer_program_of_the_same_version_is_read(trace):
+    file, _ = trace
+    expected = read_trace(file)
+    header, *lines = map(json.loads, file.read_text().splitlines())
+    header |= {"mood": "good"}
+    header["profile"] |= {"courage": {"level": 1}}
+    header["profile"]["base"] |= {"luck": 7}
+    lines[0] |= {"mood": "better"}
+    records = [header, lines[0], {"record": "remark", "text": "hm"}, *lines[1:]]
+    file.write_text("\n".join(map(json.dumps, records)))
+    assert read_trace(file) == expected
+
+
+def test_an_older_file_takes_what_it_lacks_from_the_reference(trace):
+    file, _ = trace
+    header, *lines = file.read_text().splitlines()
+    older = json.loads(header)
+    del older["profile"]["think"]["min_gap"], older["versions"]
+    file.write_text("\n".join([json.dumps(older), *lines]))
+    again = read_trace(file).header
+    assert again.profile == HEADER.profile
+    assert again.versions == {}, "not those that are installed here"
+
+
+def test_a_trace_holds_nothing_that_a_terminal_obeys(tmp_path):
+    file = tmp_path / "trace.jsonl"
+    text = "\x9b31m \x7f \u2028 \ud800 é"
+    header = replace(HEADER, messages=[{"role": "user", "content": text}])
+    list(recorded([make_step(0, text)], file, header))
+    assert not set(file.read_text("utf-8")) & set(text) - set("31m é")
+    again = read_trace(file)
+    assert again.steps[0].text == text.replace("\ud800", "?"), "UTF-8 cannot hold a lone surrogate"
+    assert again.header.messages[0]["content"] == again.steps[0].text
+
+
+def test_brackets_without_end_are_damage(trace):
+    file, _ = trace
+    lines = file.read_text().splitlines()
+    lines[3] = '{"record": ' + "[" * 100_000
     file.write_text("\n".join(lines))
     with pytest.raises(TraceError, match="line 4 is damaged"):
         read_trace(file)

@@ -1,0 +1,91 @@
+"""What the fuzz tests share: the server, the seed, and the verdict on a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from random import Random
+
+import pytest
+
+from tests.fuzz import server as program
+
+CASES = float(os.environ.get("FUZZ_TIMES", "1"))
+"""How many times as many cases as in CI, where they take about a minute."""
+SEED = os.environ.get("FUZZ_SEED", "0")
+MOST_BYTES = 1.5 * 2**30
+
+
+class Server:
+    """Runs command lines in limited processes."""
+
+    def __init__(self):
+        self._start()
+
+    def _start(self):
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.fuzz.server"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=os.environ | {"TOKENIZERS_PARALLELISM": "false"},
+        )
+
+    def __call__(self, *arguments, folder, input=""):
+        case = {"arguments": list(map(str, arguments)), "input": input, "folder": str(folder)}
+        self._process.stdin.write(json.dumps(case) + "\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
+
+    def end(self):
+        self._process.communicate()
+
+
+@pytest.fixture(scope="session")
+def run():
+    server = Server()
+    yield server
+    server.end()
+
+
+@pytest.fixture
+def random(request):
+    """A generator of its own for each test, so that one that is added changes no other."""
+    return Random(f"{request.node.name} {SEED}")
+
+
+def times(cases):
+    """Return how many cases to run where CI runs so many."""
+    return range(max(1, round(cases * CASES)))
+
+
+def fault(result, allowed=(0, 2)):
+    """Return what is wrong with how a command ended; None if nothing is."""
+    code, err = result["code"], result["err"]
+    last = (err.rstrip("\n").rsplit("\n", 1) or [""])[-1]
+    kinds = {
+        "a traceback": "Traceback" in err or "Exception ignored" in err,
+        f"signal {-code}": code < 0,
+        f"exit code {code}": code not in allowed,
+        f"{result['seconds']:.1f} s of CPU time": result["seconds"] > program.CPU_SECONDS,
+        f"{result['bytes'] / 2**30:.1f} GB of memory": result["bytes"] > MOST_BYTES,
+        "no sentence that says what is wrong": code == 2 and not last.startswith("entropix"),
+        "control characters on stderr": "\x1b" in err or "\x9b" in err,
+    }
+    return next((kind for kind, is_so in kinds.items() if is_so), None)
+
+
+@pytest.fixture
+def faults():
+    """Collect what is wrong with runs; the test fails with all of it."""
+    found = []
+
+    def check(result, what, allowed=(0, 2)):
+        if wrong := fault(result, allowed):
+            found.append(f"{wrong}: {what:.300}\n{result['err'][-1500:]}")
+
+    yield check
+    assert not found, f"{len(found)} cases\n\n" + "\n\n".join(found[:20])

@@ -1,0 +1,100 @@
+"""Command lines and model files that make no sense: a message or a true result, no more."""
+
+import json
+import shutil
+
+import pytest
+
+from tests.fuzz.conftest import times
+from tests.fuzz.mutations import ARGUMENTS, damaged_bytes, damaged_json
+
+SETTINGS = [
+    "--sampler", "--seed", "--max-tokens", "--profile", "--set", "--temp", "--top-p", "--top-k",
+    "--min-p", "--branch-width", "--branch-depth", "--attention-layers", "--top-logprobs",
+    "--trace", "--color", "--verbose", "--system-prompt", "--prompt",
+]  # fmt: skip
+FLAGS = ["--no-think", "--no-branch", "--ask", "--json", "--jsonl", "--ignore-chat-template"]
+OTHERS = {
+    "report": ["--output", ""],
+    "profile": ["", "check", "show", "diff"],
+    "models": [""],
+    "convert": ["--mlx-path", "--dtype", "--q-bits", "--q-group-size", "--quantize", "--hf-path"],
+    "tokens": ["--undertrained", "--unused", "--model"],
+    "calibrate": ["--prompts", "--tokens", "--seed", "--output"],
+    "view": [""],
+    "bench": ["--model"],
+}
+"""Options that are tried with anything, without a model: they must fail before one is loaded."""
+
+
+def test_the_options_of_an_answer(run, faults, tiny_folder, tmp_path, random):
+    for _ in times(40):
+        options = ["-p", "Hi", "--seed", "1", "-m", "3"]
+        for _ in range(random.choice((1, 1, 2, 3))):
+            options += [random.choice(SETTINGS), random.choice(ARGUMENTS)]
+        options += random.sample(FLAGS, random.choice((0, 0, 1, 2)))
+        command = ["generate", "--model", tiny_folder, *options]
+        # A limit of tokens that the fuzz did not choose: an answer of any length takes its time.
+        command += ["-m", "3"]
+        result = run(*command, folder=tmp_path, input="from stdin")
+        faults(result, f"{options}")
+        if result["code"] == 0 and "--json" in options:
+            json.loads(result["out"])
+
+
+def test_the_options_of_other_commands(run, faults, tmp_path, random):
+    for _ in times(80):
+        command = random.choice(list(OTHERS))
+        arguments = [command]
+        for _ in range(random.choice((1, 2, 3))):
+            arguments += [random.choice(OTHERS[command]), random.choice(ARGUMENTS)]
+        arguments = [a for a in arguments if a]
+        if command in ("tokens", "bench", "calibrate", "convert"):
+            name = "--hf-path" if command == "convert" else "--model"
+            arguments += [name, "/absent/model"]
+        result = run(*arguments, folder=tmp_path)
+        faults(result, f"{arguments}")
+
+
+@pytest.fixture
+def model(tiny_folder, tmp_path):
+    """A copy of the tiny model, to be damaged again and again."""
+
+    def copy():
+        folder = tmp_path / "copy"
+        shutil.rmtree(folder, ignore_errors=True)
+        return shutil.copytree(tiny_folder, folder)
+
+    return copy
+
+
+NAMES = ["config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json"]
+
+
+def test_the_fields_of_a_model(run, faults, model, tmp_path, random):
+    for _ in times(40):
+        folder = model()
+        file = folder / random.choice(NAMES)
+        content = json.loads(file.read_text()) if file.exists() else {"eos_token_id": [257]}
+        file.write_text(damaged_json(content, random))
+        what = f"{file.name}: {file.read_text()[:3000] if file.name != 'tokenizer.json' else ''}"
+        result = run("generate", "--model", folder, "-p", "Hi", "-m", "2", folder=tmp_path)
+        faults(result, what)
+        out = ["--mlx-path", tmp_path / "out", "--force"]
+        faults(run("convert", "--hf-path", folder, *out, folder=tmp_path), f"convert {what}")
+
+
+def test_the_bytes_of_a_model(run, faults, model, tmp_path, random):
+    for number in times(25):
+        folder = model()
+        file = folder / random.choice([*NAMES[:3], "model.safetensors"])
+        content = file.read_bytes()
+        if file.suffix == ".safetensors":  # its header; wrong weights are no fault of the file
+            end = 8 + int.from_bytes(content[:8], "little")
+            content = damaged_bytes(content[:end], random) + content[end:]
+        else:
+            content = damaged_bytes(content, random)
+        file.write_bytes(content)
+        result = run("generate", "--model", folder, "-p", "Hi", "-m", "2", folder=tmp_path)
+        faults(result, f"case {number}: {file.name}")
+        faults(run("models", tmp_path, folder=tmp_path), f"models, case {number}: {file.name}")

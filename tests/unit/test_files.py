@@ -1,0 +1,99 @@
+"""Paths and files: what cannot be written is said in one way."""
+
+import errno
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from entropix_mlx.errors import OutputError
+from entropix_mlx.files import expanded, write_whole, writing
+
+
+def test_a_home_folder_is_spelt_out(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/somebody")
+    assert expanded("~/file", OutputError) == Path("/home/somebody/file")
+    assert expanded("a/~/file", OutputError) == Path("a/~/file")
+    with pytest.raises(OutputError, match="no home folder is known for ~nobody-at-all/x: write"):
+        expanded("~nobody-at-all/x", OutputError)
+
+
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        (errno.EACCES, "cannot write some/file: Permission denied"),
+        (errno.ENOSPC, "cannot write some/file: the disk is full; make room"),
+    ],
+)
+def test_what_cannot_be_written_is_said(number, message):
+    with pytest.raises(OutputError, match=message), writing("some/file", OutputError):
+        raise OSError(number, os.strerror(number))
+
+
+def test_a_file_is_written_whole(tmp_path):
+    file = tmp_path / "file"
+    write_whole(file, "é\n")
+    assert file.read_text("utf-8") == "é\n"
+    with pytest.raises(UnicodeEncodeError):
+        write_whole(file, "\ud800")
+    assert file.read_text("utf-8") == "é\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_link_stays_a_link_and_a_mode_a_mode(tmp_path):
+    file, link = tmp_path / "file", tmp_path / "folder" / "link"
+    file.write_text("old")
+    file.chmod(0o640)
+    link.parent.mkdir()
+    link.symlink_to("../file")
+    write_whole(link, "new")
+    assert link.is_symlink()
+    assert (file.read_text(), stat.S_IMODE(file.stat().st_mode)) == ("new", 0o640)
+    file.unlink()
+    write_whole(link, "newer")
+    assert file.read_text() == "newer"
+    assert [path.name for path in link.parent.iterdir()] == ["link"]
+
+
+def test_a_new_file_has_the_mode_of_any_new_file(tmp_path):
+    write_whole(tmp_path / "one", "")
+    (tmp_path / "other").touch()
+    assert (tmp_path / "one").stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full")
+def test_a_device_stays_a_device(tmp_path):
+    for device in ("/dev/null", "/dev/full"):
+        link = tmp_path / Path(device).name
+        link.symlink_to(device)
+        if device == "/dev/full":
+            with pytest.raises(OutputError, match="the disk is full"), writing(link, OutputError):
+                write_whole(link, "text")
+        else:
+            write_whole(link, "text")
+        assert stat.S_ISCHR(os.stat(device).st_mode)
+        assert link.is_symlink()
+
+
+def test_a_pipe_is_written_to_and_one_that_nobody_reads_is_refused_at_once(tmp_path):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with pytest.raises(OSError, match="No such device"):
+        write_whole(fifo, "text")
+    read = []
+    reader = threading.Thread(target=lambda: read.append(fifo.read_text()))
+    descriptor = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)  # there is a reader from now on
+    reader.start()
+    write_whole(fifo, "x" * 50_000)
+    reader.join()
+    os.close(descriptor)
+    assert stat.S_ISFIFO(fifo.stat().st_mode)
+    assert "".join(read) == "x" * 50_000
+
+
+def test_a_folder_is_no_file(tmp_path):
+    for path in (tmp_path, "", "/"):
+        with pytest.raises(OSError, match="directory"):
+            write_whole(path, "text")
