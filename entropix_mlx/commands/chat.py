@@ -47,7 +47,9 @@ def run_screen(arguments: argparse.Namespace) -> int:
     """Open the terminal UI."""
     if not (sys.stdin and sys.stdin.isatty() and sys.stdout.isatty()):
         raise PromptError("the terminal UI needs a terminal: add --plain in a pipe")
-    from tui.app import Chat, ChatApp
+    from tui.app import ChatApp
+
+    from ..serving.worker import Chat
 
     settings = options.to_settings(arguments, ALTERNATIVES)
 
