@@ -27,7 +27,8 @@ class WorkspaceApp(App[None]):
     CSS_PATH = "entropix.tcss"
     TITLE = "entropix"
     HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012 - as Textual types it
-        (0, "-narrow"),
+        (0, "-slim"),  # the panel lies below the text
+        (80, "-narrow"),  # beside it, when it is asked for
         (100, "-wide"),
     ]
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -184,8 +184,8 @@ class Workspace(Horizontal):
 
     def action_panel(self) -> None:
         """Show or hide the side panel."""
-        narrow = self.screen.has_class("-narrow")  # where it is hidden at first
-        self.toggle_class("-panel" if narrow else "-no-panel")
+        shown_at_first = self.screen.has_class("-wide")
+        self.toggle_class("-no-panel" if shown_at_first else "-panel")
 
     async def action_markdown(self) -> None:
         """Show answers as Markdown, or as tokens again."""
