@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import secrets
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
@@ -243,3 +245,15 @@ class ChatApp(WorkspaceApp):
             self.notify(f"cannot save {path}: {error}", severity="error", markup=False)
         else:
             self.notify(f"saved {path}", markup=False)
+
+
+def run_chat(chat: Chat) -> None:
+    """Show a chat until the user leaves it."""
+    app = ChatApp(chat)
+    app.run()
+    if app.link.alive:
+        # Nothing interrupts a model that is being loaded, and the interpreter's end would abort in
+        # it. The terminal is restored and no file is open, so leave without that end.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(app.return_code or 0)

@@ -53,6 +53,11 @@ class ModelLink:
         self._worker.stop()
         await asyncio.to_thread(self._worker.join)
 
+    @property
+    def alive(self) -> bool:
+        """Whether the thread runs, if so after `stop` because the model is still loading."""
+        return self._worker.alive
+
     def submit(self, action: Action) -> None:
         """Hand over an action, if the thread can take one now."""
         if self._claim():

@@ -99,10 +99,15 @@ class ModelThread:
     def join(self) -> None:
         """Wait for the end of the thread after `stop`, but not for long.
 
-        A thread that is inside MLX when the interpreter ends aborts the process.
+        A thread that is inside MLX when the interpreter ends aborts the process: see `alive`.
         """
         if self._thread.is_alive():
             self._thread.join(JOIN_SECONDS if self._loaded.is_set() else JOIN_LOADING_SECONDS)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread runs; if so after `join`, leave the process by ``os._exit``."""
+        return self._thread.is_alive()
 
     def submit(self, action: Action, cancel: Token) -> None:
         """Do something with the session; the steps that it returns are read and reported."""
