@@ -14,12 +14,15 @@ import asyncio
 import statistics
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
+from threading import Event
 
 import entropix_mlx
 from entropix_mlx import Profile, Session, Settings, Step
 from entropix_mlx.chat.conversation import Answer, Conversation, Turn
-from tui.app import Chat, ChatApp
+from entropix_mlx.serving.worker import Chat
+from tui.app import ChatApp
 
 PARAGRAPH = "The lighthouse keeper climbed the stairs, counted the ships, and wrote them down.\n"
 PROFILE = Profile.load().replace({"think": {"max_insertions": 0}, "branch": {"max_branches": 0}})
@@ -58,22 +61,25 @@ async def in_the_app(
     last = len(conversation.turns[0].answers[0].steps) - 1
     pressed: list[float] = []
 
-    def begin(session: Session) -> object:
+    def begin(session: Session, cancel: Event) -> Iterator[Step]:
         session.conversation = conversation
-        return session.fork(last, token)
+        return session.fork(last, token, cancel=cancel)
 
     async with app.run_test(size=(120, 40)) as pilot:
-        app._generate(begin)
-        while not app.transcript.last_answer or len(app.transcript.last_answer.steps) <= last + 1:
+        app.link.submit(begin)
+        while (
+            not app.workspace.transcript.last_answer
+            or len(app.workspace.transcript.last_answer.steps) <= last + 1
+        ):
             await pilot.pause(0.05)
         for _ in range(keys):
             began = time.perf_counter()
             await pilot.press("x")
             pressed.append(time.perf_counter() - began)
             await asyncio.sleep(0.03)
-        while app.activity:
+        while app.status.state.busy:
             await asyncio.sleep(0.05)
-        steps = app.transcript.last_answer.steps[last:]
+        steps = app.workspace.last_steps[last:]
     return rate([step.time for step in steps]), pressed
 
 

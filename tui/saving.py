@@ -10,6 +10,8 @@ from entropix_mlx.errors import SessionError
 from entropix_mlx.files import write_whole
 from entropix_mlx.traces.trace import Header, TraceWriter
 
+from .workspace import Workspace
+
 
 def expanded(path: str) -> Path:
     """Return the path that a user typed, with ~ spelt out.
@@ -48,3 +50,18 @@ def save(conversation: Conversation, path: Path, header: Header) -> None:
                 trace.add(step)
     else:
         conversation.save(path)
+
+
+def trace_header(workspace: Workspace) -> Header:
+    """Return what a trace of the last answer begins with."""
+    conversation, status = workspace.conversation, workspace.status
+    answer = conversation.turns[-1].answer
+    return Header(
+        model=status.model,
+        sampler=status.sampler,
+        profile=workspace.profile,
+        seed=answer.seed,
+        messages=conversation.asked,
+        context_length=status.context_length,
+        prompt_tokens=max(0, status.context_used - len(answer.steps) + 1),
+    )

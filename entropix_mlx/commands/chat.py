@@ -47,7 +47,9 @@ def run_screen(arguments: argparse.Namespace) -> int:
     """Open the terminal UI."""
     if not (sys.stdin and sys.stdin.isatty() and sys.stdout.isatty()):
         raise PromptError("the terminal UI needs a terminal: add --plain in a pipe")
-    from tui.app import Chat, ChatApp
+    from tui.app import run_chat
+
+    from ..serving.worker import Chat
 
     settings = options.to_settings(arguments, ALTERNATIVES)
 
@@ -59,7 +61,7 @@ def run_screen(arguments: argparse.Namespace) -> int:
     name = options.model_name(arguments)
     traces = _trace_folder(arguments)
     chat = Chat(name, load, settings, arguments.system_prompt, arguments.ask, traces)
-    ChatApp(chat).run()
+    run_chat(chat)
     return 0
 
 

@@ -4,8 +4,9 @@ import pytest
 
 import entropix_mlx
 from entropix_mlx import Settings
-from tests.tui.conftest import ask, drive, until
-from tui.app import Chat, ChatApp
+from entropix_mlx.serving.worker import Chat
+from tests.tui.conftest import ask, drive, ready, turns, until
+from tui.app import ChatApp
 
 pytestmark = [pytest.mark.model, pytest.mark.usefixtures("demo_file")]
 
@@ -15,16 +16,16 @@ def test_a_conversation_with_a_stop_in_mid_answer():
     app = ChatApp(Chat("demo", entropix_mlx.load, settings))
 
     async def scenario(pilot):
-        await until(pilot, lambda: app.activity == "", seconds=120)
+        await until(pilot, lambda: ready(app), seconds=120)
         await ask(pilot, "Name the capital of France.")
-        assert "Paris" in app.transcript.last_answer.text
+        assert "Paris" in app.workspace.transcript.last_answer.text
         await pilot.press("a", "n", "d", "enter")
-        await until(pilot, lambda: len(app.conversation.turns) == 2)
-        await until(pilot, lambda: len(app.transcript.last_answer.steps) >= 2)
+        await until(pilot, lambda: len(turns(app)) == 2)
+        await until(pilot, lambda: len(app.workspace.transcript.last_answer.steps) >= 2)
         await pilot.press("escape")
-        await until(pilot, lambda: app.activity == "")
-        assert 2 <= len(app.transcript.last_answer.steps) <= 12
-        best = app.transcript.last_answer.steps[0].top_logprobs
+        await until(pilot, lambda: ready(app))
+        assert 2 <= len(app.workspace.transcript.last_answer.steps) <= 12
+        best = app.workspace.transcript.last_answer.steps[0].top_logprobs
         assert len(best) == 4
 
     drive(app, scenario)

@@ -8,11 +8,14 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from entropix_mlx import Profile, Settings
+from entropix_mlx.chat.conversation import Turn
+from entropix_mlx.serving.worker import Chat
 from entropix_mlx.step import Alternative, Branch, Origin, Rollout, Step, Strategy
 from entropix_mlx.traces.trace import Header, Trace
 from tests.conftest import make_byte_tokenizer, make_tiny_model
-from tui.app import Chat, ChatApp
+from tui.app import ChatApp
 from tui.viewer import ViewerApp
+from tui.widgets.status import State
 
 AWKWARD = ["[bold]", "x[/]", "\n", "👩‍👩‍👧", "", "\x1b[31m", "日本", "\t", "[link=x]", " end.\n"]
 WORDS = ["The", "keeper", "counted", "ships", "until", "the", "lamp", "went", "out", "."]
@@ -109,6 +112,15 @@ def drive(app, scenario: Callable[[object], Awaitable[None]], size=(120, 40)) ->
     asyncio.run(run())
 
 
+def ready(app: ChatApp) -> bool:
+    """Tell whether the model waits for something to do."""
+    return app.status.state is State.READY
+
+
+def turns(app: ChatApp) -> list[Turn]:
+    return app.workspace.conversation.turns
+
+
 async def until(pilot, condition: Callable[[], bool], seconds: float = 30) -> None:
     """Let the app go on until something holds."""
     for _ in range(int(seconds / 0.02)):
@@ -122,6 +134,9 @@ async def until(pilot, condition: Callable[[], bool], seconds: float = 30) -> No
 async def ask(pilot, text: str) -> None:
     """Type a question and wait for the end of its answer."""
     app = pilot.app
-    turns = len(app.conversation.turns)
+    asked = len(turns(app))
     await pilot.press(*("space" if c == " " else c for c in text), "enter")
-    await until(pilot, lambda: app.activity == "" and len(app.conversation.turns) > turns)
+    await until(
+        pilot,
+        lambda: ready(app) and len(turns(app)) > asked,
+    )

@@ -13,17 +13,18 @@ from entropix_mlx.chat.context import Context
 from entropix_mlx.chat.conversation import Conversation
 from entropix_mlx.decoding import engine
 from entropix_mlx.errors import ModelNotFoundError
+from entropix_mlx.serving.events import DuelStepsArrived
 from entropix_mlx.step import ChosenBy, Origin
 from entropix_mlx.traces.reading import read_trace
 from entropix_mlx.traces.trace import TraceFolder
 from tests.conftest import make_tiny_model
-from tests.tui.conftest import ask, drive, load_tiny, until
+from tests.tui.conftest import ask, drive, load_tiny, ready, turns, until
 from tests.unit.test_branching import always_branch
 from tui.screens.dialogs import AskDialog, TextDialog
 from tui.screens.duel import DuelScreen
 from tui.screens.tune import Slider, TuneScreen
 from tui.widgets.answer import AnswerView
-from tui.widgets.composer import Composer
+from tui.widgets.status import State
 
 
 def notices(app) -> str:
@@ -33,15 +34,15 @@ def notices(app) -> str:
 async def generating(pilot, steps: int = 1) -> None:
     """Wait until an answer runs and some of it is on screen."""
     app = pilot.app
-    await until(pilot, lambda: app.activity == "generating" and shown_steps(app) >= steps)
+    await until(pilot, lambda: app.status.state is State.GENERATING and shown_steps(app) >= steps)
 
 
 def answers(app) -> int:
-    return len(app.conversation.turns[0].answers)
+    return len(turns(app)[0].answers)
 
 
 def shown_steps(app) -> int:
-    answer = app.transcript.last_answer
+    answer = app.workspace.transcript.last_answer
     return len(answer.steps) if answer else 0
 
 
@@ -61,12 +62,12 @@ def test_a_conversation(make_chat):
     async def scenario(pilot):
         await ask(pilot, "one")
         await ask(pilot, "two")
-        assert [m["role"] for m in app.conversation.messages] == ["user", "assistant"] * 2
+        assert [m["role"] for m in app.workspace.conversation.messages] == ["user", "assistant"] * 2
         assert shown_steps(app) == 12
-        assert app.conversation.turns[1].answer.steps == app.transcript.last_answer.steps
-        assert "context" in app.context
-        assert "seed 1" in app.labels
-        assert app.query_one(Composer).text == ""
+        assert turns(app)[1].answer.steps == app.workspace.transcript.last_answer.steps
+        assert "context" in str(app.status.render())
+        assert "seed 1" in str(app.status.render())
+        assert app.composer.text == ""
 
     drive(app, scenario)
 
@@ -78,11 +79,11 @@ def test_answers_are_recorded_also_one_that_was_stopped(make_chat, tmp_path):
         await pilot.press("o", "n", "e", "enter")
         await generating(pilot)
         await pilot.press("escape")
-        await until(pilot, lambda: app.activity == "")
+        await until(pilot, lambda: ready(app))
 
     drive(app, scenario)
     trace = read_trace(tmp_path / "001.jsonl")
-    kept = app.conversation.turns[0].answer.steps
+    kept = turns(app)[0].answer.steps
     assert [step.token for step in trace.steps] == [step.token for step in kept]
     assert trace.totals["finish_reason"] in ("cancelled", "interrupted")
     assert trace.header.messages == [{"role": "user", "content": "one"}]
@@ -95,10 +96,10 @@ def test_a_question_typed_while_the_model_loads_is_answered(make_chat):
     async def scenario(pilot):
         await pilot.press("h", "i", "enter")
         await pilot.press("m", "o", "r", "e", "enter")
-        assert app.query_one(Composer).text == "more", "the second one waits in the field"
+        assert app.composer.text == "more", "the second one waits in the field"
         assert "still loading" in notices(app)
         gate.set()
-        await until(pilot, lambda: app.activity == "" and shown_steps(app) == 12)
+        await until(pilot, lambda: ready(app) and shown_steps(app) == 12)
 
     drive(app, scenario)
 
@@ -110,11 +111,11 @@ def test_a_model_that_cannot_be_loaded_is_a_readable_message(make_chat):
     app = make_chat(load)
 
     async def scenario(pilot):
-        await until(pilot, lambda: app.activity == "no model")
+        await until(pilot, lambda: app.status.state is State.FAILED)
         assert "no model 'absent': name a folder [like this]" in notices(app)
         assert "Ctrl+Q" in notices(app)
         await pilot.press("h", "i", "enter")
-        assert app.query_one(Composer).text == "hi"
+        assert app.composer.text == "hi"
 
     drive(app, scenario)
 
@@ -126,7 +127,7 @@ def test_an_unexpected_failure_is_a_message_too(make_chat):
     app = make_chat(load)
 
     async def scenario(pilot):
-        await until(pilot, lambda: app.activity == "no model")
+        await until(pilot, lambda: app.status.state is State.FAILED)
         assert "unexpected RuntimeError: boom" in notices(app)
 
     drive(app, scenario)
@@ -139,11 +140,11 @@ def test_escape_stops_and_keeps_what_there_is(make_chat):
         await pilot.press("h", "i", "enter")
         await generating(pilot, 5)
         await pilot.press("escape")
-        await until(pilot, lambda: app.activity == "")
+        await until(pilot, lambda: ready(app))
         assert 5 <= shown_steps(app) < 2000
-        before = len(app.conversation.turns)
+        before = len(turns(app))
         await pilot.press("y", "enter")
-        await until(pilot, lambda: len(app.conversation.turns) == before + 1)
+        await until(pilot, lambda: len(turns(app)) == before + 1)
         await generating(pilot)
 
     drive(app, scenario)
@@ -154,14 +155,14 @@ def test_a_question_that_comes_at_once_is_sent_whole(make_chat):
     app = make_chat()
 
     async def scenario(pilot):
-        await until(pilot, lambda: app.activity == "")
+        await until(pilot, lambda: ready(app))
         for key in (*"what?", "enter", *"and"):
             app.post_message(events.Key(key, None if key == "enter" else key))
-        await until(pilot, lambda: app.activity == "" and shown_steps(app) == 12)
-        assert app.conversation.turns[0].question == "what?"
-        assert app.query_one(Composer).text == "and"
+        await until(pilot, lambda: ready(app) and shown_steps(app) == 12)
+        assert turns(app)[0].question == "what?"
+        assert app.composer.text == "and"
         await pilot.press("x")
-        assert app.query_one(Composer).text == "andx"
+        assert app.composer.text == "andx"
 
     drive(app, scenario)
 
@@ -173,7 +174,7 @@ def test_ctrl_c_stops_an_answer_too(make_chat):
         await pilot.press("h", "i", "enter")
         await generating(pilot)
         await pilot.press("ctrl+c")
-        await until(pilot, lambda: app.activity == "")
+        await until(pilot, lambda: ready(app))
         assert shown_steps(app) < 2000
         await pilot.press("ctrl+c")
         await until(pilot, lambda: "quit" in notices(app))
@@ -198,12 +199,12 @@ def test_a_new_question_is_in_sight_wherever_one_had_scrolled_to(make_chat):
 
     async def scenario(pilot):
         await ask(pilot, "one")
-        assert app.transcript.max_scroll_y > 0
-        app.transcript.release_anchor()  # as the wheel does
-        app.transcript.scroll_home(animate=False)
-        await until(pilot, lambda: app.transcript.scroll_y == 0)
+        assert app.workspace.transcript.max_scroll_y > 0
+        app.workspace.transcript.release_anchor()  # as the wheel does
+        app.workspace.transcript.scroll_home(animate=False)
+        await until(pilot, lambda: app.workspace.transcript.scroll_y == 0)
         await ask(pilot, "two")
-        assert app.transcript.scroll_y == app.transcript.max_scroll_y
+        assert app.workspace.transcript.scroll_y == app.workspace.transcript.max_scroll_y
 
     drive(app, scenario, size=(50, 16))
 
@@ -217,10 +218,10 @@ def test_escape_stops_within_a_fork(make_chat, monkeypatch):
         await pilot.press("h", "i", "enter")
         await pilot.pause(0.5)  # the prompt is short, and the fork takes seconds
         await pilot.press("escape")
-        await until(pilot, lambda: app.activity == "")
+        await until(pilot, lambda: ready(app))
 
     drive(app, scenario)
-    fork = app.conversation.turns[0].answer.steps[0].branch
+    fork = turns(app)[0].answer.steps[0].branch
     assert len(fork.rollouts[0].tokens) < depth
 
 
@@ -231,7 +232,7 @@ def test_enter_while_an_answer_runs_keeps_the_text(make_chat):
         await pilot.press("h", "i", "enter")
         await generating(pilot)
         await pilot.press("n", "enter")
-        assert app.query_one(Composer).text == "n"
+        assert app.composer.text == "n"
         assert "Escape stops it" in notices(app)
         await pilot.press("escape")
 
@@ -243,16 +244,16 @@ def test_regenerate_and_switch_between_answers(make_chat):
 
     async def scenario(pilot):
         await ask(pilot, "hi")
-        first = app.transcript.last_answer.text
+        first = app.workspace.transcript.last_answer.text
         await pilot.press("ctrl+r")
-        await until(pilot, lambda: app.activity == "" and answers(app) == 2)
-        second = app.transcript.last_answer.text
+        await until(pilot, lambda: ready(app) and answers(app) == 2)
+        second = app.workspace.transcript.last_answer.text
         assert first != second
         await pilot.press("tab")
         await pilot.press("left_square_bracket")
-        await until(pilot, lambda: app.transcript.last_answer.text == first)
+        await until(pilot, lambda: app.workspace.transcript.last_answer.text == first)
         await pilot.press("right_square_bracket")
-        await until(pilot, lambda: app.transcript.last_answer.text == second)
+        await until(pilot, lambda: app.workspace.transcript.last_answer.text == second)
 
     drive(app, scenario)
 
@@ -262,16 +263,16 @@ def test_fork_goes_on_from_the_token_under_the_cursor(make_chat):
 
     async def scenario(pilot):
         await ask(pilot, "hi")
-        old = list(app.transcript.last_answer.steps)
+        old = list(app.workspace.transcript.last_answer.steps)
         await pilot.press("tab", "left", *["left"] * 6, "down", "down")
-        index, wanted = app.transcript.cursor, app.inspector.alternative.token
+        index, wanted = app.workspace.transcript.cursor, app.workspace.inspector.alternative.token
         await pilot.press("f")
-        await until(pilot, lambda: app.activity == "" and answers(app) == 2)
-        new = app.transcript.last_answer.steps
+        await until(pilot, lambda: ready(app) and answers(app) == 2)
+        new = app.workspace.transcript.last_answer.steps
         assert new[:index] == old[:index]
         assert new[index].token == wanted
         assert new[index].origin is Origin.CHOSEN
-        assert app.conversation.turns[0].answers[0].steps == old
+        assert turns(app)[0].answers[0].steps == old
 
     drive(app, scenario)
 
@@ -283,11 +284,11 @@ def test_edit_and_resend(make_chat):
         await ask(pilot, "one")
         await ask(pilot, "two")
         await pilot.press("ctrl+g")
-        assert app.query_one(Composer).text == "two"
+        assert app.composer.text == "two"
         await pilot.press("x", "enter")
-        await until(pilot, lambda: app.conversation.messages[2]["content"] == "twox")
-        await until(pilot, lambda: app.activity == "" and shown_steps(app) == 12)
-        assert len(app.conversation.turns) == 2
+        await until(pilot, lambda: app.workspace.conversation.messages[2]["content"] == "twox")
+        await until(pilot, lambda: ready(app) and shown_steps(app) == 12)
+        assert len(turns(app)) == 2
 
     drive(app, scenario)
 
@@ -298,11 +299,11 @@ def test_a_refused_question_comes_back_into_the_field(make_chat):
 
     async def scenario(pilot):
         await ask(pilot, "hi")
-        app.query_one(Composer).text = long
+        app.composer.text = long
         await pilot.press("enter")
         await until(pilot, lambda: "shorten the message" in notices(app))
-        assert app.query_one(Composer).text == long
-        assert len(app.conversation.turns) == 1
+        assert app.composer.text == long
+        assert len(turns(app)) == 1
 
     drive(app, scenario)
 
@@ -313,14 +314,14 @@ def test_a_refused_edit_comes_back_as_an_edit(make_chat):
     async def scenario(pilot):
         await ask(pilot, "hi")
         await pilot.press("ctrl+g")
-        composer = app.query_one(Composer)
+        composer = app.composer
         composer.text = "x" * 5000
         await pilot.press("enter")
         await until(pilot, lambda: composer.text == "x" * 5000)
         composer.text = "ho"
         await pilot.press("enter")
-        await until(pilot, lambda: app.activity == "" and composer.text == "")
-        await until(pilot, lambda: [t.question for t in app.conversation.turns] == ["ho"])
+        await until(pilot, lambda: ready(app) and composer.text == "")
+        await until(pilot, lambda: [t.question for t in turns(app)] == ["ho"])
 
     drive(app, scenario)
 
@@ -333,7 +334,7 @@ def test_a_refused_question_does_not_overwrite_what_was_typed_since(make_chat):
         await pilot.press("h", "i", "enter", "m", "o", "r", "e")
         gate.set()
         await until(pilot, lambda: "temperature must be" in notices(app))
-        assert app.query_one(Composer).text == "more"
+        assert app.composer.text == "more"
 
     drive(app, scenario)
 
@@ -347,14 +348,20 @@ def test_an_edit_ends_where_another_chat_is_opened(make_chat, tmp_path):
         await pilot.press("ctrl+s")
         await fill(pilot, str(tmp_path / "chat.json"))
         await pilot.press("ctrl+n")
-        await until(pilot, lambda: app.activity == "" and not app.conversation.turns)
+        await until(pilot, lambda: ready(app) and not turns(app))
         await ask(pilot, "other")
         await pilot.press("ctrl+g", "ctrl+o")
         await fill(pilot, str(tmp_path / "chat.json"))
-        await until(pilot, lambda: app.activity == "" and len(app.conversation.turns) == 2)
+        await until(
+            pilot,
+            lambda: ready(app) and len(turns(app)) == 2,
+        )
         await pilot.press("enter")
-        await until(pilot, lambda: app.activity == "" and len(app.conversation.turns) != 2)
-        assert [t.question for t in app.conversation.turns] == ["one", "two", "other"]
+        await until(
+            pilot,
+            lambda: ready(app) and len(turns(app)) != 2,
+        )
+        assert [t.question for t in turns(app)] == ["one", "two", "other"]
 
     drive(app, scenario)
 
@@ -368,11 +375,14 @@ def test_an_edit_outlives_another_system_prompt(make_chat):
         await pilot.press("ctrl+g")
         app.action_system_prompt()
         await fill(pilot, "Be brief.")
-        await until(pilot, lambda: app.activity == "" and app.conversation.system_prompt)
-        app.query_one(Composer).focus()
+        await until(
+            pilot,
+            lambda: ready(app) and app.workspace.conversation.system_prompt,
+        )
+        app.composer.focus()
         await pilot.press("x", "enter")
-        await until(pilot, lambda: [t.question for t in app.conversation.turns] == ["one", "twox"])
-        await until(pilot, lambda: app.activity == "")
+        await until(pilot, lambda: [t.question for t in turns(app)] == ["one", "twox"])
+        await until(pilot, lambda: ready(app))
         assert "there is no" not in notices(app)
 
     drive(app, scenario)
@@ -383,10 +393,10 @@ def test_lines_in_the_composer(make_chat):
 
     async def scenario(pilot):
         await pilot.press("a", "ctrl+j", "b", "shift+enter", "c")
-        assert app.query_one(Composer).text == "a\nb\nc"
+        assert app.composer.text == "a\nb\nc"
         await pilot.press("enter")
-        await until(pilot, lambda: app.activity == "" and shown_steps(app) == 12)
-        assert app.conversation.turns[0].question == "a\nb\nc"
+        await until(pilot, lambda: ready(app) and shown_steps(app) == 12)
+        assert turns(app)[0].question == "a\nb\nc"
 
     drive(app, scenario)
 
@@ -407,7 +417,7 @@ def test_save_export_and_open(make_chat, tmp_path):
         for name in ("chat.json", "chat.md", "chat.jsonl", "absent/chat.json"):
             await pilot.press("ctrl+s")
             await fill(pilot, str(tmp_path / name))
-        text = app.transcript.last_answer.text
+        text = app.workspace.transcript.last_answer.text
         assert "cannot save" in notices(app)
         assert text in (tmp_path / "chat.md").read_text()
         trace = read_trace(tmp_path / "chat.jsonl")
@@ -415,11 +425,11 @@ def test_save_export_and_open(make_chat, tmp_path):
         assert trace.header.messages == [{"role": "user", "content": "hi"}]
         assert json.loads((tmp_path / "chat.json").read_text())["turns"]
         await pilot.press("ctrl+n")
-        await until(pilot, lambda: not app.conversation.turns)
+        await until(pilot, lambda: not turns(app))
         await pilot.press("ctrl+o")
         await fill(pilot, str(tmp_path / "chat.json"))
-        await until(pilot, lambda: app.activity == "" and shown_steps(app) == 12)
-        assert app.transcript.last_answer.text == text
+        await until(pilot, lambda: ready(app) and shown_steps(app) == 12)
+        assert app.workspace.transcript.last_answer.text == text
         await pilot.press("ctrl+o")
         await fill(pilot, str(tmp_path / "absent.json"))
         await until(pilot, lambda: "cannot read" in notices(app))
@@ -433,15 +443,15 @@ def test_an_answer_can_be_saved_while_it_comes(make_chat, tmp_path):
     async def scenario(pilot):
         await pilot.press("h", "i", "enter")
         await generating(pilot, 5)
-        shown = [step.token for step in app.transcript.last_answer.steps]
+        shown = [step.token for step in app.workspace.transcript.last_answer.steps]
         await pilot.press("ctrl+s")
         await fill(pilot, str(tmp_path / "chat.json"))
         await pilot.press("escape")
-        await until(pilot, lambda: app.activity == "")
+        await until(pilot, lambda: ready(app))
         saved = Conversation.load(tmp_path / "chat.json").turns[0].answer.steps
         assert [step.token for step in saved][: len(shown)] == shown
-        whole = app.conversation.turns[0].answer.steps
-        assert whole == app.transcript.last_answer.steps, "no step is there twice"
+        whole = turns(app)[0].answer.steps
+        assert whole == app.workspace.transcript.last_answer.steps, "no step is there twice"
         tokens = [step.token for step in whole]
         assert [step.token for step in saved] == tokens[: len(saved)]
 
@@ -485,13 +495,13 @@ def test_a_trace_has_the_messages_that_the_model_saw(make_chat, tmp_path):
     async def scenario(pilot):
         for question in ("one", "two", "three", "four"):
             await ask(pilot, question)
-        assert app.conversation.dropped
+        assert app.workspace.conversation.dropped
         await pilot.press("ctrl+s")
         await fill(pilot, str(tmp_path / "chat.jsonl"))
 
     drive(app, scenario)
     seen = read_trace(tmp_path / "chat.jsonl").header.messages
-    assert seen == app.conversation.messages[2 * app.conversation.dropped : -1]
+    assert seen == app.workspace.conversation.messages[2 * app.workspace.conversation.dropped : -1]
 
 
 @pytest.mark.parametrize("name", ["~nobody-of-that-name/chat.json", ".", "/", "absent/chat.md"])
@@ -511,7 +521,7 @@ def test_a_home_folder_of_nobody_is_a_message_when_opening(make_chat):
     app = make_chat()
 
     async def scenario(pilot):
-        await until(pilot, lambda: app.activity == "")
+        await until(pilot, lambda: ready(app))
         await pilot.press("ctrl+o")
         await fill(pilot, "~nobody-of-that-name/chat.json")
         await until(pilot, lambda: "there is no home folder as in ~nobody" in notices(app))
@@ -524,14 +534,15 @@ def test_a_system_prompt_precedes_the_conversation(make_chat):
     app = make_chat()
 
     async def scenario(pilot):
-        await until(pilot, lambda: app.activity == "")
+        await until(pilot, lambda: ready(app))
         app.action_system_prompt()
         await fill(pilot, "Be brief.")
         await until(
-            pilot, lambda: app.conversation.system_prompt == "Be brief." and not app.activity
+            pilot,
+            lambda: app.workspace.conversation.system_prompt == "Be brief." and ready(app),
         )
         await ask(pilot, "hi")
-        assert app.conversation.messages[0] == {"role": "system", "content": "Be brief."}
+        assert app.workspace.conversation.messages[0] == {"role": "system", "content": "Be brief."}
 
     drive(app, scenario)
 
@@ -541,7 +552,7 @@ def test_a_threshold_recolours_and_then_regenerates(make_chat):
 
     async def scenario(pilot):
         await ask(pilot, "hi")
-        answer = app.transcript.last_answer
+        answer = app.workspace.transcript.last_answer
         decided = list(answer.strategies)
         await pilot.press("f3")
         assert isinstance(app.screen, TuneScreen)
@@ -555,11 +566,11 @@ def test_a_threshold_recolours_and_then_regenerates(make_chat):
         app.screen.query_one("#seed", Input).value = "42"
         app.screen.query_one("#think", Checkbox).value = False
         await pilot.press("ctrl+r")
-        await until(pilot, lambda: app.activity == "" and answers(app) == 2)
-        assert app.conversation.turns[0].answer.seed == 43
-        assert app.profile.thresholds.resample_min_entropy == 8.0
-        assert app.profile.think.max_insertions == 0
-        assert {s.strategy for s in app.transcript.last_answer.steps} == {"sample"}
+        await until(pilot, lambda: ready(app) and answers(app) == 2)
+        assert turns(app)[0].answer.seed == 43
+        assert app.workspace.profile.thresholds.resample_min_entropy == 8.0
+        assert app.workspace.profile.think.max_insertions == 0
+        assert {s.strategy for s in app.workspace.transcript.last_answer.steps} == {"sample"}
 
     drive(app, scenario)
 
@@ -570,7 +581,7 @@ def test_a_profile_needs_no_enter(make_chat, tmp_path):
     mine.write_text("[thresholds]\nlow_entropy = 0.7\n")
 
     async def scenario(pilot):
-        await until(pilot, lambda: app.activity == "")
+        await until(pilot, lambda: ready(app))
         await pilot.press("f3")
         screen = app.screen
         field = screen.query_one("#profile", Input)
@@ -582,8 +593,8 @@ def test_a_profile_needs_no_enter(make_chat, tmp_path):
         field.value = str(mine)
         await pilot.press("escape")
         assert app.screen is not screen
-        assert app.profile.name == "mine"
-        assert app.profile.thresholds.low_entropy == 0.7
+        assert app.workspace.profile.name == "mine"
+        assert app.workspace.profile.thresholds.low_entropy == 0.7
 
     drive(app, scenario)
 
@@ -594,7 +605,7 @@ def test_thresholds_moved_after_a_profile_was_typed_stay(make_chat, tmp_path):
     mine.write_text("[thresholds]\nlow_entropy = 0.7\n")
 
     async def scenario(pilot):
-        await until(pilot, lambda: app.activity == "")
+        await until(pilot, lambda: ready(app))
         await pilot.press("f3")
         field = app.screen.query_one("#profile", Input)
         field.focus()
@@ -603,8 +614,8 @@ def test_thresholds_moved_after_a_profile_was_typed_stay(make_chat, tmp_path):
         app.screen.query_one("#slider-low_entropy", Slider).focus()
         await pilot.pause()
         await pilot.press("right", "escape")
-        assert app.profile.name == "mine"
-        assert app.profile.thresholds.low_entropy == 0.8
+        assert app.workspace.profile.name == "mine"
+        assert app.workspace.profile.thresholds.low_entropy == 0.8
 
     drive(app, scenario)
 
@@ -619,10 +630,10 @@ def test_settings_wait_for_the_model(make_chat):
         assert not isinstance(app.screen, TuneScreen)
         assert "still loading" in notices(app)
         gate.set()
-        await until(pilot, lambda: app.activity == "")
+        await until(pilot, lambda: ready(app))
         await pilot.press("f3", "escape")
         await pilot.pause()
-        assert app.profile == profile
+        assert app.workspace.profile == profile
 
     drive(app, scenario)
 
@@ -636,7 +647,7 @@ def test_what_waits_for_the_model_need_not_be_a_question(make_chat):
         assert "question" not in notices(app)
         assert "as soon as the model is loaded" in notices(app)
         gate.set()
-        await until(pilot, lambda: app.activity == "")
+        await until(pilot, lambda: ready(app))
 
     drive(app, scenario)
 
@@ -646,7 +657,7 @@ def test_settings_can_be_forgotten_and_mistakes_are_told(make_chat):
 
     async def scenario(pilot):
         await ask(pilot, "hi")
-        answer = app.transcript.last_answer
+        answer = app.workspace.transcript.last_answer
         decided = list(answer.strategies)
         await pilot.press("f3")
         screen = app.screen
@@ -662,7 +673,7 @@ def test_settings_can_be_forgotten_and_mistakes_are_told(make_chat):
         await pilot.press(*["shift+right"] * 4, "ctrl+z")
         assert app.screen is not screen
         assert answer.strategies == decided
-        assert app.profile == Profile.load()
+        assert app.workspace.profile == Profile.load()
 
     drive(app, scenario)
 
@@ -672,7 +683,7 @@ def test_the_sampler_asks(make_chat):
     app = make_chat(ask=True, profile=profile)
 
     async def scenario(pilot):
-        await until(pilot, lambda: app.activity == "")
+        await until(pilot, lambda: ready(app))
         await pilot.press("h", "i", "enter")
         await until(pilot, lambda: isinstance(app.screen, AskDialog))
         options = app.screen.query_one(OptionList)
@@ -683,10 +694,10 @@ def test_the_sampler_asks(make_chat):
             await pilot.pause(0.1)
             if isinstance(app.screen, AskDialog):
                 await pilot.press("escape")
-        await until(pilot, lambda: app.activity == "")
-        branch = app.transcript.last_answer.steps[0].branch
+        await until(pilot, lambda: ready(app))
+        branch = app.workspace.transcript.last_answer.steps[0].branch
         assert branch.chosen_by is ChosenBy.USER
-        assert app.transcript.last_answer.steps[0].origin is Origin.CHOSEN
+        assert app.workspace.transcript.last_answer.steps[0].origin is Origin.CHOSEN
 
     drive(app, scenario)
 
@@ -708,8 +719,8 @@ def test_a_duel_marks_where_the_answers_part(make_chat):
         screen.query_one("#sampler-1", Select).value = "entropix"
         await until(pilot, lambda: "the same text" in str(screen.query_one("#divergence").visual))
         await pilot.press("escape")
-        assert len(app.conversation.turns) == 1, "a duel is no turn"
-        await until(pilot, lambda: app.activity == "")
+        assert len(turns(app)) == 1, "a duel is no turn"
+        await until(pilot, lambda: ready(app))
         await ask(pilot, "on")
 
     drive(app, scenario)
@@ -741,7 +752,7 @@ def test_a_duel_asks_the_last_question_in_its_own_place(make_chat, monkeypatch):
         await until(pilot, lambda: str(app.screen.query_one("#divergence").visual) != "…")
         assert prompts[-2:] == [asked] * 2
         await pilot.press("escape")
-        await until(pilot, lambda: app.activity == "")
+        await until(pilot, lambda: ready(app))
         await pilot.press("o", "n", "f4")
         await until(pilot, lambda: str(app.screen.query_one("#divergence").visual) != "…")
         assert prompts[-1].startswith(asked)
@@ -755,11 +766,11 @@ def test_leaving_a_duel_stops_both_sides(make_chat, monkeypatch):
     prompts = prompts_of(monkeypatch)
 
     async def scenario(pilot):
-        await until(pilot, lambda: app.activity == "")
+        await until(pilot, lambda: ready(app))
         await pilot.press("h", "i", "f4")
         await until(pilot, lambda: app.screen.query(AnswerView).first().steps)
         await pilot.press("escape")
-        await until(pilot, lambda: app.activity == "")
+        await until(pilot, lambda: ready(app))
         assert len(prompts) == 1, "the second side never began"
 
     drive(app, scenario)
@@ -779,13 +790,13 @@ def test_leaving_a_duel_stops_a_prefill(make_chat, monkeypatch):
     monkeypatch.setattr(engine.Engine, "prefill", prefill)
 
     async def scenario(pilot):
-        await until(pilot, lambda: app.activity == "")
-        app.query_one(Composer).text = "x" * 3000
+        await until(pilot, lambda: ready(app))
+        app.composer.text = "x" * 3000
         await pilot.press("f4")
         await until(pilot, reading.is_set)
         await pilot.press("escape")
         gate.set()
-        await until(pilot, lambda: app.activity == "")
+        await until(pilot, lambda: ready(app))
         assert len(chunks) == 1
 
     drive(app, scenario)
@@ -797,11 +808,11 @@ def test_an_unexpected_failure_in_a_duel_is_a_message(make_chat, monkeypatch):
     async def scenario(pilot):
         await ask(pilot, "hi")
         with monkeypatch.context() as patched:
-            patched.setattr(Session, "send", lambda *_: 1 / 0)
+            patched.setattr(Session, "send", lambda *_, **__: 1 / 0)
             await pilot.press("f4")
             await until(pilot, lambda: "unexpected ZeroDivisionError" in notices(app))
         await pilot.press("escape")
-        await until(pilot, lambda: app.activity == "")
+        await until(pilot, lambda: ready(app))
         await ask(pilot, "on")
 
     drive(app, scenario)
@@ -812,20 +823,20 @@ def test_steps_that_arrive_while_a_duel_begins_anew_are_dropped(make_chat, monke
 
     async def scenario(pilot):
         await ask(pilot, "hi")
-        steps = list(app.transcript.last_answer.steps)
+        steps = list(app.workspace.transcript.last_answer.steps)
         await pilot.press("f4")
         screen = app.screen
         await until(pilot, lambda: str(screen.query_one("#divergence").visual) != "…")
-        container, number = screen.query_one("#side-0"), screen._number
+        container, cancel = screen.query_one("#side-0"), screen._cancel
         original = container.remove_children
 
         async def remove_children():
             await original()
-            screen.receive(number, 0, steps, False)
+            screen.receive(DuelStepsArrived(cancel, 0, steps))
 
         monkeypatch.setattr(container, "remove_children", remove_children)
         screen.query_one("#sampler-1", Select).value = "min_p"
-        await until(pilot, lambda: screen._number > number)
+        await until(pilot, lambda: screen._cancel is not cancel)
         await until(pilot, lambda: str(screen.query_one("#divergence").visual) != "…")
         assert [len(answer.steps) for answer in screen.query(AnswerView)] == [4, 4]
 
@@ -849,7 +860,7 @@ def test_the_end_of_the_app_waits_for_the_model_thread(make_chat, monkeypatch, q
         await pilot.press(*filter(None, [quitting]))
 
     drive(app, scenario)
-    assert not app._worker._thread.is_alive()
+    assert not app.link._worker._thread.is_alive()
 
 
 def test_the_end_of_the_app_does_not_wait_for_a_model(make_chat):
@@ -863,7 +874,7 @@ def test_the_end_of_the_app_does_not_wait_for_a_model(make_chat):
     drive(app, scenario)
     took = time.monotonic() - began
     gate.set()
-    app._worker._thread.join()
+    app.link._worker._thread.join()
     assert took < 4
 
 
@@ -871,10 +882,10 @@ def test_a_mistake_in_the_settings_is_a_message(make_chat):
     app = make_chat(sampler="greedy", temperature=0.5)
 
     async def scenario(pilot):
-        await until(pilot, lambda: app.activity == "")
+        await until(pilot, lambda: ready(app))
         await pilot.press("h", "i", "enter")
         await until(pilot, lambda: "takes no temperature" in notices(app))
-        assert app.activity == ""
+        assert ready(app)
 
     drive(app, scenario)
 
@@ -883,10 +894,10 @@ def test_keys_before_anything_was_asked(make_chat):
     app = make_chat()
 
     async def scenario(pilot):
-        await until(pilot, lambda: app.activity == "")
+        await until(pilot, lambda: ready(app))
         await pilot.press("ctrl+r", "ctrl+g", "f4", "ctrl+s", "tab", "left", "f", "g", "y", "enter")
         assert "nothing was asked yet" in notices(app)
-        assert app.activity == ""
+        assert ready(app)
 
     drive(app, scenario)
 
@@ -900,7 +911,7 @@ def test_everything_is_in_the_palette(make_chat):
             "New chat", "Answer again", "Edit question", "Settings", "Duel", "Save", "Open",
             "System prompt", "Help", "Gauges", "Markdown", "Glyphs", "Copy answer", "Theme",
         }  # fmt: skip
-        identified = [b for b in [*app.BINDINGS, *app.transcript.BINDINGS] if not b.id]
+        identified = [b for b in [*app.BINDINGS, *app.workspace.transcript.BINDINGS] if not b.id]
         assert not identified, "a binding without an id cannot be remapped"
 
     drive(app, scenario)

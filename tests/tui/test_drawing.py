@@ -8,7 +8,8 @@ from entropix_mlx import Profile
 from entropix_mlx.palette import LOOKS, printable
 from entropix_mlx.step import Strategy
 from tests.tui.conftest import make_step, make_steps
-from tui.looks import STYLES, legend
+from tui.drawing import bar
+from tui.styles import STYLES, legend
 from tui.widgets import gauges
 from tui.widgets.inspector import draw_alternatives, draw_branch, draw_decision, token_text
 
@@ -20,7 +21,7 @@ REFERENCE = Profile.load()
     [(0, "    "), (2, "█   "), (3, "█▌  "), (8, "████"), (99, "████"), (float("nan"), "    ")],
 )
 def test_a_bar_is_full_at_the_end_of_its_scale(value, drawn):
-    assert gauges.bar(value, 8.0, 4) == drawn
+    assert bar(value, 8.0, 4) == drawn
 
 
 def test_thresholds_stand_where_they_are():

@@ -40,23 +40,23 @@ def test_keys_walk_over_the_tokens():
         side = app.query_one("#side", ContentSwitcher)
         assert side.current == "gauges"
         await pilot.press("left")
-        assert app.transcript.cursor == 59
+        assert app.workspace.transcript.cursor == 59
         await pilot.press("left", "left", "right")
-        assert app.transcript.cursor == 58
+        assert app.workspace.transcript.cursor == 58
         assert side.current == "inspector"
         await pilot.press("home")
-        assert app.transcript.cursor == 0
-        assert app.inspector.alternative.token == 100
+        assert app.workspace.transcript.cursor == 0
+        assert app.workspace.inspector.alternative.token == 100
         await pilot.press("down", "down")
-        assert app.inspector.alternative.token == 102
+        assert app.workspace.inspector.alternative.token == 102
         await pilot.resize_terminal(120, 14)
         await pilot.pause()
         await pilot.press("pagedown")
-        assert app.inspector.scroll_y > 0
+        assert app.workspace.inspector.scroll_y > 0
         await pilot.press("up", "f")
-        assert app.inspector.alternative.token == 101
+        assert app.workspace.inspector.alternative.token == 101
         await pilot.press("escape")
-        assert app.transcript.cursor is None
+        assert app.workspace.transcript.cursor is None
         assert side.current == "gauges"
 
     drive(app, scenario)
@@ -67,10 +67,10 @@ def test_a_click_points_at_a_token():
 
     async def scenario(pilot):
         await pilot.click(TokenBlock, offset=(13, 0))
-        assert app.transcript.cursor == 2
+        assert app.workspace.transcript.cursor == 2
         await pilot.hover(TokenBlock, offset=(1, 0))
         await pilot.pause()
-        assert app.transcript.cursor == 0
+        assert app.workspace.transcript.cursor == 0
 
     drive(app, scenario)
 
@@ -79,7 +79,7 @@ def test_thresholds_recolour_at_once():
     app = make_viewer()
 
     async def scenario(pilot):
-        answer = app.transcript.last_answer
+        answer = app.workspace.transcript.last_answer
         decided = list(answer.strategies)
         sure = Profile.load().replace({"thresholds": {"low_entropy": 99, "low_varentropy": 99}})
         expected = sum(s.strategy is not Strategy.ARGMAX for s in answer.steps) - 2
@@ -150,14 +150,14 @@ def test_only_the_last_block_is_drawn_anew():
     app = make_viewer(view_steps[:900])
 
     async def scenario(pilot):
-        answer = app.transcript.last_answer
+        answer = app.workspace.transcript.last_answer
         blocks = list(app.query(TokenBlock))
         assert len(blocks) == 15
         drawn = []
         original = AnswerView._draw
         answer._draw = lambda number: drawn.append(number) or original(answer, number)
-        app.show_steps(view_steps[900:910])
-        app.show_steps(view_steps[910:915])
+        app.workspace.append(view_steps[900:910])
+        app.workspace.append(view_steps[910:915])
         await pilot.pause()
         assert set(drawn) <= {14, 15}
         assert shown(app).count("w") == 915
@@ -172,7 +172,7 @@ def test_a_block_ends_even_where_no_line_does():
         assert len(app.query(TokenBlock)) == 3
         await pilot.press("left")
         await pilot.press("home")
-        assert app.transcript.cursor == 0
+        assert app.workspace.transcript.cursor == 0
 
     drive(app, scenario)
 
@@ -195,7 +195,7 @@ def test_copying_prefers_pbcopy(monkeypatch, on_mac):
 
     async def scenario(pilot):
         await pilot.press("y")
-        text = app.transcript.last_answer.text
+        text = app.workspace.transcript.last_answer.text
         assert copied == [text] if on_mac else app.clipboard == text
 
     drive(app, scenario)
@@ -211,21 +211,21 @@ def answered(*counts: int) -> Conversation:
 
 @pytest.mark.parametrize("newest", [0, 5])
 def test_a_click_on_an_earlier_answer_leaves_the_cursor_alone(newest):
-    app = ViewerApp(answered(5, newest), Profile.load(), [])
+    app = ViewerApp(answered(5, newest), Profile.load())
 
     async def scenario(pilot):
         await pilot.click(app.query(TokenBlock).first(), offset=(13, 0))
         await pilot.pause()
-        assert app.transcript.cursor is None
+        assert app.workspace.transcript.cursor is None
 
     drive(app, scenario)
 
 
 def test_there_is_nothing_to_point_at_in_an_answer_without_tokens():
-    app = ViewerApp(answered(5, 0), Profile.load(), [])
+    app = ViewerApp(answered(5, 0), Profile.load())
 
     async def scenario(pilot):
-        app.transcript.point(3)
-        assert app.transcript.cursor is None
+        app.workspace.transcript.point(3)
+        assert app.workspace.transcript.cursor is None
 
     drive(app, scenario)

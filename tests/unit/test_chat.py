@@ -182,7 +182,7 @@ def test_the_full_screen_begins_with_the_options(monkeypatch, tiny_folder, tmp_p
     assert app._settings.changes["think"] == {"max_insertions": 0}
     assert app._settings.top_logprobs > 0
     assert app._ask
-    assert app._model_name == tiny_folder.name
+    assert app.status.model == tiny_folder.name
     assert (tmp_path / "traces").is_dir()
 
 

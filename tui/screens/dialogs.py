@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, Label, OptionList, Static
@@ -15,7 +16,8 @@ from textual.widgets.option_list import Option
 from entropix_mlx.palette import printable
 from entropix_mlx.step import Branch
 
-from ..looks import legend
+from ..keys import key_rows
+from ..styles import legend
 
 
 class TextDialog(ModalScreen[str | None]):
@@ -86,39 +88,34 @@ class AskDialog(ModalScreen[int]):
         )
 
 
-KEYS = """\
-Enter     send                     Shift+Enter, Ctrl+J  new line
-Escape    stop the answer; leave the tokens
-Ctrl+R    answer once more         Ctrl+G  edit the last question
-Ctrl+N    new chat                 Ctrl+T  Markdown or tokens
-Ctrl+S    save: .json chat, .md text, .jsonl trace
-Ctrl+O    open a saved chat        Ctrl+P  all commands, themes
-F2        show or hide the gauges  F3      settings, thresholds
-F4        duel of two samplers     Ctrl+Q  quit
-
-Tab goes to the tokens of the answer, and back. There:
-← →       another token            ↑ ↓     another alternative
-F         fork: go on from here with that alternative
-[ ]       another of the answers   G       glyphs before tokens
-Y         copy the answer          a click points at a token"""
-
-
 class HelpScreen(ModalScreen[None]):
     """Keys, and what colours and marks mean."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,f1,q", "close", "Close")]
 
-    def __init__(self) -> None:
-        """Make the page."""
+    def __init__(self, groups: Mapping[str, Sequence[BindingType]]) -> None:
+        """Make the page.
+
+        Args:
+            groups: the bindings to explain, by heading, a column each.
+        """
         super().__init__(classes="dialog")
+        self._groups = groups
 
     def compose(self) -> ComposeResult:
-        """Make the texts."""
+        """Make the columns, and the legend below them."""
         with VerticalScroll():
-            yield Static(Content(KEYS))
+            with Horizontal():
+                for heading, bindings in self._groups.items():
+                    yield Static(_key_table(heading, bindings))
             yield Static(legend(), classes="legend")
             yield Label("Escape closes", classes="hint")
 
     def action_close(self) -> None:
         """Close."""
         self.dismiss(None)
+
+
+def _key_table(heading: str, bindings: Sequence[BindingType]) -> Content:
+    lines = [f"{key:<8}{title}" for key, title in key_rows(bindings)]
+    return Content("\n").join([Content.styled(heading, "bold"), *map(Content, lines)])

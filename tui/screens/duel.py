@@ -15,13 +15,13 @@ from textual.widgets import Footer, Label, Select, Static
 
 from entropix_mlx.palette import printable
 from entropix_mlx.policies.registry import POLICIES
+from entropix_mlx.serving.events import DuelStepsArrived, Question, Token
 from entropix_mlx.settings import Settings
-from entropix_mlx.step import Step, first_divergence
+from entropix_mlx.step import first_divergence
 
-from ..messages import Question
 from ..widgets.answer import AnswerView
 
-Start = Callable[[int, Question, tuple[Settings, Settings]], None]
+Start = Callable[[Question, tuple[Settings, Settings], Token], None]
 
 
 class DuelScreen(Screen[None]):
@@ -45,7 +45,7 @@ class DuelScreen(Screen[None]):
         self._question = question
         self._settings = replace(settings, seed=seed)
         self._start = start
-        self._number = 0
+        self._cancel = Token()  # that of the running duel
         self._ended = 0
         self._samplers: tuple[str, ...] = ()
 
@@ -75,31 +75,34 @@ class DuelScreen(Screen[None]):
 
     async def action_again(self) -> None:
         """Begin again."""
-        self._number += 1  # first: what still arrives of the duel before has no place any more
-        number = self._number
+        self._cancel.set()
+        cancel = self._cancel = (
+            Token()
+        )  # first: `receive` must drop what the duel before still sends
         for side in (0, 1):
             container = self.query_one(f"#side-{side}", VerticalScroll)
             await container.remove_children()
             await container.mount(AnswerView())
-        if number != self._number:
+        if cancel is not self._cancel:
             return  # another one began meanwhile
         self._ended = 0
         self._samplers = self._chosen()
         self.query_one("#divergence", Label).update("…")
         left, right = (POLICIES[name].fitting(self._settings) for name in self._samplers)
-        self._start(number, self._question, (left, right))
+        self._start(self._question, (left, right), cancel)
 
-    def receive(self, duel: int, side: int, steps: list[Step], ended: bool) -> None:
+    def receive(self, event: DuelStepsArrived) -> None:
         """Show the next steps of a side; at the end mark where the sides part."""
-        if duel != self._number:
+        if event.cancel is not self._cancel:
             return
-        self._answer(side).append(steps)
-        self._ended += ended
+        self._answer(event.side).append(event.steps)
+        self._ended += event.ended
         if self._ended == 2:
             self._mark_divergence()
 
     def action_close(self) -> None:
-        """Back to the chat."""
+        """Stop the duel, and go back to the chat."""
+        self._cancel.set()
         self.dismiss(None)
 
     def _chosen(self) -> tuple[str, ...]:

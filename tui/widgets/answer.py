@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
+from textual.message import Message
 from textual.style import Style
 from textual.widgets import Markdown, Static
 
@@ -16,8 +18,7 @@ from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.profiles.tree import classify
 from entropix_mlx.step import Step, Strategy
 
-from ..looks import CHANGED, CURSOR, STYLES, origin_mark
-from ..messages import TokenPointed
+from ..styles import CHANGED, CURSOR, STYLES, origin_mark
 
 BLOCK_TOKENS = 60
 """A block ends with the first line that ends after so many tokens: only the last one is redrawn."""
@@ -37,6 +38,14 @@ class TokenBlock(Static):
 
 class AnswerView(Vertical):
     """The tokens of an answer."""
+
+    @dataclass
+    class TokenPointed(Message):
+        """The user points at a token, or clicks on it."""
+
+        answer: AnswerView
+        index: int
+        clicked: bool
 
     DEFAULT_CSS = "AnswerView, AnswerView TokenBlock, AnswerView Markdown { height: auto; }"
 
@@ -126,7 +135,7 @@ class AnswerView(Vertical):
     def _tell_token(self, event: events.MouseEvent, clicked: bool) -> None:
         index = event.style.meta.get("step")
         if index is not None:
-            self.post_message(TokenPointed(self, index, clicked))
+            self.post_message(self.TokenPointed(self, index, clicked))
 
     def _divide(self, block: int) -> None:
         """Find where blocks begin, from one of them on."""

@@ -8,8 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
@@ -22,47 +21,11 @@ from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.profiles.tree import table
 from entropix_mlx.step import Step, Strategy
 
-from ..looks import STYLES
+from ..drawing import DIM, ENTROPY_SCALE, SCALES, VARENTROPY_SCALE, bar, runs
+from ..styles import STYLES
 
-ENTROPY_SCALE, VARENTROPY_SCALE = 8.0, 16.0
-"""Bits and bits² at the end of a bar, the top of the history and the edge of the plane."""
-EIGHTHS = " ▏▎▍▌▋▊▉█"
 HEIGHTS = " ▁▂▃▄▅▆▇█"
-DIM = Style(dim=True)
 PLANE_HEIGHT = 9
-
-
-class Scale(NamedTuple):
-    """A measurement's label, unit and the value at the end of its bar."""
-
-    label: str
-    unit: str
-    most: float
-
-
-SCALES = {
-    "entropy": Scale("H entropy", "bits", ENTROPY_SCALE),
-    "varentropy": Scale("V varentropy", "bits²", VARENTROPY_SCALE),
-    "attention_entropy": Scale("attn entropy", "bits", 10.0),
-    "attention_varentropy": Scale("attn varentropy", "bits²", 4.0),
-    "agreement": Scale("agreement", "mean dev.", 0.05),
-    "head_divergence": Scale("head divergence", "of 1", 1.0),
-    "interaction_strength": Scale("interaction", "score", 10.0),
-}
-
-
-def bar(value: float, most: float, width: int) -> str:
-    """Return a bar of `width` cells that is full at `most`."""
-    share = min(max(value / most, 0.0), 1.0) if math.isfinite(value) else 0.0
-    eighths = round(share * width * 8)
-    full, rest = divmod(eighths, 8)
-    return ("█" * full + (EIGHTHS[rest] if rest else "")).ljust(width)
-
-
-def runs(cells: Iterable[tuple[str, Style]]) -> Content:
-    """Join cells of one style each: few long pieces are drawn faster than many short ones."""
-    pieces = itertools.groupby(cells, key=lambda cell: cell[1])
-    return Content.assemble(*(("".join(text for text, _ in run), style) for style, run in pieces))
 
 
 def threshold_line(profile: Profile, name: str, width: int) -> Content:
@@ -166,23 +129,6 @@ def draw_counts(counts: Counter[Strategy], width: int) -> Content:
     return Content("\n").join(lines)
 
 
-def draw_compact(step: Step | None, profile: Profile, width: int) -> Content:
-    """Return H and V in one line, for narrow screens."""
-    cells = max(4, (width - 34) // 2)
-    parts: list[Content | tuple[str, Style]] = []
-    for name, letter in (("entropy", "H"), ("varentropy", "V")):
-        value = step.metrics[name] if step else math.nan
-        style = STYLES[step.strategy] if step else DIM
-        parts += [
-            (f"{letter} ", DIM),
-            (bar(value, SCALES[name].most, cells), style),
-            Content(f" {value:5.2f} " if step else "     – "),
-        ]
-    if step:
-        parts.append((f"{LOOKS[step.strategy].glyph} {step.strategy}", STYLES[step.strategy]))
-    return Content.assemble(*parts)
-
-
 class Gauges(VerticalScroll):
     """All gauges, one below the other."""
 
@@ -213,15 +159,15 @@ class Gauges(VerticalScroll):
         """Draw for the new width."""
         self.draw()
 
-    def show(self, steps: Iterable[Step], profile: Profile) -> None:
-        """Show some steps and a profile's thresholds."""
+    def show_answer(self, steps: Sequence[Step], profile: Profile) -> None:
+        """Show the steps of an answer and a profile's thresholds."""
         self._steps = list(steps)
         self._counts = Counter(step.strategy for step in self._steps)
         self._profile = profile
         self.draw()
 
-    def append(self, steps: Sequence[Step]) -> None:
-        """Take more steps, which the next `draw` shows."""
+    def add_steps(self, steps: Sequence[Step]) -> None:
+        """Take more steps of the answer, which the next `draw` shows."""
         self._steps += steps
         self._counts.update(step.strategy for step in steps)
 

@@ -15,8 +15,8 @@ from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.profiles.tree import table
 from entropix_mlx.step import Alternative, Branch, Step, Strategy
 
-from ..looks import STYLES
-from .gauges import DIM, SCALES, bar
+from ..drawing import DIM, SCALES, bar
+from ..styles import STYLES
 
 HEADING = Style(bold=True)
 

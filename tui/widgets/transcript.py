@@ -55,25 +55,46 @@ class Transcript(VerticalScroll, can_focus=True):
     """The conversation; its last answer's tokens can be walked over."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left", "move(-1)", "Token", key_display="← →", id="transcript.left"),
+        Binding(
+            "left",
+            "move(-1)",
+            "Token",
+            key_display="← →",
+            tooltip="Another token",
+            id="transcript.left",
+        ),
         Binding("right", "move(1)", "Next token", show=False, id="transcript.right"),
         Binding("home", "move(-100000)", "First token", show=False, id="transcript.first"),
         Binding("end", "move(100000)", "Last token", show=False, id="transcript.last"),
-        Binding("up", "alternative(-1)", "Alternative", key_display="↑ ↓", id="transcript.up"),
+        Binding(
+            "up",
+            "alternative(-1)",
+            "Alternative",
+            key_display="↑ ↓",
+            tooltip="Another alternative",
+            id="transcript.up",
+        ),
         Binding("down", "alternative(1)", "Next", show=False, id="transcript.down"),
         Binding("pageup", "page(-1)", "Page up", show=False, id="transcript.pageup"),
         Binding("pagedown", "page(1)", "Page down", show=False, id="transcript.pagedown"),
-        Binding("f", "fork", "Fork", id="transcript.fork"),
+        Binding("f", "fork", "Fork", tooltip="Go another way from here", id="transcript.fork"),
         Binding(
             "left_square_bracket",
             "sibling(-1)",
             "Answer",
             key_display="[ ]",
+            tooltip="Another of the answers",
             id="transcript.previous",
         ),
         Binding("right_square_bracket", "sibling(1)", "Next", show=False, id="transcript.next"),
-        Binding("g", "marks", "Glyphs", id="transcript.marks"),
-        Binding("y", "copy", "Copy", id="transcript.copy"),
+        Binding(
+            "g",
+            "marks",
+            "Glyphs",
+            tooltip="Glyphs: a glyph before each token",
+            id="transcript.marks",
+        ),
+        Binding("y", "copy", "Copy", tooltip="Copy answer: the last answer", id="transcript.copy"),
     ]
 
     @dataclass

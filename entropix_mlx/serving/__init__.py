@@ -1,0 +1,1 @@
+"""A model behind a thread of its own, for front ends that must not wait for it."""

@@ -1,0 +1,49 @@
+"""What several widgets draw with: bars, runs of styled cells, the scales of the gauges."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from textual.content import Content
+from textual.style import Style
+
+ENTROPY_SCALE, VARENTROPY_SCALE = 8.0, 16.0
+"""Bits and bits² at the end of a bar, the top of the history and the edge of the plane."""
+EIGHTHS = " ▏▎▍▌▋▊▉█"
+DIM = Style(dim=True)
+
+
+class Scale(NamedTuple):
+    """A measurement's label, unit and the value at the end of its bar."""
+
+    label: str
+    unit: str
+    most: float
+
+
+SCALES = {
+    "entropy": Scale("H entropy", "bits", ENTROPY_SCALE),
+    "varentropy": Scale("V varentropy", "bits²", VARENTROPY_SCALE),
+    "attention_entropy": Scale("attn entropy", "bits", 10.0),
+    "attention_varentropy": Scale("attn varentropy", "bits²", 4.0),
+    "agreement": Scale("agreement", "mean dev.", 0.05),
+    "head_divergence": Scale("head divergence", "of 1", 1.0),
+    "interaction_strength": Scale("interaction", "score", 10.0),
+}
+
+
+def bar(value: float, most: float, width: int) -> str:
+    """Return a bar of `width` cells that is full at `most`."""
+    share = min(max(value / most, 0.0), 1.0) if math.isfinite(value) else 0.0
+    eighths = round(share * width * 8)
+    full, rest = divmod(eighths, 8)
+    return ("█" * full + (EIGHTHS[rest] if rest else "")).ljust(width)
+
+
+def runs(cells: Iterable[tuple[str, Style]]) -> Content:
+    """Join cells of one style each: few long pieces are drawn faster than many short ones."""
+    pieces = itertools.groupby(cells, key=lambda cell: cell[1])
+    return Content.assemble(*(("".join(text for text, _ in run), style) for style, run in pieces))

@@ -1,0 +1,98 @@
+"""The line below the text: what the model is doing, how fast, and with what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+
+from textual.content import Content
+from textual.reactive import reactive
+from textual.widget import Widget
+
+from entropix_mlx.profiles.profile import Profile
+from entropix_mlx.step import Step
+from entropix_mlx.summary import Summary
+
+
+class State(Enum):
+    """What the model is doing; the value is what the status line says of it."""
+
+    LOADING = "loading the model …"
+    READY = ""
+    READING = "reading the prompt"
+    GENERATING = "generating"
+    FAILED = "no model"
+
+    @property
+    def busy(self) -> bool:
+        """Whether an answer is on its way."""
+        return self in (State.READING, State.GENERATING)
+
+    @property
+    def refusal(self) -> str:
+        """Why the model cannot be asked now; empty if it can."""
+        return _REFUSALS.get(self, "")
+
+
+_REFUSALS = {
+    State.LOADING: "the model is still loading",
+    State.READING: "an answer is being generated: Escape stops it",
+    State.GENERATING: "an answer is being generated: Escape stops it",
+    State.FAILED: "there is no model: Ctrl+Q quits",
+}
+
+
+class StatusLine(Widget):
+    """State, speed, context, seed, sampler, profile and model."""
+
+    state: reactive[State] = reactive(State.READY)
+    progress: reactive[str] = reactive("")
+    """How far the prompt is read."""
+    context_length: reactive[int] = reactive(0)
+    """The most tokens that the model can hold; 0 while it is unknown."""
+    seed: reactive[int | None] = reactive(None)
+    sampler: reactive[str] = reactive("")
+    profile: reactive[str] = reactive("")
+    model: reactive[str] = reactive("")
+    # These change with every token, and are drawn at the pace of the gauges.
+    context_used: reactive[int] = reactive(0, repaint=False)
+    speed: reactive[float] = reactive(0.0, repaint=False)
+
+    def __init__(self, *, id: str) -> None:
+        """Begin with nothing known."""
+        super().__init__(id=id)
+        self._summary = Summary()
+
+    def watch_state(self) -> None:
+        """Forget how far an earlier prompt was read."""
+        self.progress = ""
+
+    def show_answer(self, steps: Sequence[Step], profile: Profile) -> None:
+        """Show the speed of an answer, and the name of the profile."""
+        self._summary = Summary.of(steps)
+        self.profile = profile.name
+        self.draw()
+
+    def add_steps(self, steps: Sequence[Step]) -> None:
+        """Count more steps of the answer."""
+        for step in steps:
+            self._summary.add(step)
+        self.context_used += len(steps)
+
+    def draw(self) -> None:
+        """Show the newest numbers."""
+        self.speed = self._summary.tokens_per_second
+        self.refresh()
+
+    def render(self) -> Content:
+        """Return the parts that are known."""
+        parts = [
+            f"{self.state.value} {self.progress}".strip(),
+            f"{self.speed:.1f} tok/s" if self.speed else "",
+            f"context {self.context_used}/{self.context_length or '?'}",
+            "" if self.seed is None else f"seed {self.seed}",
+            self.sampler,
+            self.profile,
+            self.model,
+        ]
+        return Content(" · ".join(filter(None, parts)))
