@@ -57,7 +57,6 @@ def batch_generate(
     *,
     n: int = 1,
     batch: int = BATCH,
-    hooks: Hooks | Sequence[Hooks] | None = None,
     on_progress: OnProgress | None = None,
     **options: Any,
 ) -> Batch:
@@ -79,10 +78,10 @@ def batch_generate(
         n: answers to each prompt; those of one prompt follow one another, and each has the seed
             that follows the one before.
         batch: answers at once; fewer are run where the memory does not allow so many.
-        hooks: for all, or one for each prompt. While a person is asked (`choose`, which is called
-            on another thread), the other answers go on.
         on_progress: see `OnProgress`.
-        **options: fields of `Settings`, which replace those of all `settings`.
+        **options: fields of `Settings`, which replace those of all `settings`; and `hooks`, a
+            `Hooks` for all or one for each prompt. While a person is asked (`choose`, which is
+            called on another thread), the other answers go on.
 
     Returns:
         The batch: iterate over it, or call `finish`; one answer that fails has an `error`, and the
@@ -93,7 +92,7 @@ def batch_generate(
         SettingsError, PolicyError: a value that cannot be used.
     """
     given = _one_each(settings, Settings, len(prompts), "settings")
-    hooked = _one_each(hooks, Hooks, len(prompts), "hooks")
+    hooked = _one_each(options.pop("hooks", None), Hooks, len(prompts), "hooks")
     requests = []
     for prompt, own, hook in zip(prompts, given, hooked, strict=True):
         parsed, _ = parse_options(own, options)
