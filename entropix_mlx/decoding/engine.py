@@ -17,9 +17,10 @@ import mlx.core as mx
 from ..errors import NonFiniteLogitsError
 from ..models.cache import LayerCache, RowGroups
 from ..models.llama import AttentionLayers, Forward, Model
-from ..policies.draw import Candidates, Draw, draw, draw_distinct, logprob, most_probable, uniforms
-from ..policies.metrics import Measured, measure, numbers
-from ..policies.policy import Plan, Policy
+from ..policies.draw import draw_distinct, logprob, uniforms
+from ..policies.metrics import numbers
+from ..policies.policy import Policy
+from ..policies.position import Position, position
 from .reading import Reading
 from .text import Text, TextCache
 
@@ -107,31 +108,17 @@ class Part(NamedTuple):
     """Rows of a pass that share a policy: arrays that may not have been computed yet."""
 
     policy: Policy
-    measured: Measured
-    plan: Plan
-    drawn: Draw
-    best: Candidates | None
-    best_logprobs: mx.array | None
+    queued: Position
 
     def arrays(self) -> list[mx.array]:
         """Return everything that will be read."""
-        best = [] if self.best is None else [*self.best]
-        best += [] if self.best_logprobs is None else [self.best_logprobs]
-        return [*self.measured.metrics, *self.plan, *self.drawn, *best]
+        return [self.queued.packed, self.queued.token]
 
     def readings(self) -> Iterator[Reading]:
-        """Yield the rows in Python numbers; the first number waits for the pass."""
+        """Yield the rows in Python numbers; this waits for the pass."""
         # (mx.eval would wait for the next pass, too.)
-        decisions = self.plan.decisions(self.measured.metrics)
-        drawn = numbers(self.drawn.token), numbers(self.drawn.logprob)
-        best = list(self._best()) or [()] * len(decisions)
-        for row in zip(decisions, *drawn, best, strict=True):
+        for row in self.queued.read():
             yield Reading(*row)
-
-    def _best(self) -> Iterator[tuple[tuple[int, float], ...]]:
-        if self.best is not None and self.best_logprobs is not None:
-            for row in zip(numbers(self.best.tokens), numbers(self.best_logprobs), strict=True):
-                yield tuple(zip(*row, strict=True))
 
 
 class Pending:
@@ -147,7 +134,7 @@ class Pending:
         ]
         self._parts = list(_parts(forward, groups, self._places))
         self._rows = [
-            (part, row) for part in self._parts for row in range(part.drawn.token.shape[0])
+            (part, row) for part in self._parts for row in range(part.queued.token.shape[0])
         ]
         self._readings: list[Reading] | None = None
 
@@ -163,9 +150,9 @@ class Pending:
         """Return the tokens that were drawn in some rows of one answer: `(rows,)`."""
         part = self._rows[rows[0]][0]
         inside = [self._rows[row][1] for row in rows]
-        if inside == list(range(part.drawn.token.size)):
-            return part.drawn.token
-        return part.drawn.token[mx.array(inside)]
+        if inside == list(range(part.queued.token.size)):
+            return part.queued.token
+        return part.queued.token[mx.array(inside)]
 
     def read(self) -> list[Reading]:
         """Wait for the pass and return every row in Python numbers: its one synchronisation."""
@@ -205,7 +192,7 @@ class RowPosition:
 
     def given(self, tokens: Sequence[int]) -> list[Reading]:
         """Return the reading with each of some tokens in place of the one that was drawn."""
-        measured = _of_row(self._part.measured, self._row)
+        measured = self._part.queued.row(self._row).measured
         logprobs = numbers(logprob(measured, mx.array([list(tokens)])))[0]
         return [
             self.reading._replace(token=token, logprob=value)
@@ -214,19 +201,9 @@ class RowPosition:
 
     def openings(self, count: int) -> list[int]:
         """Return different tokens that may stand here, the most probable one first."""
-        return draw_distinct(
-            _of_row(self._part.measured, self._row),
-            Plan(*(array[self._row : self._row + 1] for array in self._part.plan)),
-            self._part.policy,
-            count,
-            self._sampling.seed,
-            self._position,
-        )
-
-
-def _of_row(measured: Measured, row: int) -> Measured:
-    one = slice(row, row + 1)
-    return measured._replace(gaps=measured.gaps[one], top_surprise=measured.top_surprise[one])
+        one = self._part.queued.row(self._row)
+        policy, seed = self._part.policy, self._sampling.seed
+        return draw_distinct(one.measured, one.plan, policy, count, seed, self._position)
 
 
 def _parts(
@@ -240,17 +217,15 @@ def _parts(
         of_part = list(members)
         size = sum(group.tokens.size for group in of_part)
         rows = slice(row, row + size)
-        measured = _measure(
+        policy = of_part[0].sampling.policy
+        queued = position(
+            policy,
             logits[rows] if size < len(places) else logits,
             scores[number : number + len(of_part)],
+            mx.array([uniforms(s.seed, at, policy.draws) for s, at in places[rows]]),
+            count,
         )
-        policy = of_part[0].sampling.policy
-        plan = policy.plan(measured)
-        randomness = [uniforms(s.seed, at, policy.draws) for s, at in places[rows]]
-        drawn = draw(measured, plan, policy, mx.array(randomness))
-        best = most_probable(measured.gaps, count) if count else None
-        best_logprobs = logprob(measured, best.tokens) if best else None
-        yield Part(policy, measured, plan, drawn, best, best_logprobs)
+        yield Part(policy, queued)
         row, number = row + size, number + len(of_part)
 
 
@@ -266,19 +241,3 @@ def _by_group(forward: Forward, groups: Sequence[Group]) -> list[list[mx.array]]
         layers if group.sampling.attention_layers == "all" else layers[-1:]
         for group, layers in zip(groups, by_group, strict=True)
     ]
-
-
-def _measure(logits: mx.array, scores: Sequence[Sequence[mx.array]]) -> Measured:
-    """Measure rows whose groups have attended to different numbers of keys."""
-    return measure(logits, scores[0]) if len(scores) == 1 else measure_groups(logits, scores)
-
-
-def measure_groups(logits: mx.array, scores: Sequence[Sequence[mx.array]]) -> Measured:
-    """Measure the logits of all rows at once, and the attention group by group."""
-    from ..policies.metrics import attention_of_layers, spread, to_gaps
-    from ..step import Metrics
-
-    gaps = to_gaps(logits)
-    of_logits = spread(gaps)
-    of_attention = mx.concatenate([attention_of_layers(layers) for layers in scores], axis=1)
-    return Measured(gaps, of_logits.top_surprise, Metrics(*of_logits[:3], *of_attention))

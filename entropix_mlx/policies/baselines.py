@@ -7,6 +7,7 @@ what min-p is, so `top_n_sigma` and `p_less` are a min-p that follows the distri
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import mlx.core as mx
@@ -14,10 +15,12 @@ import mlx.core as mx
 from ..profiles.profile import Profile
 from ..step import Strategy
 from .metrics import LN_2, MIN_TEMPERATURE, Measured, relative_probability
+from .planner import Planner
 from .policy import TOP_K_OFF, Plan, Policy, constant_plan
 
 Adjust = Callable[[Plan, Measured, Mapping[str, Any]], Plan]
-"""Changes a plan of fixed parameters; it gets what was measured and the policy's own options."""
+"""Changes a plan of fixed parameters; it gets what was measured and the policy's own options, each
+of them an array, so that other options compile nothing anew."""
 
 
 def build(name: str, profile: Profile, given: Mapping[str, float]) -> Policy:
@@ -40,19 +43,32 @@ def baseline(name: str, profile: Profile, given: Mapping[str, float], adjust: Ad
     top_k = int(fixed.get("top_k", TOP_K_OFF))
     options = profile.policies.get(name, {})
 
-    def plan(measured: Measured) -> Plan:
-        return adjust(constant_plan(measured, Strategy.SAMPLE, **fixed), measured, options)
-
+    numbers = (_arrays(fixed), _arrays(options))
     return Policy(
         name=name,
         profile=profile,
-        plan=plan,
+        plan=Planner(_rule(adjust), numbers),
         think=profile.think,
         rollouts=profile.branch,
         confidence=profile.confidence,
         max_top_k=top_k or None,
         needs_order=top_k != TOP_K_OFF or fixed.get("top_p", 1.0) < 1.0,
     )
+
+
+def _arrays(numbers: Mapping[str, Any]) -> dict[str, mx.array]:
+    return {name: mx.array(value, dtype=mx.float32) for name, value in numbers.items()}
+
+
+@cache
+def _rule(adjust: Adjust) -> Callable[[Measured, Any], Plan]:
+    """Return the rule of an adjustment, the same object for every profile."""
+
+    def rule(measured: Measured, numbers: tuple[dict[str, mx.array], dict[str, mx.array]]) -> Plan:
+        fixed, options = numbers
+        return adjust(constant_plan(measured, Strategy.SAMPLE, **fixed), measured, options)
+
+    return rule
 
 
 def _fixed(plan: Plan, measured: Measured, options: Mapping[str, Any]) -> Plan:
@@ -79,7 +95,7 @@ def _adaptive_temperature(plan: Plan, measured: Measured, options: Mapping[str, 
     """Sharpen by a polynomial of the entropy in nats (arXiv 2410.01104)."""
     nats = measured.metrics.entropy * LN_2
     value = mx.zeros_like(nats)
-    for coefficient in options["polynomial"]:
+    for coefficient in mx.split(options["polynomial"], options["polynomial"].size):
         value = value * nats + coefficient
     sharpening = mx.where(nats > options["min_entropy"], mx.maximum(value, 1.0), 1.0)
     return plan._replace(temperature=plan.temperature / sharpening)

@@ -9,6 +9,7 @@ import mlx.core as mx
 from ..profiles.profile import Profile
 from ..step import Strategy
 from .metrics import Measured
+from .planner import Planner
 from .policy import CODE, Plan, Policy, constant_plan
 
 
@@ -19,18 +20,20 @@ def build(name: str, profile: Profile, given: Mapping[str, float]) -> Policy:
     """
     rule = profile.cntp
     temperature = given.get("temperature", profile.baselines.temperature)
-
-    def plan(measured: Measured) -> Plan:
-        basic = constant_plan(measured, Strategy.ARGMAX, temperature)
-        forks = measured.metrics.entropy >= rule.min_entropy
-        return basic._replace(strategy=mx.where(forks, CODE[Strategy.BRANCH], basic.strategy))
-
+    numbers = (mx.array(float(temperature)), mx.array(rule.min_entropy))
     return Policy(
         name=name,
         profile=profile,
-        plan=plan,
+        plan=Planner(_plan, numbers),
         think=profile.think,
         rollouts=rule,
         confidence=profile.confidence,
         draws=0,
     )
+
+
+def _plan(measured: Measured, numbers: tuple[mx.array, mx.array]) -> Plan:
+    temperature, min_entropy = numbers
+    basic = constant_plan(measured, Strategy.ARGMAX, temperature)
+    forks = measured.metrics.entropy >= min_entropy
+    return basic._replace(strategy=mx.where(forks, CODE[Strategy.BRANCH], basic.strategy))

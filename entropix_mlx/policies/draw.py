@@ -13,20 +13,37 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import mlx.core as mx
+import numpy as np
 
 from ..step import Strategy
 from .metrics import LN_2, MIN_TEMPERATURE, Measured, numbers, relative_probability
-from .policy import CODE, TOP_K_OFF, Plan, Policy
+from .policy import CODE, Plan
+from .ranking import Candidates, most_probable
 
-BLOCK = 32
-"""Tokens in a block of the vocabulary, for finding the best without sorting it all."""
 DRAW_BLOCK = 256
 """Tokens in a block of the vocabulary, for drawing from all of it."""
 FILTERED_OUT = 1e6
 """Taken from the log probability of a token that a filter removed: it comes after all others."""
+
+
+SMALLEST = 2.0**-126
+"""The smallest normal float32: what is below it counts as a probability of 0."""
+
+
+class Drawing(Protocol):
+    """What plans may ask of the draw; a `Policy` says it, under the same names."""
+
+    @property
+    def max_top_k(self) -> int | None: ...  # noqa: D102
+    @property
+    def needs_order(self) -> bool: ...  # noqa: D102
+    @property
+    def draws(self) -> int: ...  # noqa: D102
+    @property
+    def excludes_top(self) -> bool: ...  # noqa: D102
 
 
 class Draw(NamedTuple):
@@ -36,11 +53,16 @@ class Draw(NamedTuple):
     logprob: mx.array
 
 
-class Candidates(NamedTuple):
-    """The most probable tokens of each sequence, best first: `(batch, count)` each."""
+class Ranked(NamedTuple):
+    """The tokens that may survive the filters, best first: `(batch, ranks)` each."""
 
-    tokens: mx.array
-    gaps: mx.array
+    candidates: Candidates
+    weights: mx.array
+    """Tempered probabilities, relative to the highest."""
+    cumulative: mx.array
+    """Their running sum, the token's own included."""
+    kept: mx.array
+    """Whether the token survives; each filter keeps a prefix."""
 
 
 def uniforms(seed: int, position: int, draws: int) -> list[list[float]]:
@@ -59,7 +81,14 @@ def _hash(seed: int, position: int, draw: int | str) -> bytes:
     return hashlib.blake2b(f"{seed}:{position}:{draw}".encode(), digest_size=8).digest()
 
 
-def draw(measured: Measured, plan: Plan, policy: Policy, randomness: mx.array) -> Draw:
+def ranks_needed(policy: Drawing, vocab: int) -> int:
+    """Return how many of the most probable tokens `draw` needs in order; 0 if it needs none."""
+    if not policy.needs_order:
+        return 0
+    return max(2 if policy.excludes_top else 1, policy.max_top_k or vocab)
+
+
+def draw(measured: Measured, plan: Plan, policy: Drawing, randomness: mx.array) -> Draw:
     """Choose a token for each sequence.
 
     Args:
@@ -68,17 +97,26 @@ def draw(measured: Measured, plan: Plan, policy: Policy, randomness: mx.array) -
         policy: what its plans may ask for: how many tokens to rank, how many to draw.
         randomness: `(batch or 1, draws, 2)`, from `uniforms`.
     """
+    return Draw(*(column[:, 0] for column in draw_columns(measured, plan, policy, randomness)))
+
+
+def draw_columns(
+    measured: Measured, plan: Plan, policy: Drawing, randomness: mx.array
+) -> tuple[mx.array, mx.array]:
+    """Return token and log probability as `draw` does, as columns `(batch, 1)`."""
     if policy.draws == 0:
-        token = measured.gaps.argmin(axis=-1)
-    elif policy.needs_order:
-        token = _draw_ranked(measured.gaps, plan, policy, randomness[..., 0])
+        best = measured.ranked.tokens[:, :1] if measured.ranked else None
+        token = measured.gaps.argmin(axis=-1, keepdims=True) if best is None else best
+        return token, measured.top_surprise * -LN_2
+    if policy.needs_order:
+        token = _draw_ranked(measured, plan, policy, randomness[..., 0])
     else:
         token = _draw_unranked(measured.gaps, plan, randomness[:, :1])
-    return Draw(token, logprob(measured, token[:, None])[:, 0])
+    return token, logprob(measured, token)
 
 
 def draw_distinct(
-    measured: Measured, plan: Plan, policy: Policy, count: int, seed: int, position: int
+    measured: Measured, plan: Plan, policy: Drawing, count: int, seed: int, position: int
 ) -> list[int]:
     """Return the most probable token of a sequence, then others drawn without replacement.
 
@@ -95,7 +133,8 @@ def draw_distinct(
     """
     gaps = measured.gaps
     if policy.needs_order:
-        candidates, _, kept = _rank(gaps, plan, policy, at_least=count)
+        needed = max(count, ranks_needed(policy, gaps.shape[-1]))
+        candidates, _, _, kept = _rank(gaps, most_probable(gaps, needed), plan, policy)
     else:
         candidates = Candidates(mx.broadcast_to(mx.arange(gaps.shape[-1]), gaps.shape), gaps)
         kept = relative_probability(gaps, plan.temperature) >= plan.min_p[:, None]
@@ -114,68 +153,53 @@ def draw_distinct(
 def logprob(measured: Measured, tokens: mx.array) -> mx.array:
     """Return the natural log probabilities at temperature 1 of `(batch, n)` tokens."""
     gaps = mx.take_along_axis(measured.gaps, tokens, axis=-1)
-    return (gaps + measured.top_surprise[:, None]) * -LN_2
+    return (gaps + measured.top_surprise) * -LN_2
 
 
-def most_probable(gaps: mx.array, count: int) -> Candidates:
-    """Return the `count` tokens of smallest gap, in order, without sorting the vocabulary.
+def _rank(gaps: mx.array, ranked: Candidates, plan: Plan, policy: Drawing) -> Ranked:
+    """Return which of the ranked tokens survive the filters of a plan.
 
-    The vocabulary is cut into blocks, and only the `count` blocks with the smallest minima are
-    searched. No better token can be elsewhere: each of those blocks holds one at least as good.
+    1. Every filter keeps the tokens before some rank: min-p those above a weight, top-k the first
+       k, top-p those before which less than its share of the total has been summed up.
+    2. The total is that of the whole vocabulary, ranked or not: a share is one of all tokens.
+    3. What was summed up before a token is the running sum without its own weight. Of the first
+       token that is exactly 0, so it survives any top-p.
+    4. Where the best token is barred, the second stands in if no other survives.
     """
-    batch, vocab = gaps.shape
-    count = min(count, vocab)
-    tokens = mx.broadcast_to(mx.arange(vocab), gaps.shape)
-    blocks = vocab // BLOCK
-    if blocks > count:
-        body = gaps[:, : blocks * BLOCK].reshape(batch, blocks, BLOCK)
-        best = mx.argpartition(body.min(axis=-1), kth=count - 1, axis=-1)[:, :count]
-        inside = best[..., None] * BLOCK + mx.arange(BLOCK)
-        rest = tokens[:, blocks * BLOCK :]
-        tokens = mx.concatenate([inside.reshape(batch, -1), rest], axis=-1)
-        gaps = mx.take_along_axis(gaps, tokens, axis=-1)
-    if count < tokens.shape[-1]:
-        best = mx.argpartition(gaps, kth=count - 1, axis=-1)[:, :count]
-        tokens = mx.take_along_axis(tokens, best, axis=-1)
-        gaps = mx.take_along_axis(gaps, best, axis=-1)
-    order = mx.argsort(gaps, axis=-1)
-    return Candidates(
-        mx.take_along_axis(tokens, order, axis=-1), mx.take_along_axis(gaps, order, axis=-1)
+    tempered = relative_probability(gaps, plan.temperature)
+    weights = mx.take_along_axis(tempered, ranked.tokens, axis=-1)
+    total = tempered.sum(axis=-1, keepdims=True)
+    cumulative = mx.cumsum(weights, axis=-1)
+    count = mx.array(np.arange(1, weights.shape[-1] + 1, dtype=np.float32))
+    kept = (weights >= mx.maximum(plan.min_p[:, None], SMALLEST)) & (
+        cumulative - weights < plan.top_p[:, None] * total
     )
-
-
-def _rank(
-    gaps: mx.array, plan: Plan, policy: Policy, at_least: int
-) -> tuple[Candidates, mx.array, mx.array]:
-    """Return the tokens that may survive the filters, best first, their weights, and which do.
-
-    Each filter keeps a prefix of the ranked tokens.
-    """
-    ranked = most_probable(gaps, max(at_least, policy.max_top_k or gaps.shape[-1]))
-    weights = relative_probability(ranked.gaps, plan.temperature)
-    total = relative_probability(gaps, plan.temperature).sum(axis=-1, keepdims=True)
-    before = mx.cumsum(weights, axis=-1, inclusive=False)
-    rank = mx.arange(weights.shape[-1])
-    top_k = mx.where(plan.top_k == TOP_K_OFF, weights.shape[-1], plan.top_k)
-    kept = (
-        (weights >= plan.min_p[:, None])
-        & (rank < top_k[:, None])
-        & (before < plan.top_p[:, None] * total)
-    )
-    if policy.excludes_top:  # the second survives instead, if no other does
+    if policy.max_top_k is not None:
+        kept = kept & (count <= plan.top_k[:, None])
+    if policy.excludes_top:
         barred = (plan.strategy == CODE[Strategy.RESAMPLE])[:, None]
-        kept = mx.where(barred, (kept | (rank == 1)) & (rank > 0), kept)
-    return ranked, weights, kept
+        kept = mx.where(barred, (kept | (count == 2)) & (count > 1), kept)
+        cumulative = mx.cumsum(mx.where(kept, weights, 0.0), axis=-1)
+    return Ranked(ranked, weights, cumulative, kept)
 
 
-def _draw_ranked(gaps: mx.array, plan: Plan, policy: Policy, uniform: mx.array) -> mx.array:
-    """Draw where ranks matter."""
-    ranked, weights, kept = _rank(gaps, plan, policy, at_least=2 if policy.excludes_top else 1)
-    drawn = _invert(mx.where(kept, weights, 0.0), uniform)
-    # Of several drawn, the best has the lowest rank: confidence is the same for all of a position.
-    chosen = mx.where(plan.strategy == CODE[Strategy.ADAPTIVE], drawn.min(axis=-1), drawn[:, 0])
-    chosen = mx.where(plan.strategy == CODE[Strategy.ARGMAX], 0, chosen)
-    return mx.take_along_axis(ranked.tokens, chosen[:, None], axis=-1)[:, 0]
+def _draw_ranked(measured: Measured, plan: Plan, policy: Drawing, uniform: mx.array) -> mx.array:
+    """Draw where ranks matter.
+
+    Of several draws the adaptive strategy keeps the one of highest log p + confidence. Confidence
+    is the same for all tokens of a position, so that is the one of lowest rank; and since a larger
+    uniform never gives a lower rank, it is the draw of the smallest uniform. A uniform of 0 gives
+    rank 0, the most probable token.
+    """
+    gaps = measured.gaps
+    candidates = measured.ranked or most_probable(gaps, ranks_needed(policy, gaps.shape[-1]))
+    ranked = _rank(gaps, candidates, plan, policy)
+    strategy = plan.strategy[:, None]
+    lowest = uniform.min(axis=-1, keepdims=True)
+    uniform = mx.where(strategy == CODE[Strategy.ADAPTIVE], lowest, uniform[:, :1])
+    uniform = mx.where(strategy == CODE[Strategy.ARGMAX], 0.0, uniform)
+    chosen = _invert(ranked.cumulative, ranked.kept, uniform)
+    return mx.take_along_axis(candidates.tokens, chosen, axis=-1)
 
 
 def _draw_unranked(gaps: mx.array, plan: Plan, uniform: mx.array) -> mx.array:
@@ -189,18 +213,29 @@ def _draw_unranked(gaps: mx.array, plan: Plan, uniform: mx.array) -> mx.array:
     batch, vocab = weights.shape
     padded = mx.pad(weights, [(0, 0), (0, -vocab % DRAW_BLOCK)])
     blocks = padded.reshape(batch, -1, DRAW_BLOCK)
-    block = _invert(blocks.sum(axis=-1), uniform[..., 0])
+    of_block = blocks.sum(axis=-1)
+    block = _invert(mx.cumsum(of_block, axis=-1), of_block > 0, uniform[..., 0])
     inside = mx.take_along_axis(blocks, block[..., None], axis=1)[:, 0]
-    return (block * DRAW_BLOCK + _invert(inside, uniform[..., 1]))[:, 0]
+    token = _invert(mx.cumsum(inside, axis=-1), inside > 0, uniform[..., 1])
+    return block * DRAW_BLOCK + token
 
 
-def _invert(weights: mx.array, uniform: mx.array) -> mx.array:
-    """Return, for `(batch, n)` weights and `(batch, draws)` uniforms, `(batch, draws)` indices.
+def _invert(cumulative: mx.array, possible: mx.array, uniform: mx.array) -> mx.array:
+    """Return the drawn indices `(batch, 1)`, by inverting a cumulative distribution.
 
-    An index is drawn with a probability proportional to its weight. One of weight 0 never is: its
-    cumulative weight is put to 0, which is not above uniform · total whatever was rounded.
+    1. Of an index that cannot be drawn (filtered out, or of weight 0), the cumulative weight is
+       replaced by 0, so that it is never above what it is compared with, whatever was rounded.
+    2. The total is the largest cumulative weight that is left. (A GPU sums in parallel: there the
+       last one need not be the largest.)
+    3. The uniform is below 1, so the product with the total is below it, and the index of the total
+       is above it: there always is a first index above, and that one is drawn. Its probability is
+       the step of the cumulative weight, which is the index's own weight.
+
+    Args:
+        cumulative: `(batch, n)`.
+        possible: `(batch, n)`; where it is true, every index before it whose weight counts is too.
+        uniform: `(batch or 1, 1)`, at least 0 and below 1.
     """
-    cumulative = mx.where(weights > 0, mx.cumsum(weights, axis=-1), 0.0)
+    cumulative = mx.where(possible, cumulative, 0.0)
     total = cumulative.max(axis=-1, keepdims=True)
-    above = cumulative[:, None, :] > (uniform * total)[..., None]
-    return mx.argmax(above, axis=-1)
+    return mx.argmax(cumulative > uniform * total, axis=-1, keepdims=True)

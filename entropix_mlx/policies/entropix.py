@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import mlx.core as mx
 
 from ..profiles.profile import Profile
-from ..profiles.tree import Row, table
+from ..profiles.tree import Affine, Row, table
 from ..step import Metrics
 from .metrics import Measured
+from .planner import Planner
 from .policy import CODE, Plan, Policy
 
 
@@ -25,7 +27,7 @@ def build(name: str, profile: Profile, given: Mapping[str, float]) -> Policy:
     return Policy(
         name=name,
         profile=profile,
-        plan=_Planner(rows),
+        plan=Planner(_plan, _pack(rows)),
         think=profile.think,
         rollouts=profile.branch,
         confidence=profile.confidence,
@@ -45,30 +47,50 @@ def _highest_top_k(row: Row) -> int:
     return math.floor(min(row.top_k.high, max(row.top_k.low, highest)))
 
 
-class _Planner:
-    """A table as arrays, and how they decide."""
+class _Table(NamedTuple):
+    """The decision tree as two arrays."""
 
-    def __init__(self, rows: list[Row]) -> None:
-        names = Metrics._fields
-        parameters = [(r.temperature, r.top_p, r.top_k, r.min_p) for r in rows]
-        unbounded = (-math.inf, math.inf)
-        bounds = [[row.bounds.get(name, unbounded) for name in names] for row in rows]
-        self._bounds = mx.array(bounds)  # (rows, measurements, 2)
-        self._slopes = mx.array(
-            [[[p.slopes.get(name, 0.0) for name in names] for p in row] for row in parameters]
-        )  # (rows, parameters, measurements)
-        self._constants = mx.array([[p.constant for p in row] for row in parameters])
-        self._low = mx.array([[p.low for p in row] for row in parameters])
-        self._high = mx.array([[p.high for p in row] for row in parameters])
-        self._codes = mx.array([CODE[row.strategy] for row in rows])
+    bounds: mx.array
+    """`(rows, 2, measurements)`: a row fits where all measurements lie above the first and,
+    negated, above the second."""
+    rows: mx.array
+    """`(rows, parameters · (measurements + 3))`: what is chosen of a row that fits, packed so that
+    one gather fetches it. Of each field of a `Plan`, in order: slopes, constant, low, high."""
 
-    def __call__(self, measured: Measured) -> Plan:
-        values = mx.stack(list(measured.metrics), axis=-1)[:, None]  # (batch, 1, measurements)
-        inside = (values > self._bounds[..., 0]) & (values < self._bounds[..., 1])
-        fits = inside.all(axis=-1)
-        row = fits.argmax(axis=-1)  # the first that fits; the last one always does
-        slopes, constants = self._slopes[row], self._constants[row]
-        parameters = constants + (slopes * values).sum(axis=-1)
-        parameters = mx.clip(parameters, self._low[row], self._high[row])
-        temperature, top_p, top_k, min_p = parameters.T
-        return Plan(self._codes[row], temperature, top_p, mx.floor(top_k).astype(mx.int32), min_p)
+
+def _pack(rows: list[Row]) -> _Table:
+    names = Metrics._fields
+    unbounded = (-math.inf, math.inf)
+    pairs = [[row.bounds.get(name, unbounded) for name in names] for row in rows]
+    bounds = [[[low for low, _ in row], [-high for _, high in row]] for row in pairs]
+    packed = [[_coefficients(p) for p in (_code(row), *row[2:])] for row in rows]
+    return _Table(mx.array(bounds), mx.array(packed).reshape(len(rows), -1))
+
+
+def _code(row: Row) -> Affine:
+    return Affine(CODE[row.strategy])
+
+
+def _coefficients(parameter: Affine) -> list[float]:
+    slopes = [parameter.slopes.get(name, 0.0) for name in Metrics._fields]
+    return [*slopes, parameter.constant, parameter.low, parameter.high]
+
+
+def _plan(measured: Measured, table: _Table) -> Plan:
+    """Decide for each sequence.
+
+    1. Every row is compared with the measurements at once; the first that fits is the row to take.
+       (The last one always fits.)
+    2. Its packed numbers are fetched, and cut into `(batch, parameters, measurements + 3)`.
+    3. Each parameter is constant + Σ slope · measurement, clipped. The strategy is one of them, a
+       constant: its code.
+    """
+    values = measured.values[:, None]  # (batch, 1, measurements)
+    signed = values[:, None] * mx.array([[1.0], [-1.0]])  # (batch, 1, 2, measurements)
+    row = (signed > table.bounds).all(axis=(-2, -1)).argmax(axis=-1)
+    parameters = len(Plan._fields)
+    chosen = table.rows[row].reshape(-1, parameters, table.rows.shape[-1] // parameters)
+    slopes, constant, low, high = mx.split(chosen, [-3, -2, -1], axis=-1)
+    result = constant + (slopes * values).sum(axis=-1, keepdims=True)
+    result = mx.clip(result, low, high)
+    return Plan(*(result[:, i, 0] for i in range(parameters)))

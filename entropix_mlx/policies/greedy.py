@@ -7,21 +7,22 @@ from collections.abc import Mapping
 from ..profiles.profile import Profile
 from ..step import Strategy
 from .metrics import Measured
+from .planner import Planner
 from .policy import Plan, Policy, constant_plan
 
 
 def build(name: str, profile: Profile, given: Mapping[str, float]) -> Policy:
     """Build the policy; it takes no parameters."""
-
-    def plan(measured: Measured) -> Plan:
-        return constant_plan(measured, Strategy.ARGMAX)
-
     return Policy(
         name=name,
         profile=profile,
-        plan=plan,
+        plan=Planner(_plan, ()),
         think=profile.think,
         rollouts=profile.branch,
         confidence=profile.confidence,
         draws=0,
     )
+
+
+def _plan(measured: Measured, numbers: tuple[()]) -> Plan:
+    return constant_plan(measured, Strategy.ARGMAX)

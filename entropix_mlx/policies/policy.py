@@ -28,7 +28,7 @@ class Plan(NamedTuple):
     temperature: mx.array
     top_p: mx.array
     top_k: mx.array
-    """`TOP_K_OFF` where there is none."""
+    """`TOP_K_OFF` where there is none; of any other number, the whole part counts."""
     min_p: mx.array
 
     def decisions(self, metrics: Metrics[mx.array]) -> list[Decision]:
@@ -36,30 +36,29 @@ class Plan(NamedTuple):
         plans = zip(*(numbers(array) for array in self), strict=True)
         measurements = zip(*(numbers(array) for array in metrics), strict=True)
         return [
-            Decision(STRATEGIES[code], temperature, top_p, top_k, min_p, Metrics(*values))
+            Decision(STRATEGIES[int(code)], temperature, top_p, int(top_k), min_p, Metrics(*values))
             for (code, temperature, top_p, top_k, min_p), values in zip(
                 plans, measurements, strict=True
             )
         ]
 
 
+Number = float | mx.array
+"""A number of the host, or an array that holds one."""
+
+
 def constant_plan(
     measured: Measured,
     strategy: Strategy,
-    temperature: float = 1.0,
-    top_p: float = 1.0,
-    top_k: float = TOP_K_OFF,
-    min_p: float = 0.0,
+    temperature: Number = 1.0,
+    top_p: Number = 1.0,
+    top_k: Number = TOP_K_OFF,
+    min_p: Number = 0.0,
 ) -> Plan:
     """Return the same plan for each sequence of a batch."""
-    shape = measured.metrics.entropy.shape
-    return Plan(
-        mx.full(shape, CODE[strategy], dtype=mx.int32),
-        mx.full(shape, float(temperature)),
-        mx.full(shape, top_p),
-        mx.full(shape, top_k, dtype=mx.int32),
-        mx.full(shape, min_p),
-    )
+    values = (CODE[strategy], temperature, top_p, top_k, min_p)
+    arrays = (v if isinstance(v, mx.array) else mx.array(float(v)) for v in values)
+    return Plan(*(mx.broadcast_to(array, measured.gaps.shape[:1]) for array in arrays))
 
 
 @dataclass(frozen=True, kw_only=True)

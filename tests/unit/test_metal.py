@@ -5,13 +5,19 @@ embedding, attention) are spelt out in simpler operations, each of which a GPU h
 """
 
 import re
+import shutil
 
 import mlx.core as mx
+import numpy as np
 import pytest
 
 from entropix_mlx import Profile
 from entropix_mlx.decoding.engine import Engine, Group, Sampling
 from entropix_mlx.decoding.text import Branches, Text
+from entropix_mlx.policies import metrics
+from entropix_mlx.policies import position as module
+from entropix_mlx.policies.draw import uniforms
+from entropix_mlx.policies.position import position
 from entropix_mlx.policies.registry import POLICIES, make_policy
 
 NO_GPU = {"LUF", "QRF", "SVD", "Inverse", "Cholesky", "Eig", "Eigh"}
@@ -20,10 +26,22 @@ CUDA backend (mlx/backend/cuda/primitives.cpp), as of MLX 0.32: linear algebra."
 LABEL = re.compile(r'label ="(\w+)", shape=rectangle')
 
 
-def primitives(folder, *arrays):
+VIEWS = {
+    *("Broadcast", "Squeeze", "ExpandDims", "Slice", "Reshape"),
+    *("Transpose", "Split", "Flatten", "Unflatten", "AsStrided"),
+}
+"""Primitives that compute nothing: they look at an array another way."""
+VOCABULARY = 4096
+
+
+def nodes(folder, *arrays):
     file = folder / "graph.dot"
     mx.export_to_dot(str(file), *arrays)
-    return set(LABEL.findall(file.read_text()))
+    return LABEL.findall(file.read_text())
+
+
+def primitives(folder, *arrays):
+    return set(nodes(folder, *arrays))
 
 
 @pytest.fixture
@@ -80,3 +98,108 @@ def test_a_draw_of_different_tokens(tiny_model, tmp_path, unqueued, monkeypatch)
     assert len(pending.position(0).openings(3)) == 3
     assert graphs
     assert not graphs[0] & NO_GPU
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    if not shutil.which("g++"):
+        pytest.skip("compiling for the CPU needs g++")
+    monkeypatch.setenv("ENTROPIX_COMPILE", "1")
+
+
+def a_position(policy, keys=50, rows=1, seed=0, top_logprobs=0, scale=3.0):
+    logits = scale * mx.random.normal((rows, VOCABULARY), key=mx.random.key(seed))
+    scores = mx.random.normal((rows, 4, keys), key=mx.random.key(seed + 1))
+    randomness = mx.array([uniforms(seed, keys, policy.draws)])
+    mx.eval(logits, scores, randomness)
+    return position(policy, logits, [[scores]], randomness, top_logprobs)
+
+
+def kernels(folder, sampler):
+    queued = a_position(make_policy(sampler))
+    return sum(node not in VIEWS for node in nodes(folder, queued.packed, queued.token))
+
+
+@pytest.mark.parametrize(("sampler", "most"), [("entropix", 100), ("greedy", 60)])
+def test_kernels_after_the_forward_pass(sampler, most, tmp_path):
+    assert kernels(tmp_path, sampler) <= most
+
+
+@pytest.mark.parametrize(("sampler", "most"), [("entropix", 55), ("greedy", 30)])
+def test_kernels_where_they_are_compiled(sampler, most, tmp_path, compiled):
+    assert kernels(tmp_path, sampler) <= most
+
+
+@pytest.mark.parametrize("sampler", POLICIES)
+@pytest.mark.parametrize("scale", [0.1, 3.0, 12.0])
+def test_compiled_or_not_gives_the_same(sampler, scale, compiled, monkeypatch):
+    policy = make_policy(sampler)
+    many = [a_position(policy, 20 + seed, 2, seed, 3, scale) for seed in range(6)]
+    monkeypatch.delenv("ENTROPIX_COMPILE")
+    plain = [a_position(policy, 20 + seed, 2, seed, 3, scale) for seed in range(6)]
+    for one, other in zip(many, plain, strict=True):
+        np.testing.assert_allclose(one.packed, other.packed, rtol=1e-5, atol=1e-5)
+        assert one.token.tolist() == other.token.tolist()
+
+
+@pytest.fixture
+def traces(monkeypatch):
+    """Count how often each half of a position is traced."""
+    counts = {"position": 0, "attention": 0}
+
+    def counted(name, function):
+        def call(*arguments):
+            counts[name] += 1
+            return function(*arguments)
+
+        return call
+
+    monkeypatch.setattr(module, "_decide", counted("position", module._decide))
+    monkeypatch.setattr(metrics, "_fused_over_keys", counted("attention", metrics._fused_over_keys))
+    caches = [module._compiled, metrics.compiled_attention]
+    for cache in caches:
+        cache.cache_clear()
+    yield counts
+    for cache in caches:
+        cache.cache_clear()
+
+
+def test_a_growing_text_compiles_once(compiled, traces):
+    policy = make_policy("entropix")
+    for keys in range(30, 50):
+        a_position(policy, keys).read()
+    assert traces == {"position": 1, "attention": 1}
+
+
+@pytest.mark.parametrize(
+    ("sampler", "changes"),
+    [
+        ("entropix", {"thresholds": {"low_entropy": 0.2}, "base": {"temperature": 0.8}}),
+        ("cntp", {"cntp": {"width_min_entropy": 0.05}}),
+        ("top_n_sigma", {"baselines": {"n_sigma": 2.0, "temperature": 1.3}}),
+    ],
+)
+def test_another_profile_compiles_nothing(sampler, changes, compiled, traces):
+    a_position(make_policy(sampler)).read()
+    a_position(make_policy(sampler, Profile.load().replace(changes))).read()
+    assert traces == {"position": 1, "attention": 1}
+
+
+@pytest.mark.parametrize("attention_layers", [1, 3])
+def test_groups_of_rows_are_measured_as_each_alone(attention_layers):
+    policy = make_policy("entropix")
+    logits = 3 * mx.random.normal((3, VOCABULARY), key=mx.random.key(1))
+    groups = [
+        [
+            mx.random.normal((rows, 4, keys), key=mx.random.key(10 * keys + layer))
+            for layer in range(attention_layers)
+        ]
+        for rows, keys in ((1, 9), (2, 14))
+    ]
+    randomness = mx.array([uniforms(0, row, policy.draws) for row in range(3)])
+    together = position(policy, logits, groups, randomness, 2).read()
+    alone = [
+        position(policy, logits[:1], groups[:1], randomness[:1], 2).read(),
+        position(policy, logits[1:], groups[1:], randomness[1:], 2).read(),
+    ]
+    assert together == alone[0] + alone[1]

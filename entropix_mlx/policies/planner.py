@@ -1,0 +1,27 @@
+"""How a policy plans, with its numbers apart from its rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from .metrics import Measured
+from .policy import Plan
+
+
+@dataclass(frozen=True)
+class Planner:
+    """A rule and its numbers: what `Policy.plan` is where profiles share a compiled function.
+
+    The rule is compiled with its numbers as inputs, so that another threshold compiles nothing.
+    """
+
+    rule: Callable[[Measured, Any], Plan]
+    """A function of a module, the same object for every profile."""
+    numbers: Any
+    """What the rule computes with: an array, or a tuple or dictionary of arrays."""
+
+    def __call__(self, measured: Measured) -> Plan:
+        """Plan, as `Policy.plan` does."""
+        return self.rule(measured, self.numbers)

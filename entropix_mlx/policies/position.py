@@ -1,0 +1,222 @@
+"""One position of several texts at once: measure, plan and draw, as few kernels.
+
+`position` queues the computation; `Position.read` waits for it and fetches everything that the host
+needs as one array.
+
+Where the default device is a GPU the functions are compiled by `mx.compile`. Three rules keep it
+from compiling again:
+
+1. A policy's numbers are inputs of the compiled function, not parts of it; see `Planner`.
+2. The number of keys grows with every token, so what depends on it is compiled once for all shapes
+   (``shapeless``), apart from the rest.
+3. The rest is compiled once for each number of rows, vocabulary and `Kind`.
+
+On the CPU nothing is compiled unless the environment variable ``ENTROPIX_COMPILE`` is 1: there MLX
+needs a C++ compiler for it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import mlx.core as mx
+
+from ..step import Decision, Metrics
+from .draw import draw_columns, ranks_needed
+from .metrics import (
+    FUSED,
+    LN_2,
+    PLAIN,
+    PLAIN_ATTENTION,
+    Measured,
+    Packing,
+    compiled_attention,
+    measure_attention,
+    measure_logits,
+    numbers,
+)
+from .packing import columns_of
+from .planner import Planner
+from .policy import STRATEGIES, Plan, Policy
+
+Alternatives = tuple[tuple[int, float], ...]
+"""The most probable tokens and their natural log probabilities at temperature 1, best first."""
+
+_METRICS = len(Metrics._fields)
+_PLAN = len(Plan._fields)
+_TOP_SURPRISE = _METRICS + _PLAN
+_ALTERNATIVES = _TOP_SURPRISE + 3
+"""First column of the alternatives: their tokens, then their log probabilities."""
+
+
+KINDS = 32
+"""Compiled functions that are kept; a process rarely needs more than two."""
+
+
+class Kind(NamedTuple):
+    """All that a compiled function depends on besides shapes."""
+
+    rule: Callable[[Measured, Any], Plan]
+    max_top_k: int | None
+    needs_order: bool
+    draws: int
+    excludes_top: bool
+    top_logprobs: int
+
+
+class Read(NamedTuple):
+    """A position of one row in Python numbers."""
+
+    decision: Decision
+    token: int
+    logprob: float
+    """Natural log probability of the token at temperature 1."""
+    alternatives: Alternatives
+
+
+class Position(NamedTuple):
+    """A queued position of several rows: arrays that may not have been computed yet."""
+
+    packed: mx.array
+    """`(rows, columns)` float32: the measurements, the plan, the top surprise, the drawn token and
+    its log probability, then the alternatives' tokens and log probabilities. A float32 holds any
+    token up to 2^24 exactly."""
+    token: mx.array
+    """`(rows,)`: the drawn tokens, for the next forward pass."""
+    gaps: mx.array
+    """`(rows, vocab)`"""
+
+    @property
+    def measured(self) -> Measured:
+        """What was measured."""
+        surprise = self.packed[:, _TOP_SURPRISE : _TOP_SURPRISE + 1]
+        return Measured(self.gaps, surprise, self.packed[:, :_METRICS])
+
+    @property
+    def plan(self) -> Plan:
+        """What was planned."""
+        return Plan(*(self.packed[:, _METRICS + field] for field in range(_PLAN)))
+
+    def row(self, index: int) -> Position:
+        """Return one row as a position of its own."""
+        rows = slice(index, index + 1)
+        return Position(self.packed[rows], self.token[rows], self.gaps[rows])
+
+    def read(self) -> list[Read]:
+        """Wait for the position and return its rows in Python numbers.
+
+        Nothing is checked: where the logits of a row were NaN or infinite, its entropy is NaN, and
+        its strategy and token mean nothing.
+        """
+        return [_read(row) for row in numbers(self.packed)]
+
+
+def _read(row: list[float]) -> Read:
+    code, temperature, top_p, top_k, min_p = row[_METRICS:_TOP_SURPRISE]
+    _, token, logprob, *best = row[_TOP_SURPRISE:]
+    half = len(best) // 2
+    return Read(
+        Decision(
+            STRATEGIES[_whole(code)],
+            temperature,
+            top_p,
+            _whole(top_k),
+            min_p,
+            Metrics(*row[:_METRICS]),
+        ),
+        _whole(token),
+        logprob,
+        tuple(zip(map(_whole, best[:half]), best[half:], strict=True)),
+    )
+
+
+def _whole(number: float) -> int:
+    return 0 if math.isnan(number) else int(number)
+
+
+def position(
+    policy: Policy,
+    logits: mx.array,
+    scores: Sequence[Sequence[mx.array]],
+    randomness: mx.array,
+    top_logprobs: int = 0,
+) -> Position:
+    """Measure, plan and draw for several rows at once.
+
+    Args:
+        policy: of all rows.
+        logits: `(rows, vocab)`.
+        scores: the attention scores of each group of rows, in the order of the rows: one array
+            `(rows of the group, heads, keys)` for each measured layer. Groups may differ in their
+            number of keys.
+        randomness: `(rows or 1, draws, 2)`, from `uniforms`.
+        top_logprobs: how many of the most probable tokens to report.
+    """
+    rule, values = _rule(policy)
+    kind = Kind(
+        rule,
+        policy.max_top_k,
+        policy.needs_order,
+        policy.draws,
+        policy.excludes_top,
+        min(top_logprobs, logits.shape[-1]),
+    )
+    if compiles():
+        kernels, decide = compiled_attention(), _compiled(kind)
+    else:
+        kernels, decide = PLAIN_ATTENTION, partial(_decide, kind, PLAIN)
+    measured = [measure_attention(group, kernels) for group in scores]
+    attention = measured[0] if len(measured) == 1 else mx.concatenate(measured)
+    return Position(*decide(logits, attention, randomness, values))
+
+
+def compiles() -> bool:
+    """Tell whether positions are compiled: on a GPU, and where ``ENTROPIX_COMPILE`` is 1."""
+    on_gpu = mx.default_device().type == mx.DeviceType.gpu
+    return on_gpu or os.environ.get("ENTROPIX_COMPILE") == "1"
+
+
+def _rule(policy: Policy) -> tuple[Callable[[Measured, Any], Plan], Any]:
+    """Return how a policy plans and with which numbers; all in one where it does not tell apart."""
+    plan = policy.plan
+    if isinstance(plan, Planner):
+        return plan.rule, plan.numbers
+    return _without_numbers(plan), ()
+
+
+@lru_cache(maxsize=KINDS)
+def _without_numbers(plan: Callable[[Measured], Plan]) -> Callable[[Measured, Any], Plan]:
+    """Return a plan as a rule, the same object whenever it is the same plan."""
+    return lambda measured, _: plan(measured)
+
+
+def _decide(
+    kind: Kind,
+    packing: Packing,
+    logits: mx.array,
+    attention: mx.array,
+    randomness: mx.array,
+    values: Any,
+) -> tuple[mx.array, mx.array, mx.array]:
+    """Return the arrays of a `Position`; the function that is compiled."""
+    ranks = max(ranks_needed(kind, logits.shape[-1]), kind.top_logprobs)
+    measured = measure_logits(logits, attention, ranks, packing)
+    plan = kind.rule(measured, values)
+    token, logprob = draw_columns(measured, plan, kind, randomness)
+    outcome = [*(field[:, None] for field in plan), measured.top_surprise, token, logprob]
+    packed = [packing.columns([*columns_of(measured.values), *outcome])]
+    if kind.top_logprobs and measured.ranked:
+        tokens, gaps = (array[:, : kind.top_logprobs] for array in measured.ranked)
+        packed += [tokens.astype(mx.float32), (gaps + measured.top_surprise) * -LN_2]
+    row = mx.concatenate(packed, axis=-1) if len(packed) > 1 else packed[0]
+    return row, token[:, 0], measured.gaps
+
+
+@lru_cache(maxsize=KINDS)
+def _compiled(kind: Kind) -> Callable[..., tuple[mx.array, mx.array, mx.array]]:
+    compiled: Callable[..., Any] = mx.compile(partial(_decide, kind, FUSED))
+    return compiled

@@ -1,0 +1,95 @@
+"""The slack: no smaller change changes what is drawn, by the product's own arithmetic."""
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from entropix_mlx.policies.draw import uniforms
+from entropix_mlx.policies.position import position
+from entropix_mlx.policies.registry import Overrides, make_policy
+from entropix_mlx.policies.slack import LARGEST, fork_slack, slack
+from entropix_mlx.profiles.profile import Profile
+from entropix_mlx.step import Branch, Rollout
+
+ROUNDING = 1e-4
+EXCLUDING = Profile.load().replace({"resample": {"excludes_top": True}})
+POLICIES = {
+    "entropix": make_policy(),
+    "excluding": make_policy("entropix", EXCLUDING),
+    "greedy": make_policy("greedy"),
+    "cntp": make_policy("cntp"),
+    "top_p": make_policy("top_p", overrides=Overrides(top_p=0.8)),
+    "top_k": make_policy("temperature", overrides=Overrides(temperature=0.9, top_k=20)),
+    "min_p": make_policy("min_p", overrides=Overrides(temperature=1.3, min_p=0.1)),
+}
+
+
+def outcomes(policy, logits, scores, seed, at):
+    """Return strategy and token of each row, as the device decides."""
+    randomness = mx.array([uniforms(seed, at, policy.draws)])
+    rows = position(policy, mx.array(logits), [[mx.array(scores)]], randomness).read()
+    return {(row.decision.strategy, row.token) for row in rows}
+
+
+@given(
+    name=st.sampled_from(sorted(POLICIES)),
+    vocab=st.sampled_from([2, 9, 60, 400]),
+    scale=st.sampled_from([0.3, 1.5, 4.0, 9.0]),
+    seed=st.integers(0, 10**6),
+    share=st.sampled_from([0.3, 0.9, 0.999]),
+)
+def test_a_smaller_change_changes_nothing(name, vocab, scale, seed, share):
+    policy = POLICIES[name]
+    rng = np.random.default_rng(seed)
+    logits, scores = scale * rng.normal(size=vocab), 2 * rng.normal(size=(4, 12))
+    found = slack(policy, logits, [scores], seed, 7)
+    assert 0 <= found <= LARGEST
+    if found <= ROUNDING:
+        return
+    change = share * (found - ROUNDING / 2)
+    signs = rng.choice([-1.0, 1.0], size=(40, vocab))
+    # The worst of directions: one token up, all others down, and the reverse.
+    for row in range(min(vocab, 8)):
+        token = np.argsort(-logits)[row]
+        signs[2 * row] = np.where(np.arange(vocab) == token, 1, -1)
+        signs[2 * row + 1] = -signs[2 * row]
+    moved = np.concatenate([logits[None], logits + change * signs])
+    attention = scores + change * rng.choice([-1.0, 1.0], size=(len(moved), 4, 12))
+    assert len(outcomes(policy, moved, attention, seed, 7)) == 1
+
+
+def test_greedy_has_half_the_gap():
+    policy = make_policy("greedy")
+    assert slack(policy, [3.0, 1.0, 0.5], [np.zeros((2, 3))], 0, 0) == pytest.approx(1.0)
+
+
+def test_a_border_has_no_slack():
+    policy = make_policy()
+    assert slack(policy, [1.0, 1.0], [np.zeros((2, 3))], 0, 0) < 0.5
+    assert slack(make_policy("greedy"), [1.0, 1.0, 0.0], [np.zeros((2, 3))], 0, 0) == 0
+
+
+@pytest.mark.parametrize("scale", [1.0, 4.0])
+def test_most_positions_have_more_slack_than_rounding(scale):
+    rng = np.random.default_rng(3)
+    policy = make_policy()
+    slacks = [
+        slack(policy, scale * rng.normal(size=2000), [rng.normal(size=(4, 40))], seed, 5)
+        for seed in range(20)
+    ]
+    assert np.mean(np.array(slacks) > ROUNDING) >= 0.6, slacks
+
+
+def a_branch(scores, winner):
+    return Branch(tuple(Rollout((1,), "", score, score, 0.0) for score in scores), winner)
+
+
+def test_the_slack_of_a_fork():
+    rule = make_policy("cntp").profile.branch
+    sure = fork_slack(a_branch([-1.0, -5.0], 0), rule, 1000)
+    close = fork_slack(a_branch([-1.0, -1.0 + rule.margin], 0), rule, 1000)
+    assert close == pytest.approx(0, abs=1e-9)
+    assert sure > 0.1
+    assert fork_slack(a_branch([-9.0, -1.0, -1.0], 1), rule, 1000) == 0
