@@ -16,7 +16,7 @@ from pathlib import Path
 
 import mlx.core as mx
 
-from ..checkpoints.huggingface import INDEX
+from ..checkpoints.model_files import INDEX
 from ..errors import OutputError
 
 LARGEST_FILE = 5 * 2**30
