@@ -48,8 +48,8 @@ HEAD_DIM = 4096
 """Numbers in an attention head: at most some hundred."""
 DIMENSIONS = 8
 """Dimensions of a tensor; weights have one or two."""
-ZIP_ENTRIES = 10**5
-"""Entries of a ``.pth`` file: one a tensor, and a few."""
+ZIP_ENTRIES = 10**4
+"""Entries of a ``.pth`` file: one for each tensor, of which there are some hundred, and a few."""
 FOLDER_ENTRIES = 10**5
 """Files and folders inside a model folder."""
 NESTING = 50

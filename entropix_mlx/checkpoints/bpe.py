@@ -26,7 +26,8 @@ from tokenizers import (
 )
 from transformers import PreTrainedTokenizerFast
 
-from ..errors import TokenizerError, first_line
+from ..errors import TokenizerError
+from .tokenizer import ModelTokenizer, tokenizer_errors
 
 LLAMA3 = "llama-bpe"
 """The name that GGUF gives to Llama 3's rule of splitting."""
@@ -78,12 +79,9 @@ def build_tokenizer(described: ByteLevelBPE, where: Path) -> TokenizerWrapper:
             _check_id(role, number, described, where)
     for number in described.further_ends:
         _check_id("eot", number, described, where)
-    try:
-        return _wrap(described)
-    except Exception as error:  # the tokenizers library raises bare ones
-        raise TokenizerError(
-            f"{where}: its tokenizer cannot be built: {first_line(error)}"
-        ) from error
+    with tokenizer_errors(f"{where}: its tokenizer cannot be built"):
+        built = _wrap(described)
+    return ModelTokenizer.around(built, where)
 
 
 def _check_id(role: str, number: Any, described: ByteLevelBPE, where: Path) -> None:

@@ -15,13 +15,12 @@ from typing import Any, NamedTuple
 import mlx.core as mx
 import numpy as np
 
+from .. import limits
 from ..errors import WeightsError
 from .checkpoint import Tensor
 from .gguf_blocks import BlockType, Part, block_type
 
 _VERSIONS = (2, 3)
-_LARGEST_HEADER = 5 * 10**7
-"""Bytes of metadata and table; those of the largest vocabularies have some 10 million."""
 _ROWS_AT_ONCE = 1024
 _SCALARS = {
     0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d",
@@ -58,9 +57,10 @@ def open_gguf(path: Path) -> GGUFFile:
         UnsupportedModelError: a tensor is of a kind that cannot be read.
     """
     try:
-        with path.open("rb") as file:
-            header = file.read(_LARGEST_HEADER)
         size = path.stat().st_size
+        limits.check_regular(path.stat(), path)
+        with path.open("rb") as file:
+            header = file.read(limits.GGUF_HEADER_BYTES)
     except OSError as error:
         raise WeightsError(f"{path}: cannot be read: {error}") from error
     try:

@@ -15,26 +15,12 @@ import mlx.core as mx
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 from safetensors import SafetensorError, safe_open
 
-from ..errors import TokenizerError, WeightsError, first_line
+from .. import limits
+from ..errors import TokenizerError, WeightsError, brief, first_line
 from ..models.config import read_config
 from .checkpoint import Checkpoint, Tensor
-
-INDEX = "model.safetensors.index.json"
-COMPANIONS = (
-    "tokenizer.json",
-    "tokenizer.model",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "chat_template.jinja",
-    "chat_template.json",
-    "generation_config.json",
-)
-"""The files that a tokenizer may consist of, and the one that names the end-of-text tokens."""
-_READ = (".json", ".model", ".jinja", ".txt")
-"""Endings of what reading a configuration and a tokenizer may open."""
+from .model_files import COMPANIONS, INDEX, check_files, inside
+from .tokenizer import ModelTokenizer, end_tokens, tokenizer_errors
 
 _DTYPES = {
     "F32": mx.float32,
@@ -43,8 +29,6 @@ _DTYPES = {
     "U32": mx.uint32,  # packed weights
     "U8": mx.uint8,  # their scales, in some packings
 }
-_LARGEST_INDEX = 10**8
-"""Bytes; the index of the largest models has some 10 million."""
 
 
 def open_huggingface(folder: Path) -> Checkpoint:
@@ -56,12 +40,7 @@ def open_huggingface(folder: Path) -> Checkpoint:
         WeightsError: a file is missing or damaged, leads out of the folder, or two files disagree.
     """
     folder = folder.resolve()
-    try:
-        names = [path.name for path in folder.iterdir() if path.suffix in _READ]
-    except OSError as error:
-        raise WeightsError(f"{folder}: cannot be read: {error}") from error
-    for name in names:
-        stay_inside(folder, name)
+    check_files(folder)
     config = read_config(folder)
     return Checkpoint(
         folder,
@@ -70,26 +49,6 @@ def open_huggingface(folder: Path) -> Checkpoint:
         partial(read_tokenizer, folder, config),
         tuple(folder / name for name in COMPANIONS if (folder / name).is_file()),
     )
-
-
-def stay_inside(folder: Path, name: str) -> Path:
-    """Return the path of a file in a folder, once it is known that no link leads out of it.
-
-    In the hub's cache, a folder of a version (``snapshots/…``) holds links to the files, which lie
-    in ``blobs`` beside it; there, links may lead to anywhere in the folder of the model.
-    """
-    path = folder / name
-    cached = folder.parent.name == "snapshots" and (folder.parent.parent / "blobs").is_dir()
-    root = folder.parent.parent if cached else folder
-    try:
-        target = path.resolve()
-    except (OSError, RuntimeError) as error:
-        raise WeightsError(f"{path}: leads nowhere: {error}; put the file itself there") from error
-    if not target.is_relative_to(root):
-        raise WeightsError(
-            f"{path}: leads out of the folder, to {target}; put the file itself there"
-        )
-    return path
 
 
 def _open_weights(folder: Path) -> dict[str, Tensor]:
@@ -107,7 +66,7 @@ def _open_weights(folder: Path) -> dict[str, Tensor]:
         )
     tensors: dict[str, Tensor] = {}
     for name in names:
-        for key, tensor in _open_shard(stay_inside(folder, name)).items():
+        for key, tensor in _open_shard(inside(folder, name)).items():
             if key in tensors:
                 raise WeightsError(
                     f"{tensor.file}: the tensor {key} is in {tensors[key].file.name} too; download"
@@ -125,13 +84,11 @@ def _open_weights(folder: Path) -> dict[str, Tensor]:
 
 def _read_index(folder: Path) -> dict[str, str] | None:
     """Return the file of each tensor by the index, or None if there is no index."""
-    file = stay_inside(folder, INDEX)
+    file = inside(folder, INDEX)
     if not file.exists():
         return None
     try:
-        if file.stat().st_size > _LARGEST_INDEX:
-            raise WeightsError(f"{file}: too large for an index; download it again")
-        index = json.loads(file.read_text(encoding="utf-8"))["weight_map"]
+        index = json.loads(limits.read_text(file, limits.INDEX_BYTES))["weight_map"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise WeightsError(f"{file}: cannot be read as an index: {error!r}") from error
     if not isinstance(index, dict) or not index:
@@ -139,7 +96,8 @@ def _read_index(folder: Path) -> dict[str, str] | None:
     for key, name in index.items():
         if not isinstance(name, str) or Path(name).name != name or "\\" in name or "\0" in name:
             raise WeightsError(
-                f"{file}: places the tensor {key} in {name!r}, which is no file name of this folder"
+                f"{file}: places the tensor {key} in {brief(name)}, which is no file name of this"
+                " folder"
             )
         if not name.endswith(".safetensors") or not (folder / name).is_file():
             raise WeightsError(
@@ -198,28 +156,28 @@ def read_tokenizer(folder: Path, config: dict[str, Any]) -> TokenizerWrapper:
         raise TokenizerError(
             f"{folder}: tokenizer.json is missing; copy it from the original model"
         )
-    try:
-        return load_tokenizer(
-            folder,
-            # Without this, transformers would ask on the terminal whether to run the model's code.
-            {"trust_remote_code": False},
-            eos_token_ids=_end_tokens(folder, config),
-        )
-    except Exception as error:  # transformers raises whatever its many parsers raise
-        raise TokenizerError(
-            f"{folder}: the tokenizer cannot be read: {first_line(error)}"
-        ) from error
+    ends = _end_tokens(folder, config)
+    with tokenizer_errors(f"{folder}: the tokenizer cannot be read"):
+        # Without trust_remote_code, transformers would ask on the terminal whether to run code.
+        loaded = load_tokenizer(folder, {"trust_remote_code": False}, eos_token_ids=ends)
+    return ModelTokenizer.around(loaded, folder)
 
 
-def _end_tokens(folder: Path, config: dict[str, Any]) -> Any:
+def _end_tokens(folder: Path, config: dict[str, Any]) -> list[int]:
     """Return the end-of-text ids of ``generation_config.json``, or else those of the model.
 
     The file is usually newer: of Llama 3, only it names the token that ends a turn.
     """
+    file = folder / "generation_config.json"
     try:
-        generation = json.loads((folder / "generation_config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        generation = json.loads(limits.read_text(file, limits.CONFIG_BYTES))
+    except FileNotFoundError:
         generation = {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise TokenizerError(f"{file}: cannot be read as JSON: {first_line(error)}") from error
     if not isinstance(generation, dict):
-        generation = {}
-    return generation.get("eos_token_id", config.get("eos_token_id"))
+        raise TokenizerError(f"{file}: not a JSON object; download it again")
+    stated = generation.get("eos_token_id")
+    if stated is not None:
+        return end_tokens(stated, file)
+    return end_tokens(config.get("eos_token_id"), f"{folder}: config.json")

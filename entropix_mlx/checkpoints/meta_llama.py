@@ -14,10 +14,11 @@ from typing import Any
 
 import mlx.core as mx
 
-from ..errors import WeightsError
+from .. import limits
+from ..errors import WeightsError, brief
 from .checkpoint import Checkpoint, Tensor
-from .huggingface import stay_inside
 from .meta_tokenizer import read_meta_tokenizer
+from .model_files import check_files, inside
 from .rotary import in_halves
 from .torch_file import open_torch_file
 
@@ -53,11 +54,12 @@ def open_meta_llama(folder: Path) -> Checkpoint:
         WeightsError: a file is missing or damaged, leads out of the folder, or the files disagree.
     """
     folder = folder.resolve()
-    params = _read_params(stay_inside(folder, PARAMS))
+    check_files(folder)
+    params = _read_params(inside(folder, PARAMS))
     names = sorted(path.name for path in folder.glob("consolidated.*.pth"))
     if not names:
         raise WeightsError(f"{folder}: consolidated.00.pth is missing; download it too")
-    slices = [open_torch_file(stay_inside(folder, name)) for name in names]
+    slices = [open_torch_file(inside(folder, name)) for name in names]
     tensors = {
         _translate(folder, name): _joined(name, [part[name] for part in slices], params["dim"])
         for name in _common_names(names, slices)
@@ -70,7 +72,7 @@ def open_meta_llama(folder: Path) -> Checkpoint:
 
 def _read_params(file: Path) -> dict[str, Any]:
     try:
-        params = json.loads(file.read_text(encoding="utf-8"))
+        params = json.loads(limits.read_text(file, limits.CONFIG_BYTES))
     except (OSError, ValueError, RecursionError) as error:
         raise WeightsError(f"{file}: cannot be read as JSON: {error}") from error
     if not isinstance(params, dict):
@@ -78,7 +80,7 @@ def _read_params(file: Path) -> dict[str, Any]:
     for name in ("dim", "n_layers", "n_heads", *(["n_kv_heads"] if "n_kv_heads" in params else [])):
         if type(params.get(name)) is not int or params[name] < 1:
             raise WeightsError(
-                f"{file}: {name} must be a positive whole number, not {params.get(name)!r}"
+                f"{file}: {name} must be a positive whole number, not {brief(params.get(name))}"
             )
     return params
 

@@ -13,12 +13,14 @@ from typing import Any
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 from tokenizers.pre_tokenizers import ByteLevel
 
-from ..errors import TokenizerError, first_line
+from .. import limits
+from ..errors import TokenizerError
 from .bpe import LLAMA3, ByteLevelBPE, build_tokenizer
-from .huggingface import read_tokenizer, stay_inside
+from .huggingface import read_tokenizer
+from .model_files import inside
+from .tokenizer import tokenizer_errors
 
 _FILE = "tokenizer.model"
-_LARGEST_FILE = 5 * 10**7
 _SPECIAL_TOKENS = 256
 _NAMED = (
     *("<|begin_of_text|>", "<|end_of_text|>"),
@@ -35,13 +37,11 @@ def read_meta_tokenizer(folder: Path, config: dict[str, Any]) -> TokenizerWrappe
     Raises:
         TokenizerError: there is none, or it cannot be read.
     """
-    if (stay_inside(folder, "tokenizer.json")).exists():
+    if inside(folder, "tokenizer.json").exists():
         return read_tokenizer(folder, config)
-    file = stay_inside(folder, _FILE)
+    file = inside(folder, _FILE)
     try:
-        if file.stat().st_size > _LARGEST_FILE:
-            raise TokenizerError(f"{file}: too large for a tokenizer; download it again")
-        content = file.read_bytes()
+        content = limits.read_bytes(file, limits.TOKENIZER_BYTES)
     except OSError as error:
         raise TokenizerError(f"{file}: cannot be read: {error}; download it too") from error
     # A line of tiktoken's is a token in Base64, a space and its rank; SentencePiece's is binary.
@@ -51,12 +51,8 @@ def read_meta_tokenizer(folder: Path, config: dict[str, Any]) -> TokenizerWrappe
 def _sentencepiece(file: Path) -> TokenizerWrapper:
     from transformers import LlamaTokenizer
 
-    try:
+    with tokenizer_errors(f"{file}: cannot be read as SentencePiece"):
         tokenizer = LlamaTokenizer.from_pretrained(file.parent, add_bos_token=True)
-    except Exception as error:  # transformers raises whatever its many parsers raise
-        raise TokenizerError(
-            f"{file}: cannot be read as SentencePiece: {first_line(error)}"
-        ) from error
     with tempfile.TemporaryDirectory() as folder:  # mlx-lm reads from files how to stream text
         tokenizer.save_pretrained(folder)
         return read_tokenizer(Path(folder), {"eos_token_id": tokenizer.eos_token_id})

@@ -9,9 +9,11 @@ instructions which describe tensors and refuses all others, so nothing of the fi
 from __future__ import annotations
 
 import math
+import os
 import pickletools
 import struct
 import zipfile
+import zlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -20,11 +22,10 @@ from typing import Any, NamedTuple
 import mlx.core as mx
 import numpy as np
 
+from .. import limits
 from ..errors import WeightsError
 from .checkpoint import Tensor
 
-_LARGEST_PICKLE = 5 * 10**7
-"""Bytes; a description of a thousand tensors has some hundred thousand."""
 _STORAGES = {
     "torch FloatStorage": (mx.float32, np.float32),
     "torch HalfStorage": (mx.float16, np.float16),
@@ -32,6 +33,8 @@ _STORAGES = {
 }
 _ZIP_ERRORS = (OSError, EOFError, RuntimeError, struct.error, zipfile.BadZipFile)
 """What `zipfile` raises of a damaged archive."""
+_LOCAL_HEADER = struct.Struct("<4s22xHH")
+"""What precedes an entry: a mark, and the lengths of the name and the extra field that follow."""
 
 
 class _Name(str):
@@ -65,12 +68,11 @@ def open_torch_file(path: Path) -> dict[str, Tensor]:
         WeightsError: the file is damaged, or holds anything but tensors.
     """
     try:
+        limits.check_regular(path.stat(), path)
         with zipfile.ZipFile(path) as archive:
-            entries = {entry.filename: entry for entry in archive.infolist()}
-            if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries.values()):
-                raise _UnreadableError("it is compressed, as PyTorch's files never are")
+            entries = _entries(archive)
             (pickle,) = (name for name in entries if name.endswith("/data.pkl"))
-            if entries[pickle].file_size > _LARGEST_PICKLE:
+            if entries[pickle].file_size > limits.PICKLE_BYTES:
                 raise _UnreadableError("its description of tensors is too large")
             folder = pickle.removesuffix("data.pkl")
             order = f"{folder}byteorder"  # newer files say it; older ones are little-endian
@@ -87,26 +89,45 @@ def open_torch_file(path: Path) -> dict[str, Tensor]:
         raise WeightsError(f"{path}: cannot be read as a PyTorch file: {error}") from error
 
 
+def _entries(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+    """Return the entries of an archive by their names; none of them may expand when it is read."""
+    listed = archive.infolist()
+    if len(listed) > limits.ZIP_ENTRIES:
+        raise _UnreadableError(f"it has {len(listed)} parts")
+    if any(entry.compress_type != zipfile.ZIP_STORED for entry in listed):
+        raise _UnreadableError("it is compressed, as PyTorch's files never are")
+    return {entry.filename: entry for entry in listed}
+
+
 def _tensor(path: Path, entry: zipfile.ZipInfo, name: str, part: _Part) -> Tensor:
     if part.storage.kind not in _STORAGES:
         raise _UnreadableError(f"the tensor {name} has the type of {part.storage.kind}")
     dtype, stored = _STORAGES[part.storage.kind]
     nbytes = part.storage.numbers * dtype.size
-    if entry.file_size != nbytes:
+    if entry.file_size != nbytes or nbytes > path.stat().st_size:
         raise _UnreadableError(f"the numbers of the tensor {name} are not {nbytes} bytes")
     if part.offset + math.prod(part.shape) > part.storage.numbers:
         raise _UnreadableError(f"the tensor {name} reaches beyond its storage")
-    read = partial(_read, path, entry.filename, part, stored, dtype)
+    read = partial(_read, path, entry, part, stored, dtype)
     return Tensor(part.shape, dtype, path, read)
 
 
-def _read(path: Path, entry: str, part: _Part, stored: Any, dtype: mx.Dtype) -> mx.array:
+def _read(
+    path: Path, entry: zipfile.ZipInfo, part: _Part, stored: Any, dtype: mx.Dtype
+) -> mx.array:
+    # Not by `zipfile`: it would read the list of all entries again for each tensor.
     try:
-        with zipfile.ZipFile(path) as archive:
-            numbers = np.frombuffer(archive.read(entry), stored)
-    except (*_ZIP_ERRORS, KeyError, ValueError) as error:
+        with path.open("rb") as file:
+            file.seek(entry.header_offset)
+            mark, name_length, extra_length = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
+            file.seek(name_length + extra_length, os.SEEK_CUR)
+            content = file.read(entry.file_size)
+        if mark != b"PK\3\4" or zlib.crc32(content) != entry.CRC:
+            raise ValueError(f"the numbers in {entry.filename} are damaged")
+        numbers = np.frombuffer(content, stored)
+        own = numbers[part.offset : part.offset + math.prod(part.shape)].reshape(part.shape)
+    except (OSError, struct.error, ValueError) as error:
         raise WeightsError(f"{path}: cannot be read: {error}. Download it again.") from error
-    own = numbers[part.offset : part.offset + math.prod(part.shape)].reshape(part.shape)
     array = mx.array(own)
     return array if array.dtype == dtype else array.view(dtype)
 
@@ -187,8 +208,11 @@ class _Machine:
 def _rebuild(storage: Any, offset: Any, shape: Any, stride: Any, *_rest: Any) -> _Part:
     if not isinstance(storage, _Storage) or not _is_count(offset):
         raise _UnreadableError("its pickle has a tensor without a storage")
-    if not isinstance(shape, tuple) or not all(map(_is_count, shape)):
-        raise _UnreadableError("its pickle has a tensor without a shape")
+    # The number of dimensions comes first: products of a million of them would take minutes.
+    if not isinstance(shape, tuple) or not 1 <= len(shape) <= limits.DIMENSIONS:
+        raise _UnreadableError("its pickle has a tensor without a shape, or of too many dimensions")
+    if not all(map(_is_count, shape)):
+        raise _UnreadableError("its pickle has a tensor whose shape is not of whole numbers")
     contiguous = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
     if stride != contiguous:
         raise _UnreadableError("its pickle has a tensor whose numbers do not lie in order")

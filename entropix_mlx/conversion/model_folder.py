@@ -17,7 +17,7 @@ from pathlib import Path
 import mlx.core as mx
 
 from .. import limits
-from ..checkpoints.huggingface import COMPANIONS, INDEX
+from ..checkpoints.model_files import COMPANIONS, INDEX
 from ..errors import OutputError
 from ..files import flush_to_disk, reason
 from ..palette import to_json

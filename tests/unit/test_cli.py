@@ -189,8 +189,8 @@ def test_thinking_can_be_forbidden(run, tmp_path):
         run("-p", "hello", "-m", "12", "--profile", str(profile), *more)[1]
         for more in ([], ["--no-think"])
     ]
-    assert texts[0].startswith("Wait,")
-    assert not texts[1].startswith("Wait,")
+    assert texts[0].startswith(" Wait,")
+    assert not texts[1].startswith(" Wait,")
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_thinking_text_is_inserted_with_its_limits(run):
     starts = [index for index in inserted if index - 1 not in inserted]
     assert starts == [0, length + 16, 2 * (length + 16)]
     assert len(inserted) == 3 * length
-    assert "".join(step.text for step in steps).startswith(" Wait,")  # mlx-lm trims the first space
+    assert "".join(step.text for step in steps).startswith(" Wait,")
     for step in steps:
         expected = Strategy.THINK if step.index in inserted else Strategy.THINK_SAMPLE
         assert step.strategy is expected
