@@ -81,8 +81,9 @@ def inside(folder: Path, name: str | Path, *, is_folder: bool = False) -> Path:
     except (OSError, RuntimeError) as error:
         leads = "cannot be read" if isinstance(error, OSError) else "leads nowhere"
         raise WeightsError(f"{path}: {leads}: {error}; put the file itself there") from error
-    if path.name in COMPANIONS and status.st_size > limits.TOKENIZER_BYTES:
-        raise WeightsError(f"{path}: larger than any such file; download it again")
+    most = limits.TEMPLATE_BYTES if path.suffix == ".jinja" else limits.TOKENIZER_BYTES
+    if (path.name in COMPANIONS or path.suffix == ".jinja") and status.st_size > most:
+        raise WeightsError(f"{path}: larger than {most:,} bytes, as no such file is")
     return path
 
 
