@@ -52,8 +52,6 @@ ZIP_ENTRIES = 10**4
 """Entries of a ``.pth`` file: one for each tensor, of which there are some hundred, and a few."""
 FOLDER_ENTRIES = 10**5
 """Files and folders inside a model folder."""
-NESTING = 50
-"""Objects in objects in JSON or TOML."""
 NUMBER = 1e30
 """The magnitude of a number that a configuration states; float32 ends at 3.4e38."""
 

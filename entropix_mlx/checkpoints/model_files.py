@@ -6,6 +6,7 @@ would lead them out of the folder, and a FIFO or a device would make them wait o
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,11 +55,11 @@ def _openable(folder: Path) -> Iterator[Path]:
         if path.suffix in _READ:
             yield path
         elif path.name == _TEMPLATES:
-            inside(folder, path.name, is_folder=True)
+            _check_target(folder, path)
             yield from path.iterdir()
 
 
-def inside(folder: Path, name: str | Path, *, is_folder: bool = False) -> Path:
+def inside(folder: Path, name: str | Path) -> Path:
     """Return the path of a file in a folder, which need not exist, once it is safe to open.
 
     Raises:
@@ -66,24 +67,29 @@ def inside(folder: Path, name: str | Path, *, is_folder: bool = False) -> Path:
     """
     path = folder / name
     try:
-        target = path.resolve()
-        if not any(target.is_relative_to(root) for root in _roots(folder)):
-            raise WeightsError(
-                f"{path}: leads out of the folder, to {target}; put the file itself there"
-            )
-        status = target.stat()
-        if is_folder and not target.is_dir():
-            raise WeightsError(f"{path}: must be a folder")
-        if not is_folder:
-            limits.check_regular(status, path)
+        _check_target(folder, path)
+        status = path.stat()
+        limits.check_regular(status, path)
     except FileNotFoundError:
         return path
     except (OSError, RuntimeError) as error:
-        leads = "cannot be read" if isinstance(error, OSError) else "leads nowhere"
+        # A link that leads to itself is a RuntimeError in Python 3.12 and older.
+        endless = getattr(error, "errno", errno.ELOOP) == errno.ELOOP
+        leads = "leads nowhere" if endless else "cannot be read"
         raise WeightsError(f"{path}: {leads}: {error}; put the file itself there") from error
-    if path.name in COMPANIONS and status.st_size > limits.TOKENIZER_BYTES:
-        raise WeightsError(f"{path}: larger than any such file; download it again")
+    is_template = path.suffix == ".jinja"
+    most = limits.TEMPLATE_BYTES if is_template else limits.TOKENIZER_BYTES
+    if (is_template or path.name in COMPANIONS) and status.st_size > most:
+        raise WeightsError(f"{path}: larger than {most:,} bytes, as no such file is")
     return path
+
+
+def _check_target(folder: Path, path: Path) -> None:
+    target = path.resolve()
+    if not any(target.is_relative_to(root) for root in _roots(folder)):
+        raise WeightsError(
+            f"{path}: leads out of the folder, to {target}; put the file itself there"
+        )
 
 
 def _roots(folder: Path) -> list[Path]:

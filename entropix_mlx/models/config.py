@@ -117,6 +117,11 @@ def check_family(config: dict[str, Any], where: str) -> None:
         raise UnsupportedModelError(
             f"{where}: architecture {brief(heads[0])} is not supported: it does not predict tokens"
         )
+    for layer_type in config.get("layer_types") or ():
+        if layer_type not in ("full_attention", "sliding_attention"):
+            raise UnsupportedModelError(
+                f"{where}: {brief(layer_type)} in layer_types is not supported"
+            )
     if _slides(config):
         raise UnsupportedModelError(f"{where}: sliding-window attention is not supported")
     if config.get("hidden_act", "silu") not in ("silu", "swish"):

@@ -88,7 +88,7 @@ def parse_scaling(
 def _type_of(stated: Mapping[str, Any], where: str) -> str:
     """Return ``"default"`` or a key of `_KEYS`; refuse other types, and keys of no known type."""
     kind = stated.get("rope_type", stated.get("type"))
-    if stated.get("type", kind) != kind:
+    if "type" in stated and stated["type"] != kind:
         raise UnsupportedModelError(
             f"{where}: rope_scaling has the rope_type {brief(kind)} and the type"
             f" {brief(stated['type'])}; keep the right one"

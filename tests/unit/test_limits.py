@@ -32,3 +32,9 @@ def test_a_link_is_followed(tmp_path):
     (tmp_path / "file").write_bytes(b"content")
     (tmp_path / "link").symlink_to("file")
     assert limits.read_bytes(tmp_path / "link", 10) == b"content"
+
+
+def test_every_limit_is_documented():
+    page = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
+    names = [name for name in vars(limits) if name.isupper()]
+    assert [name for name in names if f"| `{name}` |" not in page] == []

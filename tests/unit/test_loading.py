@@ -99,6 +99,8 @@ def test_rope_parameters_of_newer_configurations(tiny_folder):
         ({"quantization": 4}, WeightsError, "quantization must be an object"),
         ({"layer_types": 4}, WeightsError, "layer_types must be a list"),
         ({"layer_types": ["sliding_attention"]}, UnsupportedModelError, "sliding-window"),
+        ({"layer_types": ["linear_attention"]}, UnsupportedModelError, "in layer_types"),
+        ({"layer_types": ["full_attention"] * 3}, None, ""),
         ({"head_dim": 7}, WeightsError, "head_dim must be even"),
         ({"rope_theta": float("nan")}, WeightsError, "rope_theta must be"),
         ({"tie_word_embeddings": "yes"}, WeightsError, "tie_word_embeddings must be"),

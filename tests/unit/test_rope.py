@@ -64,6 +64,7 @@ def test_llama_3_keeps_fast_turns_and_divides_slow_ones(factor, low, high):
     [
         ({"rope_type": "magic"}, "the rope_scaling 'magic' is not supported"),
         ({"rope_type": ["yarn"]}, "is not supported"),
+        ({"rope_type": math.nan}, "nan is not supported"),
         ({"rope_type": "su", "type": "su"}, "'su' is not supported"),
         ({"rope_type": "linear", "type": "yarn", "factor": 2}, "keep the right one"),
         ({"factor": 4.0}, "has no rope_type"),
