@@ -63,6 +63,7 @@ def test_commands(chat, tmp_path):
         ("/edit x", "nothing was asked"),
         ("/fork one 2", "'one' is not a number"),
         ("/select", "'' is not a number"),
+        ("/select " + "9" * 5000, "is not a number"),
         ("/nonsense", "no command /nonsense"),
         ("/save", "needs a file"),
         ("/load /absent/file", "cannot read"),
