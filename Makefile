@@ -2,6 +2,7 @@
 # make chat             converse with the demo model in the terminal UI
 # make test             run all tests (minutes)
 # make quick            run those of them that are fast, without the demo model (under a minute)
+# make fuzz             damage files, arguments and models for half an hour; SEED=1 damages others
 # make lint             check style and types
 #
 # Each sets up what it needs in .venv, from a bare Python 3.11 or later.
@@ -13,7 +14,7 @@ BIN := $(VENV)/bin
 CANDIDATES := $(PYTHON) python3 python3.13 python3.12 python3.11 python
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
-.PHONY: run chat test quick lint format clean
+.PHONY: run chat test quick fuzz lint format clean
 .DEFAULT_GOAL := test
 
 # Under another name, since make would expand the dollar signs of one given on its command line.
@@ -30,6 +31,9 @@ test: $(VENV)/.dev
 
 quick: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not model and not slow" tests/unit tests/properties $(ARGS)
+
+fuzz: $(VENV)/.dev
+	FUZZ_TIMES=30 FUZZ_SEED=$(or $(SEED),0) $(BIN)/python -m pytest -n 2 --dist worksteal tests/fuzz $(ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

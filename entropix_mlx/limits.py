@@ -33,7 +33,11 @@ TEMPLATE_CHARACTERS = 2 * 10**7
 PROFILE_BYTES = 10**6
 """A profile in TOML: some thousand."""
 TRACE_BYTES = 10**9
-"""A trace or a saved conversation: some thousand bytes a token."""
+"""A trace, which is read line by line: some thousand bytes a token."""
+PROMPTS_BYTES = 10**7
+"""The prompts of a calibration, one a line."""
+CONVERSATION_BYTES = 2 * 10**8
+"""A saved conversation, which is parsed in one piece: some thousand bytes a token."""
 TRACE_LINE_BYTES = 2 * 10**7
 """A line of a trace; the longest hold a whole prompt or answer."""
 GGUF_HEADER_BYTES = 5 * 10**7

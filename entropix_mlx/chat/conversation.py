@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .. import limits
 from ..errors import SessionError
 from ..files import write_whole, writing
 from ..step import Step
@@ -187,7 +188,7 @@ class Conversation:
             SessionError: there is no such file, or it is not a conversation.
         """
         try:
-            record = json.loads(Path(path).read_text(encoding="utf-8"))
+            record = json.loads(limits.read_text(Path(path), limits.CONVERSATION_BYTES))
         except OSError as error:
             raise SessionError(f"cannot read {path}: {error.strerror}") from error
         except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, or nested too deeply

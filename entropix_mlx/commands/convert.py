@@ -101,7 +101,7 @@ def _ended_like_ctrl_c() -> Iterator[None]:
 
 
 def _verify(source: str, out: str, recipe: Recipe) -> int:
-    from ..conversion.verify import verify
+    from ..conversion.verify import limit_of, verify
 
     terminal.tell("comparing its predictions with the source's …")
     comparison = verify(source, out)
@@ -109,8 +109,16 @@ def _verify(source: str, out: str, recipe: Recipe) -> int:
     if fault := comparison.fault(recipe):
         terminal.tell_error(f"{out} is wrong: {fault}")
         return EXIT_BROKEN
-    verdict = "the copy is exact" if recipe.exact else "the copy is within what rounding loses"
-    terminal.tell(verdict)
+    if recipe.exact:
+        terminal.tell("the copy is exact")
+        return 0
+    limit = limit_of(recipe)
+    terminal.tell(
+        f"the copy is as good as one in {limit.precision} should be: a divergence of at most"
+        f" {limit.kl:g} bits a token, and at least {limit.top1_agreement:.0%} of the most probable"
+        " tokens. (The divergence is how much worse the copy would compress what the source writes;"
+        " 0: the same predictions.)"
+    )
     return 0
 
 

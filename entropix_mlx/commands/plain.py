@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from ..files import expanded
 from ..palette import printable, to_json
 from ..step import Step
 from ..summary import Summary
-from . import terminal
+from . import options, terminal
 from .exit_codes import USAGE
 
 if TYPE_CHECKING:
@@ -171,6 +172,8 @@ def _file(argument: str) -> Path:
 
 
 def _whole(text: str) -> int:
-    if not text.strip().isdecimal():
-        raise SessionError(f"{text!r} is not a number: /help shows what the command takes")
-    return int(text)
+    try:
+        return options.count(text.strip())
+    except argparse.ArgumentTypeError:
+        message = f"{text!r} is not a number: /help shows what the command takes"
+        raise SessionError(message) from None

@@ -122,8 +122,9 @@ def ask(branch: Branch) -> int:
         answer = sys.stdin.readline().strip() if sys.stdin else ""
         if not answer:
             return branch.winner
-        if answer.isdecimal() and 1 <= int(answer) <= len(branch.rollouts):
-            return int(answer) - 1
+        numbers = [str(number) for number in range(1, len(branch.rollouts) + 1)]
+        if answer in numbers:
+            return numbers.index(answer)
 
 
 def shares(summary: Summary, colour: bool) -> str:

@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
+from .. import limits
 from ..chat.session import Session
 from ..errors import EntropixError, PromptError, check_type, whole_number
 from ..models.config import fingerprint
@@ -103,8 +104,8 @@ def read_prompts(path: str | Path) -> PromptSet:
         PromptError: the file cannot be read, or has less than six different prompts.
     """
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        lines = limits.read_text(Path(path), limits.PROMPTS_BYTES).splitlines()
+    except (OSError, ValueError) as error:  # a ValueError: not UTF-8, or a NUL in the name
         raise PromptError(f"cannot read the prompts in {path}: {error}") from error
     prompts = list(dict.fromkeys(line.strip() for line in lines if line.strip()))
     if len(prompts) < 2 * HELD_OUT_EVERY:

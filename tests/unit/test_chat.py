@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from entropix_mlx import cli
-from entropix_mlx.decoding import decode
+from entropix_mlx.decoding.writer import Writer
 from entropix_mlx.traces.reading import read_trace
 
 
@@ -63,6 +63,7 @@ def test_commands(chat, tmp_path):
         ("/edit x", "nothing was asked"),
         ("/fork one 2", "'one' is not a number"),
         ("/select", "'' is not a number"),
+        ("/select " + "9" * 5000, "is not a number"),
         ("/nonsense", "no command /nonsense"),
         ("/save", "needs a file"),
         ("/load /absent/file", "cannot read"),
@@ -92,8 +93,8 @@ def test_a_terminal_does_not_obey_an_answer(chat, monkeypatch, tmp_path):
     def write(self, *arguments):
         return replace(original(self, *arguments), text="\x1b[2J")
 
-    original = decode._Writer.write
-    monkeypatch.setattr(decode._Writer, "write", write)
+    original = Writer.write
+    monkeypatch.setattr(Writer, "write", write)
     lines = ("One?", "/select 1")
     assert chat(*lines)[1] == ("\x1b[2J" * 6 + "\n") * 2, "in a pipe or a file as it is"
     screen = Terminal()

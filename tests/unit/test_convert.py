@@ -13,6 +13,7 @@ from entropix_mlx import cli, load
 from entropix_mlx.conversion import model_folder as output
 from entropix_mlx.conversion.convert import convert
 from entropix_mlx.conversion.recipe import Recipe
+from entropix_mlx.conversion.verify import Comparison
 from entropix_mlx.errors import OutputError, UnsupportedModelError, WeightsError
 from tests.checkpoints import write_folder
 from tests.conftest import make_tiny_model
@@ -278,6 +279,28 @@ def test_a_broken_conversion_fails_its_verification(run):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("recipe", "kl", "agreement", "fault"),
+    [
+        (Recipe(), 0.0, 1.0, None),
+        (Recipe(dtype="bfloat16"), 0.00007, 1.0, None),
+        (Recipe(dtype="float16"), 0.01, 1.0, "diverges by 0.01 bits a token"),
+        (Recipe(bits=8), 0.0023, 0.968, None),
+        (Recipe(bits=8), 0.0023, 0.8, "80.0% of its most probable tokens"),
+        (Recipe(bits=6), 0.035, 0.91, None),
+        (Recipe(bits=5), 0.152, 0.8, None),
+        (Recipe(bits=4), 0.69, 0.658, None),
+        (Recipe(bits=4), 0.456, 0.349, "at least 50%"),
+        (Recipe(bits=3), 1.71, 0.4645, None),
+        (Recipe(bits=2), 10.3, 0.06, "in 2 bits by at most 2"),
+    ],
+)
+def test_each_precision_has_limits_that_good_copies_keep(recipe, kl, agreement, fault):
+    difference = 0.0 if recipe.exact else 1.0
+    found = Comparison(155, difference, kl, agreement, 31.0, 32.0).fault(recipe)
+    assert (found is None) if fault is None else fault in found
+
+
 def test_a_wrong_dense_conversion_fails_its_verification(run, tmp_path, monkeypatch):
     from entropix_mlx.conversion import verify
 
