@@ -5,25 +5,27 @@ from __future__ import annotations
 import os
 import secrets
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
 from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
+from textual.widgets import Input
 
 from entropix_mlx.chat.conversation import Conversation, Turn
-from entropix_mlx.errors import EntropixError
+from entropix_mlx.errors import EntropixError, SessionError
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.serving.events import Question
 from entropix_mlx.serving.worker import Chat
 
 from .base import WorkspaceApp
+from .commands import run_command
 from .link import ModelLink
 from .messages import ModelReported
 from .saving import expanded, free_name, save, trace_header
-from .screens.dialogs import TextDialog
+from .screens.dialogs import ConfirmDialog, TextDialog
 from .screens.duel import DuelScreen
 from .screens.tune import Tuned, TuneScreen
 from .widgets.composer import Composer
@@ -35,6 +37,7 @@ from .workspace import Workspace
 class ChatApp(WorkspaceApp):
     """A chat with live gauges."""
 
+    # What opens a dialog has priority, or keys that are typed at once would overtake it.
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "escape", "Stop", tooltip="Stop; leave the tokens", id="app.escape"),
         Binding(
@@ -49,6 +52,7 @@ class ChatApp(WorkspaceApp):
             "edit",
             "Edit",
             id="chat.edit",
+            priority=True,
             tooltip="Edit question: ask the last one differently",
         ),
         Binding(
@@ -64,9 +68,18 @@ class ChatApp(WorkspaceApp):
             "Save",
             show=False,
             id="chat.save",
+            priority=True,
             tooltip="Save: chat, Markdown or trace",
         ),
-        Binding("ctrl+o", "open", "Open", show=False, id="chat.open", tooltip="Open: a saved chat"),
+        Binding(
+            "ctrl+o",
+            "open",
+            "Open",
+            show=False,
+            id="chat.open",
+            priority=True,
+            tooltip="Open: a saved chat",
+        ),
     ]
 
     def __init__(self, chat: Chat) -> None:
@@ -101,9 +114,17 @@ class ChatApp(WorkspaceApp):
         await self.link.receive(message.event)
 
     def on_composer_sent(self, event: Composer.Sent) -> None:
-        """Send a question, or an edited one in its old place."""
-        if self.link.ask(event.question):
-            self.composer.take(event.question.text)
+        """Send a question, or an edited one in its old place; or do what a command says."""
+        text = event.question.text
+        if text.startswith("/"):
+            try:
+                run_command(self, text)
+            except SessionError as error:
+                self.notify(str(error), severity="warning", markup=False)
+            else:
+                self.composer.take(text)
+        elif self.link.ask(event.question):
+            self.composer.take(text)
 
     def action_help_quit(self) -> None:
         """Stop the answer where Ctrl+C is pressed; else say how to quit."""
@@ -157,22 +178,19 @@ class ChatApp(WorkspaceApp):
         seed = secrets.randbits(32) if self._settings.seed is None else self._settings.seed
         self.push_screen(DuelScreen(question, self._settings, seed, self.link.duel))
 
-    def action_save(self) -> None:
+    async def action_save(self) -> None:
         """Ask where to save."""
         if self._asked():
             title = "Save as (.json: chat, .md: text, .jsonl: trace)"
-            self.push_screen(TextDialog(title, free_name()), self._save)
+            await self._ask_text(title, free_name(), lambda path: self.save(path or ""))
 
-    def action_open(self) -> None:
+    async def action_open(self) -> None:
         """Ask what to open."""
 
-        def open_path(path: str | None) -> None:
-            if path:
-                self.link.submit(lambda session, _: session.load(expanded(path)))
+        title = "Open a saved chat"
+        await self._ask_text(title, "chat.json", lambda path: self.open(path or ""))
 
-        self.push_screen(TextDialog("Open a saved chat", "chat.json"), open_path)
-
-    def action_system_prompt(self) -> None:
+    async def action_system_prompt(self) -> None:
         """Ask for instructions that precede the conversation."""
 
         def take(text: str | None) -> None:
@@ -180,7 +198,7 @@ class ChatApp(WorkspaceApp):
                 self.link.submit(lambda session, _: session.instruct(text or None))
 
         prompt = self.workspace.conversation.system_prompt
-        self.push_screen(TextDialog("System prompt", prompt or ""), take)
+        await self._ask_text("System prompt", prompt or "", take)
 
     def on_transcript_fork_wanted(self) -> None:
         """Go on from the cursor with the alternative that is selected."""
@@ -213,6 +231,12 @@ class ChatApp(WorkspaceApp):
     def _turns(self) -> list[Turn]:
         return self.workspace.conversation.turns
 
+    async def _ask_text(self, title: str, text: str, then: Callable[[str | None], None]) -> None:
+        """Ask for a line; return when the field is there, since the keys that follow are for it."""
+        dialog = TextDialog(title, text)
+        await self.push_screen(dialog, then)
+        dialog.set_focus(dialog.query_one(Input))
+
     def _asked(self) -> bool:
         """Tell whether there is a question, and say so if there is none."""
         if not self._turns:
@@ -234,10 +258,24 @@ class ChatApp(WorkspaceApp):
         if tuned.regenerate:
             self.action_regenerate()
 
-    def _save(self, path: str | None) -> None:
-        """Save under the path that the user typed."""
-        if not path:
+    def save(self, path: str) -> None:
+        """Save under a path that the user typed; ask before that replaces a file."""
+        if not path or not self._asked():
             return
+        try:
+            exists = expanded(path).is_file()
+        except EntropixError as error:
+            self.notify(f"cannot save {path}: {error}", severity="error", markup=False)
+            return
+        if not exists:
+            self._write(path)
+            return
+        question = f"There is a file {path} already."
+        self.push_screen(
+            ConfirmDialog(question, "replaces it"), lambda yes: self._write(path) if yes else None
+        )
+
+    def _write(self, path: str) -> None:
         conversation = self.workspace.conversation
         try:
             save(conversation, expanded(path), trace_header(self.workspace))
@@ -245,6 +283,11 @@ class ChatApp(WorkspaceApp):
             self.notify(f"cannot save {path}: {error}", severity="error", markup=False)
         else:
             self.notify(f"saved {path}", markup=False)
+
+    def open(self, path: str) -> None:
+        """Open a saved chat in place of this one."""
+        if path:
+            self.link.submit(lambda session, _: session.load(expanded(path)))
 
 
 def run_chat(chat: Chat) -> None:

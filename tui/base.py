@@ -9,9 +9,11 @@ from typing import ClassVar
 
 from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.filter import LineFilter
 from textual.screen import Screen
 from textual.widgets import Footer
 
+from .contrast import ReadableColours
 from .keys import palette_commands
 from .screens.dialogs import HelpScreen
 from .widgets.transcript import Transcript
@@ -48,6 +50,7 @@ class WorkspaceApp(App[None]):
         """Show a workspace."""
         super().__init__()
         self.workspace = workspace
+        self._readable = ReadableColours()
 
     def compose(self) -> ComposeResult:
         """Lay out the workspace above the footer."""
@@ -60,6 +63,10 @@ class WorkspaceApp(App[None]):
         own = [b for b in type(self).BINDINGS if b not in WorkspaceApp.BINDINGS]
         keys = [*own, *Workspace.BINDINGS, *WorkspaceApp.BINDINGS]
         return {"Anywhere": keys, "In the tokens (Tab, and back)": Transcript.BINDINGS}
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """Return what changes lines after they are drawn; colours first, then what dims them."""
+        return [self._readable, *super().get_line_filters()]
 
     def copy_to_clipboard(self, text: str) -> None:
         """Copy a text: by pbcopy where there is one, since Terminal.app ignores OSC 52."""

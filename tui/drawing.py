@@ -10,8 +10,16 @@ from typing import NamedTuple
 from textual.content import Content
 from textual.style import Style
 
+from entropix_mlx.profiles.profile import Profile
+from entropix_mlx.profiles.tree import table
+
 ENTROPY_SCALE, VARENTROPY_SCALE = 8.0, 16.0
-"""Bits and bits² at the end of a bar, the top of the history and the edge of the plane."""
+"""Bits and bits² at the end of a bar, the top of the history and the edge of the plane; more where
+a profile's thresholds ask for it, see `scales`."""
+ROOM = 1.2
+"""A scale is at least so many times as long as the largest threshold on it."""
+OVERFLOW = "▶"
+"""The end of a bar whose value lies beyond the scale."""
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 DIM = Style(dim=True)
 
@@ -35,8 +43,21 @@ SCALES = {
 }
 
 
+def scales(profile: Profile) -> dict[str, Scale]:
+    """Return the scales on which a profile's thresholds can be drawn."""
+    fitting = dict(SCALES)
+    for row in table(profile):
+        for name, bounds in row.bounds.items():
+            for bound in filter(math.isfinite, bounds):
+                if name in fitting and bound > fitting[name].most / ROOM:
+                    fitting[name] = fitting[name]._replace(most=math.ceil(bound * ROOM))
+    return fitting
+
+
 def bar(value: float, most: float, width: int) -> str:
-    """Return a bar of `width` cells that is full at `most`."""
+    """Return a bar of `width` cells that is full at `most`, and marked beyond that."""
+    if width and most < value < math.inf:
+        return "█" * (width - 1) + OVERFLOW
     share = min(max(value / most, 0.0), 1.0) if math.isfinite(value) else 0.0
     eighths = round(share * width * 8)
     full, rest = divmod(eighths, 8)

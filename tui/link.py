@@ -110,7 +110,6 @@ class ModelLink:
             case events.Prefilled():
                 status.state = State.READING
                 status.progress = f"{event.done}/{event.total}"
-                status.context_used = max(status.context_used, event.done)
             case events.ConversationChanged():
                 if _questions(event.conversation) != _questions(self._workspace.conversation):
                     self._composer.turn = None  # the edited question may be another one now

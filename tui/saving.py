@@ -63,5 +63,5 @@ def trace_header(workspace: Workspace) -> Header:
         seed=answer.seed,
         messages=conversation.asked,
         context_length=status.context_length,
-        prompt_tokens=max(0, status.context_used - len(answer.steps) + 1),
+        prompt_tokens=max(0, status.context_used - len(answer.steps)),
     )

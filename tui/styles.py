@@ -18,12 +18,16 @@ _ATTRIBUTES = {
     Strategy.ADAPTIVE: Style(),
     Strategy.SAMPLE: Style(dim=True),
 }
-STYLES = {
-    strategy: Style(foreground=Color(*LOOKS[strategy].rgb)) + attributes
-    for strategy, attributes in _ATTRIBUTES.items()
+COLOURS = {strategy: Style(foreground=Color(*look.rgb)) for strategy, look in LOOKS.items()}
+"""For bars and points; an underline would run through them."""
+STYLES = {strategy: COLOURS[strategy] + attributes for strategy, attributes in _ATTRIBUTES.items()}
+"""For tokens and names."""
+ORIGIN_MARKS = {
+    Origin.INSERTED: ("⟦", "⟧"),
+    Origin.BRANCH: ("⟨", "⟩"),
+    Origin.CHOSEN: ("⟪", "⟫"),
 }
-ORIGIN_MARKS = {Origin.INSERTED: "⟦", Origin.BRANCH: "⟨", Origin.CHOSEN: "⟪"}
-"""Put before the first token of what did not come from an ordinary draw."""
+"""Put around what did not come from an ordinary draw."""
 CURSOR = Style(reverse=True)
 CHANGED = Style(strike=True)
 """A token whose strategy another threshold would change."""
@@ -34,11 +38,28 @@ def legend() -> Content:
     names = [
         Content.styled(f"{LOOKS[s].glyph} {s}", STYLES[s]) for s in Strategy if s != Strategy.SAMPLE
     ]
-    marks = "  ".join(f"{mark} {origin}" for origin, mark in ORIGIN_MARKS.items())
+    marks = "  ".join(f"{mark[0]}{origin}{mark[1]}" for origin, mark in ORIGIN_MARKS.items())
     return Content("  ").join(names) + Content(f"\n{marks}")
 
 
-def origin_mark(step: Step, previous: Step | None) -> str:
-    """Return the mark to put before a token, if something else than a draw begins there."""
-    begins = previous is None or previous.origin is not step.origin or step.branch is not None
-    return ORIGIN_MARKS.get(step.origin, "") if begins else ""
+def marked(text: str, step: Step, previous: Step | None, following: Step | None, glyph: str) -> str:
+    """Return a token's text with its glyph, and a mark where an intervention begins or ends.
+
+    Args:
+        text: the token's.
+        step: whose token it is.
+        previous: the step before, if there is one.
+        following: the step after, if there is one yet: only then it is known what ends here.
+        glyph: put before the text; may be empty.
+    """
+    opening, closing = ORIGIN_MARKS.get(step.origin, ("", ""))
+    before = (opening if previous is None or _parts(previous, step) else "") + glyph
+    after = closing if following is not None and _parts(step, following) else ""
+    word = text.lstrip(" ")
+    # A space belongs before the mark, so that it does not cling to the word before.
+    return (text[: len(text) - len(word)] + before + word if word else before + text) + after
+
+
+def _parts(left: Step, right: Step) -> bool:
+    """Tell whether two neighbours came about differently, or at different forks."""
+    return left.origin is not right.origin or right.branch is not None

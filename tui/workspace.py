@@ -83,7 +83,7 @@ class Workspace(Horizontal):
         """Lay out the two columns."""
         with Vertical(id="left"):
             yield self.transcript
-            yield Compact(id="compact")
+            yield Compact(self.profile, id="compact")
             yield self.status
             yield from self._below
         with ContentSwitcher(id="side", initial="gauges"):

@@ -48,9 +48,11 @@ def run_screen(arguments: argparse.Namespace) -> int:
     if not (sys.stdin and sys.stdin.isatty() and sys.stdout.isatty()):
         raise PromptError("the terminal UI needs a terminal: add --plain in a pipe")
     from tui.app import run_chat
+    from tui.terminal import require_full_screen
 
     from ..serving.worker import Chat
 
+    require_full_screen("add --plain")
     settings = options.to_settings(arguments, ALTERNATIVES)
 
     def load() -> tuple[Model, TokenizerWrapper]:

@@ -15,8 +15,10 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Show a trace until the user quits."""
-    trace = read_trace(arguments.trace)
+    from tui.terminal import require_full_screen
     from tui.viewer import ViewerApp
 
+    require_full_screen("make a page of the trace by entropix report")
+    trace = read_trace(arguments.trace)
     ViewerApp.of_trace(trace).run()
     return 0

@@ -54,7 +54,7 @@ class ConversationChanged:
 
     conversation: Conversation
     context_used: int
-    """Tokens in the model's cache."""
+    """Tokens that the model sees of it: those of the last prompt and of the answer so far."""
 
 
 @dataclass(frozen=True)

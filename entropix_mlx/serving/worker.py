@@ -117,11 +117,7 @@ class ModelThread:
         """Ask a question; if it is refused, it comes back with the end of the answer."""
 
         def send(session: Session, cancel: Token) -> Iterator[Step]:
-            if question.turn is None:
-                return session.send(question.text, cancel=cancel)
-            roles = [message["role"] for message in session.messages]
-            asked = [index for index, role in enumerate(roles) if role == "user"]
-            return session.edit(asked[question.turn], question.text, cancel=cancel)
+            return session.send(question.text, question.turn, cancel=cancel)
 
         self._jobs.put(lambda: self._answer(send, cancel, question))
 
@@ -182,7 +178,7 @@ class ModelThread:
                 steps = action(self._session, cancel)
                 refused = None
                 self._report_conversation()
-                for batch in _batches(steps or (), cancel):
+                for batch in _batches(steps or ()):
                     self._report(events.StepsArrived(batch))
         except Exception as fault:
             error = _explain(fault)
@@ -201,7 +197,20 @@ class ModelThread:
 
     def _report_conversation(self) -> None:
         snapshot = _copy(self._session.conversation)
-        self._report(events.ConversationChanged(snapshot, self._session.cached_tokens))
+        self._report(events.ConversationChanged(snapshot, self._tokens_of(snapshot)))
+
+    def _tokens_of(self, conversation: Conversation) -> int:
+        """Return how many tokens the model sees of a conversation, its last answer included."""
+        from ..decoding.prompts import conversation_prompt
+
+        if not conversation.turns:
+            return 0
+        turn = conversation.turns[-1]
+        answered = len(turn.answer.steps) if turn.answers else 0
+        try:
+            return len(conversation_prompt(self._tokenizer, conversation.asked)) + answered
+        except EntropixError:  # the template refuses an opened chat; asking will say so
+            return answered
 
     def _duel(self, question: Question, sides: tuple[Settings, Settings], cancel: Token) -> None:
         error = None
@@ -224,17 +233,13 @@ class ModelThread:
 
         session = Session(self._model, self._tokenizer, settings)
         session.conversation = _copy(self._session.conversation)
-        if question.turn is not None:
-            del session.conversation.turns[question.turn :]
         with contextlib.closing(session):
-            yield from _batches(session.send(question.text, cancel=cancel), cancel)
+            steps = session.send(question.text, question.turn, cancel=cancel)
+            yield from _batches(steps)
 
 
-def _batches(steps: Iterable[Step], cancel: Token) -> Iterator[list[Step]]:
-    """Gather steps until `BATCH_SECONDS` have passed; the first one comes at once.
-
-    After a cancel the rest is not read, so that a trace says that its answer was interrupted.
-    """
+def _batches(steps: Iterable[Step]) -> Iterator[list[Step]]:
+    """Gather steps until `BATCH_SECONDS` have passed; the first one comes at once."""
     batch: list[Step] = []
     due = time.monotonic()
     for step in steps:
@@ -242,8 +247,6 @@ def _batches(steps: Iterable[Step], cancel: Token) -> Iterator[list[Step]]:
         if time.monotonic() >= due:
             yield batch
             batch, due = [], time.monotonic() + BATCH_SECONDS
-        if cancel.is_set():
-            break
     if batch:
         yield batch
 

@@ -101,11 +101,13 @@ def make_chat():
     return make
 
 
-def drive(app, scenario: Callable[[object], Awaitable[None]], size=(120, 40)) -> None:
+def drive(
+    app, scenario: Callable[[object], Awaitable[None]], size=(120, 40), notifications=False
+) -> None:
     """Run an app, and a scenario on it."""
 
     async def run() -> None:
-        async with app.run_test(size=size) as pilot:
+        async with app.run_test(size=size, notifications=notifications) as pilot:
             await pilot.pause()
             await scenario(pilot)
 
@@ -115,6 +117,10 @@ def drive(app, scenario: Callable[[object], Awaitable[None]], size=(120, 40)) ->
 def ready(app: ChatApp) -> bool:
     """Tell whether the model waits for something to do."""
     return app.status.state is State.READY
+
+
+def notices(app: ChatApp) -> str:
+    return "\n".join(f"{n.title} {n.message}" for n in app._notifications)
 
 
 def turns(app: ChatApp) -> list[Turn]:

@@ -3,7 +3,8 @@
 import subprocess
 
 import pytest
-from textual.widgets import ContentSwitcher, Markdown, Static
+from textual.widgets import ContentSwitcher, Footer, Markdown, Static
+from textual.widgets._toast import Toast
 
 from entropix_mlx import Profile
 from entropix_mlx.chat.conversation import Answer, Conversation, Turn
@@ -229,3 +230,31 @@ def test_there_is_nothing_to_point_at_in_an_answer_without_tokens():
         assert app.workspace.transcript.cursor is None
 
     drive(app, scenario)
+
+
+@pytest.mark.parametrize("size", [(120, 40), (60, 16)])
+def test_a_notice_covers_neither_the_status_nor_the_footer(size):
+    app = make_viewer()
+
+    async def scenario(pilot):
+        app.notify("word " * 40, title="what is wrong", timeout=60)
+        await pilot.pause(0.5)
+        toast = app.screen.query_one(Toast).region
+        assert toast.area
+        assert not toast.overlaps(app.workspace.status.region)
+        assert not toast.overlaps(app.query_one(Footer).region)
+
+    drive(app, scenario, size, notifications=True)
+
+
+def test_the_compact_gauges_of_a_trace_fit():
+    app = make_viewer()
+
+    async def scenario(pilot):
+        line = app.query_one("#compact", Static)
+        for width in (80, 60, 90, 79):
+            await pilot.resize_terminal(width, 24)
+            await pilot.pause()
+            assert width - 22 <= line.visual.cell_length <= line.content_size.width == width - 2
+
+    drive(app, scenario, size=(80, 24))

@@ -47,6 +47,36 @@ class TextDialog(ModalScreen[str | None]):
         self.dismiss(None)
 
 
+class ConfirmDialog(ModalScreen[bool]):
+    """Asks whether to do something that cannot be undone."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter,y", "answer(True)", "Yes"),
+        Binding("escape,n", "answer(False)", "No"),
+    ]
+
+    def __init__(self, question: str, yes: str) -> None:
+        """Ask.
+
+        Args:
+            question: see above.
+            yes: what Enter does.
+        """
+        super().__init__(classes="dialog")
+        self._question = question
+        self._yes = yes
+
+    def compose(self) -> ComposeResult:
+        """Make the question."""
+        with Vertical():
+            yield Label(Content(self._question))
+            yield Label(Content(f"Enter {self._yes}, Escape does not"), classes="hint")
+
+    def action_answer(self, yes: bool) -> None:
+        """Take the answer."""
+        self.dismiss(yes)
+
+
 class AskDialog(ModalScreen[int]):
     """Shows the ways to go on at a fork; Escape takes the best."""
 

@@ -22,6 +22,7 @@ from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.profiles.sections import Thresholds
 from entropix_mlx.settings import Settings
 
+from ..drawing import scales
 from ..widgets.slider import Slider
 
 NAME_WIDTH = 12
@@ -40,9 +41,9 @@ class TuneScreen(ModalScreen[Tuned | None]):
     """Settings at the right edge; the conversation stays in view."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "done(False)", "Use from the next answer on"),
+        Binding("enter", "done(False)", "Use from the next answer on"),
         Binding("ctrl+r", "done(True)", "Use and answer once more"),
-        Binding("ctrl+z", "forget", "Forget changes"),
+        Binding("escape,ctrl+z", "forget", "Leave everything as it was"),
     ]
 
     def __init__(
@@ -81,11 +82,14 @@ class TuneScreen(ModalScreen[Tuned | None]):
             yield Checkbox("branch", profile.branch.max_branches > 0, id="branch", compact=True)
             yield Checkbox("ask", self._ask, id="ask", compact=True)
             for field in fields(Thresholds):
-                yield Slider(field.name, getattr(profile.thresholds, field.name))
+                value = getattr(profile.thresholds, field.name)
+                yield Slider(field.name, value, _scale(field.name, profile))
             yield Label("", id="changes")
             yield Label(
-                "← → move a threshold, Shift ten times as far\nEscape: from the next answer on\n"
-                "Ctrl+R: and answer once more   Ctrl+Z: forget",
+                "← → move a threshold, Shift ten times as far\n"
+                "Enter: use from the next answer on\n"
+                "Ctrl+R: use, and answer once more\n"
+                "Escape: leave everything as it was",
                 classes="hint",
             )
 
@@ -105,9 +109,11 @@ class TuneScreen(ModalScreen[Tuned | None]):
         self._say(f"{differing} of {total} tokens would change")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Load another profile, and show its thresholds."""
-        if event.input.id == "profile":
+        """Load another profile, and show its thresholds; else take the settings."""
+        if event.input.id == "profile" and event.value.strip() not in ("", self._named):
             self._show_named_profile()
+        else:
+            self.action_done(False)
 
     def on_input_blurred(self, event: Input.Blurred) -> None:
         """Do so also without Enter, before a threshold of that profile is moved."""
@@ -126,9 +132,11 @@ class TuneScreen(ModalScreen[Tuned | None]):
                 temperature=self._number("temperature", float),
                 seed=self._number("seed", int),
             )
+            settings.check()
         except (ValueError, EntropixError) as error:
             self._say(str(error))
             return
+        self._preview(None)  # the tokens on screen were decided by the settings before
         ask = self.query_one("#ask", Checkbox).value
         self.dismiss(Tuned(settings, ask, regenerate))
 
@@ -149,8 +157,9 @@ class TuneScreen(ModalScreen[Tuned | None]):
             return False
         self._named = name
         for slider in self.query(Slider):
-            slider.value = getattr(self._profile.thresholds, slider.name or "")
-            slider.refresh()
+            name = slider.name or ""
+            value = getattr(self._profile.thresholds, name)
+            slider.show(value, _scale(name, self._profile))
         self.on_slider_changed()
         return True
 
@@ -181,3 +190,10 @@ class TuneScreen(ModalScreen[Tuned | None]):
 
     def _say(self, text: str) -> None:
         self.query_one("#changes", Label).update(Content(text))
+
+
+def _scale(threshold: str, profile: Profile) -> float:
+    """Return the end of a threshold's scale: margins are differences of probabilities."""
+    if "margin" in threshold:
+        return 1.0
+    return scales(profile)["varentropy" if "varentropy" in threshold else "entropy"].most

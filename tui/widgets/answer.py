@@ -18,7 +18,7 @@ from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.profiles.tree import classify
 from entropix_mlx.step import Step, Strategy
 
-from ..styles import CHANGED, CURSOR, STYLES, origin_mark
+from ..styles import CHANGED, CURSOR, STYLES, marked
 
 BLOCK_TOKENS = 60
 """A block ends with the first line that ends after so many tokens: only the last one is redrawn."""
@@ -77,6 +77,8 @@ class AnswerView(Vertical):
         new = list(steps)
         self.strategies += [step.strategy for step in new]
         self.steps += new
+        if self._markdown is not None:
+            self._markdown.append(printable("".join(step.text for step in new)))
         last = max(0, len(self._starts) - 1)
         self._divide(last)
         for number in range(last, len(self._starts)):
@@ -84,6 +86,7 @@ class AnswerView(Vertical):
                 self._blocks[number].show(self._draw(number))
             else:
                 self._blocks.append(TokenBlock(self._draw(number)))
+                self._blocks[number].display = self._markdown is None
                 self.mount(self._blocks[number])
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
@@ -166,16 +169,18 @@ class AnswerView(Vertical):
 
     def _draw_token(self, index: int) -> tuple[str, Style]:
         step, strategy = self.steps[index], self.strategies[index]
-        previous = self.steps[index - 1] if index else None
+        previous, following = self._neighbour(index - 1), self._neighbour(index + 1)
         style = STYLES[strategy] + Style.from_meta({"step": index})
         if strategy is not step.strategy:
             style += CHANGED
-        text = origin_mark(step, previous) + printable(step.text)
-        if self._marks:
-            text = LOOKS[strategy].glyph + text
+        glyph = LOOKS[strategy].glyph if self._marks else ""
+        text = marked(printable(step.text), step, previous, following, glyph)
         if index == self._cursor:
             return (text or "∅", style + CURSOR)
         return (text, style)
+
+    def _neighbour(self, index: int) -> Step | None:
+        return self.steps[index] if 0 <= index < len(self.steps) else None
 
 
 def _differences(left: list[Strategy], right: list[Strategy]) -> list[int]:

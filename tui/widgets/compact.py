@@ -11,35 +11,42 @@ from textual.widgets import Static
 
 from entropix_mlx.palette import LOOKS
 from entropix_mlx.profiles.profile import Profile
-from entropix_mlx.step import Step
+from entropix_mlx.step import Step, Strategy
 
-from ..drawing import DIM, SCALES, bar
-from ..styles import STYLES
+from ..drawing import DIM, bar, scales
+from ..styles import COLOURS
+
+NUMBERS = 18
+"""Cells that both letters and both numbers take."""
+NAME = 2 + max(len(strategy) for strategy in Strategy)
+"""Cells that the longest strategy takes, with its glyph."""
+SHORTEST_BAR = 4
 
 
-def draw_compact(step: Step | None, width: int) -> Content:
-    """Return H and V of a step as bars, and its strategy."""
-    cells = max(4, (width - 34) // 2)
-    parts: list[Content | tuple[str, Style]] = []
+def draw_compact(step: Step | None, profile: Profile, width: int) -> Content:
+    """Return H and V of a step as bars, and its strategy: by its glyph alone if it is narrow."""
+    named = width >= NUMBERS + NAME + 2 * SHORTEST_BAR
+    cells = max(1, (width - NUMBERS - (NAME if named else 1)) // 2)
+    parts: list[tuple[str, Style]] = []
+    style = COLOURS[step.strategy] if step else DIM
     for name, letter in (("entropy", "H"), ("varentropy", "V")):
         value = step.metrics[name] if step else math.nan
-        style = STYLES[step.strategy] if step else DIM
-        parts += [
-            (f"{letter} ", DIM),
-            (bar(value, SCALES[name].most, cells), style),
-            Content(f" {value:5.2f} " if step else "     – "),
-        ]
+        number = f" {value:5.2f} " if step else "     – "
+        drawn = bar(value, scales(profile)[name].most, cells)
+        parts += [(f"{letter} ", DIM), (drawn, style), (number, DIM)]
     if step:
-        parts.append((f"{LOOKS[step.strategy].glyph} {step.strategy}", STYLES[step.strategy]))
+        look = LOOKS[step.strategy]
+        parts.append((f"{look.glyph} {step.strategy}" if named else look.glyph, style))
     return Content.assemble(*parts)
 
 
 class Compact(Static):
     """Follows the newest token of the answer."""
 
-    def __init__(self, *, id: str) -> None:
+    def __init__(self, profile: Profile, *, id: str) -> None:
         """Begin with nothing measured."""
         super().__init__(id=id)
+        self._profile = profile
         self._newest: Step | None = None
 
     def on_resize(self) -> None:
@@ -48,6 +55,7 @@ class Compact(Static):
 
     def show_answer(self, steps: Sequence[Step], profile: Profile) -> None:
         """Show the last step of an answer."""
+        self._profile = profile
         self._newest = steps[-1] if steps else None
         self.draw()
 
@@ -58,4 +66,6 @@ class Compact(Static):
     def draw(self) -> None:
         """Draw the line, where it is shown at all."""
         if self.size.width:
-            self.update(draw_compact(self._newest, self.content_size.width), layout=False)
+            self.update(
+                draw_compact(self._newest, self._profile, self.content_size.width), layout=False
+            )

@@ -1,6 +1,7 @@
 """The gauges beside the text: bars with their thresholds, a history, the plane, and counts.
 
-Every scale is fixed, so that a picture means the same at any moment and in any answer.
+Every scale is fixed as long as the profile is, so that a picture means the same at any moment and
+in any answer.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.profiles.tree import table
 from entropix_mlx.step import Step, Strategy
 
-from ..drawing import DIM, ENTROPY_SCALE, SCALES, VARENTROPY_SCALE, bar, runs
-from ..styles import STYLES
+from ..drawing import DIM, OVERFLOW, bar, runs, scales
+from ..styles import COLOURS, STYLES
 
 HEIGHTS = " ▁▂▃▄▅▆▇█"
 PLANE_HEIGHT = 9
@@ -31,19 +32,20 @@ PLANE_HEIGHT = 9
 def threshold_line(profile: Profile, name: str, width: int) -> Content:
     """Return where a measurement's thresholds lie under its bar: a strategy's glyph at each."""
     line = [("·", DIM)] * width
+    most = scales(profile)[name].most
     for row in table(profile):
         for bound in row.bounds.get(name, ()):
-            if 0 < bound < SCALES[name].most:
-                cell = min(width - 1, int(bound / SCALES[name].most * width))
-                line[cell] = (LOOKS[row.strategy].glyph, STYLES[row.strategy])
+            if 0 < bound < most:
+                cell = min(width - 1, int(bound / most * width))
+                line[cell] = (LOOKS[row.strategy].glyph, COLOURS[row.strategy])
     return runs(line)
 
 
 def draw_bars(step: Step | None, profile: Profile, width: int) -> Content:
     """Return all measurements of a step as bars, H and V with their thresholds."""
     lines: list[Content] = []
-    style = STYLES[step.strategy] if step else DIM
-    for name, scale in SCALES.items():
+    style = COLOURS[step.strategy] if step else DIM
+    for name, scale in scales(profile).items():
         value = step.metrics[name] if step else math.nan
         shown = f"{value:.3f}" if scale.most < 1 else f"{value:.2f}"
         number = f"{shown} {scale.unit}" if step else f"– {scale.unit}"
@@ -58,17 +60,18 @@ def draw_bars(step: Step | None, profile: Profile, width: int) -> Content:
     return Content("\n").join(lines)
 
 
-def draw_history(steps: Sequence[Step], width: int) -> Content:
+def draw_history(steps: Sequence[Step], profile: Profile, width: int) -> Content:
     """Return H and V of the last steps, two cells high each, a column a token."""
     shown = steps[-(width - 2) :]
     lines = []
     for name, letter in (("entropy", "H"), ("varentropy", "V")):
+        most = scales(profile)[name].most
         for upper in (True, False):
             parts: list[tuple[str, Style]] = [(f"{letter} " if upper else "  ", DIM)]
             for step in shown:
-                level = min(16, max(1, round(step.metrics[name] / SCALES[name].most * 16)))
+                level = min(16, max(1, round(step.metrics[name] / most * 16)))
                 height = max(0, level - 8) if upper else min(8, level)
-                parts.append((HEIGHTS[height], STYLES[step.strategy]))
+                parts.append((HEIGHTS[height], COLOURS[step.strategy]))
             lines.append(runs(parts))
     return Content("\n").join(lines)
 
@@ -77,12 +80,13 @@ def draw_plane(steps: Sequence[Step], profile: Profile, width: int, height: int)
     """Return the entropy–varentropy plane: H to the right, V up, the newest token highlighted."""
     columns = width - 3
     cells = [[(" ", DIM)] * columns for _ in range(height)]
+    most_h, most_v = (scales(profile)[name].most for name in ("entropy", "varentropy"))
 
     def column(entropy: float) -> int:
-        return min(columns - 1, int(entropy / ENTROPY_SCALE * columns))
+        return min(columns - 1, int(entropy / most_h * columns))
 
     def line(varentropy: float) -> int:
-        return height - 1 - min(height - 1, int(varentropy / VARENTROPY_SCALE * height))
+        return height - 1 - min(height - 1, int(varentropy / most_v * height))
 
     upright = {column(bound) for bound in _splits(profile, "entropy")}
     level = {line(bound) for bound in _splits(profile, "varentropy")}
@@ -92,25 +96,26 @@ def draw_plane(steps: Sequence[Step], profile: Profile, width: int, height: int)
         elif y in level:
             cells[y][x] = ("─", DIM)
     for step in steps:
-        here = (LOOKS[step.strategy].glyph, STYLES[step.strategy])
+        here = (LOOKS[step.strategy].glyph, COLOURS[step.strategy])
         cells[line(step.varentropy)][column(step.entropy)] = here
     if steps:
         newest = steps[-1]
-        here = (LOOKS[newest.strategy].glyph, STYLES[newest.strategy] + Style(reverse=True))
+        here = (LOOKS[newest.strategy].glyph, COLOURS[newest.strategy] + Style(reverse=True))
         cells[line(newest.varentropy)][column(newest.entropy)] = here
-    labels = [f"{VARENTROPY_SCALE:.0f}", "V", *[""] * (height - 3), "0"]
-    lines = [
-        runs([(f"{label:>2}▏", DIM), *cells_line])
-        for label, cells_line in zip(labels, cells, strict=True)
-    ]
-    axis = f"   0{'H bits'.center(columns - 2)}{ENTROPY_SCALE:.0f}"
+    # A token beyond a scale stands at the edge, and the end of that axis is marked.
+    above = any(step.varentropy > most_v for step in steps)
+    beyond = any(step.entropy > most_h for step in steps)
+    edges = [f"{most_v:2.0f}{'▲' if above else '▏'}", " V▏", *["  ▏"] * (height - 3), " 0▏"]
+    lines = [runs([(edge, DIM), *row]) for edge, row in zip(edges, cells, strict=True)]
+    axis = f"   0{'H bits'.center(columns - 2)}{OVERFLOW if beyond else f'{most_h:.0f}'}"
     return Content("\n").join([*lines, Content.styled(axis, DIM)])
 
 
 def _splits(profile: Profile, name: str) -> set[float]:
-    """Return where the decision tree splits a measurement, as far as the scale goes."""
+    """Return where the decision tree splits a measurement."""
+    most = scales(profile)[name].most
     bounds = itertools.chain(*(row.bounds.get(name, ()) for row in table(profile)))
-    return {bound for bound in bounds if 0 < bound < SCALES[name].most}
+    return {bound for bound in bounds if 0 < bound < most}
 
 
 def draw_counts(counts: Counter[Strategy], width: int) -> Content:
@@ -179,7 +184,7 @@ class Gauges(VerticalScroll):
         newest = self._steps[-1] if self._steps else None
         drawings = {
             "bars": draw_bars(newest, self._profile, width),
-            "history": draw_history(self._steps, width),
+            "history": draw_history(self._steps, self._profile, width),
             "plane": draw_plane(self._steps, self._profile, width, PLANE_HEIGHT),
             "counts": draw_counts(self._counts, width),
         }

@@ -10,9 +10,11 @@ from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
 
-from ..drawing import ENTROPY_SCALE, VARENTROPY_SCALE, bar
+from ..drawing import bar
 
 NAME_WIDTH, BAR_WIDTH = 24, 12
+SHARE_STEP, BITS_STEP = 0.02, 0.1
+"""How far a key moves a threshold whose scale ends at 1, and one of bits or bits²."""
 
 
 class Slider(Widget, can_focus=True):
@@ -34,25 +36,35 @@ class Slider(Widget, can_focus=True):
     class Changed(Message):
         """The threshold moved."""
 
-    def __init__(self, name: str, value: float) -> None:
-        """Begin at a value."""
+    def __init__(self, name: str, value: float, most: float) -> None:
+        """Begin at a value.
+
+        Args:
+            name: of the threshold.
+            value: may be infinite.
+            most: where the arrow keys end; a larger value stays until it is moved down.
+        """
         super().__init__(name=name, id=f"slider-{name}")
         self.value = value
-        if "margin" in name:
-            self._most, self._step = 1.0, 0.02
-        else:
-            self._most = VARENTROPY_SCALE if "varentropy" in name else ENTROPY_SCALE
-            self._step = 0.1
+        self.most = most
 
     def render(self) -> Content:
         """Draw the name, the bar and the number."""
-        share = self._most if self.value == math.inf else self.value
-        drawn = bar(share, self._most, BAR_WIDTH)
+        share = self.most if self.value == math.inf else self.value
+        drawn = bar(share, self.most, BAR_WIDTH)
         return Content(f"{(self.name or '').ljust(NAME_WIDTH)}{drawn} {self.value:6.2f}")
+
+    def show(self, value: float, most: float) -> None:
+        """Show another value, on another scale."""
+        self.value, self.most = value, most
+        self.refresh()
 
     def action_move(self, by: int) -> None:
         """Move by some steps, within the scale."""
-        start = min(max(self.value, 0.0), self._most)
-        self.value = round(min(max(start + by * self._step, 0.0), self._most), 4)
+        if by > 0 and self.value >= self.most:
+            return
+        start = min(max(self.value, 0.0), self.most)
+        step = SHARE_STEP if self.most <= 1 else BITS_STEP
+        self.value = round(min(max(start + by * step, 0.0), self.most), 4)
         self.refresh()
         self.post_message(self.Changed())

@@ -1,0 +1,58 @@
+"""A terminal that cannot show the app gets a sentence, not garbage."""
+
+import io
+
+import pytest
+
+from entropix_mlx import cli
+from entropix_mlx.errors import PromptError
+from tui.terminal import require_full_screen
+
+
+class Terminal(io.TextIOWrapper):
+    def __init__(self, encoding):
+        super().__init__(io.BytesIO(), encoding)
+
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def on_terminal(monkeypatch):
+    def make(encoding="utf-8", term="xterm-256color"):
+        monkeypatch.setenv("TERM", term)
+        monkeypatch.setattr("sys.stdin", Terminal(encoding))
+        monkeypatch.setattr("sys.stdout", Terminal(encoding))
+
+    return make
+
+
+def test_an_ordinary_terminal_is_taken(on_terminal):
+    on_terminal()
+    require_full_screen("add --plain")
+    on_terminal("UTF8")
+    require_full_screen("add --plain")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+def test_another_encoding_is_named(on_terminal, encoding):
+    on_terminal(encoding)
+    with pytest.raises(PromptError, match=f"{encoding}.*LANG.*add --plain"):
+        require_full_screen("add --plain")
+
+
+@pytest.mark.parametrize(("encoding", "term"), [("utf-8", "dumb"), ("ascii", "xterm")])
+def test_chat_names_the_way_out(on_terminal, capsys, encoding, term):
+    on_terminal(encoding, term)
+    assert cli.main(["chat"]) == 2
+    told = capsys.readouterr().err
+    assert "--plain" in told
+    assert told.count("\n") == 1
+
+
+def test_view_names_the_way_out(on_terminal, capsys, tmp_path):
+    on_terminal(term="dumb")
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text("")
+    assert cli.main(["view", str(trace)]) == 2
+    assert "entropix report" in capsys.readouterr().err

@@ -1,0 +1,67 @@
+"""Strategies can be read on every theme."""
+
+import pytest
+from textual.color import Color
+from textual.theme import BUILTIN_THEMES
+
+from entropix_mlx.palette import LOOKS
+from entropix_mlx.step import Strategy
+from tests.tui.conftest import drive, make_step, make_viewer
+from tui.contrast import readable
+from tui.widgets.answer import TokenBlock
+
+THEMES = [name for name in BUILTIN_THEMES if not name.endswith("-ansi")]
+"""The colours of the others are the terminal's own."""
+
+
+def contrast(one: Color, other: Color) -> float:
+    """WCAG 2.2, spelt out."""
+
+    def luminance(colour):
+        values = [v / 255 for v in colour.rgb]
+        r, g, b = (v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in values)
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+    high, low = sorted((luminance(one), luminance(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("name", THEMES)
+def test_every_strategy_has_enough_contrast_on_every_surface(name):
+    colours = BUILTIN_THEMES[name].to_color_system().generate()
+    for surface in ("background", "surface", "panel"):
+        behind = Color.parse(colours[surface])
+        for look in LOOKS.values():
+            assert contrast(readable(Color(*look.rgb), behind), behind) >= 4.5
+
+
+def test_a_colour_that_can_be_read_stays():
+    green = Color(*LOOKS[Strategy.ARGMAX].rgb)
+    assert readable(green, Color(18, 18, 18)) == green
+
+
+def test_tokens_are_readable_on_the_screen_in_every_theme():
+    app = make_viewer([make_step(n, f"word{n} ", s) for n, s in enumerate(Strategy)])
+
+    async def scenario(pilot):
+        for name in THEMES:
+            app.theme = name
+            await pilot.pause(0.3)
+            # The region of the tokens, as the terminal gets it.
+            region = app.query_one(TokenBlock).region
+            strips = app.screen._compositor.render_strips()
+            words = [
+                segment
+                for strip in strips[region.y : region.bottom]
+                for segment in strip.crop(region.x, region.right)
+                if segment.text.strip()
+            ]
+            assert len(words) >= len(Strategy)
+            for segment in words:
+                colours = (
+                    Color.from_rich_color(segment.style.color),
+                    Color.from_rich_color(segment.style.bgcolor),
+                )
+                assert contrast(*colours) >= 4.5, (name, segment)
+
+    drive(app, scenario)
