@@ -21,6 +21,8 @@ if TYPE_CHECKING:  # a front end keeps settings before it loads anything
 
 NO_LIMIT = -1
 """The `max_tokens` of an answer that may fill the context."""
+BATCH = 8
+"""Answers that are generated at once, unless the caller says otherwise."""
 ATTENTION_LAYERS = ("last", "all")
 SEED_BITS = 32
 """Of a seed that was drawn: short enough to be typed again."""

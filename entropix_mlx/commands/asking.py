@@ -19,10 +19,19 @@ if TYPE_CHECKING:
     from ..settings import Settings
 
 
-def add_prompt(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say what to answer."""
+def add_prompt(parser: argparse.ArgumentParser, file: bool = False) -> None:
+    """Add the options that say what to answer: one prompt, or a file of them if there may be."""
     add = parser.add_argument
-    add("--prompt", "-p", required=True, help="what to ask; - reads it from stdin")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--prompt", "-p", help="what to ask; - reads it from stdin")
+    if file:
+        what.add_argument(
+            "--prompts",
+            type=options.file,
+            metavar="FILE",
+            help="answer every line of a file; a .jsonl has prompt or messages and options of its"
+            " own, a .csv a header that names them",
+        )
     add("--system-prompt", help="instructions that precede the prompt")
     add("--ignore-chat-template", action="store_true", help="continue the bare prompt text")
 

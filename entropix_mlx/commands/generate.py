@@ -1,4 +1,4 @@
-"""`entropix generate`: answer one prompt."""
+"""`entropix generate`: answer one prompt, or many."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from ..step import Step
 from ..summary import Summary
 from ..traces.trace import recorded
-from . import asking, options, terminal
+from . import asking, many, options, terminal
 from .exit_codes import INTERRUPTED
 
 
@@ -18,7 +18,8 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
     add = parser.add_argument
     options.add_model(parser)
-    asking.add_prompt(parser)
+    asking.add_prompt(parser, file=True)
+    many.add_options(parser)
     options.add_settings(parser)
     add(
         "--top-logprobs",
@@ -40,7 +41,9 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Answer one prompt."""
+    """Answer one prompt, or many."""
+    if many.asked_for(arguments):
+        return many.run(arguments)
     prompt = asking.read_prompt(arguments.prompt)
     asked = options.to_settings(arguments, arguments.top_logprobs)
     model, tokenizer = options.load_model(arguments)

@@ -70,6 +70,13 @@ def add_generation(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--max-tokens", "-m", type=_token_count, default=256, help="default 256; -1: no limit")
     add(
+        "--stop",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="end an answer before this text; may be repeated",
+    )
+    add(
         "--profile",
         default=AUTO,
         help="thresholds: a name, a TOML file, or auto (default): the"
@@ -140,6 +147,7 @@ def to_settings(arguments: argparse.Namespace, top_logprobs: int = 0) -> Setting
         seed=arguments.seed,
         attention_layers=arguments.attention_layers,
         top_logprobs=top_logprobs,
+        stop=tuple(arguments.stop),
     )
     settings.check()
     return settings

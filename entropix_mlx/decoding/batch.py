@@ -13,7 +13,7 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 from ..errors import EntropixError
 from ..models.llama import Model
 from ..policies.policy import Policy
-from ..settings import Settings
+from ..settings import BATCH, Settings
 from ..step import Step
 from .generation import parse_options, prompt_tokens
 from .hooks import Hooks
@@ -23,9 +23,6 @@ from .row import Row
 from .scheduler import Scheduler
 from .text import Prompt, Text
 from .wired import wired_memory
-
-BATCH = 8
-"""Answers that are generated at once, unless the caller says otherwise."""
 
 OnProgress = Callable[[int, int], None]
 """Called with the answers that have ended and the number of all."""
@@ -135,7 +132,8 @@ class Batch:
         jobs = [self._prepare(request) for request in requests]
         self._jobs = deque(job for job in jobs if job is not None)
         self._left = Counter(tuple(job.prompt) for _, job in self._jobs)
-        self.size = fitting_rows(model, [_longest(job) for _, job in self._jobs], batch)
+        lengths = [_longest(job) for _, job in self._jobs]
+        self.size = fitting_rows(model, lengths, min(batch, len(lengths)))
         """Answers that are run at once."""
 
     def finish(self) -> list[BatchAnswer]:
