@@ -64,13 +64,13 @@ class Scheduler:
 
         An answer that fails has its `error` set and leaves; the others are not touched by it.
         """
-        self._prefill()
+        waited = self._prefill()
         began = time.perf_counter()
         pending = self._queue()
         steps = list(self._read())
         self._pending = pending
         if steps:
-            self._pass_seconds.add(time.perf_counter() - began)
+            self._pass_seconds.add(waited + time.perf_counter() - began)
         for row in [row for row in self._running if row.ended]:
             self._running.remove(row)
         return steps
@@ -109,19 +109,33 @@ class Scheduler:
             row.receive(self._pending)
             yield from ((row, step) for step in row.take_steps())
 
-    def _prefill(self) -> None:
-        """Compute a chunk of one prompt, and begin the answers whose prompts are complete."""
+    def _prefill(self) -> float:
+        """Compute a chunk of one prompt, and begin the answers whose prompts are complete.
+
+        Returns:
+            The seconds that the pass before it still took.
+        """
+        waited = 0.0
         for row in self._waiting:
             if row.cancelled:
                 row.end()
         self._waiting = [row for row in self._waiting if not row.ended]
         unread = next((row.prompt for row in self._waiting if row.prompt.unread), None)
         if unread is not None:
+            waited = self._finish_pass()
             self._read_chunk(unread)
         for row in [row for row in self._waiting if not row.prompt.unread]:
             self._waiting.remove(row)
             row.start()
             self._running.append(row)
+        return waited
+
+    def _finish_pass(self) -> float:
+        """Wait for the last pass, so that its time is not taken for that of a chunk."""
+        began = time.perf_counter()
+        if self._pending is not None:
+            self._pending.read()
+        return time.perf_counter() - began
 
     def _read_chunk(self, prompt: Prompt) -> None:
         readers = [row for row in self._waiting if row.prompt is prompt]
