@@ -195,10 +195,11 @@ class Answer:
             here.given(here.openings(width)), self._tail, self._context_room
         )
         yield Split(width)
+        self._branching.tell(self._writer.index, drafts)
         while drafts.growing and not self._cancelled():
-            self._branching.tell(self._writer.index, drafts)
             positions = yield _grow(drafts)
             drafts.grow([position.reading.without_thinking() for position in positions])
+            self._branching.tell(self._writer.index, drafts)
         branch = drafts.compare()
         if self._asks and drafts.close(branch) and not self._cancelled():
             branch = yield Ask(branch)
