@@ -8,7 +8,6 @@ import pytest
 
 from entropix_mlx import Settings, stream_generate
 from entropix_mlx.decoding.answer import Answer, Follow, Keep, Read
-from entropix_mlx.decoding.hooks import Hooks
 from entropix_mlx.decoding.job import Job, begin, prepare
 from entropix_mlx.decoding.row import Row
 from entropix_mlx.decoding.scheduler import Scheduler
@@ -110,15 +109,15 @@ def test_the_steps_are_those_without_side_texts(tiny_model, tokenizer, request):
 
 def test_rollouts_are_told_of_while_they_grow(tiny_model, tokenizer):
     told = []
-    hooks = Hooks(on_rollouts=lambda index, tokens: told.append((index, [len(t) for t in tokens])))
-    steps = list(
-        stream_generate(tiny_model, tokenizer, PROMPT, SETTINGS, on_rollouts=hooks.on_rollouts)
-    )
-    forks = [step.index for step in steps if step.branch]
-    assert sorted({index for index, _ in told}) == forks
+    listen = {"on_rollouts": lambda index, tokens: told.append((index, tokens))}
+    steps = list(stream_generate(tiny_model, tokenizer, PROMPT, SETTINGS, **listen))
+    forks = [step for step in steps if step.branch]
+    assert sorted({index for index, _ in told}) == [step.index for step in forks]
     for fork in forks:
-        lengths = [max(found) for index, found in told if index == fork]
-        assert lengths == list(range(1, len(lengths) + 1))
+        growth = [rollouts for index, rollouts in told if index == fork.index]
+        longest = [max(map(len, rollouts)) for rollouts in growth]
+        assert longest == list(range(1, len(longest) + 1))
+        assert [tuple(tokens) for tokens in growth[-1]] == [r.tokens for r in fork.branch.rollouts]
 
 
 def test_an_answer_may_join_and_leave_while_others_run(tiny_model, tokenizer):
