@@ -1,0 +1,97 @@
+"""GGUF files and Meta's folders that were damaged: a message or a true result, no more."""
+
+import json
+
+import mlx.core as mx
+import pytest
+
+from tests.checkpoints import metadata_of, tensors_of
+from tests.conftest import make_tiny_model
+from tests.fuzz.conftest import times
+from tests.fuzz.mutations import damaged_bytes, damaged_json
+from tests.unit.test_meta import llama3_tokens, names_of_torch, write_meta
+
+__all__ = ["names_of_torch"]  # a fixture, without which `write_meta` cannot pickle
+
+ANSWER = ["-p", "Hi", "-m", "2", "--ignore-chat-template"]
+METADATA = [
+    *(0, 1, -1, 2**31 - 1, 1.5, 1e38, float("nan"), True, "", "x", "llama-bpe", ["a", "b"]),
+    *([1, 2], [1.5], [""], ["a b", "c"]),
+]
+
+
+@pytest.fixture(scope="module")
+def gguf():
+    """The tensors and the metadata of a GGUF file."""
+    model = make_tiny_model(num_hidden_layers=1)
+    extra = {
+        "tokenizer.ggml.merges": ["a b"],
+        "tokenizer.ggml.eot_token_id": mx.array(5),
+        "tokenizer.chat_template": "{{ messages }}",
+        "llama.rope.scaling.type": "linear",
+        "llama.rope.scaling.factor": mx.array(2.0),
+    }
+    return tensors_of(model), metadata_of(model) | extra
+
+
+def is_text(value):
+    return isinstance(value, str) or (isinstance(value, list) and isinstance(value[0], str))
+
+
+def test_the_metadata_of_a_gguf_file(run, faults, gguf, tmp_path, random):
+    tensors, metadata = gguf
+    file = tmp_path / "model.gguf"
+    for _ in times(10):
+        key, value = random.choice(list(metadata)), random.choice(METADATA)
+        stored = value if is_text(value) else mx.array(value)
+        mx.save_gguf(str(file), tensors, metadata | {key: stored})
+        faults(run("generate", "--model", file, *ANSWER, folder=tmp_path), f"{key}: {value}")
+
+
+def test_the_header_of_a_gguf_file(run, faults, gguf, tmp_path, random):
+    file = tmp_path / "model.gguf"
+    mx.save_gguf(str(file), *gguf)
+    content = file.read_bytes()
+    end = content.rindex(b"output_norm.weight") + 100
+    for number in times(10):
+        file.write_bytes(damaged_bytes(content[:end], random) + content[end:])
+        faults(run("generate", "--model", file, *ANSWER, folder=tmp_path), f"case {number}")
+
+
+@pytest.fixture
+def meta(tmp_path):
+    folder = tmp_path / "meta"
+    folder.mkdir()
+    llama3_tokens(folder)
+    write_meta(folder)
+    return folder
+
+
+def test_the_fields_of_metas_parameters(run, faults, meta, tmp_path, random):
+    content = json.loads((meta / "params.json").read_text()) | {"use_scaled_rope": True}
+    for _ in times(8):
+        text = damaged_json(content, random)
+        (meta / "params.json").write_text(text)
+        faults(run("generate", "--model", meta, *ANSWER, folder=tmp_path), text)
+
+
+@pytest.mark.parametrize("name", ["consolidated.00.pth", "tokenizer.model"])
+def test_the_bytes_of_metas_files(run, faults, meta, tmp_path, random, name):
+    content = (meta / name).read_bytes()
+    # Of weights, only the table and the description at the end: wrong numbers are no damage.
+    start = content.index(b"PK\1\2") if name.endswith(".pth") else 0
+    for number in times(8):
+        (meta / name).write_bytes(content[:start] + damaged_bytes(content[start:], random))
+        faults(run("generate", "--model", meta, *ANSWER, folder=tmp_path), f"case {number}")
+
+
+def test_the_description_in_a_pth_file(run, faults, meta, tmp_path, random):
+    file = meta / "consolidated.00.pth"
+    content = file.read_bytes()
+    start, end = content.index(b"\x80\x02"), content.index(b"PK\3\4", 4)
+    for number in times(8):
+        place = random.randrange(start, end)
+        changed = bytearray(content)
+        changed[place] = random.randrange(256)
+        file.write_bytes(changed)
+        faults(run("generate", "--model", meta, *ANSWER, folder=tmp_path), f"case {number}")
