@@ -45,6 +45,7 @@ def check_report(run, faults, tmp_path, content, what):
         faults(result, what)
         if result["code"] == 0:
             assert result["out"].rstrip().endswith("</html>"), what
+    faults(run("view", file, folder=tmp_path), what, allowed=(2,))  # there is no terminal
 
 
 def test_every_field_of_a_trace(run, faults, trace, tmp_path, random):
