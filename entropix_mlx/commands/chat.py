@@ -45,8 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def run_screen(arguments: argparse.Namespace) -> int:
     """Open the terminal UI."""
-    if not (sys.stdin and sys.stdin.isatty() and sys.stdout.isatty()):
-        raise PromptError("the terminal UI needs a terminal: add --plain in a pipe")
+    terminal.check_screen("add --plain in a pipe")
     from tui.app import run_chat
     from tui.terminal import require_full_screen
 

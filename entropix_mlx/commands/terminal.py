@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TextIO
 
+from ..errors import OutputError
 from ..palette import LOOKS, paint, paint_step, printable, to_json
 from ..step import Branch, Step
 from ..summary import Summary
@@ -79,6 +80,19 @@ def shortened(message: str) -> str:
         half = LONGEST_MESSAGE // 2
         message = f"{message[:half]} … {message[-half:]}"
     return printable(message)
+
+
+def check_screen(instead: str) -> None:
+    """Check that there is a terminal for the terminal UI, which would wait for keys without one.
+
+    Args:
+        instead: what to do if there is none, for the message.
+
+    Raises:
+        OutputError: stdin or stdout is no terminal.
+    """
+    if not (sys.stdin and sys.stdin.isatty() and sys.stdout.isatty()):
+        raise OutputError(f"the terminal UI needs a terminal: {instead}")
 
 
 def wants_colour(choice: str, stream: TextIO) -> bool:

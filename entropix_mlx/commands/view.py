@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ..traces.reading import read_trace
+from . import terminal
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -18,7 +19,8 @@ def run(arguments: argparse.Namespace) -> int:
     from tui.terminal import require_full_screen
     from tui.viewer import ViewerApp
 
-    require_full_screen("make a page of the trace by entropix report")
     trace = read_trace(arguments.trace)
+    require_full_screen("make a page of the trace by entropix report")
+    terminal.check_screen("make a page of the trace by entropix report")
     ViewerApp.of_trace(trace).run()
     return 0

@@ -28,7 +28,8 @@ OTHERS = {
 
 
 def test_the_options_of_an_answer(run, faults, tiny_folder, tmp_path, random):
-    for _ in times(40):
+    answered = 0
+    for _ in times(30):
         options = ["-p", "Hi", "--seed", "1", "-m", "3"]
         for _ in range(random.choice((1, 1, 2, 3))):
             options += [random.choice(SETTINGS), random.choice(ARGUMENTS)]
@@ -38,12 +39,14 @@ def test_the_options_of_an_answer(run, faults, tiny_folder, tmp_path, random):
         command += ["-m", "3"]
         result = run(*command, folder=tmp_path, input="from stdin")
         faults(result, f"{options}")
+        answered += result["code"] == 0
         if result["code"] == 0 and "--json" in options:
             json.loads(result["out"])
+    assert answered, "some options make sense"
 
 
 def test_the_options_of_other_commands(run, faults, tmp_path, random):
-    for _ in times(80):
+    for _ in times(50):
         command = random.choice(list(OTHERS))
         arguments = [command]
         for _ in range(random.choice((1, 2, 3))):
@@ -72,7 +75,7 @@ NAMES = ["config.json", "tokenizer.json", "tokenizer_config.json", "generation_c
 
 
 def test_the_fields_of_a_model(run, faults, model, tmp_path, random):
-    for _ in times(40):
+    for _ in times(15):
         folder = model()
         file = folder / random.choice(NAMES)
         content = json.loads(file.read_text()) if file.exists() else {"eos_token_id": [257]}
@@ -85,7 +88,7 @@ def test_the_fields_of_a_model(run, faults, model, tmp_path, random):
 
 
 def test_the_bytes_of_a_model(run, faults, model, tmp_path, random):
-    for number in times(25):
+    for number in times(10):
         folder = model()
         file = folder / random.choice([*NAMES[:3], "model.safetensors"])
         content = file.read_bytes()

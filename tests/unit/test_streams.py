@@ -89,6 +89,13 @@ def test_a_closed_stdin_is_no_fault_of_the_model(entropix):
     assert "no stdin" in err
 
 
+def test_the_terminal_ui_does_not_wait_where_there_is_no_terminal(entropix, trace):
+    for command in (f"view {trace}", "chat --model MODEL"):
+        code, out, err = entropix(command, "</dev/null")
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert "needs a terminal" in err
+
+
 def test_all_streams_may_be_closed(entropix):
     assert entropix("profile show reference", "<&- >&- 2>&-")[0] == 2
     assert entropix("profile check reference", "<&- 2>&-")[0] == 0
