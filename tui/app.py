@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
-from textual.screen import Screen
+from textual.screen import ModalScreen, Screen
 from textual.widgets import Input
 
 from entropix_mlx.chat.conversation import Conversation, Turn
@@ -112,6 +112,11 @@ class ChatApp(WorkspaceApp):
     async def on_model_reported(self, message: ModelReported) -> None:
         """Show an event of the model's thread."""
         await self.link.receive(message.event)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Let the keys that have priority rest while a dialog is open."""
+        waits = action in ("edit", "save", "open") and isinstance(self.screen, ModalScreen)
+        return not waits and super().check_action(action, parameters)
 
     def on_composer_sent(self, event: Composer.Sent) -> None:
         """Send a question, or an edited one in its old place; or do what a command says."""

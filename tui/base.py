@@ -43,7 +43,7 @@ class WorkspaceApp(App[None]):
             tooltip="All commands, themes",
             id="app.palette",
         ),
-        Binding("ctrl+q", "quit", "Quit", show=False, tooltip="Quit", id="app.quit"),
+        Binding("ctrl+q", "quit", "Quit", show=False, priority=True, tooltip="Quit", id="app.quit"),
     ]
 
     def __init__(self, workspace: Workspace) -> None:

@@ -40,6 +40,7 @@ class ModelLink:
         self._status = workspace.status
         self._cancel = Token()  # that of the newest job
         self._waiting = False  # a job was given before the model was there
+        self._question: Question | None = None  # that of this job
         self._worker = ModelThread(chat, self._post)
         self._status.state = State.LOADING
 
@@ -65,10 +66,12 @@ class ModelLink:
 
     def ask(self, question: Question) -> bool:
         """Hand over a question; return whether the thread can take one now."""
-        claimed = self._claim()
-        if claimed:
-            self._worker.ask(question, self._cancel)
-        return claimed
+        if not self._claim():
+            return False
+        if self._status.state is State.LOADING:
+            self._question = question
+        self._worker.ask(question, self._cancel)
+        return True
 
     def duel(self, question: Question, sides: tuple[Settings, Settings], cancel: Token) -> None:
         """Begin a duel; the one before it must have been cancelled."""
@@ -148,7 +151,9 @@ class ModelLink:
         return True
 
     def _tell_failure(self, reason: str) -> None:
+        """Say why there is no model, and give back a question that waited for it."""
         self._status.state = State.FAILED
+        self._give_back(self._question)
         self._app.notify(
             f"{reason}\n\nCtrl+Q quits; --model names another model.",
             title="the model cannot be loaded",
@@ -168,8 +173,12 @@ class ModelLink:
             self._status.state = State.READY
         if event.error:
             self._app.notify(event.error, severity="error", timeout=15, markup=False)
-        if event.refused and not self._composer.text.strip():
-            self._composer.write(event.refused)
+        self._give_back(event.refused)
+
+    def _give_back(self, question: Question | None) -> None:
+        """Put a question that was not asked into the field, unless something else was typed."""
+        if question is not None and not self._composer.text.strip():
+            self._composer.write(question)
 
 
 def _questions(conversation: Conversation) -> list[str]:

@@ -119,6 +119,25 @@ def test_a_model_that_cannot_be_loaded_is_a_readable_message(make_chat):
     drive(app, scenario)
 
 
+def test_a_question_that_waited_for_a_model_comes_back_if_there_is_none(make_chat):
+    gate = threading.Event()
+
+    def load():
+        gate.wait(10)
+        raise ModelNotFoundError("no model 'absent'")
+
+    app = make_chat(load)
+
+    async def scenario(pilot):
+        await pilot.press("h", "i", "enter")
+        assert app.composer.text == ""
+        gate.set()
+        await until(pilot, lambda: app.status.state is State.FAILED)
+        assert app.composer.text == "hi"
+
+    drive(app, scenario)
+
+
 def test_an_unexpected_failure_is_a_message_too(make_chat):
     def load():
         raise RuntimeError("boom")
@@ -1093,6 +1112,23 @@ def test_keys_that_come_right_after_save_go_to_its_dialog(make_chat, tmp_path):
         assert len(turns(app)) == 1
 
     drive(app, scenario)
+
+
+def test_a_dialog_opens_no_other_dialog_and_can_be_quit(make_chat):
+    app = make_chat(max_tokens=2)
+
+    async def scenario(pilot):
+        await ask(pilot, "hi")
+        await pilot.press("ctrl+s")
+        dialog = app.screen
+        await pilot.press("ctrl+s", "ctrl+o", "ctrl+g", "f3")
+        assert app.screen is dialog
+        assert app.composer.text == ""
+        await pilot.press("ctrl+q")
+        await pilot.pause()
+
+    drive(app, scenario)
+    assert not app.is_running
 
 
 def test_leaving_while_the_model_loads_skips_the_end_of_the_interpreter(monkeypatch):

@@ -86,7 +86,7 @@ class TuneScreen(ModalScreen[Tuned | None]):
                 yield Slider(field.name, value, _scale(field.name, profile))
             yield Label("", id="changes")
             yield Label(
-                "← → move a threshold, Shift ten times as far\n"
+                "← → move it, Shift ten times as far\n"
                 "Enter: use from the next answer on\n"
                 "Ctrl+R: use, and answer once more\n"
                 "Escape: leave everything as it was",
