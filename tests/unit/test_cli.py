@@ -8,7 +8,7 @@ import pytest
 
 from entropix_mlx import cli
 from entropix_mlx.commands import terminal
-from entropix_mlx.decoding import decode
+from entropix_mlx.decoding.writer import Writer
 from entropix_mlx.palette import LOOKS
 from entropix_mlx.step import Branch, Rollout, Strategy
 
@@ -106,8 +106,8 @@ def test_a_terminal_does_not_obey_the_model(run, monkeypatch, written, shown, co
     def write(self, *arguments):
         return replace(original(self, *arguments), text=written)
 
-    original = decode._Writer.write
-    monkeypatch.setattr(decode._Writer, "write", write)
+    original = Writer.write
+    monkeypatch.setattr(Writer, "write", write)
     arguments = ["-p", "x", "-m", "1", "--seed", "4", "--color", colour]
     _, out, _ = run(*arguments)
     assert written in out, "in a pipe or a file as it is"
@@ -269,14 +269,14 @@ def test_no_such_model_is_a_message(run, tmp_path):
 
 
 def test_an_interrupt_keeps_what_there_is(run, monkeypatch):
-    original = decode._Writer.write
+    original = Writer.write
 
     def interrupted(self, *arguments):
         if self.index == 4:
             raise KeyboardInterrupt
         return original(self, *arguments)
 
-    monkeypatch.setattr(decode._Writer, "write", interrupted)
+    monkeypatch.setattr(Writer, "write", interrupted)
     code, out, _ = run("-p", "hello", "--seed", "4", "--json")
     assert code == 130
     record = json.loads(out)
