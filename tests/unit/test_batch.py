@@ -96,7 +96,7 @@ def of_every_kind():
     ]
 
 
-@pytest.mark.parametrize("batch", [1, 3, 8, 12])
+@pytest.mark.parametrize("batch", [3, 8])
 def test_each_answer_is_the_one_alone(together, alone, check_same, batch):
     settings = of_every_kind()
     prompts = [PROMPTS[number % len(PROMPTS)] for number in range(len(settings))]
@@ -235,11 +235,11 @@ def test_samples_of_one_prompt_have_seeds_of_their_own(together, alone, check_sa
 
 
 def test_samples_share_the_cache_of_their_prompt(byte_tokenizer):
-    shape = {"head_dim": 64, "num_key_value_heads": 4, "num_hidden_layers": 6}
+    shape = {"head_dim": 64, "num_key_value_heads": 4, "num_hidden_layers": 2}
     model = make_tiny_model(max_position_embeddings=3000, **shape)
     prompt = [65] * 2000
-    settings = Settings(seed=1, sampler="min_p", max_tokens=12)
-    cached = 2 * 6 * 4 * 64 * 4 * len(prompt)  # bytes: keys, values; layers, heads, width, float32
+    settings = Settings(seed=1, sampler="min_p", max_tokens=5)
+    cached = 2 * 2 * 4 * 64 * 4 * len(prompt)  # bytes: keys, values; layers, heads, width, float32
 
     def peak(n):
         mx.synchronize()
@@ -247,7 +247,7 @@ def test_samples_share_the_cache_of_their_prompt(byte_tokenizer):
         before = mx.get_active_memory()
         mx.reset_peak_memory()
         batch = batch_generate(model, byte_tokenizer, [prompt], settings, n=n)
-        assert all(len(answer.steps) == 12 for answer in batch.finish())
+        assert all(len(answer.steps) == 5 for answer in batch.finish())
         assert batch.size == n
         return mx.get_peak_memory() - before
 
