@@ -87,6 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
         _tokens(arguments, tokenizer, tasks),
         [task.settings for task in tasks],
         batch=arguments.batch or BATCH,
+        steady=True,
     )
     wanted = min(arguments.batch or BATCH, len(tasks))
     fewer = f": the memory does not allow {wanted}" if batch.size < wanted else ""

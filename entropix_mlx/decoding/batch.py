@@ -76,9 +76,11 @@ def batch_generate(
             that follows the one before.
         batch: answers at once; fewer are run where the memory does not allow so many.
         on_progress: see `OnProgress`.
-        **options: fields of `Settings`, which replace those of all `settings`; and `hooks`, a
-            `Hooks` for all or one for each prompt. While a person is asked (`choose`, which is
-            called on another thread), the other answers go on.
+        **options: fields of `Settings`, which replace those of all `settings`; `hooks`, a `Hooks`
+            for all or one for each prompt: while a person is asked (`choose`, which is called on
+            another thread), the other answers go on; and `steady`: with True, running answers wait
+            longer while a prompt is read, but on the same machine the same batch with the same
+            seeds gives the same answers exactly.
 
     Returns:
         The batch: iterate over it, or call `finish`; one answer that fails has an `error`, and the
@@ -90,11 +92,12 @@ def batch_generate(
     """
     given = _one_each(settings, Settings, len(prompts), "settings")
     hooked = _one_each(options.pop("hooks", None), Hooks, len(prompts), "hooks")
+    steady = bool(options.pop("steady", False))
     requests = []
     for prompt, own, hook in zip(prompts, given, hooked, strict=True):
         parsed, _ = parse_options(own, options)
         requests += [_Request(prompt, parsed, sample, hook or Hooks()) for sample in range(n)]
-    return Batch(model, tokenizer, requests, batch, on_progress)
+    return Batch(Scheduler(model, steady=steady), model, tokenizer, requests, batch, on_progress)
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,7 @@ class Batch:
 
     def __init__(
         self,
+        scheduler: Scheduler,
         model: Model,
         tokenizer: TokenizerWrapper,
         requests: Sequence[_Request],
@@ -123,7 +127,7 @@ class Batch:
         self._model = model
         self._tokenizer = tokenizer
         self._on_progress = on_progress
-        self._scheduler = Scheduler(model)
+        self._scheduler = scheduler
         self._policies: list[tuple[Settings, Policy]] = []
         self._prompts: dict[tuple[int, ...], Prompt] = {}
         self._rows: dict[Row, BatchAnswer] = {}

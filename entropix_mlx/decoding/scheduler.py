@@ -35,15 +35,19 @@ FORGETS = 0.5
 class Scheduler:
     """Runs answers on one model. It belongs on the thread that loaded the model."""
 
-    def __init__(self, model: Model, *, pipelined: bool = True) -> None:
+    def __init__(self, model: Model, *, pipelined: bool = True, steady: bool = False) -> None:
         """Begin without answers.
 
         Args:
             model: from `load`.
             pipelined: whether to queue a pass before the last one was read; the steps are the same.
+            steady: whether all chunks of prompts are of one size, however long others wait. Then
+                what shares a pass does not depend on the clock, and the same answers are repeated
+                exactly.
         """
         self._engine = Engine(model)
         self._pipelined = pipelined
+        self._steady = steady
         self._waiting: list[Row] = []
         self._running: list[Row] = []
         self._pending: Pending | None = None
@@ -151,7 +155,7 @@ class Scheduler:
 
     def _chunk(self) -> int:
         """Return how many tokens of a prompt to compute now: fewer where others wait for it."""
-        if not self._running:
+        if self._steady or not self._running:
             return PREFILL_CHUNK
         if not self._token_seconds.value or not self._pass_seconds.value:
             return SMALLEST_CHUNK

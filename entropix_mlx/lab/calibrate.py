@@ -28,7 +28,8 @@ import numpy.typing as npt
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from .. import limits
-from ..chat.session import Session
+from ..decoding.batch import batch_generate
+from ..decoding.prompts import conversation_prompt
 from ..errors import EntropixError, PromptError, check_type, whole_number
 from ..models.config import fingerprint
 from ..models.layout import precision
@@ -153,7 +154,7 @@ def calibrate(
     prompts = prompts or builtin_prompts()
     base = base or Profile.load()
     total = 2 * len(prompts.fit) + len(prompts.held_out)
-    asked = _Asked(Session(model, tokenizer), tokens, seed, total, on_progress)
+    asked = _Asked(model, tokenizer, tokens, seed, total, on_progress)
     first = asked.steps(prompts.fit, sampler=FIRST_SAMPLER, temperature=FIRST_TEMPERATURE)
     draft = _solved(base, first).replace(WITHOUT_ROLLOUTS)
     steps = asked.steps(prompts.fit, profile=draft)
@@ -179,9 +180,10 @@ def calibrate(
 
 @dataclass
 class _Asked:
-    """Asks a model one prompt after the other, and reports how many it answered."""
+    """Asks a model many prompts at once, and reports how many it answered."""
 
-    session: Session
+    model: Model
+    tokenizer: TokenizerWrapper
     tokens: int
     """The most of an answer."""
     seed: int
@@ -196,15 +198,22 @@ class _Asked:
 
     def steps(self, prompts: Sequence[str], **options: Any) -> list[Step]:
         """Return the steps of the answers to some prompts, with options of `Settings`."""
-        steps: list[Step] = []
         settings = Settings(max_tokens=self.tokens, top_logprobs=1, **options)
-        for number, prompt in enumerate(prompts):
-            self.session.settings = replace(settings, seed=self.seed + number)
-            self.session.new()  # the cache stays, and with it the beginning of the chat template
-            steps += self.session.send(prompt)
-            self.done += 1
-            self.on_progress(self.done, self.total)
-        return steps
+        asked = [[{"role": "user", "content": prompt}] for prompt in prompts]
+        batch = batch_generate(
+            self.model,
+            self.tokenizer,
+            [conversation_prompt(self.tokenizer, messages) for messages in asked],
+            [replace(settings, seed=self.seed + number) for number in range(len(prompts))],
+            on_progress=lambda done, _: self.on_progress(self.done + done, self.total),
+            steady=True,
+        )
+        answers = batch.finish()
+        for answer in answers:
+            if answer.error is not None:
+                raise answer.error
+        self.done += len(answers)
+        return [step for answer in answers for step in answer.steps]
 
 
 def strategy_rates(steps: Sequence[Step]) -> dict[str, float]:

@@ -45,6 +45,8 @@ TINY = Effort(
     depth=3,
     prefix=12,
     fork_repeats=1,
+    rows=(1, 3),
+    batch_repeats=2,
     starts=1,
 )
 
@@ -77,8 +79,9 @@ def test_every_row_is_there(tiny_model, byte_tokenizer, no_processes):
         "sampler",
         "fork, time",
         "fork, memory",
+        "many answers at once",
     ]
-    assert len(seen) == 6
+    assert len(seen) == 7
     assert {command[0] for command in no_processes} == {"mlx_lm", "entropix_mlx"}
     for row in report.rows:
         assert row.low <= row.median <= row.high
@@ -91,6 +94,9 @@ def test_every_row_is_there(tiny_model, byte_tokenizer, no_processes):
     assert ours.repeats == 2
     assert [ratio.other for ratio in ours.ratios] == [GREEDY, SAMPLED]
     assert json.dumps(report.to_dict())
+    many = [row for row in report.rows if row.section == "many answers at once"]
+    assert [row.name for row in many] == [GREEDY, SAMPLED, LAST] * 2
+    assert "× one answer" in many[-1].note
 
 
 def test_a_step_is_profiled_alone(tiny_model, byte_tokenizer, no_processes):
@@ -223,7 +229,7 @@ def test_the_table_goes_to_stdout_and_progress_to_stderr(run):
     assert "measuring" not in out
     assert "made-up keys and values" in out
     headings = [line for line in out.splitlines() if line.isupper()]
-    assert len(headings) == len(set(headings)) == 9
+    assert len(headings) == len(set(headings)) == 10
     assert "÷ mlx-lm greedy" in out
 
 

@@ -6,6 +6,7 @@ import math
 import pytest
 
 from entropix_mlx import Settings, cli
+from entropix_mlx.errors import ContextLengthError
 from entropix_mlx.lab.compare import Sample, generate_samples, repetition, summarize
 from entropix_mlx.step import Branch, Origin, Rollout
 from entropix_mlx.traces.reading import read_trace
@@ -133,3 +134,28 @@ def test_an_argument_of_a_wrong_type_is_named(tiny_model, byte_tokenizer):
     for settings, seeds, name in (([{}], [1], "settings"), ([Settings()], ["1"], "seeds")):
         with pytest.raises(TypeError, match=f"^{name} must be "):
             next(generate_samples(tiny_model, byte_tokenizer, [72], settings, seeds))
+
+
+def test_a_comparison_that_is_left_ends_its_traces(tiny_model, byte_tokenizer):
+    ended = []
+
+    def watch(each, steps):
+        try:
+            yield from steps
+            ended.append((each.seed, "complete"))
+        except GeneratorExit:
+            ended.append((each.seed, "left"))
+            raise
+
+    settings = [Settings(sampler="temperature", max_tokens=5)]
+    seeds = range(10)
+    found = generate_samples(tiny_model, byte_tokenizer, [72, 105], settings, seeds, watch)
+    assert next(found).seed == 0
+    found.close()
+    assert ended[0] == (0, "complete")
+    assert {seed for seed, how in ended if how == "left"} == {1, 2, 3, 4, 5, 6, 7}
+
+
+def test_what_goes_wrong_with_an_answer_is_raised(tiny_model, byte_tokenizer):
+    with pytest.raises(ContextLengthError):
+        list(generate_samples(tiny_model, byte_tokenizer, [65] * 300, [Settings()], [1]))

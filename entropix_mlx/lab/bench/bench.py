@@ -6,6 +6,7 @@
 - `decoding`: tokens per second, peak memory and use of the memory's bandwidth, at several contexts
 - `prefill`: tokens per second of a prompt, and the time to the first token
 - `draws`: time of a sampler alone, from logits to a token
+- `many`: tokens per second of many answers at once
 - `forks`: time and memory of rollouts, as one batch and one after the other
 - `steps`: time of each part of a decoding step
 
@@ -24,6 +25,7 @@ from ...models.llama import Model
 from .decoding import measure_decoding
 from .draws import measure_sampler
 from .forks import measure_forks
+from .many import measure_many
 from .pair import make_pair
 from .prefill import measure_prefill
 from .records import FULL, QUICK, Effort, Figure, Machine, Ratio, Report
@@ -65,6 +67,7 @@ def bench(
             "prefill": lambda: measure_prefill(pair, effort),
             "the sampler alone": lambda: measure_sampler(effort),
             "forks": lambda: measure_forks(pair, effort),
+            "many answers at once": lambda: measure_many(pair, effort),
         }
         if profile_step:
             parts = {"the parts of a step": lambda: measure_steps(pair, effort)}

@@ -37,6 +37,10 @@ class Effort:
     prefix: int = 1024
     """Tokens before a fork, or fewer if the model cannot hold so many."""
     fork_repeats: int = 2
+    rows: tuple[int, ...] = (1, 8)
+    """Answers at once."""
+    batch_repeats: int = 3
+    """How often a run of many answers is repeated; their prompts have `prompt` tokens."""
     starts: int = 3
     """Times that each program is started from the shell."""
 
@@ -55,6 +59,7 @@ QUICK = Effort(
     widths=(5,),
     depth=5,
     fork_repeats=1,
+    batch_repeats=1,
     starts=1,
 )
 
