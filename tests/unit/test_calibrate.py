@@ -17,8 +17,8 @@ from entropix_mlx.lab.calibrate import (
     calibrate,
     disagreement_auroc,
     read_prompts,
-    solve,
 )
+from entropix_mlx.lab.thresholds import solve
 from entropix_mlx.models.config import fingerprint
 from entropix_mlx.profiles.choice import profile_for, resolve, user_folder
 from entropix_mlx.profiles.tree import classify
