@@ -14,6 +14,7 @@ should get, and calibration finds the thresholds that give these shares:
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Sequence
