@@ -45,6 +45,8 @@ def reason(error: OSError) -> str:
     """Return why a file or folder cannot be written, with advice where there is any."""
     if error.errno in _FULL:
         return "the disk is full; make room or choose another one"
+    if error.errno == errno.ENXIO:
+        return "nobody reads that pipe"
     return error.strerror or str(error)
 
 
@@ -72,11 +74,18 @@ def write_whole(path: str | Path, text: str) -> None:
 
 
 def _write_directly(path: str | Path, content: bytes) -> None:
-    # Opened this way, a pipe that nobody reads is an error; otherwise it would wait for a reader.
-    descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
-    os.set_blocking(descriptor, True)
-    with open(descriptor, "wb") as file:
+    with open(path, "wb", opener=without_waiting) as file:
         file.write(content)
+
+
+def without_waiting(path: str, flags: int) -> int:
+    """Open a path to write to it: the `opener` of `open`.
+
+    A pipe that nobody reads is an error; otherwise opening it would wait for a reader.
+    """
+    descriptor = os.open(path, flags | os.O_NONBLOCK, 0o666)
+    os.set_blocking(descriptor, True)
+    return descriptor
 
 
 def _replace(path: Path, content: bytes, mode: int | None) -> None:

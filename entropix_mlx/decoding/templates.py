@@ -16,6 +16,7 @@ about 0.3 ms.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import signal
 import subprocess
@@ -69,8 +70,12 @@ def render(template: str, tokenizer: TokenizerWrapper, messages: list[dict[str, 
 
 
 def start() -> None:
-    """Start the process, if it does not run, without waiting for it."""
-    _process.start()
+    """Start the process, if it does not run, without waiting for it.
+
+    If it cannot be started, `render` says so.
+    """
+    with contextlib.suppress(OSError):
+        _process.start()
 
 
 class _Process:
@@ -78,29 +83,15 @@ class _Process:
 
     def __init__(self) -> None:
         self._running: subprocess.Popen[bytes] | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def start(self) -> subprocess.Popen[bytes]:
-        if self._running is not None and self._running.poll() is not None:
-            self.end()
-        if self._running is None:
-            jinja = find_spec("jinja2")
-            libraries = Path(str(jinja and jinja.origin)).parent.parent
-            bounds = (
-                limits.TEMPLATE_SECONDS,
-                limits.TEMPLATE_MEMORY,
-                limits.TEMPLATE_CHARACTERS,
-            )
-            # Without the user's environment, site packages and current folder it starts sooner, and
-            # imports nothing else.
-            self._running = subprocess.Popen(
-                [sys.executable, "-I", "-S", PROGRAM, libraries, *map(str, bounds)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env={},
-            )
-        return self._running
+        with self._lock:
+            if self._running is not None and self._running.poll() is not None:
+                self.end()
+            if self._running is None:
+                self._running = _spawn()
+            return self._running
 
     def render(self, template: str, variables: dict[str, Any]) -> str:
         request = json.dumps({"template": template, "variables": variables}, default=str).encode()
@@ -145,6 +136,21 @@ class _Process:
                     continue
         self._running.wait()
         self._running = None
+
+
+def _spawn() -> subprocess.Popen[bytes]:
+    jinja = find_spec("jinja2")
+    libraries = Path(str(jinja and jinja.origin)).parent.parent
+    bounds = (limits.TEMPLATE_SECONDS, limits.TEMPLATE_MEMORY, limits.TEMPLATE_CHARACTERS)
+    # Without the user's environment, site packages and current folder it starts sooner, and imports
+    # nothing else.
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", PROGRAM, libraries, *map(str, bounds)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={},
+    )
 
 
 _process = _Process()

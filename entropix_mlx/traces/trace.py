@@ -32,7 +32,7 @@ from types import TracebackType
 from typing import Any
 
 from ..errors import TraceError
-from ..files import writing
+from ..files import without_waiting, writing
 from ..palette import to_json
 from ..profiles.profile import Profile
 from ..step import Step
@@ -110,7 +110,8 @@ class TraceWriter:
         content = asdict(header)
         content["profile"]["thresholds"] = _spell_infinities(content["profile"]["thresholds"])
         with writing(path, TraceError):
-            self._file = open(path, "w", encoding="utf-8")  # noqa: SIM115 - closed by __exit__
+            # Closed by __exit__.
+            self._file = open(path, "w", encoding="utf-8", opener=without_waiting)  # noqa: SIM115
         try:
             self._write("header", {"format": FORMAT, "version": VERSION} | content)
         except TraceError:

@@ -1,6 +1,7 @@
 """Traces: what was recorded is read again, whole or as far as it came."""
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -89,6 +90,9 @@ def test_a_line_that_was_cut_off_within_a_character_is_left_out(trace):
 def test_a_full_disk_is_a_trace_error(tmp_path):
     with pytest.raises(TraceError, match="cannot write"):
         TraceWriter("/dev/full", HEADER)
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(TraceError, match="nobody reads that pipe"):
+        TraceWriter(tmp_path / "fifo", HEADER)
     writer = TraceWriter(tmp_path / "trace.jsonl", HEADER)
     writer._file.close()
     writer._file = open("/dev/full", "w")  # noqa: SIM115 - the writer closes it
