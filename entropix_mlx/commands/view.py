@@ -19,8 +19,8 @@ def run(arguments: argparse.Namespace) -> int:
     from tui.terminal import require_full_screen
     from tui.viewer import ViewerApp
 
-    trace = read_trace(arguments.trace)
     require_full_screen("make a page of the trace by entropix report")
+    trace = read_trace(arguments.trace)
     terminal.check_screen("make a page of the trace by entropix report")
     ViewerApp.of_trace(trace).run()
     return 0

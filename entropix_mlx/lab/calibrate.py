@@ -101,10 +101,8 @@ def read_prompts(path: str | Path) -> PromptSet:
     except (OSError, ValueError) as error:  # a ValueError: not UTF-8, or a NUL in the name
         raise PromptError(f"cannot read the prompts in {path}: {error}") from error
     prompts = list(dict.fromkeys(line.strip() for line in lines if line.strip()))
-    if len(prompts) < 2 * HELD_OUT_EVERY:
-        raise PromptError(
-            f"{path} has {len(prompts)} different prompts: give at least {2 * HELD_OUT_EVERY}"
-        )
+    if len(prompts) < (least := 2 * HELD_OUT_EVERY):
+        raise PromptError(f"{path} has {len(prompts)} different prompts: give at least {least}")
     held_out = prompts[HELD_OUT_EVERY - 1 :: HELD_OUT_EVERY]
     return PromptSet([prompt for prompt in prompts if prompt not in held_out], held_out)
 
