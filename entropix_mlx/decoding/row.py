@@ -163,12 +163,11 @@ class Row:
             self._clock.go_on()
             self._go_on(branch)
 
-    def queue(self, last: Pending | None, ahead: bool) -> list[Group]:
+    def queue(self, last: Pending | None) -> list[Group]:
         """Return the rows that this answer has in the next pass.
 
         Args:
             last: the pass before, in which this answer may have a flight.
-            ahead: whether to guess what follows a flight.
         """
         groups: list[Group] = []
         self._members, self._places = [], {}
@@ -179,7 +178,7 @@ class Row:
                 groups.append(Group(holder.layers, mx.array(members), self.sampling))
                 holder.confirm(members)
                 self._members += holder.members
-        elif self._flight is not None and last is not None and ahead:
+        elif self._flight is not None and last is not None:
             then = self._flight.want.then
             for holder in self._holders(self._flight.want) if then != NOTHING else ():
                 places = [self._flight.places[member] for member in holder.members]

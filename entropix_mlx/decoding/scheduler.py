@@ -40,7 +40,8 @@ class Scheduler:
 
         Args:
             model: from `load`.
-            pipelined: whether to queue a pass before the last one was read; the steps are the same.
+            pipelined: whether to queue a pass before the last one was read. The passes are the
+                same, and so are the steps.
             steady: whether all chunks of prompts are of one size, however long others wait. Then
                 what shares a pass does not depend on the clock, and the same answers are repeated
                 exactly.
@@ -69,6 +70,8 @@ class Scheduler:
         An answer that fails has its `error` set and leaves; the others are not touched by it.
         """
         waited = self._prefill()
+        if not self._pipelined:
+            waited += self._finish_pass()
         began = time.perf_counter()
         pending = self._queue()
         steps = list(self._read())
@@ -95,7 +98,7 @@ class Scheduler:
     def _queue(self) -> Pending | None:
         """Start the next pass: what is known to come, and guesses where it is not known yet."""
         rows = sorted(self._running, key=lambda row: row.kind)
-        queued = [(row, row.queue(self._pending, self._pipelined)) for row in rows]
+        queued = [(row, row.queue(self._pending)) for row in rows]
         groups = [group for _, found in queued for group in found]
         if not groups:
             return None
@@ -126,7 +129,7 @@ class Scheduler:
         self._waiting = [row for row in self._waiting if not row.ended]
         unread = next((row.prompt for row in self._waiting if row.prompt.unread), None)
         if unread is not None:
-            waited = self._finish_pass()
+            waited = self._finish_pass()  # or its time would be taken for that of the chunk
             self._read_chunk(unread)
         for row in [row for row in self._waiting if not row.prompt.unread]:
             self._waiting.remove(row)
@@ -135,7 +138,7 @@ class Scheduler:
         return waited
 
     def _finish_pass(self) -> float:
-        """Wait for the last pass, so that its time is not taken for that of a chunk."""
+        """Wait for the last pass; return the seconds that it still took."""
         began = time.perf_counter()
         if self._pending is not None:
             self._pending.read()
