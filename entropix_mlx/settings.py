@@ -101,9 +101,11 @@ class Settings:
         Raises:
             ProfileError: no such profile, a bad one, or a change of it that does not fit.
         """
-        if isinstance(self.profile, Profile) and not self.changes and self.seed is not None:
+        profile = self.profile
+        if not isinstance(profile, Profile) or self.changes:
+            profile = resolve(profile, config, self.changes)
+        elif self.seed is not None:
             return self
-        profile = resolve(self.profile, config, self.changes)
         seed = secrets.randbits(SEED_BITS) if self.seed is None else self.seed
         return replace(self, profile=profile, changes={}, seed=seed)
 

@@ -6,6 +6,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -13,6 +14,7 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 from ..errors import EntropixError
 from ..models.llama import Model
 from ..policies.policy import Policy
+from ..profiles.profile import Profile
 from ..settings import BATCH, Settings
 from ..step import Step
 from .generation import parse_options, prompt_tokens
@@ -128,7 +130,7 @@ class Batch:
         self._tokenizer = tokenizer
         self._on_progress = on_progress
         self._scheduler = scheduler
-        self._policies: list[tuple[Settings, Policy]] = []
+        self._policies: list[tuple[Settings, str | Path | Profile, Policy]] = []
         self._prompts: dict[tuple[int, ...], Prompt] = {}
         self._rows: dict[Row, BatchAnswer] = {}
         self.answers: list[BatchAnswer] = []
@@ -173,9 +175,8 @@ class Batch:
             answer.prompt_tokens = len(tokens)
             seed = request.settings.seed
             own = seed if seed is None else seed + request.sample
-            settings = replace(request.settings, seed=own).resolved(self._model.config)
+            settings, policy = self._resolve(replace(request.settings, seed=own))
             answer.seed = settings.seed
-            policy = self._policy(settings)
             job = Job.of_settings(tokens, settings, policy, hooks=request.hooks)
             # Whatever is wrong with the prompt or the thinking text is found before any pass.
             begin(self._model, self._tokenizer, job, prepare(self._model, self._nothing(), job))
@@ -187,14 +188,23 @@ class Batch:
     def _nothing(self) -> Text:
         return Text.empty(self._model)
 
-    def _policy(self, settings: Settings) -> Policy:
-        """Return one policy for all answers whose settings differ in nothing but the seed."""
-        unseeded = replace(settings, seed=0)
-        for known, policy in self._policies:
-            if known == unseeded:
-                return policy
-        self._policies.append((unseeded, settings.policy()))
-        return self._policies[-1][1]
+    def _resolve(self, settings: Settings) -> tuple[Settings, Policy]:
+        """Return settings with their profile and a seed, and their policy.
+
+        A profile takes milliseconds to read, and rows are measured together where they share a
+        policy. So both are made once for all settings that differ in nothing that a policy reads.
+        """
+        alike = replace(
+            settings, seed=0, max_tokens=0, attention_layers="last", top_logprobs=0, stop=()
+        )
+        known = next((known for known in self._policies if known[0] == alike), None)
+        if known is None:
+            resolved = alike.resolved(self._model.config)
+            known = alike, resolved.profile, resolved.policy()
+            self._policies.append(known)
+        _, profile, policy = known
+        own = replace(settings, profile=profile, changes={})
+        return own.resolved(self._model.config), policy
 
     def _admit(self) -> None:
         """Begin answers until as many run as may."""

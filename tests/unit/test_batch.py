@@ -316,3 +316,15 @@ def test_wrong_arguments(together):
     with pytest.raises(TypeError, match="no option sed"):
         together(PROMPTS, PLAIN, sed=4)
     assert together([], PLAIN).finish() == []
+
+
+def test_a_profile_is_read_once_for_many_answers(together, monkeypatch):
+    from entropix_mlx import settings as module
+
+    calls = []
+    monkeypatch.setattr(module, "resolve", lambda *a, f=module.resolve: calls.append(a) or f(*a))
+    settings = [Settings(max_tokens=number, stop=str(number)) for number in range(1, 30)]
+    batch = together(PROMPTS[:1] * 29, settings)
+    assert len(calls) == 1
+    assert len({answer.seed for answer in batch.answers}) == 29, "each has a seed of its own"
+    assert all(answer.error is None for answer in batch.answers)

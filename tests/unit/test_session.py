@@ -3,6 +3,7 @@
 import itertools
 import json
 import random
+from dataclasses import replace
 from threading import Event
 
 import numpy as np
@@ -597,3 +598,20 @@ def test_mistakes_are_named_and_change_nothing(make):
     with pytest.raises(ProfileError, match="absent"):
         session.regenerate()
     assert session.messages == before
+
+
+@pytest.mark.parametrize("start", [1, 3, 5])
+def test_a_stop_string_leaves_the_conversation_and_the_cache(make, start):
+    whole = "".join(step.text for step in make().send("Why?"))
+    stop = whole[start : start + 2]
+    session = make(replace(SETTINGS, stop=(stop,)))
+    steps = list(session.send("Why?"))
+    assert steps[-1].finish_reason == "stop"
+    assert session.messages[-1]["content"] == whole[: whole.index(stop)]
+    cached = session._tokenizer.decode(session._text.ids).rstrip("\ufffd")
+    assert f"user: Why?\n{whole[: whole.index(stop)]}".startswith(cached)
+    expected = alternatives(copy_of(session, make))
+    del session.conversation.turns[-1]
+    actual = alternatives(session)
+    for token, logprob in expected.items():
+        assert actual[token] == pytest.approx(logprob, abs=1e-4)
