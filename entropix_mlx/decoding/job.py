@@ -17,6 +17,7 @@ from .answer import Answer
 from .branching import Branching
 from .engine import Sampling
 from .hooks import Hooks
+from .remembering import remembering
 from .row import Clock, Row
 from .text import Prompt, Text
 from .thinking import Thinking
@@ -128,6 +129,7 @@ def begin(model: Model, tokenizer: TokenizerWrapper, job: Job, prompt: Prompt) -
         forced=job.forced,
         hooks=job.hooks,
         clock=clock,
+        remembering=remembering(policy, tokenizer, config.vocab_size, before, job.answered),
     )
 
 

@@ -78,14 +78,14 @@ def _fixed(plan: Plan, measured: Measured, options: Mapping[str, Any]) -> Plan:
 def _top_n_sigma(plan: Plan, measured: Measured, options: Mapping[str, Any]) -> Plan:
     """Keep logits ≥ max − n σ (arXiv 2411.07641)."""
     # A standard deviation does not depend on where the logits are measured from.
-    limit = options["n_sigma"] * mx.std(measured.gaps, axis=-1)
+    limit = options["n_sigma"] * mx.std(measured.odds.gaps, axis=-1)
     floor = mx.power(2.0, -limit / mx.maximum(plan.temperature, MIN_TEMPERATURE))
     return plan._replace(min_p=mx.maximum(plan.min_p, floor))
 
 
 def _p_less(plan: Plan, measured: Measured, options: Mapping[str, Any]) -> Plan:
     """Keep p ≥ Σ p² of the tempered distribution (arXiv 2509.23234)."""
-    weights = relative_probability(measured.gaps, plan.temperature)
+    weights = relative_probability(measured.odds.gaps, plan.temperature)
     floor = mx.square(weights).sum(axis=-1) / weights.sum(axis=-1)
     # Where all probabilities are equal the floor is 1, and rounding must not lift it above them.
     return plan._replace(min_p=mx.maximum(plan.min_p, mx.minimum(floor, 1.0)))

@@ -185,7 +185,7 @@ def _plan(policy: Policy, metrics: Metrics[Interval]) -> _Plan | None:
 def _fixed(policy: Policy) -> _Plan:
     """Return a plan that does not depend on what is measured."""
     anywhere = measure(mx.zeros((1, 2)), [mx.zeros((1, 1, 1))])
-    values = [numbers(field)[0] for field in policy.plan(anywhere)]
+    values = [numbers(field)[0] for field in policy.planned(anywhere).plan]
     return _Plan(Strategy.SAMPLE, *(Interval(value, value) for value in values[1:]))
 
 
