@@ -242,7 +242,7 @@ def _parts(
             scores[number : number + len(of_part)],
             mx.array([uniforms(s.seed, at, policy.draws) for s, at in places[rows]]),
             count,
-            joined([group.state for group in of_part]) if policy.memory else (),
+            joined([group.state for group in of_part]) if policy.remembered else (),
         )
         yield Part(policy, queued)
         row, number = row + size, number + len(of_part)

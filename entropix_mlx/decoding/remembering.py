@@ -14,7 +14,9 @@ from typing import NamedTuple
 import mlx.core as mx
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
+from ..errors import PolicyError
 from ..policies.memory import Beginning, Memory, State, joined, rows_of
+from ..policies.metrics import numbers
 from ..policies.policy import Policy
 from ..step import Step
 from .answer import DRAWN, Follow, Roll
@@ -142,7 +144,7 @@ def remembering(
         prompt: the tokens before the answer.
         answered: its steps so far.
     """
-    memory = policy.memory
+    memory = policy.remembered
     if memory is None:
         return None
     breakers = [tokenizer.encode(f"a{text}", add_special_tokens=False)[-1] for text in BREAKERS]
@@ -151,3 +153,17 @@ def remembering(
         state = memory.observe(state, mx.array([step.token]), mx.array([step.logprob]))
     mx.eval(*state)
     return Remembering(memory, state)
+
+
+def check_biased(policy: Policy, vocab: int) -> None:
+    """Check that a model has the tokens that a policy's `logit_bias` names.
+
+    Raises:
+        PolicyError: it does not.
+    """
+    biased = policy.adjustment.get("biased")
+    beyond = [] if biased is None else [token for token in numbers(biased) if token >= vocab]
+    if beyond:  # MLX writes beyond an array without a word
+        raise PolicyError(
+            f"logit_bias names token {beyond[0]}, and this model has {vocab} tokens: leave it out"
+        )

@@ -20,6 +20,12 @@ State = tuple[mx.array, ...]
 """Arrays whose first axis is that of the rows; the others are of the same lengths in all texts."""
 
 
+WINDOW = 1024
+"""Tokens of a text that a `Window` remembers."""
+MOST_BREAKERS = 8
+NO_TOKEN = -1
+
+
 class Beginning(NamedTuple):
     """What is known of a text before its first position."""
 
@@ -72,6 +78,33 @@ class Both:
         return self.first.observe(own, tokens, logprobs) + self.second.observe(
             others, tokens, logprobs
         )
+
+
+@dataclass(frozen=True)
+class Window:
+    """Remembers the last tokens of a text.
+
+    A state is the tokens `(rows, WINDOW)`, the newest last and `NO_TOKEN` where the text is
+    shorter; how many of them are the answer's, `(rows, 1)`; and the breakers `(rows, n)`.
+    """
+
+    arrays = 3
+
+    def start(self, beginning: Beginning) -> State:
+        """Begin with the end of a prompt."""
+        last = list(beginning.prompt)[-WINDOW:]
+        breakers = list(beginning.breakers)[:MOST_BREAKERS]
+        return (
+            mx.array([[NO_TOKEN] * (WINDOW - len(last)) + last]),
+            mx.array([[0]]),
+            mx.array([breakers + [NO_TOKEN] * (MOST_BREAKERS - len(breakers))]),
+        )
+
+    def observe(self, state: State, tokens: mx.array, logprobs: mx.array) -> State:
+        """Append a token to each text."""
+        window, answered, breakers = state
+        moved = mx.concatenate([window[:, 1:], tokens.astype(window.dtype)[:, None]], axis=-1)
+        return moved, mx.minimum(answered + 1, WINDOW), breakers
 
 
 def repeated(state: State, rows: int) -> State:

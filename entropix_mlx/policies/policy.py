@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import mlx.core as mx
@@ -11,7 +11,7 @@ import mlx.core as mx
 from ..profiles.profile import Profile
 from ..profiles.sections import Confidence, Rollouts, Think
 from ..step import Decision, Metrics, Strategy
-from .memory import Memory, State
+from .memory import Both, Memory, State, Window
 from .metrics import Measured, numbers
 
 STRATEGIES = tuple(Strategy)
@@ -104,7 +104,9 @@ class Policy:
     excludes_top: bool = False
     """Whether the strategy `resample` may not draw the most probable token."""
     memory: Memory | None = None
-    """What it remembers of a text; None where a plan depends on its position alone."""
+    """What `plan` is told of the text; None where it depends on its position alone."""
+    adjustment: Mapping[str, mx.array] = field(default_factory=dict)
+    """The numbers by which the logits of the draw are changed; see `adjustment.py`."""
     takes_chance: bool = False
     """Whether its plans are partly left to chance: then `draws` is 2, and the second of the
     position's random numbers is `Measured.chance`."""
@@ -112,6 +114,13 @@ class Policy:
     def planned(self, measured: Measured, state: State = ()) -> Planned:
         """Return what `plan` does, in one form for all policies."""
         return as_planned(self.plan(measured, state) if self.memory else self.plan(measured))
+
+    @property
+    def remembered(self) -> Memory | None:
+        """All that is remembered of a text: for the adjustment, then for `plan`."""
+        if not self.adjustment:
+            return self.memory
+        return Window() if self.memory is None else Both(Window(), self.memory)
 
 
 def as_planned(plan: Plan | Planned) -> Planned:

@@ -19,15 +19,16 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import mlx.core as mx
 
 from ..step import Decision, Metrics
+from .adjustment import adjust
 from .draw import draw_columns, ranks_needed
-from .memory import Beginning, State, repeated
+from .memory import Beginning, State, Window, repeated
 from .metrics import (
     FUSED,
     LN_2,
@@ -71,6 +72,7 @@ class Kind(NamedTuple):
     excludes_top: bool
     top_logprobs: int
     remembers: bool = False
+    adjusts: bool = False
     takes_chance: bool = False
 
 
@@ -176,9 +178,9 @@ def position(
         state: what the policy remembers of each row's text; () if that is empty.
     """
     rule, values = _rule(policy)
-    if policy.memory is not None and not state:
-        beginning = Beginning(vocab=logits.shape[-1])
-        state = repeated(policy.memory.start(beginning), logits.shape[0])
+    memory = policy.remembered
+    if memory is not None and not state:
+        state = repeated(memory.start(Beginning(vocab=logits.shape[-1])), logits.shape[0])
     kind = Kind(
         rule,
         policy.max_top_k,
@@ -187,6 +189,7 @@ def position(
         policy.excludes_top,
         min(top_logprobs, logits.shape[-1]),
         policy.memory is not None,
+        bool(policy.adjustment),
         policy.takes_chance,
     )
     if compiles():
@@ -195,7 +198,7 @@ def position(
         kernels, decide = PLAIN_ATTENTION, partial(_decide, kind, PLAIN)
     measured = [measure_attention(group, kernels) for group in scores]
     attention = measured[0] if len(measured) == 1 else mx.concatenate(measured)
-    return Position(*decide(logits, attention, randomness, values, state))
+    return Position(*decide(logits, attention, randomness, (values, policy.adjustment), state))
 
 
 def compiles() -> bool:
@@ -224,19 +227,25 @@ def _decide(
     logits: mx.array,
     attention: mx.array,
     randomness: mx.array,
-    values: Any,
+    values: tuple[Any, Mapping[str, mx.array]],
     state: State,
 ) -> _Arrays:
     """Return the arrays of a `Position`; the function that is compiled."""
-    ranks = max(ranks_needed(kind, logits.shape[-1]), kind.top_logprobs)
-    measured = measure_logits(logits, attention, ranks, packing)
+    needed = ranks_needed(kind, logits.shape[-1])
+    measured = measure_logits(logits, attention, max(needed, kind.top_logprobs), packing)
     if kind.takes_chance:
         measured = measured._replace(chance=randomness[:, -1, 0])
+    own = state[Window.arrays :] if kind.adjusts else state
+    if kind.adjusts:
+        adjusted = adjust(logits, values[1], state[: Window.arrays])
+        measured = measured._replace(changed=Odds.of(adjusted, needed))
     plan, gaps, noted = as_planned(
-        kind.rule(measured, values, state) if kind.remembers else kind.rule(measured, values)
+        kind.rule(measured, values[0], own) if kind.remembers else kind.rule(measured, values[0])
     )
     if gaps is not None:
         measured = measured._replace(changed=Odds(gaps, measured.top_surprise))
+    if noted is not None:
+        state = state[: len(state) - len(own)] + noted
     token, logprob = draw_columns(measured, plan, kind, randomness)
     outcome = [*(field[:, None] for field in plan), measured.top_surprise, token, logprob]
     packed = [packing.columns([*columns_of(measured.values), *outcome])]
@@ -245,7 +254,7 @@ def _decide(
         packed += [tokens.astype(mx.float32), (gaps + measured.top_surprise) * -LN_2]
     row = mx.concatenate(packed, axis=-1) if len(packed) > 1 else packed[0]
     changed = () if measured.changed is None else (measured.changed.gaps,)
-    return row, token[:, 0], measured.gaps, changed, state if noted is None else noted
+    return row, token[:, 0], measured.gaps, changed, state
 
 
 @lru_cache(maxsize=KINDS)

@@ -169,6 +169,8 @@ def _affine(parameter: Affine, metrics: Metrics[Interval]) -> Interval:
 
 def _plan(policy: Policy, metrics: Metrics[Interval]) -> _Plan | None:
     """Return what a policy plans; None if another strategy is possible, or nothing is known."""
+    if policy.adjustment:
+        return None
     if policy.name == "entropix":
         return _tree(policy, metrics)
     if policy.name in FIXED:
@@ -194,7 +196,7 @@ def slack(policy: Policy, logits: Any, scores: Sequence[Any], seed: int, positio
 
     Args:
         policy: of the position. For those that follow the distribution in other ways than entropix
-            and cntp (`top_n_sigma`, `p_less`, `adaptive_temperature`) nothing is known: 0.
+            and cntp, or draw from changed logits, nothing is known: 0.
         logits: `(vocab,)` numbers, finite or −∞.
         scores: of each measured layer, the attention scores `(heads, keys)`.
         seed: of the run.
