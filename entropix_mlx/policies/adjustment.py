@@ -27,7 +27,6 @@ from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
-import numpy as np
 
 from .memory import NO_TOKEN, WINDOW, State
 from .policy import Policy
@@ -100,22 +99,22 @@ def _counts(tokens: mx.array, logits: mx.array) -> mx.array:
 def _dry(window: mx.array, breakers: mx.array, logits: mx.array, numbers: mx.array) -> mx.array:
     """Return what DRY takes from each logit.
 
-    1. Row j of the matrix `equal` tells for every place i whether the token that lies j before it
-       is the one that lies j before the end of the text.
-    2. How many of them in a row are true, from j = 0 on, is the length of the piece that ends at i
-       and ends the text; it ends where the end of the text has a breaker or begins.
+    1. For every place i of the text, `earlier` is the piece of `LONGEST` tokens that ends there: a
+       view of the text, with the pieces beside one another.
+    2. Each is compared with the piece that ends the text, `end`. How many of the last tokens in a
+       row are equal, up to a breaker, is the length of the piece that occurred before.
     3. Each length belongs to the token that follows i, and the longest of a token counts.
     """
     rows, vocab = logits.shape
     multiplier, base, allowed = mx.split(numbers, 3)
-    back = np.arange(LONGEST)[:, None]
-    places = np.arange(WINDOW - 1)[None]
-    exists = mx.array(places >= back)
-    earlier = window[:, mx.array(np.maximum(places - back, 0))]  # (rows, LONGEST, WINDOW − 1)
-    end = window[:, : WINDOW - LONGEST - 1 : -1]  # the last token first
+    before = mx.full((rows, LONGEST - 1), NO_TOKEN, dtype=window.dtype)
+    padded = mx.concatenate([before, window], axis=-1)
+    shape = (rows, LONGEST, WINDOW - 1)
+    earlier = mx.as_strided(padded, shape, (padded.shape[-1], 1, 1))
+    end = window[:, -LONGEST:]
     usable = (end != NO_TOKEN) & ~_is_breaker(end, breakers)
-    equal = (earlier == end[:, :, None]) & exists & usable[:, :, None]
-    lengths = mx.cumprod(equal.astype(mx.float32), axis=1).sum(axis=1)
+    equal = (earlier == end[:, :, None]) & usable[:, :, None]
+    lengths = mx.cumprod(equal.astype(mx.float32), axis=1, reverse=True).sum(axis=1)
     following = window[:, 1:]
     counts = (following != NO_TOKEN) & ~_is_breaker(following, breakers)
     longest = mx.zeros((rows, vocab + 1))

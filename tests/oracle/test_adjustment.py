@@ -102,6 +102,18 @@ def test_rows_are_changed_as_each_alone():
         np.testing.assert_allclose(np.array(together[row]), np.array(alone[0]), rtol=1e-6)
 
 
+@pytest.mark.parametrize("length", [48, 49, 50, 51, 70])
+def test_a_long_repetition(length):
+    rng = np.random.default_rng(length)
+    piece = [3, *rng.integers(0, 6, length - 1).tolist()]
+    text = [*piece, 4, *piece]
+    options = {"dry_multiplier": 0.5, "dry_base": 1.05, "dry_allowed_length": 2}
+    numbers = make_policy("greedy", overrides=Overrides(**options)).adjustment
+    found = adjust(mx.zeros((1, VOCAB)), numbers, state_of(text[:20], text[20:]))
+    np.testing.assert_allclose(np.array(found[0]), -dry(text, options), rtol=1e-4, atol=1e-5)
+    assert found[0, 4].item() == pytest.approx(-0.5 * 1.05 ** (min(length, 50) - 2), rel=1e-4)
+
+
 def test_a_long_text_is_looked_at_from_its_end():
     old, new = [1] * 30, [2] * WINDOW
     numbers = make_policy("greedy", overrides=Overrides(frequency_penalty=1.0)).adjustment

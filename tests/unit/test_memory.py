@@ -6,6 +6,8 @@ import mlx.core as mx
 import pytest
 
 from entropix_mlx import Session, stream_generate
+from entropix_mlx.decoding import row
+from entropix_mlx.decoding.answer import Follow, Keep, Read, Split, without_reads
 from entropix_mlx.decoding.batch import batch_generate
 from entropix_mlx.decoding.decode import decode
 from entropix_mlx.decoding.job import Job
@@ -100,6 +102,30 @@ def test_pipelining_does_not_change_the_steps(live, kind, seed):
     steps = live(kind, seed=seed)
     assert {Origin.SAMPLED, Origin.INSERTED, Origin.BRANCH} <= {step.origin for step in steps}
     assert decided(steps) == decided(live(kind, seed=seed, pipelined=False))
+
+
+def reading(life):
+    """The same life with side texts: after the text, and after the rollouts before one is kept."""
+    sent, rollouts = None, 0
+    while True:
+        try:
+            want = life.send(sent)
+        except StopIteration:
+            return
+        if isinstance(want, Split):
+            rollouts = want.rollouts
+        if isinstance(want, Keep):
+            yield Read((65, 66), tuple(range(97, 97 + rollouts)))
+        sent = yield want
+        if isinstance(want, Follow):
+            yield Read((65, 66, 67))
+
+
+@every_memory
+def test_a_side_text_leaves_no_trace(live, kind, monkeypatch):
+    steps = live(kind, max_tokens=25)
+    monkeypatch.setattr(row, "without_reads", lambda life: without_reads(reading(life)))
+    assert decided(live(kind, max_tokens=25)) == decided(steps)
 
 
 @every_memory
