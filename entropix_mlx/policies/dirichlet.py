@@ -11,7 +11,7 @@ import math
 import mlx.core as mx
 
 SHIFT = 6
-"""ψ and ψ′ are computed this far to the right, where a few terms of their series suffice."""
+"""ψ and its slope ψ′ are computed this far to the right, where a few terms of a series suffice."""
 EULER = 0.5772156649015329
 NEWTON_STEPS = 5
 LOWEST, HIGHEST = -20.0, math.log(1e4)
@@ -23,20 +23,20 @@ SMALLEST = 1e-6
 
 def digamma(x: mx.array) -> mx.array:
     """Return ψ(x) of positive numbers."""
-    y = 1.0 / (x + SHIFT)
-    squared = y * y
-    series = squared * (1 / 12 - squared * (1 / 120 - squared / 252))
-    below = sum((1.0 / (x + n) for n in range(1, SHIFT)), 1.0 / x)
-    return -mx.log(y) - y / 2 - series - below
+    return _with_slope(x)[0]
 
 
-def trigamma(x: mx.array) -> mx.array:
-    """Return ψ′(x) of positive numbers."""
+def _with_slope(x: mx.array) -> tuple[mx.array, mx.array]:
+    """Return ψ(x) and ψ′(x) of positive numbers.
+
+    ψ(x) = ψ(x + 6) − Σ 1 / (x + n) over n from 0 to 5, and ψ′(x) = ψ′(x + 6) + Σ 1 / (x + n)².
+    """
+    below = 1.0 / (x[..., None] + mx.arange(SHIFT))
     y = 1.0 / (x + SHIFT)
     squared = y * y
-    series = y * (1 + y / 2 + squared * (1 / 6 - squared * (1 / 30 - squared / 42)))
-    below = sum((1.0 / mx.square(x + n) for n in range(1, SHIFT)), 1.0 / mx.square(x))
-    return series + below
+    value = -mx.log(y) - y / 2 - squared * (1 / 12 - squared * (1 / 120 - squared / 252))
+    slope = y * (1 + y / 2 + squared * (1 / 6 - squared * (1 / 30 - squared / 42)))
+    return value - below.sum(axis=-1), slope + mx.square(below).sum(axis=-1)
 
 
 def inverse_digamma(values: mx.array) -> mx.array:
@@ -44,7 +44,8 @@ def inverse_digamma(values: mx.array) -> mx.array:
     near_pole = -1.0 / (mx.minimum(values, -2.0) + EULER)
     x = mx.where(values >= -2.22, mx.exp(values) + 0.5, near_pole)
     for _ in range(NEWTON_STEPS):
-        x = mx.maximum(x - (digamma(x) - values) / trigamma(x), SMALLEST)
+        value, slope = _with_slope(x)
+        x = mx.maximum(x - (value - values) / slope, SMALLEST)
     return x
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
-from scipy.special import digamma, polygamma
+from scipy.special import digamma
 
 from entropix_mlx.policies import dirichlet
 from entropix_mlx.policies.memory import Beginning
@@ -106,7 +106,6 @@ def test_dslider_run():
 def test_digamma_and_its_inverse(x):
     value = mx.array([x])
     assert dirichlet.digamma(value).item() == pytest.approx(digamma(x), rel=1e-4, abs=1e-4)
-    assert dirichlet.trigamma(value).item() == pytest.approx(polygamma(1, x), rel=1e-4)
     there = dirichlet.inverse_digamma(mx.array([float(digamma(x))])).item()
     assert there == pytest.approx(x, rel=2e-3)
 
