@@ -57,18 +57,14 @@ class Remembering:
         """
         state = self._states(members)
         if isinstance(want, Follow):
-            known = None if want.logprob is None else ([want.token], [want.logprob])
+            tokens, logprobs = [want.token], [want.logprob]
         else:
-            row = [want.rollouts.index(member) for member in members]
-            logprobs = want.logprobs
-            known = (
-                None
-                if logprobs is None
-                else ([want.tokens[n] for n in row], [logprobs[n] for n in row])
-            )
-        if known is None:
+            rows = [want.rollouts.index(member) for member in members]
+            tokens = [want.tokens[row] for row in rows]
+            logprobs = [want.logprobs[row] if want.logprobs else None for row in rows]
+        if None in logprobs:  # a side text's, or the last token of the prompt, which is known
             return state
-        return self._memory.observe(state, *(mx.array(values) for values in known))
+        return self._memory.observe(state, mx.array(tokens), mx.array(logprobs))
 
     def guessed(
         self, want: Follow | Roll, members: Sequence[int], last: Pending, places: Sequence[int]
@@ -138,7 +134,7 @@ def remembering(
     probabilities that were recorded. What was noted besides is not known any more.
 
     Args:
-        policy: of the answer.
+        policy: that of the answer.
         tokenizer: from `load`.
         vocab: the number of tokens of the model.
         prompt: the tokens before the answer.
@@ -147,12 +143,17 @@ def remembering(
     memory = policy.remembered
     if memory is None:
         return None
-    breakers = [tokenizer.encode(f"a{text}", add_special_tokens=False)[-1] for text in BREAKERS]
+    breakers = _breakers(tokenizer) if policy.adjustment else []
     state = memory.start(Beginning(prompt, vocab, breakers))
     for step in answered:
         state = memory.observe(state, mx.array([step.token]), mx.array([step.logprob]))
     mx.eval(*state)
     return Remembering(memory, state)
+
+
+def _breakers(tokenizer: TokenizerWrapper) -> list[int]:
+    """Return the tokens that end with a breaker, as they are written inside a text."""
+    return [tokenizer.encode(f"a{text}", add_special_tokens=False)[-1] for text in BREAKERS]
 
 
 def check_biased(policy: Policy, vocab: int) -> None:
