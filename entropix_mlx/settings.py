@@ -12,6 +12,7 @@ from .errors import SettingsError
 from .policies.registry import Overrides, find_policy, make_policy
 from .profiles.choice import AUTO, resolve
 from .profiles.fields import LARGEST_WHOLE, Number, shown
+from .profiles.kinds import parameters
 from .profiles.profile import REFERENCE, Profile
 
 if TYPE_CHECKING:  # a front end keeps settings before it loads anything
@@ -60,6 +61,20 @@ class Settings:
     """0 is off, for the baselines."""
     min_p: float | None = None
     """Between 0 and 1."""
+    logit_bias: Mapping[int, float] | None = None
+    """What is added to the logits of tokens, by their ids. This and the six that follow change what
+    is drawn from, by the formulas in ``policies/adjustment.py``; None is off."""
+    repetition_penalty: float | None = None
+    """Above 0; over the prompt and the answer."""
+    presence_penalty: float | None = None
+    """Over the answer, as the next one."""
+    frequency_penalty: float | None = None
+    dry_multiplier: float | None = None
+    """At least 0; DRY looks at the prompt and the answer."""
+    dry_base: float | None = None
+    """At least 1; None is 1.75."""
+    dry_allowed_length: int | None = None
+    """At least 1; None is 2."""
     seed: int | None = None
     """The same seed gives the same steps on the same machine; None draws a fresh one."""
     attention_layers: AttentionLayers = "last"
@@ -126,7 +141,7 @@ class Settings:
         Profile.load(named).replace(self.changes)
 
     def _overrides(self) -> Overrides:
-        return Overrides(self.temperature, self.top_p, self.top_k, self.min_p)
+        return Overrides(**{name: getattr(self, name) for name in parameters()})
 
     def _keep(self, name: str, rule: Number) -> None:
         value = getattr(self, name)

@@ -20,6 +20,7 @@ from ..decoding.decode import decode
 from ..decoding.hooks import Choose, Hooks
 from ..decoding.job import Job
 from ..decoding.prompts import Message
+from ..decoding.remembering import check_biased
 from ..decoding.text import Text
 from ..decoding.thinking import Thinking
 from ..errors import PromptError, SessionError, check_type, whole_number
@@ -256,6 +257,7 @@ class Session:
         config = self._model.config
         policy = self.settings.resolved(config).policy()
         _check_thinking_text(policy, self._tokenizer, config.vocab_size)
+        check_biased(policy, config.vocab_size)
         return policy
 
     def _start(

@@ -13,7 +13,7 @@ from ..errors import ProfileError
 from ..files import expanded
 from ..policies.registry import POLICIES
 from ..profiles.choice import AUTO
-from ..profiles.fields import overlaid
+from ..profiles.fields import Number, overlaid
 from ..profiles.kinds import parameters
 from ..profiles.profile import Profile
 from ..settings import Settings
@@ -26,12 +26,8 @@ if TYPE_CHECKING:
 
 DEFAULT_SAMPLER = Settings.sampler
 
-_PARAMETERS = (
-    ("--temp", "temperature", float),
-    ("--top-p", "top_p", float),
-    ("--top-k", "top_k", int),
-    ("--min-p", "min_p", float),
-)
+_SHORT = {"temperature": "--temp"}
+"""Parameters whose option is not their name."""
 
 
 def samplers() -> str:
@@ -90,8 +86,7 @@ def add_generation(parser: argparse.ArgumentParser) -> None:
         metavar="FIELD=VALUE",
         help="change a field of the profile, as in thresholds.low_entropy=0.2; may be repeated",
     )
-    for option, name, kind in _PARAMETERS:
-        add(option, type=kind, dest=name, help=parameters()[name].help)
+    _add_parameters(parser)
     add("--no-think", action="store_true", help="never insert the thinking text")
     add("--no-branch", action="store_true", help="never follow a fork, only sample there")
     add("--branch-width", type=positive, metavar="K", help="follow K ways at a fork")
@@ -102,6 +97,24 @@ def add_generation(parser: argparse.ArgumentParser) -> None:
         default="last",
         help="whose attention is measured (default: last)",
     )
+
+
+def _add_parameters(parser: argparse.ArgumentParser) -> None:
+    """Add the sampling parameters that policies share, as the table of policies describes them."""
+    for name, parameter in parameters().items():
+        option = _SHORT.get(name, f"--{name.replace('_', '-')}")
+        if isinstance(parameter.rule, Number):
+            kind = int if parameter.rule.whole else float
+            parser.add_argument(option, type=kind, dest=name, help=parameter.help)
+        else:
+            parser.add_argument(
+                option,
+                action="append",
+                type=_bias,
+                metavar="TOKEN=BIAS",
+                dest=name,
+                help=f"{parameter.help}; may be repeated",
+            )
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
@@ -140,10 +153,7 @@ def to_settings(arguments: argparse.Namespace, top_logprobs: int = 0) -> Setting
         sampler=arguments.sampler,
         profile=arguments.profile,
         changes=_changes(arguments),
-        temperature=arguments.temperature,
-        top_p=arguments.top_p,
-        top_k=arguments.top_k,
-        min_p=arguments.min_p,
+        **_parameters(arguments),
         seed=arguments.seed,
         attention_layers=arguments.attention_layers,
         top_logprobs=top_logprobs,
@@ -151,6 +161,12 @@ def to_settings(arguments: argparse.Namespace, top_logprobs: int = 0) -> Setting
     )
     settings.check()
     return settings
+
+
+def _parameters(arguments: argparse.Namespace) -> dict[str, Any]:
+    given = {name: getattr(arguments, name) for name in parameters()}
+    biases = given["logit_bias"]
+    return given | {"logit_bias": None if biases is None else dict(biases)}
 
 
 def model_name(arguments: argparse.Namespace) -> str:
@@ -229,6 +245,16 @@ def _boolean(text: str) -> bool:
     if text.lower() in ("false", "f", "0", "no"):
         return False
     raise argparse.ArgumentTypeError(f"true or false, not {text!r}")
+
+
+def _bias(text: str) -> tuple[int, float]:
+    token, _, bias = text.partition("=")
+    try:
+        return whole(token), float(bias)
+    except (ValueError, argparse.ArgumentTypeError):
+        raise argparse.ArgumentTypeError(
+            f"TOKEN=BIAS, a token's id and a number, not {text!r}"
+        ) from None
 
 
 def _given(text: str) -> str:

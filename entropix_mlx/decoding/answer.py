@@ -41,6 +41,8 @@ class Follow(NamedTuple):
     """Its log probability where it stands; None for the last token of the prompt."""
     then: int = DRAWN
     """The token that comes after it, if that is known already."""
+    side: bool = False
+    """Whether it is part of a side text, which leaves no trace."""
 
 
 class Split(NamedTuple):
@@ -57,6 +59,11 @@ class Roll(NamedTuple):
     logprobs: tuple[float, ...] | None
     """Of those tokens; None for those of a side text."""
     then: int = DRAWN
+
+    @property
+    def side(self) -> bool:
+        """Whether they are part of a side text, which leaves no trace."""
+        return self.logprobs is None
 
 
 class Read(NamedTuple):
@@ -280,6 +287,6 @@ def _read(want: Read) -> Generator[Want, Any, Any]:
         if rollouts:
             found = yield Roll(rollouts, row, None, then)
         else:
-            found = yield Follow(row[0], None, then)
+            found = yield Follow(row[0], None, then, side=True)
     yield Unread(len(rows))
     return found

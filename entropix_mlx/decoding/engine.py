@@ -18,6 +18,7 @@ from ..errors import NonFiniteLogitsError
 from ..models.cache import LayerCache, RowGroups
 from ..models.llama import AttentionLayers, Forward, Model
 from ..policies.draw import draw_distinct, logprob, uniforms
+from ..policies.memory import State, joined, rows_of
 from ..policies.metrics import numbers
 from ..policies.policy import Policy
 from ..policies.position import Position, position
@@ -45,6 +46,8 @@ class Group(NamedTuple):
     tokens: mx.array
     """`(rows,)`"""
     sampling: Sampling
+    state: State = ()
+    """What the policy remembers of each row's text, the token included; () for nothing yet."""
 
 
 class Engine:
@@ -112,7 +115,7 @@ class Part(NamedTuple):
 
     def arrays(self) -> list[mx.array]:
         """Return everything that will be read."""
-        return [self.queued.packed, self.queued.token]
+        return [self.queued.packed, self.queued.token, *self.queued.noted]
 
     def readings(self) -> Iterator[Reading]:
         """Yield the rows in Python numbers; this waits for the pass."""
@@ -148,11 +151,26 @@ class Pending:
 
     def drawn(self, rows: Sequence[int]) -> mx.array:
         """Return the tokens that were drawn in some rows of one answer: `(rows,)`."""
-        part = self._rows[rows[0]][0]
-        inside = [self._rows[row][1] for row in rows]
-        if inside == list(range(part.queued.token.size)):
-            return part.queued.token
-        return part.queued.token[mx.array(inside)]
+        part, inside = self._inside(rows)
+        return rows_of((part.queued.token,), inside)[0]
+
+    def logprobs(self, rows: Sequence[int], tokens: mx.array | None = None) -> mx.array:
+        """Return the log probabilities `(rows,)` of the drawn tokens, or of others `(rows,)`."""
+        part, inside = self._inside(rows)
+        if tokens is None:
+            return rows_of((part.queued.logprob,), inside)[0]
+        chosen = [part.queued.row(row).measured for row in inside]
+        columns = [logprob(one, tokens[n, None, None]) for n, one in enumerate(chosen)]
+        return mx.concatenate(columns)[:, 0]
+
+    def noted(self, rows: Sequence[int]) -> State:
+        """Return what the policy remembers of the positions of some rows of one answer."""
+        part, inside = self._inside(rows)
+        return rows_of(part.queued.noted, inside)
+
+    def _inside(self, rows: Sequence[int]) -> tuple[Part, list[int]]:
+        """Return the part of some rows of one answer, and where they are in it."""
+        return self._rows[rows[0]][0], [self._rows[row][1] for row in rows]
 
     def read(self) -> list[Reading]:
         """Wait for the pass and return every row in Python numbers: its one synchronisation."""
@@ -224,6 +242,7 @@ def _parts(
             scores[number : number + len(of_part)],
             mx.array([uniforms(s.seed, at, policy.draws) for s, at in places[rows]]),
             count,
+            joined([group.state for group in of_part]) if policy.remembered else (),
         )
         yield Part(policy, queued)
         row, number = row + size, number + len(of_part)

@@ -17,6 +17,7 @@ from .answer import Answer
 from .branching import Branching
 from .engine import Sampling
 from .hooks import Hooks
+from .remembering import check_biased, remembering
 from .row import Clock, Row
 from .text import Prompt, Text
 from .thinking import Thinking
@@ -81,11 +82,13 @@ def prepare(model: Model, text: Text, job: Job, *, shared: bool = False) -> Prom
 
     Raises:
         PromptError: the prompt is empty, or holds a token that the model does not have.
+        PolicyError: a bias is of a token that the model does not have.
         ContextLengthError: the prompt leaves no room in the context.
     """
     if not job.prompt:
         raise PromptError("the prompt is empty: give at least one token")
     _check_tokens([*job.prompt, *job.forced], model.config.vocab_size)
+    check_biased(job.policy, model.config.vocab_size)
     # The last token must be computed again: what follows it was not kept.
     common = text.common(job.prompt[:-1])
     text.shorten(common)
@@ -128,6 +131,7 @@ def begin(model: Model, tokenizer: TokenizerWrapper, job: Job, prompt: Prompt) -
         forced=job.forced,
         hooks=job.hooks,
         clock=clock,
+        remembering=remembering(policy, tokenizer, config.vocab_size, before, job.answered),
     )
 
 

@@ -13,6 +13,7 @@ from .answer import DRAWN, NOTHING, Answer, Ask, Follow, Keep, Roll, Split, Unre
 from .branching import chosen
 from .engine import Group, Pending, Sampling
 from .hooks import Choose, Hooks
+from .remembering import Remembering
 from .text import TEXT, Branches, Prompt, RolloutGroup, Text
 
 
@@ -67,6 +68,7 @@ class Row:
         forced: Sequence[int] = (),
         hooks: Hooks | None = None,
         clock: Clock | None = None,
+        remembering: Remembering | None = None,
     ) -> None:
         """Prepare an answer; it starts when its prompt is in the cache.
 
@@ -78,6 +80,7 @@ class Row:
             forced: tokens to commit first.
             hooks: whom to tell.
             clock: stands still while a person chooses.
+            remembering: what the policy remembers of its text.
         """
         self.prompt = prompt
         self.sampling = sampling
@@ -92,6 +95,7 @@ class Row:
         self._life = without_reads(answer.live(last, forced))
         self._hooks = hooks or Hooks()
         self._clock = clock or Clock()
+        self._remembering = remembering
         self._branches: Branches | None = None
         self._want: Follow | Roll | None = None
         self._flight: _Flight | None = None
@@ -169,24 +173,36 @@ class Row:
         Args:
             last: the pass before, in which this answer may have a flight.
         """
-        groups: list[Group] = []
         self._members, self._places = [], {}
         if self._want is not None:
-            tokens = _tokens(self._want)
-            for holder in self._holders(self._want):
-                members = [tokens[member] for member in holder.members]
-                groups.append(Group(holder.layers, mx.array(members), self.sampling))
-                holder.confirm(members)
-                self._members += holder.members
-        elif self._flight is not None and last is not None:
-            then = self._flight.want.then
-            for holder in self._holders(self._flight.want) if then != NOTHING else ():
-                places = [self._flight.places[member] for member in holder.members]
-                drawn = last.drawn(places) if then == DRAWN else mx.full(len(places), then)
-                groups.append(Group(holder.layers, drawn, self.sampling))
-                holder.guessed = 1
-                self._members += holder.members
-        return groups
+            return [self._certain(self._want, holder) for holder in self._holders(self._want)]
+        if self._flight is None or last is None or self._flight.want.then == NOTHING:
+            return []
+        want, places = self._flight
+        return [self._guessed(want, holder, last, places) for holder in self._holders(want)]
+
+    def _certain(self, want: Follow | Roll, holder: Text | RolloutGroup) -> Group:
+        """Return the rows that take tokens which are known."""
+        members = list(holder.members)
+        self._members += members
+        tokens = _tokens(want)
+        ids = [tokens[member] for member in members]
+        holder.confirm(ids)
+        state = self._remembering.wanted(want, members) if self._remembering else ()
+        return Group(holder.layers, mx.array(ids), self.sampling, state)
+
+    def _guessed(
+        self, want: Follow | Roll, holder: Text | RolloutGroup, last: Pending, at: dict[int, int]
+    ) -> Group:
+        """Return the rows that take the tokens which probably follow a want."""
+        members = list(holder.members)
+        self._members += members
+        places = [at[member] for member in members]
+        drawn = last.drawn(places) if want.then == DRAWN else mx.full(len(places), want.then)
+        holder.guessed = 1
+        remembering = self._remembering
+        state = remembering.guessed(want, members, last, places) if remembering else ()
+        return Group(holder.layers, drawn, self.sampling, state)
 
     def queued(self, first: int) -> None:
         """Note where the rows of `queue` are in the pass: there, and in order."""
@@ -209,6 +225,8 @@ class Row:
                 member: position.reading.token if want.then == DRAWN else want.then
                 for member, position in positions.items()
             }
+            if self._remembering is not None:
+                self._remembering.received(want, last, places)
             rolls = isinstance(want, Roll)
             found = [positions[member] for member in _tokens(want)]
             self._go_on(found if rolls else found[0])
@@ -260,10 +278,14 @@ class Row:
         if isinstance(want, Split):
             text.take_back()
             self._branches = Branches(text, want.rollouts)
+            if self._remembering is not None:
+                self._remembering.split(want.rollouts)
         elif isinstance(want, Keep):
             if self._branches is not None:
                 self._branches.commit(want.rollout, want.tokens)
             self._branches = None
+            if self._remembering is not None:
+                self._remembering.keep(want.rollout, len(want.tokens))
         elif self._branches is not None:
             self._branches.shorten(want.length)
         else:

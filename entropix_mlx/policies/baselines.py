@@ -6,6 +6,7 @@ what min-p is, so `top_n_sigma` and `p_less` are a min-p that follows the distri
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
@@ -16,9 +17,9 @@ from ..profiles.profile import Profile
 from ..step import Strategy
 from .metrics import LN_2, MIN_TEMPERATURE, Measured, relative_probability
 from .planner import Planner
-from .policy import TOP_K_OFF, Plan, Policy, constant_plan
+from .policy import TOP_K_OFF, Plan, Planned, Policy, constant_plan
 
-Adjust = Callable[[Plan, Measured, Mapping[str, Any]], Plan]
+Adjust = Callable[[Plan, Measured, Mapping[str, Any]], Plan | Planned]
 """Changes a plan of fixed parameters; it gets what was measured and the policy's own options, each
 of them an array, so that other options compile nothing anew."""
 
@@ -61,10 +62,12 @@ def _arrays(numbers: Mapping[str, Any]) -> dict[str, mx.array]:
 
 
 @cache
-def _rule(adjust: Adjust) -> Callable[[Measured, Any], Plan]:
+def _rule(adjust: Adjust) -> Callable[..., Plan | Planned]:
     """Return the rule of an adjustment, the same object for every profile."""
 
-    def rule(measured: Measured, numbers: tuple[dict[str, mx.array], dict[str, mx.array]]) -> Plan:
+    def rule(
+        measured: Measured, numbers: tuple[dict[str, mx.array], dict[str, mx.array]]
+    ) -> Plan | Planned:
         fixed, options = numbers
         return adjust(constant_plan(measured, Strategy.SAMPLE, **fixed), measured, options)
 
@@ -78,14 +81,14 @@ def _fixed(plan: Plan, measured: Measured, options: Mapping[str, Any]) -> Plan:
 def _top_n_sigma(plan: Plan, measured: Measured, options: Mapping[str, Any]) -> Plan:
     """Keep logits ≥ max − n σ (arXiv 2411.07641)."""
     # A standard deviation does not depend on where the logits are measured from.
-    limit = options["n_sigma"] * mx.std(measured.gaps, axis=-1)
+    limit = options["n_sigma"] * mx.std(measured.odds.gaps, axis=-1)
     floor = mx.power(2.0, -limit / mx.maximum(plan.temperature, MIN_TEMPERATURE))
     return plan._replace(min_p=mx.maximum(plan.min_p, floor))
 
 
 def _p_less(plan: Plan, measured: Measured, options: Mapping[str, Any]) -> Plan:
     """Keep p ≥ Σ p² of the tempered distribution (arXiv 2509.23234)."""
-    weights = relative_probability(measured.gaps, plan.temperature)
+    weights = relative_probability(measured.odds.gaps, plan.temperature)
     floor = mx.square(weights).sum(axis=-1) / weights.sum(axis=-1)
     # Where all probabilities are equal the floor is 1, and rounding must not lift it above them.
     return plan._replace(min_p=mx.maximum(plan.min_p, mx.minimum(floor, 1.0)))
@@ -101,6 +104,18 @@ def _adaptive_temperature(plan: Plan, measured: Measured, options: Mapping[str, 
     return plan._replace(temperature=plan.temperature / sharpening)
 
 
+def _dynatemp(plan: Plan, measured: Measured, options: Mapping[str, Any]) -> Plan:
+    """Let the temperature follow the entropy (llama.cpp's ``dynatemp``, pull request 4972).
+
+    T = T_min + (T_max − T_min) (H / log₂ n) ^ exponent, with n the size of the vocabulary: there is
+    no filter before it.
+    """
+    largest = math.log2(max(2, measured.gaps.shape[-1]))
+    share = mx.power(mx.clip(measured.metrics.entropy / largest, 0.0, 1.0), options["exponent"])
+    low, high = options["min_temperature"], options["max_temperature"]
+    return plan._replace(temperature=low + (high - low) * share)
+
+
 ADJUSTMENTS: dict[str, Adjust] = {
     "temperature": _fixed,
     "top_p": _fixed,
@@ -108,5 +123,6 @@ ADJUSTMENTS: dict[str, Adjust] = {
     "top_n_sigma": _top_n_sigma,
     "p_less": _p_less,
     "adaptive_temperature": _adaptive_temperature,
+    "dynatemp": _dynatemp,
 }
 """The baselines that draw, and how each adjusts its plan to the distribution."""

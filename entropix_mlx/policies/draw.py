@@ -19,7 +19,7 @@ import mlx.core as mx
 import numpy as np
 
 from ..step import Strategy
-from .metrics import LN_2, MIN_TEMPERATURE, Measured, numbers, relative_probability
+from .metrics import LN_2, MIN_TEMPERATURE, Measured, Odds, numbers, relative_probability
 from .policy import CODE, Plan
 from .ranking import Candidates, most_probable
 
@@ -104,14 +104,16 @@ def draw_columns(
     measured: Measured, plan: Plan, policy: Drawing, randomness: mx.array
 ) -> tuple[mx.array, mx.array]:
     """Return token and log probability as `draw` does, as columns `(batch, 1)`."""
+    odds = measured.odds
     if policy.draws == 0:
-        best = measured.ranked.tokens[:, :1] if measured.ranked else None
-        token = measured.gaps.argmin(axis=-1, keepdims=True) if best is None else best
-        return token, measured.top_surprise * -LN_2
-    if policy.needs_order:
-        token = _draw_ranked(measured, plan, policy, randomness[..., 0])
+        best = odds.ranked.tokens[:, :1] if odds.ranked else None
+        token = odds.gaps.argmin(axis=-1, keepdims=True) if best is None else best
+        if measured.changed is None:
+            return token, measured.top_surprise * -LN_2
+    elif policy.needs_order:
+        token = _draw_ranked(odds, plan, policy, randomness[..., 0])
     else:
-        token = _draw_unranked(measured.gaps, plan, randomness[:, :1])
+        token = _draw_unranked(odds.gaps, plan, randomness[:, :1])
     return token, logprob(measured, token)
 
 
@@ -131,7 +133,7 @@ def draw_distinct(
         seed: the draw depends on this and the position alone.
         position: in the text.
     """
-    gaps = measured.gaps
+    gaps = measured.odds.gaps
     if policy.needs_order:
         needed = max(count, ranks_needed(policy, gaps.shape[-1]))
         candidates, _, _, kept = _rank(gaps, most_probable(gaps, needed), plan, policy)
@@ -183,7 +185,7 @@ def _rank(gaps: mx.array, ranked: Candidates, plan: Plan, policy: Drawing) -> Ra
     return Ranked(ranked, weights, cumulative, kept)
 
 
-def _draw_ranked(measured: Measured, plan: Plan, policy: Drawing, uniform: mx.array) -> mx.array:
+def _draw_ranked(odds: Odds, plan: Plan, policy: Drawing, uniform: mx.array) -> mx.array:
     """Draw where ranks matter.
 
     Of several draws the adaptive strategy keeps the one of highest log p + confidence. Confidence
@@ -191,8 +193,8 @@ def _draw_ranked(measured: Measured, plan: Plan, policy: Drawing, uniform: mx.ar
     uniform never gives a lower rank, it is the draw of the smallest uniform. A uniform of 0 gives
     rank 0, the most probable token.
     """
-    gaps = measured.gaps
-    candidates = measured.ranked or most_probable(gaps, ranks_needed(policy, gaps.shape[-1]))
+    gaps = odds.gaps
+    candidates = odds.ranked or most_probable(gaps, ranks_needed(policy, gaps.shape[-1]))
     ranked = _rank(gaps, candidates, plan, policy)
     strategy = plan.strategy[:, None]
     lowest = uniform.min(axis=-1, keepdims=True)

@@ -148,6 +148,24 @@ def spread(gaps: mx.array, ranked: Candidates | None = None, packing: Packing = 
     )
 
 
+class Odds(NamedTuple):
+    """A distribution over the vocabulary."""
+
+    gaps: mx.array
+    """`(batch, vocab)`, the smallest of them 0."""
+    top_surprise: mx.array
+    """`(batch, 1)`"""
+    ranked: Candidates | None = None
+    """The most probable tokens, if they were asked for."""
+
+    @classmethod
+    def of(cls, logits: mx.array, ranks: int = 0) -> Odds:
+        """Return the distribution of `(batch, vocab)` logits, with so many tokens ranked."""
+        gaps = to_gaps(logits)
+        total = mx.power(0.5, gaps).sum(axis=-1, keepdims=True)
+        return cls(gaps, mx.log2(total), most_probable(gaps, ranks) if ranks else None)
+
+
 class Measured(NamedTuple):
     """What is known about one position of each sequence, before anything is decided."""
 
@@ -159,6 +177,15 @@ class Measured(NamedTuple):
     """`(batch, 8)`: the measurements, in the order of `Metrics`."""
     ranked: Candidates | None = None
     """The most probable tokens, if they were asked for."""
+    changed: Odds | None = None
+    """What is drawn from, where it is not the distribution that was measured."""
+    chance: mx.array | None = None
+    """`(batch or 1,)`: uniforms in [0, 1), for a policy that asks for them."""
+
+    @property
+    def odds(self) -> Odds:
+        """What is drawn from. Filters act on it; thresholds are compared with `metrics`."""
+        return self.changed or Odds(self.gaps, self.top_surprise, self.ranked)
 
     @property
     def metrics(self) -> Metrics[mx.array]:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from .memory import State
 from .metrics import Measured
-from .policy import Plan
+from .policy import Plan, Planned
 
 
 @dataclass(frozen=True)
@@ -17,11 +18,12 @@ class Planner:
     The rule is compiled with its numbers as inputs, so that another threshold compiles nothing.
     """
 
-    rule: Callable[[Measured, Any], Plan]
-    """A function of a module, the same object for every profile."""
+    rule: Callable[..., Plan | Planned]
+    """A function of a module, the same object for every profile. It gets what was measured, the
+    numbers and, where the policy has a memory, its state."""
     numbers: Any
     """What the rule computes with: an array, or a tuple or dictionary of arrays."""
 
-    def __call__(self, measured: Measured) -> Plan:
+    def __call__(self, measured: Measured, *state: State) -> Plan | Planned:
         """Plan, as `Policy.plan` does."""
-        return self.rule(measured, self.numbers)
+        return self.rule(measured, self.numbers, *state)

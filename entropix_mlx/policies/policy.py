@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import mlx.core as mx
@@ -11,6 +11,7 @@ import mlx.core as mx
 from ..profiles.profile import Profile
 from ..profiles.sections import Confidence, Rollouts, Think
 from ..step import Decision, Metrics, Strategy
+from .memory import Both, Memory, State, Window
 from .metrics import Measured, numbers
 
 STRATEGIES = tuple(Strategy)
@@ -43,6 +44,17 @@ class Plan(NamedTuple):
         ]
 
 
+class Planned(NamedTuple):
+    """A plan, with what only some policies add to it."""
+
+    plan: Plan
+    gaps: mx.array | None = None
+    """`(batch, vocab)`: what is drawn from in place of the distribution that was measured, as gaps
+    of which the smallest is 0. Measurements and log probabilities stay those of the model."""
+    noted: State | None = None
+    """What is remembered of the position; None for the state that the plan was made with."""
+
+
 Number = float | mx.array
 """A number of the host, or an array that holds one."""
 
@@ -73,9 +85,10 @@ class Policy:
     name: str
     profile: Profile
     """Where its numbers come from."""
-    plan: Callable[[Measured], Plan]
-    """Called with what was measured. It knows nothing of interventions: where no thinking text may
-    be inserted, the host calls the strategy `think` by another name."""
+    plan: Callable[..., Plan | Planned]
+    """Called with what was measured and, where there is a memory, its state. It knows nothing of
+    interventions: where no thinking text may be inserted, the host calls the strategy `think` by
+    another name."""
     think: Think
     """The text to insert where the strategy is `think`."""
     rollouts: Rollouts
@@ -90,3 +103,26 @@ class Policy:
     """Tokens drawn for the adaptive strategy, which keeps the best; 0 if the policy never draws."""
     excludes_top: bool = False
     """Whether the strategy `resample` may not draw the most probable token."""
+    memory: Memory | None = None
+    """What `plan` is told of the text; None where it depends on its position alone."""
+    adjustment: Mapping[str, mx.array] = field(default_factory=dict)
+    """The numbers by which the logits of the draw are changed; see `adjustment.py`."""
+    takes_chance: bool = False
+    """Whether its plans are partly left to chance: then `draws` is 2, and the second of the
+    position's random numbers is `Measured.chance`."""
+
+    def planned(self, measured: Measured, state: State = ()) -> Planned:
+        """Return what `plan` does, in one form for all policies."""
+        return as_planned(self.plan(measured, state) if self.memory else self.plan(measured))
+
+    @property
+    def remembered(self) -> Memory | None:
+        """All that is remembered of a text: for the adjustment, then for `plan`."""
+        if not self.adjustment:
+            return self.memory
+        return Window() if self.memory is None else Both(Window(), self.memory)
+
+
+def as_planned(plan: Plan | Planned) -> Planned:
+    """Return a plan with nothing added, unless something is."""
+    return plan if isinstance(plan, Planned) else Planned(plan)

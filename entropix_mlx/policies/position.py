@@ -19,20 +19,23 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import mlx.core as mx
 
 from ..step import Decision, Metrics
+from .adjustment import adjust
 from .draw import draw_columns, ranks_needed
+from .memory import Beginning, State, Window, repeated
 from .metrics import (
     FUSED,
     LN_2,
     PLAIN,
     PLAIN_ATTENTION,
     Measured,
+    Odds,
     Packing,
     compiled_attention,
     measure_attention,
@@ -41,7 +44,7 @@ from .metrics import (
 )
 from .packing import columns_of
 from .planner import Planner
-from .policy import STRATEGIES, Plan, Policy
+from .policy import STRATEGIES, Plan, Planned, Policy, as_planned
 
 Alternatives = tuple[tuple[int, float], ...]
 """The most probable tokens and their natural log probabilities at temperature 1, best first."""
@@ -53,6 +56,8 @@ _ALTERNATIVES = _TOP_SURPRISE + 3
 """First column of the alternatives: their tokens, then their log probabilities."""
 
 
+_Arrays = tuple[mx.array, mx.array, mx.array, tuple[mx.array, ...], State]
+
 KINDS = 32
 """Compiled functions that are kept; a process rarely needs more than two."""
 
@@ -60,12 +65,15 @@ KINDS = 32
 class Kind(NamedTuple):
     """All that a compiled function depends on besides shapes."""
 
-    rule: Callable[[Measured, Any], Plan]
+    rule: Callable[..., Plan | Planned]
     max_top_k: int | None
     needs_order: bool
     draws: int
     excludes_top: bool
     top_logprobs: int
+    remembers: bool = False
+    adjusts: bool = False
+    takes_chance: bool = False
 
 
 class Read(NamedTuple):
@@ -89,12 +97,22 @@ class Position(NamedTuple):
     """`(rows,)`: the drawn tokens, for the next forward pass."""
     gaps: mx.array
     """`(rows, vocab)`"""
+    changed: tuple[mx.array, ...] = ()
+    """The gaps that were drawn from, where they are not those that were measured."""
+    noted: State = ()
+    """What the policy remembers of the position."""
 
     @property
     def measured(self) -> Measured:
         """What was measured."""
         surprise = self.packed[:, _TOP_SURPRISE : _TOP_SURPRISE + 1]
-        return Measured(self.gaps, surprise, self.packed[:, :_METRICS])
+        changed = Odds(self.changed[0], surprise) if self.changed else None
+        return Measured(self.gaps, surprise, self.packed[:, :_METRICS], changed=changed)
+
+    @property
+    def logprob(self) -> mx.array:
+        """The natural log probabilities of the drawn tokens at temperature 1: `(rows,)`."""
+        return self.packed[:, _TOP_SURPRISE + 2]
 
     @property
     def plan(self) -> Plan:
@@ -104,7 +122,8 @@ class Position(NamedTuple):
     def row(self, index: int) -> Position:
         """Return one row as a position of its own."""
         rows = slice(index, index + 1)
-        return Position(self.packed[rows], self.token[rows], self.gaps[rows])
+        changed = tuple(array[rows] for array in self.changed)
+        return Position(self.packed[rows], self.token[rows], self.gaps[rows], changed)
 
     def read(self) -> list[Read]:
         """Wait for the position and return its rows in Python numbers.
@@ -144,6 +163,7 @@ def position(
     scores: Sequence[Sequence[mx.array]],
     randomness: mx.array,
     top_logprobs: int = 0,
+    state: State = (),
 ) -> Position:
     """Measure, plan and draw for several rows at once.
 
@@ -155,8 +175,12 @@ def position(
             number of keys.
         randomness: `(rows or 1, draws, 2)`, from `uniforms`.
         top_logprobs: how many of the most probable tokens to report.
+        state: what the policy remembers of each row's text; () if that is empty.
     """
     rule, values = _rule(policy)
+    memory = policy.remembered
+    if memory is not None and not state:
+        state = repeated(memory.start(Beginning(vocab=logits.shape[-1])), logits.shape[0])
     kind = Kind(
         rule,
         policy.max_top_k,
@@ -164,6 +188,9 @@ def position(
         policy.draws,
         policy.excludes_top,
         min(top_logprobs, logits.shape[-1]),
+        policy.memory is not None,
+        bool(policy.adjustment),
+        policy.takes_chance,
     )
     if compiles():
         kernels, decide = compiled_attention(), _compiled(kind)
@@ -171,7 +198,7 @@ def position(
         kernels, decide = PLAIN_ATTENTION, partial(_decide, kind, PLAIN)
     measured = [measure_attention(group, kernels) for group in scores]
     attention = measured[0] if len(measured) == 1 else mx.concatenate(measured)
-    return Position(*decide(logits, attention, randomness, values))
+    return Position(*decide(logits, attention, randomness, (values, policy.adjustment), state))
 
 
 def compiles() -> bool:
@@ -180,7 +207,7 @@ def compiles() -> bool:
     return on_gpu or os.environ.get("ENTROPIX_COMPILE") == "1"
 
 
-def _rule(policy: Policy) -> tuple[Callable[[Measured, Any], Plan], Any]:
+def _rule(policy: Policy) -> tuple[Callable[..., Plan | Planned], Any]:
     """Return how a policy plans and with which numbers; all in one where it does not tell apart."""
     plan = policy.plan
     if isinstance(plan, Planner):
@@ -189,9 +216,9 @@ def _rule(policy: Policy) -> tuple[Callable[[Measured, Any], Plan], Any]:
 
 
 @lru_cache(maxsize=KINDS)
-def _without_numbers(plan: Callable[[Measured], Plan]) -> Callable[[Measured, Any], Plan]:
+def _without_numbers(plan: Callable[..., Plan | Planned]) -> Callable[..., Plan | Planned]:
     """Return a plan as a rule, the same object whenever it is the same plan."""
-    return lambda measured, _: plan(measured)
+    return lambda measured, _, *state: plan(measured, *state)
 
 
 def _decide(
@@ -200,12 +227,25 @@ def _decide(
     logits: mx.array,
     attention: mx.array,
     randomness: mx.array,
-    values: Any,
-) -> tuple[mx.array, mx.array, mx.array]:
+    values: tuple[Any, Mapping[str, mx.array]],
+    state: State,
+) -> _Arrays:
     """Return the arrays of a `Position`; the function that is compiled."""
-    ranks = max(ranks_needed(kind, logits.shape[-1]), kind.top_logprobs)
-    measured = measure_logits(logits, attention, ranks, packing)
-    plan = kind.rule(measured, values)
+    needed = ranks_needed(kind, logits.shape[-1])
+    measured = measure_logits(logits, attention, max(needed, kind.top_logprobs), packing)
+    if kind.takes_chance:
+        measured = measured._replace(chance=randomness[:, -1, 0])
+    own = state[Window.arrays :] if kind.adjusts else state
+    if kind.adjusts:
+        adjusted = adjust(logits, values[1], state[: Window.arrays])
+        measured = measured._replace(changed=Odds.of(adjusted, needed))
+    plan, gaps, noted = as_planned(
+        kind.rule(measured, values[0], own) if kind.remembers else kind.rule(measured, values[0])
+    )
+    if gaps is not None:
+        measured = measured._replace(changed=Odds(gaps, measured.top_surprise))
+    if noted is not None:
+        state = state[: len(state) - len(own)] + noted
     token, logprob = draw_columns(measured, plan, kind, randomness)
     outcome = [*(field[:, None] for field in plan), measured.top_surprise, token, logprob]
     packed = [packing.columns([*columns_of(measured.values), *outcome])]
@@ -213,10 +253,11 @@ def _decide(
         tokens, gaps = (array[:, : kind.top_logprobs] for array in measured.ranked)
         packed += [tokens.astype(mx.float32), (gaps + measured.top_surprise) * -LN_2]
     row = mx.concatenate(packed, axis=-1) if len(packed) > 1 else packed[0]
-    return row, token[:, 0], measured.gaps
+    changed = () if measured.changed is None else (measured.changed.gaps,)
+    return row, token[:, 0], measured.gaps, changed, state
 
 
 @lru_cache(maxsize=KINDS)
-def _compiled(kind: Kind) -> Callable[..., tuple[mx.array, mx.array, mx.array]]:
+def _compiled(kind: Kind) -> Callable[..., _Arrays]:
     compiled: Callable[..., Any] = mx.compile(partial(_decide, kind, FUSED))
     return compiled

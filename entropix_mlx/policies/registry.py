@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import PolicyError
 from ..profiles.fields import nearest, shown
@@ -32,6 +32,13 @@ class Overrides:
     top_p: float | None = None
     top_k: int | None = None
     min_p: float | None = None
+    logit_bias: Mapping[int, float] | None = None
+    repetition_penalty: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    dry_multiplier: float | None = None
+    dry_base: float | None = None
+    dry_allowed_length: int | None = None
 
     def __post_init__(self) -> None:
         """Check the ranges."""
@@ -41,7 +48,7 @@ class Overrides:
             except ValueError as error:
                 raise PolicyError(f"{name} {error}") from None
 
-    def given(self) -> dict[str, float]:
+    def given(self) -> dict[str, Any]:
         """Return the parameters that were given."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
@@ -70,7 +77,8 @@ def make_policy(
         name: one of `POLICIES`.
         profile: thresholds, coefficients and options: a profile, its name or its file.
         overrides: parameters that replace the profile's base parameters (`entropix`), or that
-            replace or join the policy's own (the baselines).
+            replace or join the policy's own (the baselines); those that every policy takes change
+            the logits that it draws from.
 
     Raises:
         PolicyError: no such policy, or an override that it does not take.
@@ -79,5 +87,10 @@ def make_policy(
     kind = find_policy(name)
     given = kind.check((overrides or Overrides()).given())
     module = import_module(f"{__package__}.{kind.module}")
-    policy: Policy = module.build(name, Profile.load(profile), given)
-    return policy
+    own = {key: value for key, value in given.items() if not parameters()[key].every}
+    policy: Policy = module.build(name, Profile.load(profile), own)
+    if len(own) == len(given):
+        return policy
+    from .adjustment import adjusted
+
+    return adjusted(policy, given)

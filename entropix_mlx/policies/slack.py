@@ -169,6 +169,8 @@ def _affine(parameter: Affine, metrics: Metrics[Interval]) -> Interval:
 
 def _plan(policy: Policy, metrics: Metrics[Interval]) -> _Plan | None:
     """Return what a policy plans; None if another strategy is possible, or nothing is known."""
+    if policy.adjustment:
+        return None
     if policy.name == "entropix":
         return _tree(policy, metrics)
     if policy.name in FIXED:
@@ -185,7 +187,7 @@ def _plan(policy: Policy, metrics: Metrics[Interval]) -> _Plan | None:
 def _fixed(policy: Policy) -> _Plan:
     """Return a plan that does not depend on what is measured."""
     anywhere = measure(mx.zeros((1, 2)), [mx.zeros((1, 1, 1))])
-    values = [numbers(field)[0] for field in policy.plan(anywhere)]
+    values = [numbers(field)[0] for field in policy.planned(anywhere).plan]
     return _Plan(Strategy.SAMPLE, *(Interval(value, value) for value in values[1:]))
 
 
@@ -194,7 +196,7 @@ def slack(policy: Policy, logits: Any, scores: Sequence[Any], seed: int, positio
 
     Args:
         policy: of the position. For those that follow the distribution in other ways than entropix
-            and cntp (`top_n_sigma`, `p_less`, `adaptive_temperature`) nothing is known: 0.
+            and cntp, or draw from changed logits, nothing is known: 0.
         logits: `(vocab,)` numbers, finite or −∞.
         scores: of each measured layer, the attention scores `(heads, keys)`.
         seed: of the run.

@@ -93,6 +93,21 @@ def check_numbers(value: Any) -> list[int | float]:
         raise ValueError(f"must be a list of numbers, each of which {error}") from None
 
 
+def check_biases(value: Any) -> dict[int, float]:
+    """Return biases by the ids of their tokens; JSON writes the ids as texts."""
+    if not isinstance(value, Mapping):
+        raise ValueError(f"must map token ids to numbers, not {shown(value)}")
+    token, bias = Number(0, LARGEST_WHOLE, whole=True), Number()
+    found = {}
+    for key, number in value.items():
+        digits = isinstance(key, str) and len(key) < 20 and key.isdecimal()
+        try:
+            found[token(int(key) if digits else key)] = bias(number)
+        except ValueError as error:
+            raise ValueError(f"must map token ids to numbers, each of which {error}") from None
+    return found
+
+
 def check_thinking_text(value: Any) -> Any:
     """Return what may be inserted: a text, a token id, or a list of them."""
     items = value if isinstance(value, list) else [value]

@@ -19,6 +19,7 @@ from .fields import (
     LARGEST_TOP_K,
     Number,
     Rule,
+    check_biases,
     check_flag,
     check_numbers,
     overlaid,
@@ -35,6 +36,7 @@ FILE = "policies.toml"
 
 _RANGE = ("low", "high", "above")
 _PARAMETER = ("type", "help", *_RANGE)
+_SHARED = (*_PARAMETER, "every")
 _OPTION = (*_PARAMETER, "default", "formerly")
 _POLICY = ("help", "takes", "module", "tree", "parameters", "options")
 
@@ -51,6 +53,8 @@ class Option:
     """The value of a policy's own option where a profile does not state one."""
     formerly: str = ""
     """The field of a profile that held the option in older files."""
+    every: bool = False
+    """Whether every policy takes it."""
 
 
 @dataclass(frozen=True)
@@ -191,7 +195,7 @@ def _table() -> dict[str, Any]:
 
 def _read_parameters(data: Mapping[str, Any], source: str) -> dict[str, Option]:
     return {
-        name: _read_option(name, table, _PARAMETER, source, f"parameters.{name}")
+        name: _read_option(name, table, _SHARED, source, f"parameters.{name}")
         for name, table in data["parameters"].items()
     }
 
@@ -203,12 +207,13 @@ def _read_kind(name: str, data: Mapping[str, Any], source: str) -> Kind:
     shared = _read_parameters(data, source)
     reject_unknown(table["takes"], shared, source, f"{where}.takes: ")
     takes = {parameter: shared[parameter] for parameter in table["takes"]}
+    takes |= {parameter: option for parameter, option in shared.items() if option.every}
     narrowed = table.get("parameters", {})
     reject_unknown(narrowed, takes, source, f"{where}.parameters.")
     for parameter, limits in narrowed.items():
         whole = data["parameters"][parameter] | limits
         place = f"{where}.parameters.{parameter}"
-        takes[parameter] = _read_option(parameter, whole, _PARAMETER, source, place)
+        takes[parameter] = _read_option(parameter, whole, _SHARED, source, place)
     options = {
         option: _read_option(option, own, _OPTION, source, f"{where}.options.{option}")
         for option, own in table.get("options", {}).items()
@@ -226,7 +231,8 @@ def _read_option(
     if "default" in known:
         _require(table, ("default",), source, where)
         default = read_value(rule, table["default"], f"{source}: {where}.default")
-    return Option(name, table["help"], rule, default, table.get("formerly", ""))
+    formerly, every = table.get("formerly", ""), table.get("every", False)
+    return Option(name, table["help"], rule, default, formerly, every)
 
 
 def _rule(table: Mapping[str, Any], source: str, where: str) -> Rule:
@@ -237,6 +243,7 @@ def _rule(table: Mapping[str, Any], source: str, where: str) -> Rule:
         "whole number": Number(low, table.get("high", LARGEST_TOP_K), whole=True, open=is_open),
         "list of numbers": check_numbers,
         "flag": check_flag,
+        "token biases": check_biases,
     }
     reject_unknown([table["type"]], rules, source, f"{where}.type ")
     return rules[table["type"]]

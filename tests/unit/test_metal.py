@@ -18,7 +18,7 @@ from entropix_mlx.policies import metrics
 from entropix_mlx.policies import position as module
 from entropix_mlx.policies.draw import uniforms
 from entropix_mlx.policies.position import position
-from entropix_mlx.policies.registry import POLICIES, make_policy
+from entropix_mlx.policies.registry import POLICIES, Overrides, make_policy
 
 NO_GPU = {"LUF", "QRF", "SVD", "Inverse", "Cholesky", "Eig", "Eigh"}
 """Primitives whose eval_gpu raises in MLX's Metal backend (mlx/backend/metal/primitives.cpp) or its
@@ -140,6 +140,28 @@ def test_compiled_or_not_gives_the_same(sampler, scale, compiled, monkeypatch):
     for one, other in zip(many, plain, strict=True):
         np.testing.assert_allclose(one.packed, other.packed, rtol=1e-5, atol=1e-5)
         assert one.token.tolist() == other.token.tolist()
+
+
+CHANGES = Overrides(
+    logit_bias={3: 1.0}, repetition_penalty=1.2, presence_penalty=0.1, dry_multiplier=0.8
+)
+
+
+@pytest.mark.parametrize("sampler", ["entropix", "greedy", "dslider"])
+def test_changed_logits_compiled_or_not(sampler, compiled, monkeypatch):
+    policy = make_policy(sampler, overrides=CHANGES)
+    one = a_position(policy, 20, 2, 0, 3)
+    monkeypatch.delenv("ENTROPIX_COMPILE")
+    other = a_position(policy, 20, 2, 0, 3)
+    np.testing.assert_allclose(one.packed, other.packed, rtol=1e-5, atol=1e-5)
+    assert one.token.tolist() == other.token.tolist()
+    for array, same in zip(one.noted, other.noted, strict=True):
+        np.testing.assert_allclose(array, same, rtol=1e-5, atol=1e-5)
+
+
+def test_a_step_that_draws_from_changed_logits(tiny_model, tmp_path, unqueued):
+    pending = queue_after(tiny_model, make_policy("entropix", overrides=CHANGES), "last")
+    assert not primitives(tmp_path, *pending.arrays()) & NO_GPU
 
 
 @pytest.fixture

@@ -114,7 +114,8 @@ def test_options_are_still_read_where_older_files_have_them(tmp_path):
     )
     profile = Profile.load(file)
     assert profile.baselines.top_p == 0.8
-    assert profile.policies == {
+    moved = {name: profile.policies[name] for name in ("top_n_sigma", "adaptive_temperature")}
+    assert moved == {
         "top_n_sigma": {"n_sigma": 2},
         "adaptive_temperature": {"min_entropy": 0.7, "polynomial": [1, 2]},
     }

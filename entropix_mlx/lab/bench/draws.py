@@ -75,6 +75,6 @@ def _ours(policy: Policy) -> Sampler:
     def sample(logits: mx.array) -> mx.array:
         measured = measure(logits, [scores])
         randomness = mx.array([uniforms(SEED, 0, policy.draws)])
-        return draw(measured, policy.plan(measured), policy, randomness).token
+        return draw(measured, policy.planned(measured).plan, policy, randomness).token
 
     return sample

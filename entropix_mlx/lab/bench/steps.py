@@ -81,7 +81,7 @@ def _sampler_parts(pair: Pair, context: int) -> StepParts:
     logits = forward.logits[:, -1]
     scores = [of_layer for of_layer in forward.scores if isinstance(of_layer, mx.array)]
     measured = measure(logits, scores)
-    plan = policy.plan(measured)
+    plan = policy.planned(measured).plan
     mx.eval(forward, measured, plan)
 
     def drawn() -> object:
@@ -90,7 +90,7 @@ def _sampler_parts(pair: Pair, context: int) -> StepParts:
 
     return {
         "measurements": lambda: measure(logits, scores),
-        "plan": lambda: policy.plan(measured),
+        "plan": lambda: policy.planned(measured).plan,
         "draw": drawn,
         "numbers for the host": lambda: len(plan.decisions(measured.metrics)),
     }
