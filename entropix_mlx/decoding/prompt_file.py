@@ -238,6 +238,8 @@ class _LineReader:
                 options = options | {
                     "changes": overlaid(self._settings.changes, options["changes"])
                 }
+            if isinstance(bias := options.get("logit_bias"), dict):
+                options = options | {"logit_bias": {_token(key): bias[key] for key in bias}}
             settings = replace(self._settings, **options)
             settings.check()
             self._known[key] = settings
@@ -249,6 +251,14 @@ def _optional_text(record: Mapping[str, Any], name: str, default: str | None) ->
     if value is not None and not isinstance(value, str):
         raise PromptError(f"{name} must be a text, not {shown(value)}")
     return value if value is None else _utf8(value)
+
+
+def _token(key: str) -> int:
+    """Return the token id that an object of JSON has as a key, which is always a text."""
+    try:
+        return int(key)
+    except ValueError:
+        raise PromptError(f"logit_bias: {shown(key)} is no token id") from None
 
 
 def _utf8(text: str) -> str:

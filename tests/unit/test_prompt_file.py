@@ -36,7 +36,7 @@ def test_a_line_of_json_has_options_of_its_own(read):
     lines = [
         {"prompt": "one", "id": [7], "seed": 3, "stop": "\n", "sampler": "greedy"},
         {"prompt": "two", "changes": {"think": {"max_insertions": 2}}, "system_prompt": "x"},
-        {"messages": [{"role": "user", "content": "three"}], "max_tokens": -1},
+        {"messages": [{"role": "user", "content": "three"}], "logit_bias": {"65": -2}},
     ]
     base = Settings(max_tokens=9, changes={"think": {"min_gap": 5}})
     one, two, three = read("\n".join(map(json.dumps, lines)), "JSONL", base, "be brief")
@@ -44,7 +44,7 @@ def test_a_line_of_json_has_options_of_its_own(read):
     assert (one.settings.sampler, one.settings.max_tokens) == ("greedy", 9)
     assert two.settings.changes == {"think": {"min_gap": 5, "max_insertions": 2}}
     assert (two.system_prompt, two.settings.sampler) == ("x", "entropix")
-    assert three.settings.max_tokens == -1
+    assert three.settings.logit_bias == {65: -2}
     assert [m["role"] for m in three.messages] == ["system", "user"]
 
 
@@ -75,6 +75,7 @@ MISTAKES = [
     ("jsonl", '{"prompt": "a", "changes": {"think": {"x": 1}}}', 1, ProfileError, "think.x"),
     ("jsonl", '{"prompt": "a", "changes": {"think": 5}}', 1, ProfileError, "think"),
     ("jsonl", '{"prompt": "a", "changes": []}', 1, SettingsError, "changes"),
+    ("jsonl", '{"prompt": "a", "logit_bias": {"x": 1}}', 1, PromptError, "no token id"),
     ("jsonl", '{"prompt": "a", "stop": [""]}', 1, SettingsError, "stop"),
     ("csv", "question\nWhy?", 1, PromptError, 'no column "prompt"'),
     ("csv", "prompt,prompt\nWhy?", 1, PromptError, "twice"),
