@@ -193,6 +193,19 @@ def test_thinking_can_be_forbidden(run, tmp_path):
     assert not texts[1].startswith(" Wait,")
 
 
+def test_what_is_drawn_from_can_be_changed(run):
+    changed = ("--logit-bias", "65=100", "--logit-bias", "66=-2.5", "--presence-penalty", "0.1")
+    code, out, _ = run("-p", "hello", "-m", "9", "--sampler", "temperature", *changed, "--json")
+    assert code == 0
+    assert json.loads(out)["text"] == "b" * 9  # the tiny tokenizer's 65
+    _, out, _ = run("-p", "hello", "-m", "9", "--frequency-penalty", "100", "--jsonl")
+    assert len({json.loads(line)["token"] for line in out.splitlines()}) == 9
+    code, _, err = run("-p", "hello", "--logit-bias", "A=1")
+    assert (code, "TOKEN=BIAS, a token's id and a number, not 'A=1'" in err) == (2, True)
+    code, _, err = run("-p", "hello", "--logit-bias", "258=1")
+    assert (code, "logit_bias names token 258" in err) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("typed", "winner"), [("2\n", 1), ("nonsense\n9\n3\n", 2), ("\n", None), ("", None)]
 )
