@@ -117,20 +117,23 @@ class Scheduler:
             yield from ((row, step) for step in row.take_steps())
 
     def _prefill(self) -> float:
-        """Compute a chunk of one prompt, and begin the answers whose prompts are complete.
+        """Compute a chunk of the waiting prompts, and begin the answers that have theirs.
+
+        Several short prompts share a chunk, so that their answers begin, and run, together.
 
         Returns:
             The seconds that the pass before it still took.
         """
-        waited = 0.0
         for row in self._waiting:
             if row.cancelled:
                 row.end()
         self._waiting = [row for row in self._waiting if not row.ended]
-        unread = next((row.prompt for row in self._waiting if row.prompt.unread), None)
-        if unread is not None:
-            waited = self._finish_pass()  # or its time would be taken for that of the chunk
-            self._read_chunk(unread)
+        waited = 0.0
+        left = self._chunk()
+        for prompt in dict.fromkeys(row.prompt for row in self._waiting if row.prompt.unread):
+            if left > 0:
+                waited += self._finish_pass()  # or its time would be taken for that of the chunk
+                left -= self._read_chunk(prompt, left)
         for row in [row for row in self._waiting if not row.prompt.unread]:
             self._waiting.remove(row)
             row.start()
@@ -144,20 +147,22 @@ class Scheduler:
             self._pending.read()
         return time.perf_counter() - began
 
-    def _read_chunk(self, prompt: Prompt) -> None:
+    def _read_chunk(self, prompt: Prompt, most: int) -> int:
+        """Compute at most so many tokens of a prompt; return how many it were."""
         readers = [row for row in self._waiting if row.prompt is prompt]
         for row in readers:
             row.tell_prefill(prompt.done, prompt.total)
         if all(row.cancelled for row in readers):
-            return
-        chunk = prompt.unread[: self._chunk()]
+            return 0
+        chunk = prompt.unread[:most]
         began = time.perf_counter()
         self._engine.prefill(prompt.text, chunk)
         self._token_seconds.add((time.perf_counter() - began) / len(chunk))
         del prompt.unread[: len(chunk)]
+        return len(chunk)
 
     def _chunk(self) -> int:
-        """Return how many tokens of a prompt to compute now: fewer where others wait for it."""
+        """Return how many tokens of prompts to compute now: fewer where answers wait for it."""
         if self._steady or not self._running:
             return PREFILL_CHUNK
         if not self._token_seconds.value or not self._pass_seconds.value:
