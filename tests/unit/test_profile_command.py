@@ -8,6 +8,9 @@ import pytest
 from entropix_mlx import Profile, cli
 from entropix_mlx.profiles.profile import differences, read_source
 
+POLICIES = Profile.load().policies
+"""The options of all policies, as the profile `reference` has them."""
+
 
 @pytest.fixture
 def run(capsys):
@@ -86,7 +89,7 @@ def test_set_changes_fields_of_the_profile(run, tiny_folder, mine):
     assert profile["think"]["text"] == [" Hm,", 7]
     assert profile["think"]["max_insertions"] == 0, "the options have the last word"
     assert profile["name"] == "mine"
-    assert profile["policies"] == {
+    assert profile["policies"] == POLICIES | {
         "top_n_sigma": {"n_sigma": 2},
         "adaptive_temperature": {"min_entropy": 1, "polynomial": [3.5]},
     }
