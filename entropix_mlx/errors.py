@@ -104,18 +104,22 @@ def check_type(name: str, value: object, kind: type, *, optional: bool = False) 
         raise TypeError(f"{name} must be of type {kind.__name__}, not {type(value).__name__}")
 
 
-def whole_number(name: str, value: Any) -> int:
+def whole_number(name: str, value: Any, least: int | None = None) -> int:
     """Return an argument that must be a whole number: an int, or one of NumPy's integers.
 
     Raises:
         TypeError: it is something else; True and False are no numbers here.
+        SettingsError: it is below `least`.
     """
     try:
         if isinstance(value, bool):
             raise TypeError
-        return operator.index(value)
+        number = operator.index(value)
     except TypeError:
         raise TypeError(f"{name} must be a whole number, not {type(value).__name__}") from None
+    if least is not None and number < least:
+        raise SettingsError(f"{name} must be at least {least}, not {number}")
+    return number
 
 
 _BRIEF = reprlib.Repr()

@@ -65,9 +65,9 @@ class Settings:
     """What is added to the logits of tokens, by their ids. This and the six that follow change what
     is drawn from, by the formulas in ``policies/adjustment.py``; None is off."""
     repetition_penalty: float | None = None
-    """Above 0; over the prompt and the answer."""
+    """Above 0; over the prompt that is given (not what a `prompt_cache` holds) and the answer."""
     presence_penalty: float | None = None
-    """Over the answer, as the next one."""
+    """Counts the tokens of the answer only; so does `frequency_penalty`."""
     frequency_penalty: float | None = None
     dry_multiplier: float | None = None
     """At least 0; DRY looks at the prompt and the answer."""
@@ -82,7 +82,8 @@ class Settings:
     top_logprobs: int = 0
     """How many of the most probable tokens a step lists."""
     stop: tuple[str, ...] = ()
-    """Strings that end an answer and are no part of it; a single text stands for itself."""
+    """Strings that end an answer and are no part of it; a single text stands for itself. Text that
+    may yet become one is held back, and is not told where the answer is cancelled meanwhile."""
 
     def __post_init__(self) -> None:
         """Check what can be checked without a model, and keep plain numbers."""
@@ -154,7 +155,8 @@ class Settings:
 
 
 def _stop_strings(value: Any) -> tuple[str, ...]:
-    strings = (value,) if isinstance(value, str) else value
-    if not isinstance(strings, Iterable) or not all(s and isinstance(s, str) for s in strings):
+    listed = (value,) if isinstance(value, str) or not isinstance(value, Iterable) else value
+    strings = tuple(listed)
+    if not all(string and isinstance(string, str) for string in strings):
         raise SettingsError(f"stop must be texts, none of them empty, not {shown(value)}")
-    return tuple(strings)
+    return strings

@@ -209,7 +209,8 @@ class Answer:
             self._branching.tell(self._writer.index, drafts)
         branch = drafts.compare()
         if self._asks and drafts.close(branch) and not self._cancelled():
-            branch = yield Ask(branch)
+            asked = yield Ask(branch)
+            branch = branch if self._cancelled() else asked
         committed = self._commit_winner(drafts.readings(branch.winner), branch)
         yield Keep(branch.winner, tuple(reading.token for reading in committed[:-1]))
         if self._writer.finished:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-from ..errors import EntropixError
+from ..errors import EntropixError, whole_number
 from ..models.llama import Model
 from ..policies.policy import Policy
 from ..profiles.profile import Profile
@@ -20,11 +20,14 @@ from ..step import Step
 from .generation import parse_options, prompt_tokens
 from .hooks import Hooks
 from .job import Job, begin, prepare
-from .memory import fitting_rows
+from .capacity import fitting_rows
 from .row import Row
 from .scheduler import Scheduler
 from .text import Prompt, Text
 from .wired import wired_memory
+
+WAIT_SECONDS = 0.1
+"""Between two looks at whether answers that wait for a person were cancelled."""
 
 OnProgress = Callable[[int, int], None]
 """Called with the answers that have ended and the number of all."""
@@ -92,13 +95,20 @@ def batch_generate(
         TypeError: an option is unknown, or there are not as many settings or hooks as prompts.
         SettingsError, PolicyError: a value that cannot be used.
     """
+    if isinstance(prompts, str):
+        raise TypeError("prompts must be a list: put the one prompt into brackets")
+    whole_number("n", n, least=1)
+    whole_number("batch", batch, least=1)
     given = _one_each(settings, Settings, len(prompts), "settings")
     hooked = _one_each(options.pop("hooks", None), Hooks, len(prompts), "hooks")
     steady = bool(options.pop("steady", False))
     requests = []
     for prompt, own, hook in zip(prompts, given, hooked, strict=True):
-        parsed, _ = parse_options(own, options)
-        requests += [_Request(prompt, parsed, sample, hook or Hooks()) for sample in range(n)]
+        parsed, named = parse_options(own, options, ("hooks", "steady"))
+        if named != Hooks():
+            raise TypeError("callbacks of a batch are passed as hooks=Hooks(…)")
+        one = prompt if isinstance(prompt, str) else list(prompt)
+        requests += [_Request(one, parsed, sample, hook or Hooks()) for sample in range(n)]
     return Batch(Scheduler(model, steady=steady), model, tokenizer, requests, batch, on_progress)
 
 
@@ -114,7 +124,11 @@ class _Request:
 
 
 class Batch:
-    """Answers that are generated together; iterate to get ``(index, step)`` as they come."""
+    """Answers that are generated together; iterate to get ``(index, step)`` as they come.
+
+    A loop that is left may be taken up again, or `finish` called. `close` ends all answers where
+    they are; one that had not come to its end has an `error` then.
+    """
 
     def __init__(
         self,
@@ -141,6 +155,8 @@ class Batch:
         lengths = [_longest(job) for _, job in self._jobs]
         self.size = fitting_rows(model, lengths, min(batch, len(lengths)))
         """Answers that are run at once."""
+        self._question: _Question | None = None
+        self._steps = self._run()
 
     def finish(self) -> list[BatchAnswer]:
         """Run what is left to its end, and return all answers in order."""
@@ -148,23 +164,38 @@ class Batch:
             pass
         return self.answers
 
+    def close(self) -> None:
+        """End all answers that are not complete."""
+        self._steps.close()
+        self._cut_off()
+
     def __iter__(self) -> Iterator[tuple[int, Step]]:
-        """Yield each step with the index of its answer, as they are committed."""
-        chooser = ThreadPoolExecutor(1, "choose")
-        asking: dict[Row, Future[int]] = {}
+        """Return the steps that are still to come, each with the index of its answer."""
+        return self._steps
+
+    def _run(self) -> Generator[tuple[int, Step], None, None]:
         with wired_memory.raised():
             try:
+                if not (self._jobs or self._rows):
+                    self._tell()
                 while self._jobs or self._rows:
                     self._admit()
-                    for row, step in self._scheduler.advance():
-                        answer = self._rows[row]
+                    committed = [(self._rows[row], s) for row, s in self._scheduler.advance()]
+                    for answer, step in committed:
                         answer.steps.append(step)
-                        yield answer.index, step
-                    self._ask(chooser, asking)
+                    yield from ((answer.index, step) for answer, step in committed)
+                    self._ask()
                     self._retire()
             finally:
                 self._scheduler.close()
-                chooser.shutdown(wait=False, cancel_futures=True)
+                self._cut_off()
+
+    def _cut_off(self) -> None:
+        """Say of the answers that were not complete that they are not."""
+        for answer in [*self._rows.values(), *(answer for answer, _ in self._jobs)]:
+            answer.error = EntropixError("the batch was closed before this answer was complete")
+        self._rows.clear()
+        self._jobs.clear()
 
     def _prepare(self, request: _Request) -> tuple[BatchAnswer, Job] | None:
         """Return the answer and job of a request; None where it cannot be used."""
@@ -228,24 +259,21 @@ class Batch:
             self._prompts[key] = prompt
         return prompt
 
-    def _ask(self, chooser: ThreadPoolExecutor, asking: dict[Row, Future[int]]) -> None:
-        """Have people asked, and go on with what they chose."""
-        for row in self._rows:
-            if row.asked is not None and row not in asking and row.choose is not None:
-                asking[row] = chooser.submit(row.choose, row.asked)
-        only = len(asking) == len(self._rows)
-        for row, future in list(asking.items()):
-            if not (only or future.done()):
-                continue
-            del asking[row]
-            only = False
-            try:
-                row.reply(future.result())
-            except Exception as error:
-                row.end(error)
+    def _ask(self) -> None:
+        """Have people asked, one after the other, and go on with what they chose."""
+        asking = [row for row in self._rows if row.asked is not None and row.choose is not None]
+        if self._question is None and asking:
+            self._question = _Question(asking[0])
+        if self._question is None:
+            return
+        if len(asking) == len(self._rows):  # nothing else can be done meanwhile
+            self._question.join(WAIT_SECONDS)
+        if not self._question.is_alive():
+            self._question.reply()
+            self._question = None
 
     def _retire(self) -> None:
-        """Take leave of the answers that have ended."""
+        """Remove the answers that have ended, keep their errors, and report progress."""
         running = set(self._scheduler.rows)
         for row in [row for row in self._rows if row not in running]:
             self._rows.pop(row).error = row.error
@@ -255,6 +283,38 @@ class Batch:
         if self._on_progress is not None:
             waiting = len(self._jobs) + len(self._rows)
             self._on_progress(len(self.answers) - waiting, len(self.answers))
+
+
+class _Question(threading.Thread):
+    """Asks a person, so that other answers go on meanwhile; nobody waits for it at the end."""
+
+    def __init__(self, row: Row) -> None:
+        """Ask which rollout is to be the text of a row."""
+        super().__init__(name="choose", daemon=True)
+        self._row = row
+        self._branch, self._choose = row.asked, row.choose
+        self._chosen: int | None = None
+        self._error: Exception | None = None
+        self.start()
+
+    def run(self) -> None:
+        """Wait for the person."""
+        try:
+            if self._choose is not None and self._branch is not None:
+                self._chosen = self._choose(self._branch)
+        except Exception as error:  # that answer's alone
+            self._error = error
+
+    def reply(self) -> None:
+        """Let the row go on, if it still waits."""
+        if self._row.asked is None:  # it was cancelled meanwhile
+            return
+        try:
+            if self._error is not None:
+                raise self._error
+            self._row.reply(self._chosen if self._chosen is not None else -1)
+        except Exception as error:
+            self._row.end(error)
 
 
 def _longest(job: Job) -> int:

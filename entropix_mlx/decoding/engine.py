@@ -38,6 +38,11 @@ class Sampling:
     attention_layers: AttentionLayers = "last"
     top_logprobs: int = 0
 
+    @property
+    def kind(self) -> tuple[int, int]:
+        """Rows of one kind are measured and drawn together."""
+        return id(self.policy), self.top_logprobs
+
 
 class Group(NamedTuple):
     """Rows of one answer that take a token each: its text, or rollouts of one length."""
@@ -100,10 +105,14 @@ class Engine:
 
     def prefill(self, text: Text, tokens: Sequence[int]) -> None:
         """Put tokens into a text's cache and wait until they are there."""
-        # The logits are not asked for, so MLX does not compute them.
-        self._model(mx.array([list(tokens)]), text.layers)
-        text.ids.extend(tokens)
-        mx.eval(text.arrays())
+        try:
+            # The logits are not asked for, so MLX does not compute them.
+            self._model(mx.array([list(tokens)]), text.layers)
+            mx.eval(text.arrays())
+        except BaseException:  # Ctrl-C: some layers may hold the tokens, and others not
+            text.take_back()
+            raise
+        text.confirm(tokens)
         mx.clear_cache()
 
 
@@ -231,7 +240,7 @@ def _parts(
     logits = forward.logits[:, -1]
     scores = _by_group(forward, groups)
     row = number = 0
-    for (_, count), members in groupby(groups, key=_kind):
+    for (_, count), members in groupby(groups, key=lambda group: group.sampling.kind):
         of_part = list(members)
         size = sum(group.tokens.size for group in of_part)
         rows = slice(row, row + size)
@@ -246,10 +255,6 @@ def _parts(
         )
         yield Part(policy, queued)
         row, number = row + size, number + len(of_part)
-
-
-def _kind(group: Group) -> tuple[int, int]:
-    return id(group.sampling.policy), group.sampling.top_logprobs
 
 
 def _by_group(forward: Forward, groups: Sequence[Group]) -> list[list[mx.array]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -45,7 +45,8 @@ def stream_generate(
         prompt_cache: from ``model.make_cache()``, holding the tokens before the prompt.
         pipelined: False reads every token before the next is queued; slower, and the same steps.
         **options: any fields of `Settings`, which replace those of `settings`, as in
-            ``max_tokens=40, seed=1``, and any of `Hooks`: `cancel`, `on_prefill`, `choose`.
+            ``max_tokens=40, seed=1``, and any of `Hooks`: `cancel`, `on_prefill`, `choose`,
+            `on_rollouts`.
 
     Raises:
         EntropixError: one of its kinds, saying what is wrong and what to do.
@@ -80,8 +81,17 @@ def prompt_tokens(tokenizer: TokenizerWrapper, prompt: str | Iterable[int]) -> l
     return text_prompt(tokenizer, prompt) if isinstance(prompt, str) else _token_ids(prompt)
 
 
-def parse_options(settings: Settings | None, options: Mapping[str, Any]) -> tuple[Settings, Hooks]:
+def parse_options(
+    settings: Settings | None,
+    options: Mapping[str, Any],
+    others: Sequence[str] = ("prompt_cache", "pipelined"),
+) -> tuple[Settings, Hooks]:
     """Return settings and hooks with the options that replace some of their fields.
+
+    Args:
+        settings: what the options are to change.
+        options: by name.
+        others: names that the caller reads itself, for the message about an unknown one.
 
     Raises:
         TypeError: an option is unknown, or what stands for the settings is something else.
@@ -91,7 +101,7 @@ def parse_options(settings: Settings | None, options: Mapping[str, Any]) -> tupl
         raise TypeError(f"the fourth argument is a Settings, not {shown(settings)}: pass {named}")
     for name in options:
         if name not in (*_SETTINGS, *_HOOKS):
-            known = (*_SETTINGS, *_HOOKS, "prompt_cache", "pipelined")
+            known = (*_SETTINGS, *_HOOKS, *others)
             raise TypeError(f"there is no option {name}; {hint(name, known)}")
     given = {name: value for name, value in options.items() if name in _SETTINGS}
     hooks = {name: value for name, value in options.items() if name in _HOOKS}

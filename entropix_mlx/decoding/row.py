@@ -109,19 +109,18 @@ class Row:
         return self._hooks.cancelled()
 
     @property
-    def kind(self) -> tuple[int, int]:
-        """Rows of one kind are measured and drawn together."""
-        return id(self.sampling.policy), self.sampling.top_logprobs
-
-    @property
     def choose(self) -> Choose | None:
         """Whom to ask where rollouts score alike."""
         return self._hooks.choose
 
     def tell_prefill(self, done: int, total: int) -> None:
         """Tell how much of the prompt is computed."""
-        if self._hooks.on_prefill is not None:
+        if self._hooks.on_prefill is None:
+            return
+        try:
             self._hooks.on_prefill(done, total)
+        except Exception as error:  # this answer's alone: the others go on
+            self.end(error)
 
     def take_steps(self) -> list[Step]:
         """Return the steps that were committed since the last call."""
@@ -233,16 +232,22 @@ class Row:
         except Exception as error:  # this answer's alone: the others go on
             self.end(error)
         else:
-            self._check_guess(expected, rolls)
+            self._check_guess(expected, want)
 
-    def _check_guess(self, expected: dict[int, int], rolled: bool) -> None:
-        """Take what was queued ahead for the next flight if it is what is wanted now."""
-        want, places = self._want, self._places
+    def _check_guess(self, expected: dict[int, int], served: Follow | Roll) -> None:
+        """Take what was queued ahead for the next flight if it is what is wanted now.
+
+        Args:
+            expected: the token that was queued for the text, or for each rollout.
+            served: the want that the guess was to follow.
+        """
+        want, places, rolled = self._want, self._places, isinstance(served, Roll)
         if not places:
             return
         right = (
             want is not None
             and isinstance(want, Roll) is rolled
+            and want.side is served.side
             and all(expected.get(member) == token for member, token in _tokens(want).items())
         )
         if right and want is not None:

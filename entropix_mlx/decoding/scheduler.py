@@ -97,7 +97,9 @@ class Scheduler:
 
     def _queue(self) -> Pending | None:
         """Start the next pass: what is known to come, and guesses where it is not known yet."""
-        rows = sorted(self._running, key=lambda row: row.kind)
+        # Rows of one kind follow one another; the kinds, in the order in which they came.
+        kinds = list(dict.fromkeys(row.sampling.kind for row in self._running))
+        rows = sorted(self._running, key=lambda row: kinds.index(row.sampling.kind))
         queued = [(row, row.queue(self._pending)) for row in rows]
         groups = [group for _, found in queued for group in found]
         if not groups:
@@ -124,8 +126,8 @@ class Scheduler:
         Returns:
             The seconds that the pass before it still took.
         """
-        for row in self._waiting:
-            if row.cancelled:
+        for row in self.rows:
+            if row.cancelled and (row.asked is not None or row in self._waiting):
                 row.end()
         self._waiting = [row for row in self._waiting if not row.ended]
         waited = 0.0
@@ -134,7 +136,7 @@ class Scheduler:
             if left > 0:
                 waited += self._finish_pass()  # or its time would be taken for that of the chunk
                 left -= self._read_chunk(prompt, left)
-        for row in [row for row in self._waiting if not row.prompt.unread]:
+        for row in [row for row in self._waiting if not (row.prompt.unread or row.ended)]:
             self._waiting.remove(row)
             row.start()
             self._running.append(row)

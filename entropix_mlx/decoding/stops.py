@@ -15,25 +15,30 @@ class StopStrings:
         self.found = False
         """Whether a stop string has come; no text follows it."""
 
-    @property
-    def held(self) -> str:
-        """Text that may yet turn out to be part of a stop string."""
-        return self._held
+    def resume(self, text: str, told: str) -> None:
+        """Account for a token of an answer that is continued.
+
+        Args:
+            text: the token's own.
+            told: what was told with its step: less, where text was held back for a stop string.
+        """
+        held = self._held + text
+        self._held = held.removeprefix(told) if held.startswith(told) else ""
 
     def add(self, text: str) -> str:
         """Return the text that is certain now, after more has come.
 
-        A stop string takes effect where it is complete: of two that overlap, the one that begins
-        first counts, and of two that begin together, either.
+        The stop string that is complete first ends the text; of two that end together, the longer
+        one.
         """
-        if not self._stops or self.found:
-            return "" if self.found else text
+        if self.found:
+            return ""
         held = self._held + text
-        starts = [at for stop in self._stops if (at := held.find(stop)) >= 0]
-        if starts:
+        found = [(at + len(stop), at) for stop in self._stops if (at := held.find(stop)) >= 0]
+        if found:
             self.found = True
             self._held = ""
-            return held[: min(starts)]
+            return held[: min(found)[1]]
         certain = len(held) - self._begun(held)
         self._held = held[certain:]
         return held[:certain]

@@ -35,8 +35,10 @@ class Text:
     def __init__(self, layers: Sequence[TextCache]) -> None:
         """Take over the caches of all layers, which may already hold tokens."""
         self.layers = list(layers)
-        self.base = int(layers[0].offset)
-        """Tokens whose ids are not known; prompts follow them, and `ids` does not list them."""
+        self.base = min(int(layer.offset) for layer in layers)
+        """Number of tokens that the caches held when this text took them over. Their ids are not
+        known; `ids` begins after them."""
+        trim(self.layers, self.base)  # an interrupt may have left more in some layers
         self.ids: list[int] = []
         self.guessed = 0
         """Tokens in the caches that nobody has confirmed, 0 or 1."""

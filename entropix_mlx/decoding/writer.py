@@ -67,7 +67,10 @@ class Writer:
 
     def skip(self, step: Step) -> None:
         """Account for a step of the answer that is being continued, and for its time."""
-        self._text(step.token, None)
+        text = self._stream.add(step.token)
+        self._shown.append((self._shown[-1] if self._shown else 0) + len(text))
+        self._stops.resume(text, step.text)
+        self._length += len(step.text)
         self.index = step.index + 1
         self._skipped = step.time
 
