@@ -82,8 +82,9 @@ class Parser(argparse.ArgumentParser):
             terminal.tell(message, end="")
 
     def error(self, message: str) -> NoReturn:
-        """Print the usage and a message to stderr, and exit."""
-        super().error(terminal.shortened(message))
+        """Print a message to stderr, and exit."""
+        terminal.tell_error(f"{message} ({self.prog} --help lists all options)")
+        self.exit(USAGE)
 
 
 def build_parser() -> Parser:
@@ -95,7 +96,7 @@ def build_parser() -> Parser:
     parser.add_argument("--version", action="version", version=f"entropix_mlx {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for command, name, purpose in (
-        (generate, "generate", "answer one prompt"),
+        (generate, "generate", "answer one prompt, or a file of them"),
         (chat, "chat", "converse with a model"),
         (calibrate, "calibrate", "solve the thresholds for a model"),
         (view, "view", "look at a recorded trace"),

@@ -158,5 +158,5 @@ def _stop_strings(value: Any) -> tuple[str, ...]:
     listed = (value,) if isinstance(value, str) or not isinstance(value, Iterable) else value
     strings = tuple(listed)
     if not all(string and isinstance(string, str) for string in strings):
-        raise SettingsError(f"stop must be texts, none of them empty, not {shown(value)}")
+        raise SettingsError(f"stop must be texts, none of them empty, not {shown(listed)}")
     return strings

@@ -26,7 +26,7 @@ class Strategy(StrEnum):
     RESAMPLE = "resample"
     ADAPTIVE = "adaptive"
     SAMPLE = "sample"
-    """Drawn by a baseline policy, which knows no strategies."""
+    """Drawn by a policy without a decision tree."""
 
     def sampled(self) -> Strategy:
         """Return the strategy's name where no text may be inserted: `think` samples there."""

@@ -21,7 +21,7 @@ from entropix_mlx.serving.events import Question
 from entropix_mlx.serving.worker import Chat
 
 from .base import WorkspaceApp
-from .commands import run_command
+from .commands import COMMANDS, run_command
 from .link import ModelLink
 from .messages import ModelReported
 from .saving import expanded, free_name, save, trace_header
@@ -81,6 +81,8 @@ class ChatApp(WorkspaceApp):
             tooltip="Open: a saved chat",
         ),
     ]
+
+    typed_commands = tuple(COMMANDS)
 
     def __init__(self, chat: Chat) -> None:
         """Prepare a chat; the model is loaded when the app is on screen."""

@@ -46,6 +46,9 @@ class WorkspaceApp(App[None]):
         Binding("ctrl+q", "quit", "Quit", show=False, priority=True, tooltip="Quit", id="app.quit"),
     ]
 
+    typed_commands: ClassVar[Sequence[str]] = ()
+    """What can be typed in a field, for the help page."""
+
     def __init__(self, workspace: Workspace) -> None:
         """Show a workspace."""
         super().__init__()
@@ -78,7 +81,7 @@ class WorkspaceApp(App[None]):
 
     def action_help(self) -> None:
         """Show the keys and the legend."""
-        self.push_screen(HelpScreen(self.key_groups))
+        self.push_screen(HelpScreen(self.key_groups, self.typed_commands))
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Return the palette's commands: all that keys do, and Textual's own."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -16,12 +16,16 @@ from typing import TYPE_CHECKING, Any
 from ..errors import OutputError
 from ..files import write_whole, writing
 from ..palette import to_json
+from ..profiles.profile import Profile
 from ..settings import Settings
 from ..summary import Summary
 from .prompt_file import PromptLine
 
 if TYPE_CHECKING:  # what is left to do is known before MLX is loaded
     from .batch import BatchAnswer
+
+DEFAULTS = Settings()
+"""What an answer's line leaves out."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,9 @@ class Task:
         """What a line of the file says of the task, whatever becomes of it."""
         seed = self.settings.seed
         seeded = {} if seed is None else {"seed": seed}
-        return self.asked.asked | {"sampler": self.settings.sampler} | seeded
+        named = {"sampler": self.settings.sampler, "options": _options(self.settings)}
+        told: dict[str, Any] = json.loads(to_json(self.asked.asked | named | seeded))
+        return told
 
     @property
     def key(self) -> tuple[int, int]:
@@ -65,6 +71,21 @@ class Task:
         if answer.error is not None:
             return begun | {"error": str(answer.error)}
         return begun | Summary.of(answer.steps, answer.prompt_tokens).to_dict()
+
+
+def _options(settings: Settings) -> dict[str, Any]:
+    """Return the settings that are not the default ones, without the sampler and the seed."""
+    given: dict[str, Any] = {}
+    for field in fields(Settings):
+        value = getattr(settings, field.name)
+        if field.name in ("sampler", "seed") or value == getattr(DEFAULTS, field.name):
+            continue
+        if field.name == "profile":
+            value = value.name if isinstance(value, Profile) else str(value)
+        given[field.name] = value
+    if given.get("changes"):
+        given["changes"] = {name: table for name, table in given["changes"].items() if table}
+    return {name: value for name, value in given.items() if value not in ({}, ())}
 
 
 def all_tasks(prompts: Sequence[PromptLine], n: int) -> list[Task]:

@@ -17,10 +17,10 @@ from ..policies.policy import Policy
 from ..profiles.profile import Profile
 from ..settings import BATCH, Settings
 from ..step import Step
+from .capacity import fitting_rows
 from .generation import parse_options, prompt_tokens
 from .hooks import Hooks
 from .job import Job, begin, prepare
-from .capacity import fitting_rows
 from .row import Row
 from .scheduler import Scheduler
 from .text import Prompt, Text

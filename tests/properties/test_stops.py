@@ -1,5 +1,7 @@
 """Stop strings: what they cut does not depend on how a text is divided into tokens."""
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,7 +13,7 @@ STOPS = st.lists(st.text("abc", min_size=1, max_size=4), min_size=1, max_size=3)
 
 def pieces_of(text, cuts):
     edges = [0, *sorted({cut % (len(text) + 1) for cut in cuts}), len(text)]
-    return [text[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    return [text[a:b] for a, b in pairwise(edges)]
 
 
 def told(stops, pieces):

@@ -302,7 +302,7 @@ def test_a_stop_string_ends_the_answer_and_leaves_the_cache(
 
 
 def test_memory_decides_how_many_run(together, monkeypatch):
-    monkeypatch.setattr("entropix_mlx.decoding.memory._memory", lambda: 0)
+    monkeypatch.setattr("entropix_mlx.decoding.capacity._memory", lambda: 0)
     batch = together(PROMPTS, PLAIN)
     assert batch.size == 1
     assert all(len(answer.steps) == 24 for answer in batch.finish())

@@ -123,14 +123,18 @@ class HelpScreen(ModalScreen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,f1,q", "close", "Close")]
 
-    def __init__(self, groups: Mapping[str, Sequence[BindingType]]) -> None:
+    def __init__(
+        self, groups: Mapping[str, Sequence[BindingType]], commands: Sequence[str] = ()
+    ) -> None:
         """Make the page.
 
         Args:
             groups: the bindings to explain, by heading, a column each.
+            commands: what can be typed in the field, if there is one.
         """
         super().__init__(classes="dialog")
         self._groups = groups
+        self._commands = commands
 
     def compose(self) -> ComposeResult:
         """Make the columns, and the legend below them."""
@@ -139,6 +143,8 @@ class HelpScreen(ModalScreen[None]):
                 for heading, bindings in self._groups.items():
                     yield Static(_key_table(heading, bindings))
             yield Static(legend(), classes="legend")
+            if self._commands:
+                yield Static(Content(f"In the field: {'  '.join(self._commands)}"))
             yield Label("Escape closes", classes="hint")
 
     def action_close(self) -> None:
