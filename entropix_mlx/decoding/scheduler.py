@@ -127,7 +127,7 @@ class Scheduler:
             The seconds that the pass before it still took.
         """
         for row in self.rows:
-            if row.cancelled and (row.asked is not None or row in self._waiting):
+            if (row.asked is not None or row in self._waiting) and row.cancelled:
                 row.end()
         self._waiting = [row for row in self._waiting if not row.ended]
         waited = 0.0
