@@ -13,7 +13,7 @@ import pytest
 from tests.fuzz import server as program
 
 CASES = float(os.environ.get("FUZZ_TIMES", "0.25"))
-"""The share of the cases that each test names which `make test` runs; `make fuzz` runs many more."""
+"""The share of the cases that a test names which `make test` runs; `make fuzz` runs many more."""
 SEED = os.environ.get("FUZZ_SEED", "0")
 MOST_BYTES = 1.5 * 2**30
 
