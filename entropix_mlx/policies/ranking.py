@@ -8,7 +8,7 @@ from typing import NamedTuple
 import mlx.core as mx
 import numpy as np
 
-BLOCK = 32
+BLOCK = 16
 """Tokens in a block of the vocabulary."""
 
 
