@@ -48,7 +48,7 @@ def test_a_trace_outlives_any_resizing():
 
 
 def test_a_chat_outlives_any_resizing(make_chat):
-    app = make_chat(max_tokens=2000)
+    app = make_chat(max_tokens=300)
 
     async def scenario(pilot):
         await until(pilot, lambda: ready(app))
