@@ -40,7 +40,7 @@ class Follow(NamedTuple):
     logprob: float | None
     """Its log probability where it stands; None for the last token of the prompt."""
     then: int = DRAWN
-    """The token that comes after it, if that is known already."""
+    """What to queue after it ahead of time: a token that is known, `DRAWN`, or `NOTHING`."""
     side: bool = False
     """Whether it is part of a side text, which leaves no trace."""
 

@@ -27,7 +27,7 @@ PREFILL_CHUNK = 256
 SMALLEST_CHUNK = 16
 """Tokens of a prompt that are computed at once at least."""
 LONGEST_WAIT = 3.0
-"""Passes that others wait for a chunk of a prompt, at most."""
+"""A chunk of prompts may take as long as this many passes of the answers that wait for it."""
 FORGETS = 0.5
 """The weight of the newest duration in a running mean."""
 
@@ -65,7 +65,7 @@ class Scheduler:
         self._waiting.append(row)
 
     def advance(self) -> list[tuple[Row, Step]]:
-        """Run one pass, and at most one chunk of a prompt; return the steps that were committed.
+        """Run one pass, and at most one chunk of prompts; return the steps that were committed.
 
         An answer that fails has its `error` set and leaves; the others are not touched by it.
         """
@@ -150,7 +150,7 @@ class Scheduler:
         return time.perf_counter() - began
 
     def _read_chunk(self, prompt: Prompt, most: int) -> int:
-        """Compute at most so many tokens of a prompt; return how many it were."""
+        """Compute at most so many tokens of a prompt; return the number computed."""
         readers = [row for row in self._waiting if row.prompt is prompt]
         for row in readers:
             row.tell_prefill(prompt.done, prompt.total)
