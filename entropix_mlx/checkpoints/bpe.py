@@ -1,19 +1,26 @@
-"""Building a byte-level BPE tokenizer, as Llama 3, SmolLM and Qwen have, from what describes it.
+"""Building a BPE tokenizer from what describes it: a vocabulary and merges.
 
-GGUF files and Meta's folders describe the same kind of tokenizer in two ways; both fill a
-`ByteLevelBPE`. A text becomes tokens in three steps: a regular expression splits it into pieces,
-the bytes of each piece are written as printable characters, and the merges join those pairwise, in
-the order in which they are listed.
+GGUF files and Meta's folders describe a tokenizer in two ways; both fill a `BPE`. There are two
+kinds. In a byte-level one, as Llama 3, SmolLM and Qwen have, a regular expression splits a text
+into pieces, and the bytes of each piece are written as printable characters. In SentencePiece's, as
+Gemma and Phi-3 have, a text is one piece whose spaces are written as `▁`; a character that is no
+token becomes its bytes. Then the merges join neighbours pairwise, in the order in which they are
+listed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mlx_lm.tokenizer_utils import BPEStreamingDetokenizer, TokenizerWrapper
+from mlx_lm.tokenizer_utils import (
+    BPEStreamingDetokenizer,
+    SPMStreamingDetokenizer,
+    TokenizerWrapper,
+)
 from tokenizers import (
     AddedToken,
     Regex,
@@ -31,6 +38,10 @@ from .tokenizer import ModelTokenizer, tokenizer_errors
 
 LLAMA3 = "llama-bpe"
 """The name that GGUF gives to Llama 3's rule of splitting."""
+SENTENCEPIECE, SENTENCEPIECE_SPACED = "sentencepiece", "sentencepiece after a space"
+"""SentencePiece's kind; in the second, a space is put before a text."""
+SPACE = "▁"
+"""How SentencePiece writes a space."""
 
 _LLAMA3_SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|%s"
@@ -39,15 +50,15 @@ _LLAMA3_SPLIT = (
 
 
 @dataclass(frozen=True)
-class ByteLevelBPE:
-    """What makes up a byte-level BPE tokenizer. Ids are places in `tokens`."""
+class BPE:
+    """What makes up a BPE tokenizer. Ids are places in `tokens`."""
 
     tokens: Sequence[str]
-    """The vocabulary; each byte of a token is written as a printable character."""
+    """The vocabulary, its bytes or spaces written as the tokenizer's kind does it."""
     merges: Sequence[tuple[str, str]]
     """Pairs of tokens that become one, the most urgent first."""
     splitting: str
-    """A key of `SPLITTINGS`."""
+    """A key of `SPLITTINGS`, or one of the two names of SentencePiece's kind."""
     control: Sequence[int] = ()
     """Tokens that stand for no text, as the end of a turn."""
     unsplit: Sequence[int] = ()
@@ -63,7 +74,7 @@ class ByteLevelBPE:
     chat_template: str | None = None
 
 
-def build_tokenizer(described: ByteLevelBPE, where: Path) -> TokenizerWrapper:
+def build_tokenizer(described: BPE, where: Path) -> TokenizerWrapper:
     """Return the tokenizer that is described.
 
     Args:
@@ -84,14 +95,14 @@ def build_tokenizer(described: ByteLevelBPE, where: Path) -> TokenizerWrapper:
     return ModelTokenizer.around(built, where)
 
 
-def _check_id(role: str, number: Any, described: ByteLevelBPE, where: Path) -> None:
+def _check_id(role: str, number: Any, described: BPE, where: Path) -> None:
     if type(number) is not int or not 0 <= number < len(described.tokens):
         raise TokenizerError(
             f"{where}: the {role} token {number!r} is outside the vocabulary; use another file"
         )
 
 
-def _wrap(described: ByteLevelBPE) -> TokenizerWrapper:
+def _wrap(described: BPE) -> TokenizerWrapper:
     def text(number: int | None) -> str | None:
         return None if number is None else described.tokens[number]
 
@@ -105,22 +116,20 @@ def _wrap(described: ByteLevelBPE) -> TokenizerWrapper:
         clean_up_tokenization_spaces=False,
     )
     ends = list(described.further_ends)
-    return TokenizerWrapper(fast, BPEStreamingDetokenizer, eos_token_ids=ends)
+    if described.splitting == SENTENCEPIECE:
+        # By default, this one takes away the space that a text begins with.
+        detokenizer: Any = partial(SPMStreamingDetokenizer, trim_space=False)
+    elif described.splitting == SENTENCEPIECE_SPACED:
+        detokenizer = SPMStreamingDetokenizer
+    else:
+        detokenizer = BPEStreamingDetokenizer
+    return TokenizerWrapper(fast, detokenizer, eos_token_ids=ends)
 
 
-def _build(described: ByteLevelBPE) -> Tokenizer:
+def _build(described: BPE) -> Tokenizer:
     tokens = described.tokens
-    vocabulary = {token: number for number, token in enumerate(tokens)}
-    # Llama 3's merges do not lead to every token of its vocabulary: a piece that is a token as it
-    # stands is taken whole.
-    model = models.BPE(
-        vocabulary, list(described.merges), ignore_merges=described.splitting == LLAMA3
-    )
-    tokenizer = Tokenizer(model)
-    if described.splitting == "qwen2":
-        tokenizer.normalizer = normalizers.NFC()
-    tokenizer.pre_tokenizer = SPLITTINGS[described.splitting]()
-    tokenizer.decoder = decoders.ByteLevel()
+    by_pieces = described.splitting in (SENTENCEPIECE, SENTENCEPIECE_SPACED)
+    tokenizer = _sentencepiece(described) if by_pieces else _byte_level(described)
     tokenizer.add_special_tokens(
         [AddedToken(tokens[number], normalized=False, special=True) for number in described.control]
     )
@@ -133,6 +142,65 @@ def _build(described: ByteLevelBPE) -> Tokenizer:
             single=f"{bos} $A", special_tokens=[(bos, described.bos)]
         )
     return tokenizer
+
+
+def _byte_level(described: BPE) -> Tokenizer:
+    vocabulary = {token: number for number, token in enumerate(described.tokens)}
+    # Llama 3's merges do not lead to every token of its vocabulary: a piece that is a token as it
+    # stands is taken whole.
+    model = models.BPE(
+        vocabulary, list(described.merges), ignore_merges=described.splitting == LLAMA3
+    )
+    tokenizer = Tokenizer(model)
+    if described.splitting == "qwen2":
+        tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = SPLITTINGS[described.splitting]()
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def _sentencepiece(described: BPE) -> Tokenizer:
+    unknown = None if described.unknown is None else described.tokens[described.unknown]
+    vocabulary = {token: number for number, token in enumerate(described.tokens)}
+    model = models.BPE(
+        vocabulary, list(described.merges), unk_token=unknown, fuse_unk=True, byte_fallback=True
+    )
+    tokenizer = Tokenizer(model)
+    spaced = described.splitting == SENTENCEPIECE_SPACED
+    spaces = normalizers.Replace(" ", SPACE)
+    tokenizer.normalizer = (
+        normalizers.Sequence([normalizers.Prepend(SPACE), spaces]) if spaced else spaces
+    )
+    tokenizer.decoder = decoders.Sequence(
+        [
+            decoders.Replace(SPACE, " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            *([decoders.Strip(" ", 1, 0)] if spaced else []),
+        ]
+    )
+    return tokenizer
+
+
+def merges_by_score(
+    tokens: Sequence[str], scores: Sequence[float], ordinary: Sequence[int]
+) -> list[tuple[str, str]]:
+    """Return the merges of a SentencePiece vocabulary, which lists a score for each token instead.
+
+    SentencePiece joins the two neighbours that make the token of the highest score.
+
+    Args:
+        tokens: the vocabulary.
+        scores: of each token.
+        ordinary: the tokens that merges lead to; their parts are ordinary tokens, too.
+    """
+    known = {tokens[number] for number in ordinary}
+    merges = []
+    for number in sorted(ordinary, key=lambda number: -scores[number]):
+        token = tokens[number]
+        pairs = ((token[:place], token[place:]) for place in range(1, len(token)))
+        merges += [(left, right) for left, right in pairs if left in known and right in known]
+    return merges
 
 
 def _gpt2() -> pre_tokenizers.PreTokenizer:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import ModelNotFoundError, first_line
-from ..models.config import read_config
+from .architecture import read_supported
 
 logger = logging.getLogger(__name__)
 
@@ -42,11 +42,11 @@ def download(repository: str) -> Path:
 
     Raises:
         ModelNotFoundError: it cannot be downloaded.
-        UnsupportedModelError: it is not of the Llama family.
+        UnsupportedModelError: neither this package nor mlx-lm computes it.
         WeightsError: its configuration is damaged.
     """
     logger.info("asking the hub for %s …", repository)
-    read_config(_fetch(repository, _CONFIG))
+    read_supported(_fetch(repository, _CONFIG))
     _fetch(repository, _SMALL_FILES)
     return _fetch(repository, _WEIGHTS)
 

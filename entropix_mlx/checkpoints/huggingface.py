@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 
 from .. import limits
 from ..errors import TokenizerError, WeightsError, brief, first_line
-from ..models.config import read_config
+from .architecture import read_supported
 from .checkpoint import Checkpoint, Tensor
 from .model_files import COMPANIONS, INDEX, check_files, inside
 from .tokenizer import ModelTokenizer, end_tokens, tokenizer_errors
@@ -28,6 +28,10 @@ _DTYPES = {
     "BF16": mx.bfloat16,
     "U32": mx.uint32,  # packed weights
     "U8": mx.uint8,  # their scales, in some packings
+    "F8_E4M3": mx.uint8,  # what mlx-lm unpacks, or leaves so
+    "I8": mx.int8,
+    "I32": mx.int32,
+    "I64": mx.int64,
 }
 
 
@@ -36,12 +40,12 @@ def open_huggingface(folder: Path) -> Checkpoint:
 
     Raises:
         ModelNotFoundError: there is no ``config.json``.
-        UnsupportedModelError: it is not of the Llama family.
+        UnsupportedModelError: neither this package nor mlx-lm computes it.
         WeightsError: a file is missing or damaged, leads out of the folder, or two files disagree.
     """
     folder = folder.resolve()
     check_files(folder)
-    config = read_config(folder)
+    config = read_supported(folder)
     return Checkpoint(
         folder,
         config,
@@ -180,4 +184,6 @@ def _end_tokens(folder: Path, config: dict[str, Any]) -> list[int]:
     stated = generation.get("eos_token_id")
     if stated is not None:
         return end_tokens(stated, file)
-    return end_tokens(config.get("eos_token_id"), f"{folder}: config.json")
+    text = config.get("text_config")
+    language = config | text if isinstance(text, dict) else config
+    return end_tokens(language.get("eos_token_id"), f"{folder}: config.json")

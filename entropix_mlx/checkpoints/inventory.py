@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,10 +12,13 @@ import mlx.core as mx
 from mlx.utils import tree_flatten
 
 from ..errors import EntropixError, ModelNotFoundError
+from ..models.base import LanguageModel
 from ..models.layout import machine_memory, on_cpu, precision
-from ..models.llama import Model
+from .architecture import is_tapped
+from .checkpoint import Checkpoint, Tensor
 from .formats import format_of, open_checkpoint
 from .locate import demo_model
+from .mlx_lm_model import make_tapped
 from .skeleton import make_skeleton
 
 
@@ -90,7 +93,8 @@ def _describe(name: str, path: Path) -> Entry:
     nbytes = 0
     try:
         nbytes = _size(path)
-        model, tensors = make_skeleton(open_checkpoint(path))
+        checkpoint = open_checkpoint(path)
+        model, tensors = _skeleton(checkpoint)
     except (EntropixError, OSError) as error:
         return Entry(name, path, nbytes, None, None, str(error))
     needed, memory = _memory_needed(model), machine_memory()
@@ -110,13 +114,20 @@ def _describe(name: str, path: Path) -> Entry:
     )
 
 
+def _skeleton(checkpoint: Checkpoint) -> tuple[LanguageModel, Mapping[str, Tensor]]:
+    """Return a model without its weights, and its tensors."""
+    if is_tapped(checkpoint.config):
+        return make_tapped(checkpoint), checkpoint.tensors
+    return make_skeleton(checkpoint)
+
+
 def _size(path: Path) -> int:
     """Return the bytes of a file, or of all files in a folder."""
     files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
     return sum(file.stat().st_size for file in files)
 
 
-def _memory_needed(model: Model) -> int:
+def _memory_needed(model: LanguageModel) -> int:
     """Return the bytes that the weights take at least; on a CPU, dense ones become float32."""
     arrays: dict[str, mx.array] = dict(tree_flatten(model.parameters()))
     return sum(

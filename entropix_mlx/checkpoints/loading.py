@@ -14,10 +14,14 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten, tree_unflatten
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-from ..errors import WeightsError
+from ..errors import UnsupportedModelError, WeightsError
+from ..models.base import LanguageModel
 from ..models.layout import arranged, should_unpack
 from ..models.llama import Model
-from .checkpoint import Tensor
+from . import mlx_lm_model
+from .architecture import is_tapped, note_parts
+from .checkpoint import Checkpoint, Tensor
+from .extras import Extras, add_to_model, add_to_tokenizer
 from .formats import open_checkpoint
 from .locate import default_model, locate
 from .skeleton import load_tokenizer, make_skeleton
@@ -27,9 +31,16 @@ READ_AT_ONCE = 2**24
 
 
 def load(
-    model: str | Path | None = None, *, dequantize: bool | None = None
-) -> tuple[Model, TokenizerWrapper]:
+    model: str | Path | None = None,
+    *,
+    dequantize: bool | None = None,
+    tapped: bool = False,
+    extras: Extras | None = None,
+) -> tuple[LanguageModel, TokenizerWrapper]:
     """Load a model and its tokenizer.
+
+    Models of the Llama family run on this package's own port; all others that mlx-lm knows are run
+    by mlx-lm, and their attention is measured while they run.
 
     On Metal, weights stay as they are stored. On MLX's CPU backend floating-point numbers become
     float32, since half precision is some 40 times slower there, and quantized weights are unpacked
@@ -39,15 +50,21 @@ def load(
         model: a folder (Hugging Face's or Meta's), a GGUF file or a hub id; None takes
             `default_model`.
         dequantize: whether to unpack quantized weights; None decides as said above.
+        tapped: have mlx-lm run a model of the Llama family, too.
+        extras: adapters, a quantized cache and the like; the port has neither of these two, so with
+            them mlx-lm runs the model.
 
     Raises:
         ModelNotFoundError: there is no such model, or it cannot be downloaded.
-        UnsupportedModelError: it is not of the Llama family; nothing was downloaded but its
-            ``config.json``.
+        UnsupportedModelError: neither this package nor mlx-lm computes it; of a hub model, nothing
+            was downloaded but its ``config.json``.
         WeightsError: weights are missing, damaged, or do not fit the configuration.
         TokenizerError: there is no tokenizer, or it cannot be read.
     """
     checkpoint = open_checkpoint(locate(model if model is not None else default_model()))
+    extras = extras or Extras()
+    if is_tapped(checkpoint.config) or tapped or extras.needs_tap:
+        return _load_tapped(checkpoint, dequantize, extras)
     built, tensors = make_skeleton(checkpoint)
     unpack = should_unpack(built) if dequantize is None else dequantize
     # Reading the weights releases the interpreter lock, so that the tokenizer is read meanwhile.
@@ -58,7 +75,29 @@ def load(
         except (OSError, RuntimeError) as error:
             raise WeightsError(f"{checkpoint.path}: the weights cannot be read: {error}") from error
     built.eval()
+    add_to_tokenizer(tokenizer.result(), extras)
     return built, tokenizer.result()
+
+
+def _load_tapped(
+    checkpoint: Checkpoint, dequantize: bool | None, extras: Extras
+) -> tuple[LanguageModel, TokenizerWrapper]:
+    """Load a model that mlx-lm runs."""
+    if extras.adapter_path is not None and not mlx_lm_model.is_folder(checkpoint):
+        raise UnsupportedModelError(
+            f"{checkpoint.path}: adapters are added to Hugging Face folders only: use the model's"
+            " folder"
+        )
+    note_parts(checkpoint.config, checkpoint.path)
+    model = mlx_lm_model.make_tapped(checkpoint)
+    add_to_model(model, extras)
+    tokenizer = load_tokenizer(checkpoint, model.config.vocab_size)
+    add_to_tokenizer(tokenizer, extras)
+    try:
+        mlx_lm_model.fill(model, checkpoint, dequantize)
+    except (OSError, RuntimeError) as error:
+        raise WeightsError(f"{checkpoint.path}: the weights cannot be read: {error}") from error
+    return model, tokenizer
 
 
 def _fill(model: Model, tensors: dict[str, Tensor], unpack: bool) -> None:

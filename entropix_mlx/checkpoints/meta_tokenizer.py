@@ -15,7 +15,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 
 from .. import limits
 from ..errors import TokenizerError
-from .bpe import LLAMA3, ByteLevelBPE, build_tokenizer
+from .bpe import BPE, LLAMA3, build_tokenizer
 from .huggingface import read_tokenizer
 from .model_files import inside
 from .tokenizer import tokenizer_errors
@@ -70,7 +70,7 @@ def _tiktoken(file: Path, content: bytes) -> TokenizerWrapper:
     special = [*_NAMED, *(f"<|reserved_special_token_{number}|>" for number in reserved)]
     ordinary = [_as_text(token) for token in sorted(ranks, key=ranks.__getitem__)]
     first = len(ordinary)  # the id of the first special token
-    described = ByteLevelBPE(
+    described = BPE(
         tokens=ordinary + special,
         merges=_merges(ranks),
         splitting=LLAMA3,

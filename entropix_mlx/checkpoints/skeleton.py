@@ -53,14 +53,14 @@ def make_skeleton(checkpoint: Checkpoint) -> tuple[Model, dict[str, Tensor]]:
             f"{path}: its sizes or its rope_scaling are not supported: {error!r}"
         ) from error
     try:
-        nn.quantize(model, class_predicate=_packing(checkpoint))
+        nn.quantize(model, class_predicate=packing_of(checkpoint))
     except (TypeError, ValueError) as error:
         raise UnsupportedModelError(f"{path}: its packing is not supported: {error}") from error
     _check_fit(checkpoint, model, taken)
     return model, taken
 
 
-def _packing(checkpoint: Checkpoint) -> Callable[[str, nn.Module], bool | dict[str, Any]]:
+def packing_of(checkpoint: Checkpoint) -> Callable[[str, nn.Module], bool | dict[str, Any]]:
     """Return the ``class_predicate`` for `nn.quantize`: a layer's packing, or False."""
     tensors = checkpoint.tensors
     mode = (checkpoint.config.get("quantization") or {}).get("mode", "affine")
@@ -69,8 +69,9 @@ def _packing(checkpoint: Checkpoint) -> Callable[[str, nn.Module], bool | dict[s
         scales, packed = tensors.get(f"{name}.scales"), tensors.get(f"{name}.weight")
         if scales is None or packed is None or not hasattr(layer, "to_quantized"):
             return False
-        width = layer.weight.shape[-1]
-        if len(scales.shape) != 2 or len(packed.shape) != 2 or width % max(1, scales.shape[-1]):
+        width, axes = layer.weight.shape[-1], layer.weight.ndim
+        fits = len(scales.shape) == len(packed.shape) == axes
+        if not fits or width % max(1, scales.shape[-1]):
             raise WeightsError(
                 f"{scales.file}: the tensor {name}.scales does not fit a width of {width}"
             )

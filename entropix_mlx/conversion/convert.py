@@ -15,12 +15,14 @@ import mlx.core as mx
 from mlx.utils import tree_flatten
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
+from ..checkpoints.architecture import is_tapped
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.formats import open_checkpoint
 from ..checkpoints.locate import locate
 from ..checkpoints.skeleton import load_tokenizer, make_skeleton
 from ..errors import UnsupportedModelError
 from ..models.llama import Model
+from .handover import convert_by_mlx_lm
 from .layers import Layer, Packing, blank_arrays, convert_layer, packing_of, plan_layers
 from .model_folder import check_free, new_folder, write_json, write_weights
 from .recipe import Recipe
@@ -36,7 +38,8 @@ def convert(
 ) -> Path:
     """Write a model from a folder, a GGUF file or a hub id as a new folder; return the folder.
 
-    The folder appears under its name only when it is complete.
+    The folder appears under its name only when it is complete. What is not of the Llama family is
+    written by mlx-lm's own converter.
 
     Args:
         source: the model, as for `loading.load`.
@@ -55,6 +58,8 @@ def convert(
     check_free(out, force)
     path = locate(source)
     checkpoint = open_checkpoint(path)
+    if is_tapped(checkpoint.config):
+        return convert_by_mlx_lm(checkpoint, out, recipe, force)
     model, tensors = make_skeleton(checkpoint)
     layers = plan_layers(model, tensors, recipe)
     if recipe.bits is not None and not any(layer.wanted for layer in layers):

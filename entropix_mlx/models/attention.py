@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -13,6 +14,60 @@ class KeysValues(NamedTuple):
 
     keys: mx.array
     values: mx.array
+
+
+class Masked(NamedTuple):
+    """Attention scores of which some are hidden from the query."""
+
+    scores: mx.array
+    """`(batch, heads, keys)`; −∞ where a key is hidden."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the scores."""
+        return self.scores.shape
+
+    @property
+    def size(self) -> int:
+        """How many scores there are."""
+        return self.scores.size
+
+
+class Looks(NamedTuple):
+    """What several tokens in a row looked at in one layer: each one's query, and all keys.
+
+    The scores follow from these on demand, because those of a long text would fill the memory.
+    """
+
+    queries: mx.array
+    """`(1, heads, length, head_dim)`, multiplied by the scale: those of the last `length` keys."""
+    keys: mx.array
+    """`(1, kv_heads, keys, head_dim)`"""
+
+    @property
+    def length(self) -> int:
+        """The number of tokens."""
+        return int(self.queries.shape[2])
+
+    def part(self, first: int, end: int) -> Looks:
+        """Return the looks of some of the tokens, in the order of the text."""
+        unseen = self.length - end
+        return Looks(self.queries[:, :, first:end], self.keys[:, :, : self.keys.shape[2] - unseen])
+
+    def key_counts(self) -> list[int]:
+        """Return how many keys each token can see: its own is the last of them."""
+        keys = int(self.keys.shape[2])
+        return list(range(keys - self.length + 1, keys + 1))
+
+    def scores(self) -> mx.array:
+        """Return the scores before softmax `(length, heads, keys)`, −∞ for keys that come later."""
+        _, heads, length, head_dim = self.queries.shape
+        kv_heads, keys = self.keys.shape[1:3]
+        # As in attend_with_scores, the queries are grouped by their key head.
+        grouped = self.queries.reshape(kv_heads, heads // kv_heads * length, head_dim)
+        by_head = (grouped @ self.keys[0].swapaxes(-1, -2)).reshape(heads, length, keys)
+        later = mx.arange(keys) >= mx.array(self.key_counts())[:, None]
+        return mx.where(later[:, None], -math.inf, by_head.swapaxes(0, 1))
 
 
 def attend(

@@ -6,21 +6,23 @@ A pass takes rows in groups, and a group has a cache:
     SharedPrefixCache  several rows that read one beginning and add a few tokens each: the rollouts
                        at a branch point, or one sample of a prompt that others share
     RowGroups          several groups, each with one of the two above; nothing is padded
+    Watched            one row, several tokens, each of which is measured
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import mlx.core as mx
 from mlx_lm.models.cache import KVCache
 
-from .attention import KeysValues, attend, attend_shared, attend_with_scores
+from .attention import KeysValues, Looks, Masked, attend, attend_shared, attend_with_scores
 
-Scores: TypeAlias = mx.array | tuple[mx.array, ...]
-"""Attention scores `(rows, heads, keys)`, or those of each group, which differ in their keys."""
+Scores: TypeAlias = mx.array | Masked | Looks | tuple[mx.array | Masked | Looks, ...]
+"""Attention scores `(rows, heads, keys)`, or those of each group, which differ in their keys; where
+every token of a run is measured, what they follow from."""
 
 
 class SharedPrefixCache:
@@ -67,19 +69,64 @@ class SharedPrefixCache:
             part.suffix.update_and_fetch(keys[index], values[index])
         return part
 
-    def commit(self, row: int, length: int, text: KVCache) -> None:
+    def commit(self, row: int, length: int, text: KVCache | SharedPrefixCache) -> None:
         """Append the first `length` tokens of one row's suffix to the cache of a text."""
+        text = _own(text)
         keys, values = self.suffix.keys_and_values()
         one = slice(row, row + 1)
         text.update_and_fetch(keys[one, :, :length], values[one, :, :length])
 
+    def arrays(self) -> list[mx.array]:
+        """Return the keys and values of the suffixes."""
+        return arrays_of(self.suffix)
+
+    def share(self, step: int, rows: int) -> SharedPrefixCache:
+        """Return the cache of rows that go on from here, of which there must be one."""
+        return SharedPrefixCache([*self.prefixes, self.suffix], step)
+
+
+class Watched:
+    """The cache of one text for a run of tokens, every one of which is measured."""
+
+    def __init__(self, cache: KVCache) -> None:
+        """Wrap a layer's cache, which is updated as without."""
+        self._cache = cache
+
+    @property
+    def offset(self) -> int:
+        """Number of tokens before the next one."""
+        return int(self._cache.offset)
+
+    def attend(
+        self, queries: mx.array, keys: mx.array, values: mx.array, scale: float, with_scores: bool
+    ) -> tuple[mx.array, Looks | None]:
+        """Return the outputs, and what each token looked at if asked for.
+
+        Args: as for `attend_cached`, with one row.
+        """
+        keys, values = self._cache.update_and_fetch(keys, values)
+        mask = "causal" if queries.shape[2] > 1 else None
+        output = attend(queries, keys, values, scale, mask)
+        return output, Looks(queries * scale, keys) if with_scores else None
+
+    def attend_rows(
+        self, queries: mx.array, keys: mx.array, values: mx.array, scale: float, with_scores: bool
+    ) -> tuple[mx.array, Looks | None]:
+        """Do the same where the tokens are rows: arrays `(length, heads, 1, head_dim)`."""
+        queries, keys, values = (array.swapaxes(0, 2) for array in (queries, keys, values))
+        output, looks = self.attend(queries, keys, values, scale, with_scores)
+        return output.swapaxes(0, 2), looks
+
 
 class RowGroups:
-    """Groups of rows that take one token each: every group attends to what it has cached."""
+    """Groups of rows that take one token each: every group attends to what it has cached.
+
+    The rows of a `Watched` group are tokens that follow one another in one text.
+    """
 
     def __init__(
         self,
-        groups: Sequence[KVCache | SharedPrefixCache],
+        groups: Sequence[KVCache | SharedPrefixCache | Watched],
         sizes: Sequence[int],
         offsets: mx.array,
     ) -> None:
@@ -99,20 +146,18 @@ class RowGroups:
 
     def attend(
         self, queries: mx.array, keys: mx.array, values: mx.array, scale: float, with_scores: bool
-    ) -> tuple[mx.array, tuple[mx.array, ...] | None]:
+    ) -> tuple[mx.array, tuple[mx.array | Looks, ...] | None]:
         """Return the outputs of all rows, and each group's scores if asked for."""
         parts = [
-            attend_cached(
-                cache, queries[rows], keys[rows], values[rows], scale, with_scores=with_scores
-            )
+            _attend_group(cache, (queries[rows], keys[rows], values[rows]), scale, with_scores)
             for cache, rows in self._groups
         ]
         outputs = mx.concatenate([output for output, _ in parts])
-        scores = tuple(scores for _, scores in parts if isinstance(scores, mx.array))
+        scores = tuple(scores for _, scores in parts if scores is not None)
         return outputs, scores if with_scores else None
 
 
-LayerCache: TypeAlias = KVCache | SharedPrefixCache | RowGroups
+LayerCache: TypeAlias = KVCache | SharedPrefixCache | RowGroups | Watched
 
 
 def attend_cached(
@@ -133,21 +178,122 @@ def attend_cached(
         values: see keys.
         scale: factor on the dot products, 1/√head_dim.
         mask: None or ``"causal"``.
-        with_scores: whether to return the last query's scores.
+        with_scores: whether to return the last query's scores; of `Watched`, those of every query.
     """
-    if isinstance(cache, RowGroups):
+    if isinstance(cache, RowGroups | Watched):
         return cache.attend(queries, keys, values, scale, with_scores)
     if isinstance(cache, SharedPrefixCache):
-        suffix = cache.update_and_fetch(keys, values)
-        output, scores = attend_shared(queries, cache.shared(), suffix, scale)
-        return output, scores if with_scores else None
+        return _attend_group(cache, (queries, keys, values), scale, with_scores)
     keys, values = cache.update_and_fetch(keys, values)
     if with_scores:
         return attend_with_scores(queries, keys, values, scale, mask)
     return attend(queries, keys, values, scale, mask), None
 
 
-def trim(cache: Sequence[KVCache | SharedPrefixCache], length: int) -> None:
+def _attend_group(
+    cache: KVCache | SharedPrefixCache | Watched,
+    arrays: tuple[mx.array, mx.array, mx.array],
+    scale: float,
+    with_scores: bool,
+) -> tuple[mx.array, mx.array | Looks | None]:
+    """Do for the queries, keys and values of one group what `attend_cached` does."""
+    if isinstance(cache, Watched):
+        return cache.attend_rows(*arrays, scale, with_scores)
+    if isinstance(cache, SharedPrefixCache):
+        suffix = cache.update_and_fetch(*arrays[1:])
+        output, scores = attend_shared(arrays[0], cache.shared(), suffix, scale)
+        return output, scores if with_scores else None
+    keys, values = cache.update_and_fetch(*arrays[1:])
+    if with_scores:
+        return attend_with_scores(arrays[0], keys, values, scale)
+    return attend(arrays[0], keys, values, scale), None
+
+
+class TextCache(Protocol):
+    """What the decode core knows of a cache: that of a layer, or of a whole model.
+
+    mlx-lm's `KVCache` has the first two members; `arrays_of`, `share` and `anchor` add the others.
+    """
+
+    @property
+    def offset(self) -> int:
+        """Number of tokens before the next one."""
+
+    def trim(self, count: int) -> Any:
+        """Take the last tokens of every row away, or more of them where it cannot be so many."""
+
+
+class RowsCache(TextCache, Protocol):
+    """The cache of rows that go on from one text, which they only read."""
+
+    def of_rows(self, rows: Sequence[int]) -> RowsCache:
+        """Return the cache of some of the rows."""
+
+    def commit(self, row: int, length: int, text: Any) -> None:
+        """Append the first `length` tokens of one row to the cache of the text."""
+
+    def arrays(self) -> list[mx.array]:
+        """Return what only these rows have, for MLX to compute."""
+
+    def share(self, step: int, rows: int) -> RowsCache:
+        """Return the cache of rows that go on from here; growing by `step` tokens."""
+
+
+def arrays_of(layer: Any) -> list[mx.array]:
+    """Return the arrays that only this cache has, for MLX to compute."""
+    if isinstance(layer, KVCache):
+        return [layer.keys, layer.values] if layer.offset else []
+    arrays: list[mx.array] = layer.arrays()
+    return arrays
+
+
+def share(layer: Any, step: int, rows: int = 1) -> RowsCache:
+    """Return the cache of rows that go on from a text, whose cache must not change meanwhile.
+
+    Args:
+        layer: of the text.
+        step: tokens by which the memory of the rows grows.
+        rows: how many there will be.
+    """
+    if isinstance(layer, KVCache):
+        return SharedPrefixCache([layer], step)
+    shared: RowsCache = layer.share(step, rows)
+    return shared
+
+
+def anchor(layer: Any) -> None:
+    """Have a cache that cannot be cut anywhere remember this place; others need not."""
+    if hasattr(layer, "anchor"):
+        layer.anchor()
+
+
+def hold(layer: Any) -> None:
+    """Have a cache that cannot be cut anywhere remember this place until it is back there."""
+    if hasattr(layer, "hold"):
+        layer.hold()
+
+
+def copied(layer: Any, length: int) -> Any:
+    """Return a cache of its own with the first tokens of a layer's; at most `length` of them."""
+    if hasattr(layer, "copy"):
+        return layer.copy(length)
+    pieces = [*layer.prefixes, layer.suffix] if isinstance(layer, SharedPrefixCache) else [layer]
+    whole, left = KVCache(), length
+    for piece in pieces:
+        count = min(left, int(piece.offset))
+        if count:
+            keys, values = piece.keys_and_values()
+            whole.update_and_fetch(keys[..., :count, :], values[..., :count, :])
+            left -= count
+    return whole
+
+
+def _own(layer: KVCache | SharedPrefixCache) -> KVCache:
+    """Return the part of a layer's cache that only this text has."""
+    return layer.suffix if isinstance(layer, SharedPrefixCache) else layer
+
+
+def trim(cache: Sequence[TextCache], length: int) -> None:
     """Shorten a cache to at most `length` tokens, the same in all layers.
 
     An interrupt in the middle of a forward pass leaves layers with different numbers of tokens:

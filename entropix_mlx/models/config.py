@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from .. import limits
 from ..errors import ModelNotFoundError, UnsupportedModelError, WeightsError, brief
@@ -27,6 +27,42 @@ _SIZES = (
     "max_position_embeddings",
 )
 _SWITCHES = ("rope_traditional", "attention_bias", "mlp_bias", "tie_word_embeddings")
+
+
+class ModelShape(Protocol):
+    """What is known of every model, whatever computes it. A size that it does not have is 0."""
+
+    @property
+    def model_type(self) -> str:
+        """Its architecture."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of its tokens."""
+
+    @property
+    def hidden_size(self) -> int:
+        """Numbers in the state of a position."""
+
+    @property
+    def intermediate_size(self) -> int:
+        """Width of the feed-forward networks."""
+
+    @property
+    def num_hidden_layers(self) -> int:
+        """Number of layers."""
+
+    @property
+    def num_attention_heads(self) -> int:
+        """Query heads of a layer."""
+
+    @property
+    def num_key_value_heads(self) -> int:
+        """Key heads of a layer."""
+
+    @property
+    def max_position_embeddings(self) -> int:
+        """The context length, in tokens."""
 
 
 @dataclass(frozen=True)
@@ -63,22 +99,22 @@ class LlamaConfig:
         return self.model_type == "qwen3"
 
 
-def fingerprint(config: LlamaConfig) -> str:
+def fingerprint(config: ModelShape) -> str:
     """Return a model's shape as a text: it identifies a model whatever its name and format are."""
+    kind = "" if config.model_type in ARCHITECTURES else f"{config.model_type}, "
     return (
-        f"{config.num_hidden_layers} layers of {config.hidden_size} and"
+        f"{kind}{config.num_hidden_layers} layers of {config.hidden_size} and"
         f" {config.intermediate_size}, {config.num_attention_heads} heads over"
         f" {config.num_key_value_heads}, vocabulary {config.vocab_size}"
     )
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Return a folder's ``config.json``, once it is known to be of the Llama family.
+    """Return a folder's ``config.json``.
 
     Raises:
         ModelNotFoundError: there is none.
-        WeightsError: it is not JSON.
-        UnsupportedModelError: as for `check_family`.
+        WeightsError: it is not a JSON object.
     """
     file = folder / "config.json"
     try:
@@ -89,7 +125,6 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise WeightsError(f"{file}: cannot be read as JSON: {error}") from error
     if not isinstance(config, dict):
         raise WeightsError(f"{file}: not a JSON object")
-    check_family(config, str(file))
     return config
 
 

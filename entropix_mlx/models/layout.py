@@ -7,13 +7,17 @@ dense ones by a BLAS, whose speed depends on their order in memory; see `input_m
 from __future__ import annotations
 
 import os
+import re
+import sys
 from collections import Counter
+from functools import lru_cache
+from pathlib import Path
 from typing import NamedTuple
 
 import mlx.core as mx
 import mlx.nn as nn
 
-from .llama import Model
+from .base import LanguageModel
 
 MEMORY_SHARE = 0.5
 """The share of the machine's memory that unpacked weights may take without being asked for."""
@@ -38,14 +42,14 @@ class Precision(NamedTuple):
         return str(self) if self.bits is None else f"{self} in groups of {self.group_size}"
 
 
-def precision(model: Model, dtype: mx.Dtype | None = None) -> Precision:
+def precision(model: LanguageModel, dtype: mx.Dtype | None = None) -> Precision:
     """Return how most of a model's weights are stored.
 
     Args:
         model: packed layers must be quantized layers in it; its weights need not be loaded.
         dtype: of the weights that are not packed; None takes that of the model in memory.
     """
-    dtype = dtype if dtype is not None else model.model.norm.weight.dtype
+    dtype = dtype if dtype is not None else model.dtype
     dense = str(dtype).removeprefix("mlx.core.")
     packings = Counter(
         (layer.bits, layer.group_size) for layer in model.modules() if "scales" in layer
@@ -58,7 +62,25 @@ def on_cpu() -> bool:
     return bool(mx.default_device() == mx.cpu)
 
 
-def should_unpack(model: Model) -> bool:
+@lru_cache(maxsize=1)
+def blas_batches() -> bool:
+    """Tell whether the CPU backend multiplies several rows in less time than one after the other.
+
+    macOS has Accelerate. On Linux, MLX's wheel comes with the reference BLAS, which does not batch;
+    another one shows among the libraries that this process has loaded. (NumPy and SciPy bring an
+    OpenBLAS of their own, which MLX does not use.)
+    """
+    if sys.platform != "linux":
+        return True
+    try:
+        loaded = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    libraries = [line for line in loaded.splitlines() if not re.search("numpy|scipy", line)]
+    return any(re.search("openblas|libmkl|libblis", line) for line in libraries)
+
+
+def should_unpack(model: nn.Module) -> bool:
     """Tell whether unpacking pays by default: on the CPU backend, where memory allows it."""
     if not on_cpu():
         return False
@@ -96,7 +118,7 @@ def input_major(weight: mx.array) -> mx.array:
     return mx.contiguous(weight.T).T
 
 
-def _dense_bytes(model: Model) -> int:
+def _dense_bytes(model: nn.Module) -> int:
     """Return the size of all weights as float32."""
     total = 0
     for _, layer in model.named_modules():

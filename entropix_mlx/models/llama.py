@@ -11,29 +11,18 @@ Shapes: B batch, L query length, H query heads, KV key/value heads, D head dimen
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 from mlx_lm.models.activations import swiglu
 from mlx_lm.models.cache import KVCache
 
-from .cache import LayerCache, Scores, attend_cached
+from ..errors import UnsupportedModelError
+from .base import AttentionLayers, Forward, LanguageModel, Rows
+from .cache import LayerCache, RowGroups, Scores, Watched, attend_cached
 from .config import LlamaConfig
 from .rope import make_rope
-
-AttentionLayers = Literal["last", "all"]
-"""Which layers' attention is measured. The published sampler measures the last one."""
-
-
-class Forward(NamedTuple):
-    """The output of a forward pass."""
-
-    logits: mx.array
-    """`(B, L, vocab)`"""
-    scores: tuple[Scores, ...]
-    """Of each measured layer, the last query's attention scores `(B, H, keys)`; where rows come in
-    groups (`cache.RowGroups`), those of each group."""
 
 
 class Attention(nn.Module):
@@ -137,13 +126,13 @@ class Decoder(nn.Module):
         return self.norm(x), tuple(collected)
 
 
-class Model(nn.Module):
+class Model(LanguageModel):
     """A causal language model of the Llama family."""
 
     def __init__(self, config: LlamaConfig) -> None:
         """Make a model with random weights; `loading` replaces them."""
         super().__init__()
-        self.config = config
+        self.config: LlamaConfig = config
         self.model = Decoder(config)
         if not config.tie_word_embeddings:
             self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
@@ -151,7 +140,7 @@ class Model(nn.Module):
     def __call__(
         self,
         tokens: mx.array,
-        cache: Sequence[LayerCache] | None = None,
+        cache: Sequence[Any] | None = None,
         attention_layers: AttentionLayers = "last",
     ) -> Forward:
         """Run the model on `(B, L)` token ids that follow those in the cache.
@@ -162,13 +151,90 @@ class Model(nn.Module):
                 Rows that share a prefix or come in groups take one token each, L = 1.
             attention_layers: which layers' scores to return.
         """
+        states, scores = self.states(tokens, cache or self.make_cache(), attention_layers)
+        return Forward(self.head(states), scores)
+
+    def states(
+        self, tokens: mx.array, cache: Sequence[LayerCache], attention_layers: AttentionLayers
+    ) -> tuple[mx.array, tuple[Scores, ...]]:
+        """Return the last states `(B, L, hidden)`, and the scores as in `Forward`.
+
+        Args: as for a call.
+        """
         layers = len(self.model.layers)
         measured = range(layers) if attention_layers == "all" else range(layers - 1, layers)
-        states, scores = self.model(tokens, cache or self.make_cache(), measured)
+        states, scores = self.model(tokens, cache, measured)
+        return states, scores
+
+    def head(self, states: mx.array) -> mx.array:
+        """Return the logits `(B, L, vocab)` of last states."""
         if self.config.tie_word_embeddings:
-            return Forward(self.model.embed_tokens.as_linear(states), scores)
-        return Forward(self.lm_head(states), scores)
+            logits: mx.array = self.model.embed_tokens.as_linear(states)
+            return logits
+        return self.lm_head(states)
+
+    def step(self, groups: Sequence[Rows], attention_layers: AttentionLayers = "last") -> Forward:
+        """Run the model on one token of each row; attention goes group by group."""
+        caches = [_watched(rows) if rows.run else rows.layers for rows in groups]
+        if len(groups) == 1:
+            ((_, tokens, run),) = groups
+            return self(tokens[None] if run else tokens[:, None], caches[0], attention_layers)
+        sizes = [rows.tokens.size for rows in groups]
+        at = mx.array([offset for rows in groups for offset in rows.offsets(rows.layers[0].offset)])
+        cache: list[LayerCache] = [
+            RowGroups(of_layer, sizes, at) for of_layer in zip(*caches, strict=True)
+        ]
+        tokens = mx.concatenate([rows.tokens for rows in groups])
+        return self(tokens[:, None], cache, attention_layers)
 
     def make_cache(self) -> list[KVCache]:
         """Return an empty KV cache: one entry a layer."""
         return [KVCache() for _ in self.model.layers]
+
+    def take_cache(self, cache: Sequence[Any]) -> list[Any]:
+        """Return the cache of a text from one of mlx-lm's, with an entry a layer.
+
+        Raises:
+            UnsupportedModelError: it is another model's, or quantized.
+        """
+        if len(cache) != len(self.model.layers) or not all(type(c) is KVCache for c in cache):
+            raise UnsupportedModelError(
+                "this prompt cache is another model's, or quantized: the port of the Llama family"
+                " takes a KVCache a layer (give --kv-bits, and mlx-lm runs the model)"
+            )
+        return list(cache)
+
+    @property
+    def measures_runs(self) -> bool:
+        """It does."""
+        return True
+
+    @property
+    def dtype(self) -> mx.Dtype:
+        """The type of the weights that are not packed."""
+        return self.model.norm.weight.dtype
+
+    @property
+    def bytes_per_token(self) -> int:
+        """The size of the keys and values of one token in all layers."""
+        width = self.config.num_key_value_heads * self.config.head_dim
+        return int(2 * self.config.num_hidden_layers * width * self.dtype.size)
+
+
+def own_model(model: LanguageModel, purpose: str) -> Model:
+    """Return a model of the Llama family; what it is needed for looks inside it.
+
+    Raises:
+        UnsupportedModelError: it is another one, which mlx-lm computes.
+    """
+    if isinstance(model, Model):
+        return model
+    raise UnsupportedModelError(
+        f"{purpose} reads Llama-shaped models only, and this one is {model.config.model_type}:"
+        " give another model"
+    )
+
+
+def _watched(rows: Rows) -> list[Any]:
+    """Return the caches of tokens that follow one another, each of which is measured."""
+    return [Watched(layer) for layer in rows.layers]

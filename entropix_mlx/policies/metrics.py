@@ -18,7 +18,9 @@ from typing import Any, NamedTuple
 
 import mlx.core as mx
 
+from ..models.attention import Masked
 from ..step import Metrics
+from .layered import at_once, masked_metrics
 from .packing import columns_of, concatenated, selected, summed_together
 from .ranking import Candidates, most_probable
 
@@ -26,8 +28,6 @@ LOG2_E = math.log2(math.e)
 LN_2 = math.log(2)
 LARGEST_GAP = 256.0
 """Bits. 2^−256 is 0 in float32, and 0 · 256 is 0 where 0 · ∞ would be NaN."""
-SCORES_AT_ONCE = 2**17
-"""Attention scores that are measured together: several arrays of that size are in memory then."""
 MIN_TEMPERATURE = 1e-6
 """A temperature of 0 means the most probable token; dividing by this does just that."""
 
@@ -279,12 +279,16 @@ def compiled_attention() -> AttentionKernels:
     )
 
 
-def attention_metrics(scores: mx.array, kernels: AttentionKernels = PLAIN_ATTENTION) -> mx.array:
+def attention_metrics(
+    scores: mx.array | Masked, kernels: AttentionKernels = PLAIN_ATTENTION
+) -> mx.array:
     """Return the five attention measurements `(…, 5)` of `(…, heads, keys)` scores.
 
     `scores` are the scaled dot products of the last query, before softmax, over existing keys.
     In the order of `Metrics`: entropy, varentropy, agreement, divergence, interaction strength.
     """
+    if isinstance(scores, Masked):
+        return masked_metrics(scores)[None]
     heads, keys = scores.shape[-2:]
     keyed, sums = kernels.over_keys(scores)
     each = 1 / heads
@@ -294,7 +298,7 @@ def attention_metrics(scores: mx.array, kernels: AttentionKernels = PLAIN_ATTENT
 
 
 def measure_attention(
-    scores: Sequence[mx.array], kernels: AttentionKernels = PLAIN_ATTENTION
+    scores: Sequence[mx.array | Masked], kernels: AttentionKernels = PLAIN_ATTENTION
 ) -> mx.array:
     """Return the attention measurements `(batch, 5)`, each the mean of the layers'.
 
@@ -303,16 +307,10 @@ def measure_attention(
         kernels: what computes them.
     """
     layers = list(scores)
-    at_once = max(1, SCORES_AT_ONCE // layers[0].size)
-    groups = [layers[first : first + at_once] for first in range(0, len(layers), at_once)]
-    by_layer = [attention_metrics(_stacked(group), kernels) for group in groups]
+    by_layer = [attention_metrics(group, kernels) for group in at_once(layers)]
     if len(layers) == 1:
         return by_layer[0].squeeze(0)
     return mx.concatenate(by_layer).mean(axis=0)
-
-
-def _stacked(layers: list[mx.array]) -> mx.array:
-    return mx.stack(layers) if len(layers) > 1 else layers[0][None]
 
 
 def measure_logits(

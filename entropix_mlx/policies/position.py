@@ -25,15 +25,18 @@ from typing import Any, NamedTuple
 
 import mlx.core as mx
 
+from ..models.attention import Looks, Masked
 from ..step import Decision, Metrics
 from .adjustment import adjust
-from .draw import draw_columns, ranks_needed
+from .draw import draw_columns, logprob, ranks_needed
+from .looks import measure_looks
 from .memory import Beginning, State, Window, repeated
 from .metrics import (
     FUSED,
     LN_2,
     PLAIN,
     PLAIN_ATTENTION,
+    AttentionKernels,
     Measured,
     Odds,
     Packing,
@@ -74,6 +77,7 @@ class Kind(NamedTuple):
     remembers: bool = False
     adjusts: bool = False
     takes_chance: bool = False
+    given: bool = False
 
 
 class Read(NamedTuple):
@@ -160,10 +164,11 @@ def _whole(number: float) -> int:
 def position(
     policy: Policy,
     logits: mx.array,
-    scores: Sequence[Sequence[mx.array]],
+    scores: Sequence[Sequence[mx.array | Masked | Looks]],
     randomness: mx.array,
     top_logprobs: int = 0,
     state: State = (),
+    given: mx.array | None = None,
 ) -> Position:
     """Measure, plan and draw for several rows at once.
 
@@ -171,11 +176,12 @@ def position(
         policy: of all rows.
         logits: `(rows, vocab)`.
         scores: the attention scores of each group of rows, in the order of the rows: one array
-            `(rows of the group, heads, keys)` for each measured layer. Groups may differ in their
-            number of keys.
+            `(rows of the group, heads, keys)` for each measured layer, or its looks where the rows
+            are tokens that follow one another. Groups may differ in their number of keys.
         randomness: `(rows or 1, draws, 2)`, from `uniforms`.
         top_logprobs: how many of the most probable tokens to report.
         state: what the policy remembers of each row's text; () if that is empty.
+        given: `(rows,)`, tokens to take in place of those that would be drawn.
     """
     rule, values = _rule(policy)
     memory = policy.remembered
@@ -191,14 +197,24 @@ def position(
         policy.memory is not None,
         bool(policy.adjustment),
         policy.takes_chance,
+        given is not None,
     )
     if compiles():
         kernels, decide = compiled_attention(), _compiled(kind)
     else:
         kernels, decide = PLAIN_ATTENTION, partial(_decide, kind, PLAIN)
-    measured = [measure_attention(group, kernels) for group in scores]
+    measured = [_attention(group, kernels) for group in scores]
     attention = measured[0] if len(measured) == 1 else mx.concatenate(measured)
-    return Position(*decide(logits, attention, randomness, (values, policy.adjustment), state))
+    tokens = () if given is None else (given,)
+    return Position(
+        *decide(logits, attention, randomness, (values, policy.adjustment), state, tokens)
+    )
+
+
+def _attention(layers: Sequence[mx.array | Masked | Looks], kernels: AttentionKernels) -> mx.array:
+    looks = [layer for layer in layers if isinstance(layer, Looks)]
+    scores = [layer for layer in layers if not isinstance(layer, Looks)]
+    return measure_looks(looks, kernels) if looks else measure_attention(scores, kernels)
 
 
 def compiles() -> bool:
@@ -229,9 +245,11 @@ def _decide(
     randomness: mx.array,
     values: tuple[Any, Mapping[str, mx.array]],
     state: State,
+    given: tuple[mx.array, ...],
 ) -> _Arrays:
     """Return the arrays of a `Position`; the function that is compiled."""
-    needed = ranks_needed(kind, logits.shape[-1])
+    # Where nothing is drawn, only a plan may need ranks, and none needs more than its top-k.
+    needed = (kind.max_top_k or 0) if given else ranks_needed(kind, logits.shape[-1])
     measured = measure_logits(logits, attention, max(needed, kind.top_logprobs), packing)
     if kind.takes_chance:
         measured = measured._replace(chance=randomness[:, -1, 0])
@@ -246,8 +264,13 @@ def _decide(
         measured = measured._replace(changed=Odds(gaps, measured.top_surprise))
     if noted is not None:
         state = state[: len(state) - len(own)] + noted
-    token, logprob = draw_columns(measured, plan, kind, randomness)
-    outcome = [*(field[:, None] for field in plan), measured.top_surprise, token, logprob]
+    if given:
+        token = given[0][:, None]
+        drawn = token, logprob(measured, token)
+    else:
+        drawn = draw_columns(measured, plan, kind, randomness)
+        token = drawn[0]
+    outcome = [*(field[:, None] for field in plan), measured.top_surprise, *drawn]
     packed = [packing.columns([*columns_of(measured.values), *outcome])]
     if kind.top_logprobs and measured.ranked:
         tokens, gaps = (array[:, : kind.top_logprobs] for array in measured.ranked)

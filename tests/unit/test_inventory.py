@@ -23,7 +23,7 @@ HASH = "0123456789abcdef0123456789abcdef01234567"
 def cache(tmp_path, byte_tokenizer, monkeypatch):
     """The hub's cache, with a model that can run and one that cannot."""
     cache = tmp_path / "hub"
-    for name, kind in (("models--tiny--llama", "llama"), ("models--tiny--mamba", "mamba")):
+    for name, kind in (("models--tiny--llama", "llama"), ("models--tiny--whisper", "whisper")):
         repository = cache / name
         snapshot = repository / "snapshots" / HASH
         write_folder(snapshot, make_tiny_model(), byte_tokenizer, mx.bfloat16, model_type=kind)
@@ -45,8 +45,8 @@ def test_the_cache_is_listed_newest_version_each(cache):
     assert (runs.precision, runs.context, runs.fault) == ("bfloat16", 256, None)
     weights = cache / "models--tiny--llama" / "blobs" / "model.safetensors"
     assert runs.nbytes > weights.stat().st_size
-    assert refused.name == "tiny/mamba"
-    assert "'mamba' is not supported" in refused.fault
+    assert refused.name == "tiny/whisper"
+    assert "'whisper' is not supported" in refused.fault
     assert (refused.precision, refused.context) == (None, None)
 
 
@@ -119,7 +119,7 @@ def test_the_command(cache, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].split() == ["0.00", "bfloat16", "256", "yes", "tiny/llama"]
     assert str(cache) in lines[2]
-    assert "no    tiny/mamba" in lines[3]
+    assert "no    tiny/whisper" in lines[3]
     shutil.rmtree(cache)
     assert cli.main(["models"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 1

@@ -74,7 +74,15 @@ def test_rope_parameters_of_newer_configurations(tiny_folder):
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"model_type": "gpt_neox"}, UnsupportedModelError, "'gpt_neox' is not supported"),
+        ({"model_type": "no_such"}, UnsupportedModelError, "'no_such' is not supported"),
+        ({"model_type": "olmo"}, UnsupportedModelError, "'olmo' is not supported"),
+        ({"model_type": "cache"}, UnsupportedModelError, "'cache' is not supported"),
+        ({"model_type": "../x"}, UnsupportedModelError, "'../x' is not supported"),
+        ({"model_type": "gpt_neox"}, UnsupportedModelError, "config.json lacks 'layer_norm_eps'"),
+        ({"model_type": "gemma2"}, WeightsError, "the weights do not fit"),
+        ({"model_type": "gemma2", "model_file": "x.py"}, UnsupportedModelError, "code of its own"),
+        ({"model_type": "gemma2", "head_dim": "x"}, UnsupportedModelError, "mlx-lm cannot run"),
+        ({"model_type": "gemma2", "num_hidden_layers": 10**7}, WeightsError, "num_hidden_layers"),
         ({"model_type": ...}, UnsupportedModelError, "None is not supported"),
         ({"sliding_window": 128}, UnsupportedModelError, "sliding-window"),
         ({"rope_scaling": {"rope_type": "magic"}}, UnsupportedModelError, "rope_scaling"),

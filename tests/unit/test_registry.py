@@ -167,6 +167,7 @@ def test_a_mistake_in_the_table_is_named(path, value, message):
         read_kinds(table, "t")
 
 
+@pytest.mark.slow
 def test_a_new_policy_is_a_module_and_a_table(tmp_path, tiny_folder):
     package = tmp_path / "copy" / "entropix_mlx"
     source = Path(entropix_mlx.__file__).parent
