@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -16,16 +16,12 @@ from typing import TYPE_CHECKING, Any
 from ..errors import OutputError
 from ..files import write_whole, writing
 from ..palette import to_json
-from ..profiles.profile import Profile
 from ..settings import Settings
 from ..summary import Summary
 from .prompt_file import PromptLine
 
 if TYPE_CHECKING:  # what is left to do is known before MLX is loaded
     from .batch import BatchAnswer
-
-DEFAULTS = Settings()
-"""What an answer's line leaves out."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +45,7 @@ class Task:
         """What a line of the file says of the task, whatever becomes of it."""
         seed = self.settings.seed
         seeded = {} if seed is None else {"seed": seed}
-        named = {"sampler": self.settings.sampler, "options": _options(self.settings)}
+        named = {"sampler": self.settings.sampler, "options": self.settings.options}
         told: dict[str, Any] = json.loads(to_json(self.asked.asked | named | seeded))
         return told
 
@@ -71,21 +67,6 @@ class Task:
         if answer.error is not None:
             return begun | {"error": str(answer.error)}
         return begun | Summary.of(answer.steps, answer.prompt_tokens).to_dict()
-
-
-def _options(settings: Settings) -> dict[str, Any]:
-    """Return the settings that are not the default ones, without the sampler and the seed."""
-    given: dict[str, Any] = {}
-    for field in fields(Settings):
-        value = getattr(settings, field.name)
-        if field.name in ("sampler", "seed") or value == getattr(DEFAULTS, field.name):
-            continue
-        if field.name == "profile":
-            value = value.name if isinstance(value, Profile) else str(value)
-        given[field.name] = value
-    if given.get("changes"):
-        given["changes"] = {name: table for name, table in given["changes"].items() if table}
-    return {name: value for name, value in given.items() if value not in ({}, ())}
 
 
 def all_tasks(prompts: Sequence[PromptLine], n: int) -> list[Task]:
@@ -117,6 +98,8 @@ class AnswersFile:
         """The keys of the answers that are in the file."""
         self._path = Path(path)
         self._tasks = {task.key: task for task in tasks}
+        if self._path.is_dir():
+            raise OutputError(f"{path} is a folder: name a file in it")
         if resume:
             self._take_up()
         elif self._path.exists():

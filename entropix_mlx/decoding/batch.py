@@ -12,7 +12,7 @@ from typing import Any
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..errors import EntropixError, whole_number
-from ..models.llama import Model
+from ..models.base import LanguageModel
 from ..policies.policy import Policy
 from ..profiles.profile import Profile
 from ..settings import BATCH, Settings
@@ -52,7 +52,7 @@ class BatchAnswer:
 
 
 def batch_generate(
-    model: Model,
+    model: LanguageModel,
     tokenizer: TokenizerWrapper,
     prompts: Sequence[str | Iterable[int]],
     settings: Settings | Sequence[Settings] | None = None,
@@ -133,7 +133,7 @@ class Batch:
     def __init__(
         self,
         scheduler: Scheduler,
-        model: Model,
+        model: LanguageModel,
         tokenizer: TokenizerWrapper,
         requests: Sequence[_Request],
         batch: int,

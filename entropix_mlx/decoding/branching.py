@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING
 from ..profiles.sections import Rollouts
 from ..step import Branch, ChosenBy, Origin, Rollout, Step, Strategy
 from .budget import Allowance
+from .hooks import OnRollouts
 from .reading import Reading
 from .sentences import sentence_end
 
 if TYPE_CHECKING:  # an answer is run without MLX, too
     from mlx_lm.tokenizer_utils import TokenizerWrapper
-
-OnRollouts = Callable[[int, Sequence[Sequence[int]]], None]
 
 
 class Branching:
@@ -36,7 +35,7 @@ class Branching:
         Args:
             rule: how far rollouts are followed, how they are compared, how often there are any.
             tokenizer: from `load`.
-            on_rollouts: see `Hooks`.
+            on_rollouts: who is told while rollouts grow.
         """
         self._rule = rule
         self._tokenizer = tokenizer
@@ -75,7 +74,7 @@ class Branching:
     def tell(self, index: int, drafts: Drafts) -> None:
         """Tell a listener how far the rollouts have grown."""
         if self._on_rollouts is not None:
-            self._on_rollouts(index, [draft.tokens for draft in drafts.all])
+            self._on_rollouts(index, drafts.compare())
 
 
 class Drafts:
@@ -136,6 +135,7 @@ class Drafts:
             score=mean_logprob - self._rule.entropy_weight * mean_entropy,
             mean_logprob=mean_logprob,
             mean_entropy=mean_entropy,
+            first_logprob=readings[0].logprob,
         )
 
 

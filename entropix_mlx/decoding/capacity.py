@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
+from ..models.base import LanguageModel
 from ..models.layout import machine_memory
-from ..models.llama import Model
 
 CACHE_SHARE = 0.5
 """The share of the memory that the weights leave which caches may take."""
 
 
-def fitting_rows(model: Model, lengths: Sequence[int], most: int) -> int:
+def fitting_rows(model: LanguageModel, lengths: Sequence[int], most: int) -> int:
     """Return how many texts may be in the cache at once: at least 1, at most `most`.
 
     Args:
@@ -24,15 +24,13 @@ def fitting_rows(model: Model, lengths: Sequence[int], most: int) -> int:
     context = model.config.max_position_embeddings
     held = [context if length < 0 else min(length, context) for length in lengths]
     longest = max(held, default=1)
+    return max(1, min(most, cache_tokens(model) // longest))
+
+
+def cache_tokens(model: LanguageModel) -> int:
+    """Return how many tokens caches may hold beside what is in memory now."""
     free = (_memory() - mx.get_active_memory()) * CACHE_SHARE
-    return max(1, min(most, int(free // (longest * _bytes_per_token(model)))))
-
-
-def _bytes_per_token(model: Model) -> int:
-    """Return the size of the keys and values of one token in all layers."""
-    config = model.config
-    width = config.num_key_value_heads * config.head_dim
-    return 2 * config.num_hidden_layers * width * model.model.norm.weight.dtype.size
+    return int(free // max(1, model.bytes_per_token))
 
 
 def _memory() -> int:

@@ -6,7 +6,7 @@ from collections.abc import Generator
 
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-from ..models.llama import Model
+from ..models.base import LanguageModel
 from ..step import Step
 from .job import Job, begin, prepare
 from .scheduler import Scheduler
@@ -15,7 +15,7 @@ from .wired import wired_memory
 
 
 def decode(
-    model: Model,
+    model: LanguageModel,
     tokenizer: TokenizerWrapper,
     job: Job,
     text: Text | None = None,

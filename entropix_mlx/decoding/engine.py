@@ -6,7 +6,6 @@ the two the caller can queue the next pass, which keeps the device busy.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -14,16 +13,17 @@ from typing import NamedTuple
 
 import mlx.core as mx
 
-from ..errors import NonFiniteLogitsError
-from ..models.cache import LayerCache, RowGroups
-from ..models.llama import AttentionLayers, Forward, Model
+from ..models.attention import Looks
+from ..models.base import AttentionLayers, Forward, LanguageModel, Rows
+from ..models.cache import TextCache
 from ..policies.draw import draw_distinct, logprob, uniforms
 from ..policies.memory import State, joined, rows_of
 from ..policies.metrics import numbers
 from ..policies.policy import Policy
 from ..policies.position import Position, position
+from .lookup import Guessing
 from .reading import Reading
-from .text import Text, TextCache
+from .text import Text
 
 CLEAR_EVERY = 256
 """Passes between two releases of MLX's unused buffers."""
@@ -37,6 +37,8 @@ class Sampling:
     seed: int
     attention_layers: AttentionLayers = "last"
     top_logprobs: int = 0
+    guessing: Guessing | None = None
+    """How long guesses from the text itself may be; None for no guesses."""
 
     @property
     def kind(self) -> tuple[int, int]:
@@ -52,13 +54,21 @@ class Group(NamedTuple):
     """`(rows,)`"""
     sampling: Sampling
     state: State = ()
-    """What the policy remembers of each row's text, the token included; () for nothing yet."""
+    """What the policy remembers of each row's text, the token included; () for nothing yet. Of a
+    run, that is the text with its first token."""
+    run: bool = False
+    """As in `Rows`."""
+
+    @property
+    def rows(self) -> Rows:
+        """Return what the model computes."""
+        return Rows(self.layers, self.tokens, self.run)
 
 
 class Engine:
     """A model, and the passes that run on it."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: LanguageModel) -> None:
         """Set up; the texts and their caches come with each pass."""
         self._model = model
         self._unstarted: Pending | None = None
@@ -84,18 +94,7 @@ class Engine:
         layers: AttentionLayers = "last"
         if any(group.sampling.attention_layers == "all" for group in groups):
             layers = "all"
-        if len(groups) == 1:
-            return self._model(groups[0].tokens[:, None], groups[0].layers, layers)
-        sizes = [group.tokens.size for group in groups]
-        offsets = [group.layers[0].offset for group in groups]
-        by_row = [offset for offset, size in zip(offsets, sizes, strict=True) for _ in range(size)]
-        at = mx.array(by_row)
-        cache: list[LayerCache] = [
-            RowGroups(of_layer, sizes, at)
-            for of_layer in zip(*(group.layers for group in groups), strict=True)
-        ]
-        tokens = mx.concatenate([group.tokens for group in groups])
-        return self._model(tokens[:, None], cache, layers)
+        return self._model.step([group.rows for group in groups], layers)
 
     def start_last(self) -> None:
         """Have what follows from the last forward pass computed, without waiting."""
@@ -107,7 +106,7 @@ class Engine:
         """Put tokens into a text's cache and wait until they are there."""
         try:
             # The logits are not asked for, so MLX does not compute them.
-            self._model(mx.array([list(tokens)]), text.layers)
+            self._model.prefill(mx.array([list(tokens)]), text.layers)
             mx.eval(text.arrays())
         except BaseException:  # Ctrl-C: some layers may hold the tokens, and others not
             text.take_back()
@@ -139,10 +138,13 @@ class Pending:
     def __init__(self, engine: Engine, forward: Forward, groups: Sequence[Group]) -> None:
         """Build the graph of measuring, deciding and drawing."""
         self._engine = engine
+        self._attended = forward.attended
         self._places = [
-            (group.sampling, int(group.layers[0].offset))
+            (group.sampling, offset)
             for group in groups
-            for _ in range(group.tokens.size)
+            for offset in group.rows.offsets(
+                int(group.layers[0].offset) - (group.tokens.size - 1) * group.run
+            )
         ]
         self._parts = list(_parts(forward, groups, self._places))
         self._rows = [
@@ -186,6 +188,8 @@ class Pending:
         if self._readings is None:
             self._engine.start_last()
             self._readings = [reading for part in self._parts for reading in part.readings()]
+            if not self._attended:
+                self._readings = [reading.without_attention() for reading in self._readings]
         return self._readings
 
     def position(self, row: int) -> RowPosition:
@@ -194,12 +198,7 @@ class Pending:
         Raises:
             NonFiniteLogitsError: the model computed NaN or infinite logits there.
         """
-        reading = self.read()[row]
-        if math.isnan(reading.decision.metrics.entropy):
-            raise NonFiniteLogitsError(
-                "the model computed NaN or infinite logits: its weights are damaged, or its"
-                " precision is too low; try another conversion of it"
-            )
+        reading = self.read()[row].checked()
         part, index = self._rows[row]
         return RowPosition(reading, part, index, *self._places[row])
 
@@ -237,29 +236,57 @@ def _parts(
     forward: Forward, groups: Sequence[Group], places: Sequence[tuple[Sampling, int]]
 ) -> Iterator[Part]:
     """Yield the parts of a pass; groups that share a policy must follow one another."""
-    logits = forward.logits[:, -1]
+    single_run = len(groups) == 1 and groups[0].run
+    logits = forward.logits[0] if single_run else forward.logits[:, -1]
     scores = _by_group(forward, groups)
     row = number = 0
-    for (_, count), members in groupby(groups, key=lambda group: group.sampling.kind):
+    for (_, count, chained), members in groupby(groups, key=_kind):
         of_part = list(members)
         size = sum(group.tokens.size for group in of_part)
         rows = slice(row, row + size)
         policy = of_part[0].sampling.policy
-        queued = position(
-            policy,
-            logits[rows] if size < len(places) else logits,
-            scores[number : number + len(of_part)],
-            mx.array([uniforms(s.seed, at, policy.draws) for s, at in places[rows]]),
-            count,
-            joined([group.state for group in of_part]) if policy.remembered else (),
-        )
-        yield Part(policy, queued)
+        randomness = mx.array([uniforms(s.seed, at, policy.draws) for s, at in places[rows]])
+        of_rows = logits[rows] if size < len(places) else logits
+        looked = scores[number : number + len(of_part)]
+        if chained:
+            yield from _chained(of_part[0], of_rows, looked[0], randomness)
+        else:
+            states = joined([group.state for group in of_part]) if policy.remembered else ()
+            queued = position(policy, of_rows, looked, randomness, count, states)
+            yield Part(policy, queued)
         row, number = row + size, number + len(of_part)
 
 
-def _by_group(forward: Forward, groups: Sequence[Group]) -> list[list[mx.array]]:
+def _kind(group: Group) -> tuple[int, int, int]:
+    """Return what the rows of a part have in common.
+
+    Where a policy remembers the text, the tokens of a run are planned one after the other: such a
+    run is a part of its own.
+    """
+    chained = group.run and group.sampling.policy.remembered is not None
+    return *group.sampling.kind, id(group.layers) if chained else 0
+
+
+def _chained(
+    group: Group, logits: mx.array, looks: Sequence[mx.array | Looks], randomness: mx.array
+) -> Iterator[Part]:
+    """Yield a part for each token of a run, planned in the state that the one before leads to."""
+    policy, state = group.sampling.policy, group.state
+    for row in range(group.tokens.size):
+        here = slice(row, row + 1)
+        look = [one.part(row, row + 1) for one in looks if isinstance(one, Looks)]
+        count = group.sampling.top_logprobs
+        queued = position(policy, logits[here], [look], randomness[here], count, state)
+        yield Part(policy, queued)
+        following = group.tokens[row + 1 : row + 2]
+        if policy.remembered and following.size:
+            observed = logprob(queued.measured, following[:, None])[:, 0]
+            state = policy.remembered.observe(queued.noted, following, observed)
+
+
+def _by_group(forward: Forward, groups: Sequence[Group]) -> list[list[mx.array | Looks]]:
     """Return the attention scores that are measured, a list of layers for each group."""
-    by_layer = [s if isinstance(s, tuple) else (s,) for s in forward.scores]
+    by_layer = [(s,) if isinstance(s, mx.array | Looks) else s for s in forward.scores]
     by_group = [list(layers) for layers in zip(*by_layer, strict=True)]
     return [
         layers if group.sampling.attention_layers == "all" else layers[-1:]

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from mlx_lm.models.cache import KVCache
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..errors import PromptError
-from ..models.llama import Model
+from ..models.base import LanguageModel
 from ..profiles.fields import hint, shown
 from ..settings import Settings
 from ..step import Step
@@ -26,12 +25,12 @@ _HOOKS = tuple(f.name for f in fields(Hooks))
 
 
 def stream_generate(
-    model: Model,
+    model: LanguageModel,
     tokenizer: TokenizerWrapper,
     prompt: str | Iterable[int],
     settings: Settings | None = None,
     *,
-    prompt_cache: list[KVCache] | None = None,
+    prompt_cache: list[Any] | None = None,
     pipelined: bool = True,
     **options: Any,
 ) -> Iterator[Step]:
@@ -42,7 +41,8 @@ def stream_generate(
         tokenizer: from `load`.
         prompt: token ids, such as `chat_prompt` returns, or a text to continue.
         settings: how to generate.
-        prompt_cache: from ``model.make_cache()``, holding the tokens before the prompt.
+        prompt_cache: from ``model.make_cache()``, or mlx-lm's `load_prompt_cache`, holding the
+            tokens before the prompt.
         pipelined: False reads every token before the next is queued; slower, and the same steps.
         **options: any fields of `Settings`, which replace those of `settings`, as in
             ``max_tokens=40, seed=1``, and any of `Hooks`: `cancel`, `on_prefill`, `choose`,
@@ -56,12 +56,12 @@ def stream_generate(
     tokens = prompt_tokens(tokenizer, prompt)
     settings = settings.resolved(model.config)
     job = Job.of_settings(tokens, settings, hooks=hooks)
-    text = None if prompt_cache is None else Text(prompt_cache)
+    text = None if prompt_cache is None else Text(model.take_cache(prompt_cache))
     return decode(model, tokenizer, job, text, pipelined=pipelined)
 
 
 def generate(
-    model: Model,
+    model: LanguageModel,
     tokenizer: TokenizerWrapper,
     prompt: str | Iterable[int],
     settings: Settings | None = None,

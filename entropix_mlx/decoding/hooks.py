@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Event
 
@@ -10,6 +10,10 @@ from ..step import Branch
 
 Choose = Callable[[Branch], int]
 """Asked for the index of a rollout; `winner` is the one that would be taken unasked."""
+
+OnRollouts = Callable[[int, Branch], None]
+"""Called with the index of a branch point in the answer, and its rollouts as far as they have
+grown: their `winner` is the one that would be taken now."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +31,8 @@ class Hooks:
     choose: Choose | None = None
     """Called with a `Branch` where its two best rollouts score alike; returns the index of the one
     to take. Without it, the best is taken."""
-    on_rollouts: Callable[[int, Sequence[Sequence[int]]], None] | None = None
-    """Called while rollouts grow: the index of the branch point in the answer, and the token ids of
-    each rollout so far."""
+    on_rollouts: OnRollouts | None = None
+    """Called while rollouts grow, see `OnRollouts`."""
 
     def __post_init__(self) -> None:
         """Check the kinds."""

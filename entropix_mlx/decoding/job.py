@@ -9,16 +9,20 @@ from typing import Any
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..errors import ContextLengthError, PromptError
-from ..models.llama import AttentionLayers, Model
+from ..models.base import AttentionLayers, LanguageModel
+from ..models.layout import blas_batches, on_cpu, precision
+from ..models.llama import Model
 from ..policies.policy import Policy
 from ..settings import Settings
 from ..step import Step
 from .answer import Answer
 from .branching import Branching
+from .clock import Clock
 from .engine import Sampling
 from .hooks import Hooks
+from .lookup import BATCHED, CAREFUL, Guessing
 from .remembering import check_biased, remembering
-from .row import Clock, Row
+from .row import Row
 from .text import Prompt, Text
 from .thinking import Thinking
 from .writer import Writer
@@ -37,6 +41,8 @@ class Job:
     """−1 for as many as the context holds."""
     attention_layers: AttentionLayers = "last"
     top_logprobs: int = 0
+    lookup: str | int = "off"
+    """Tokens to look up in the text, as in `Settings`."""
     stop: tuple[str, ...] = ()
     """Strings that end the answer and are no part of it."""
     answered: Sequence[Step] = ()
@@ -66,12 +72,13 @@ class Job:
             max_tokens=settings.max_tokens,
             attention_layers=settings.attention_layers,
             top_logprobs=settings.top_logprobs,
+            lookup=settings.lookup,
             stop=settings.stop,
             **more,
         )
 
 
-def prepare(model: Model, text: Text, job: Job, *, shared: bool = False) -> Prompt:
+def prepare(model: LanguageModel, text: Text, job: Job, *, shared: bool = False) -> Prompt:
     """Return the prompt of a job, shortening the text to what the two have in common.
 
     Args:
@@ -87,16 +94,17 @@ def prepare(model: Model, text: Text, job: Job, *, shared: bool = False) -> Prom
     """
     if not job.prompt:
         raise PromptError("the prompt is empty: give at least one token")
-    _check_tokens([*job.prompt, *job.forced], model.config.vocab_size)
+    check_tokens([*job.prompt, *job.forced], model.config.vocab_size)
     check_biased(job.policy, model.config.vocab_size)
     # The last token must be computed again: what follows it was not kept.
-    common = text.common(job.prompt[:-1])
-    text.shorten(common)
+    text.shorten(text.common(job.prompt[:-1]))
     _check_room(model, text.base + len(job.prompt))
-    return Prompt(text, job.prompt[common:-1], shared)
+    return Prompt(text, job.prompt[len(text.ids) : -1], shared)
 
 
-def begin(model: Model, tokenizer: TokenizerWrapper, job: Job, prompt: Prompt) -> Row | None:
+def begin(
+    model: LanguageModel, tokenizer: TokenizerWrapper, job: Job, prompt: Prompt
+) -> Row | None:
     """Return the row of a job, or None where it may not have a single token.
 
     Raises:
@@ -122,7 +130,9 @@ def begin(model: Model, tokenizer: TokenizerWrapper, job: Job, prompt: Prompt) -
         cancelled=job.hooks.cancelled,
     )
     answer.take_up(job.answered)
-    sampling = Sampling(policy, job.seed, job.attention_layers, job.top_logprobs)
+    sampling = Sampling(
+        policy, job.seed, job.attention_layers, job.top_logprobs, _guessing(model, job.lookup)
+    )
     return Row(
         answer,
         prompt,
@@ -135,7 +145,28 @@ def begin(model: Model, tokenizer: TokenizerWrapper, job: Job, prompt: Prompt) -
     )
 
 
-def _check_tokens(tokens: Sequence[int], vocab_size: int) -> None:
+def _guessing(model: LanguageModel, lookup: str | int) -> Guessing | None:
+    """Return how long guesses may be on this machine; None for no guesses.
+
+    Where MLX computes with quantized weights on a CPU, nobody has measured a pass of several
+    tokens: guesses are made only if a length was asked for. A model that mlx-lm computes measures
+    one token a pass: there are no guesses for it.
+    """
+    if not isinstance(model, Model):
+        return None
+    if isinstance(lookup, int):
+        return Guessing(lookup)
+    if lookup == "off" or (on_cpu() and precision(model).bits is not None):
+        return None
+    return Guessing(costs=BATCHED if on_cpu() and blas_batches() else CAREFUL)
+
+
+def check_tokens(tokens: Sequence[int], vocab_size: int) -> None:
+    """Check that a model has some tokens.
+
+    Raises:
+        PromptError: it does not.
+    """
     # MLX reads beyond an embedding without a word.
     if beyond := [token for token in tokens if not 0 <= token < vocab_size]:
         raise PromptError(
@@ -144,7 +175,7 @@ def _check_tokens(tokens: Sequence[int], vocab_size: int) -> None:
         )
 
 
-def _check_room(model: Model, prompt_tokens: int) -> None:
+def _check_room(model: LanguageModel, prompt_tokens: int) -> None:
     context = model.config.max_position_embeddings
     if prompt_tokens >= context:
         raise ContextLengthError(

@@ -48,9 +48,34 @@ def conversation_prompt(tokenizer: TokenizerWrapper, messages: Sequence[Message]
     try:
         template = templates.own_template(tokenizer)
         if template is None:
-            return list(tokenizer.apply_chat_template(list(messages), add_generation_prompt=True))
+            given = templates.given_variables(tokenizer)
+            return list(
+                tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, **given)
+            )
         text = templates.render(template, tokenizer, list(messages))
         return list(tokenizer.encode(text, add_special_tokens=False))
+    except PromptError:
+        raise
+    except Exception as error:  # of mlx-lm or transformers, which raise what they like
+        raise PromptError(f"the chat template refuses these messages: {error}") from error
+
+
+def conversation_text(tokenizer: TokenizerWrapper, messages: Sequence[Message]) -> str:
+    """Return a conversation as text, up to where the model's answer begins.
+
+    Raises:
+        PromptError: as for `conversation_prompt`.
+    """
+    if not tokenizer.has_chat_template:
+        raise PromptError("this model has no chat template: choose an instruction-tuned model")
+    try:
+        template = templates.own_template(tokenizer)
+        if template is not None:
+            return templates.render(template, tokenizer, list(messages))
+        text = tokenizer.apply_chat_template(
+            list(messages), add_generation_prompt=True, tokenize=False
+        )
+        return str(text)
     except PromptError:
         raise
     except Exception as error:  # of mlx-lm or transformers, which raise what they like

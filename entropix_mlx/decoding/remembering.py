@@ -130,6 +130,23 @@ def remembering(
 ) -> Remembering | None:
     """Return what a policy remembers before an answer goes on; None if it has no memory.
 
+    Args: as for `first_state`.
+    """
+    memory = policy.remembered
+    if memory is None:
+        return None
+    return Remembering(memory, first_state(policy, tokenizer, vocab, prompt, answered))
+
+
+def first_state(
+    policy: Policy,
+    tokenizer: TokenizerWrapper,
+    vocab: int,
+    prompt: Sequence[int],
+    answered: Sequence[Step] = (),
+) -> State:
+    """Return the state before a text goes on; () if the policy has no memory.
+
     Of an answer that is taken up again, the tokens are observed once more with the log
     probabilities that were recorded. What was noted besides is not known any more.
 
@@ -142,13 +159,13 @@ def remembering(
     """
     memory = policy.remembered
     if memory is None:
-        return None
+        return ()
     breakers = _breakers(tokenizer) if policy.adjustment else []
     state = memory.start(Beginning(prompt, vocab, breakers))
     for step in answered:
         state = memory.observe(state, mx.array([step.token]), mx.array([step.logprob]))
     mx.eval(*state)
-    return Remembering(memory, state)
+    return state
 
 
 def _breakers(tokenizer: TokenizerWrapper) -> list[int]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import mlx.core as mx
@@ -11,33 +11,12 @@ import mlx.core as mx
 from ..step import Branch, Step
 from .answer import DRAWN, NOTHING, Answer, Ask, Follow, Keep, Roll, Split, Unread, without_reads
 from .branching import chosen
+from .clock import Clock
 from .engine import Group, Pending, Sampling
 from .hooks import Choose, Hooks
+from .lookup import Lookup
 from .remembering import Remembering
 from .text import TEXT, Branches, Prompt, RolloutGroup, Text
-
-
-class Clock:
-    """Seconds since generation began; it can be stopped while a person thinks."""
-
-    def __init__(self) -> None:
-        """Begin now."""
-        self._began = time.perf_counter()
-        self._stopped: float | None = None
-
-    def __call__(self) -> float:
-        """Return the seconds."""
-        return time.perf_counter() - self._began
-
-    def stop(self) -> None:
-        """Let the time stand still."""
-        self._stopped = time.perf_counter()
-
-    def go_on(self) -> None:
-        """Count again, from where it was stopped."""
-        if self._stopped is not None:
-            self._began += time.perf_counter() - self._stopped
-            self._stopped = None
 
 
 class _Flight(NamedTuple):
@@ -47,6 +26,8 @@ class _Flight(NamedTuple):
     """What it serves."""
     places: dict[int, int]
     """Where the text, or each rollout, is among the rows of the pass."""
+    run: tuple[int, ...] = ()
+    """Tokens that were guessed to follow the text's; they have the rows after its own."""
 
 
 class Row:
@@ -101,6 +82,8 @@ class Row:
         self._flight: _Flight | None = None
         self._members: list[int] = []
         self._places: dict[int, int] = {}
+        self._run: tuple[int, ...] = ()
+        self._lookup = Lookup(sampling.guessing) if sampling.guessing else None
         self._told = False
 
     @property
@@ -172,12 +155,14 @@ class Row:
         Args:
             last: the pass before, in which this answer may have a flight.
         """
-        self._members, self._places = [], {}
+        self._members, self._places, self._run = [], {}, ()
         if self._want is not None:
             return [self._certain(self._want, holder) for holder in self._holders(self._want)]
         if self._flight is None or last is None or self._flight.want.then == NOTHING:
             return []
-        want, places = self._flight
+        want, places, run = self._flight
+        if run:  # what follows depends on how much of it holds
+            return []
         return [self._guessed(want, holder, last, places) for holder in self._holders(want)]
 
     def _certain(self, want: Follow | Roll, holder: Text | RolloutGroup) -> Group:
@@ -186,9 +171,14 @@ class Row:
         self._members += members
         tokens = _tokens(want)
         ids = [tokens[member] for member in members]
+        if want.side:
+            holder.hold()
         holder.confirm(ids)
         state = self._remembering.wanted(want, members) if self._remembering else ()
-        return Group(holder.layers, mx.array(ids), self.sampling, state)
+        self._run = self._guess(want)
+        return Group(
+            holder.layers, mx.array([*ids, *self._run]), self.sampling, state, bool(self._run)
+        )
 
     def _guessed(
         self, want: Follow | Roll, holder: Text | RolloutGroup, last: Pending, at: dict[int, int]
@@ -201,7 +191,19 @@ class Row:
         holder.guessed = 1
         remembering = self._remembering
         state = remembering.guessed(want, members, last, places) if remembering else ()
-        return Group(holder.layers, drawn, self.sampling, state)
+        self._run = self._guess(want, ahead=1)
+        if self._run:
+            drawn = mx.concatenate([drawn.astype(mx.uint32), mx.array(self._run, mx.uint32)])
+        return Group(holder.layers, drawn, self.sampling, state, bool(self._run))
+
+    def _guess(self, want: Follow | Roll, ahead: int = 0) -> tuple[int, ...]:
+        """Return what probably follows a want and `ahead` unknown tokens, by the text so far."""
+        if self._lookup is None or isinstance(want, Roll) or want.side or want.then != DRAWN:
+            return ()
+        if self._known_text.shares:  # several tokens in a row would need a copy of what is shared
+            return ()
+        self._lookup.follow(self._known_text.ids)
+        return tuple(self._lookup.guess(ahead))
 
     def queued(self, first: int) -> None:
         """Note where the rows of `queue` are in the pass: there, and in order."""
@@ -214,9 +216,10 @@ class Row:
         """Read the flight and go on from it; without one, what was queued now is the flight."""
         if self._flight is None or last is None:
             if self._want is not None and self._places:
-                self._flight, self._want = _Flight(self._want, self._places), None
+                self._flight = _Flight(self._want, self._places, self._run)
+                self._want = None
             return
-        want, places = self._flight
+        want, places, run = self._flight
         self._flight = None
         try:
             positions = {member: last.position(place) for member, place in places.items()}
@@ -228,11 +231,38 @@ class Row:
                 self._remembering.received(want, last, places)
             rolls = isinstance(want, Roll)
             found = [positions[member] for member in _tokens(want)]
-            self._go_on(found if rolls else found[0])
+            if run:
+                self._go_through(last, places[TEXT], run)
+            else:
+                self._go_on(found if rolls else found[0])
         except Exception as error:  # this answer's alone: the others go on
             self.end(error)
         else:
             self._check_guess(expected, want)
+
+    def _go_through(self, last: Pending, first: int, run: tuple[int, ...]) -> None:
+        """Go on from one position of a run after the other, as long as its tokens are wanted.
+
+        Args:
+            last: the pass that was read.
+            first: the place of the position after the want, of which the state is kept already.
+            run: the tokens that were guessed.
+        """
+        for number in range(len(run) + 1):
+            steps, before = self._answer.steps, len(self._answer.steps)
+            self._go_on(last.position(first + number))
+            if len(steps) > before:
+                guessed = 0 if number else len(run)
+                steps[before] = replace(steps[before], guessed=guessed, kept=int(number > 0))
+            want = self._want
+            if not isinstance(want, Follow) or want.side or (want.token,) != run[number:][:1]:
+                break
+            self._known_text.confirm([want.token])
+            if self._remembering is not None:
+                self._remembering.received(want, last, {TEXT: first + number + 1})
+            self._want = None
+        if not self.ended:
+            self._known_text.take_back()
 
     def _check_guess(self, expected: dict[int, int], served: Follow | Roll) -> None:
         """Take what was queued ahead for the next flight if it is what is wanted now.
@@ -254,7 +284,8 @@ class Row:
             tokens = _tokens(want)
             for holder in self._holders(want):
                 holder.confirm([tokens[member] for member in holder.members])
-            self._flight = _Flight(want, {member: places[member] for member in tokens})
+            places = {member: places[member] for member in tokens}
+            self._flight = _Flight(want, places, self._run)
             self._want = None
         elif rolled and self._branches is not None:
             self._branches.take_back()

@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from ..models.llama import Model
+from ..models.base import LanguageModel
 from ..step import Step
 from .engine import Engine, Pending
 from .row import Row
@@ -35,7 +35,9 @@ FORGETS = 0.5
 class Scheduler:
     """Runs answers on one model. It belongs on the thread that loaded the model."""
 
-    def __init__(self, model: Model, *, pipelined: bool = True, steady: bool = False) -> None:
+    def __init__(
+        self, model: LanguageModel, *, pipelined: bool = True, steady: bool = False
+    ) -> None:
         """Begin without answers.
 
         Args:

@@ -65,8 +65,15 @@ def render(template: str, tokenizer: TokenizerWrapper, messages: list[dict[str, 
         "documents": None,
         "add_generation_prompt": True,
         tokenizer._thinking_kwarg: tokenizer.has_thinking,
+        **given_variables(tokenizer),
     }
     return _process.render(template, variables)
+
+
+def given_variables(tokenizer: TokenizerWrapper) -> dict[str, Any]:
+    """Return the variables that a user gives the template; see `Extras.chat_template_config`."""
+    given: dict[str, Any] = vars(tokenizer).get("_chat_template_config", {})
+    return given
 
 
 def start() -> None:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
 
 import mlx.core as mx
-from mlx_lm.models.cache import KVCache
 
-from ..models.cache import SharedPrefixCache, trim
-from ..models.llama import Model
-
-TextCache: TypeAlias = KVCache | SharedPrefixCache
-"""One layer's cache of a text."""
+from ..models.base import LanguageModel
+from ..models.cache import (
+    RowsCache,
+    SharedPrefixCache,
+    TextCache,
+    anchor,
+    arrays_of,
+    copied,
+    hold,
+    share,
+    trim,
+)
 
 TEXT = 0
 """The number of a text's only row; at a branch point, every rollout has a row."""
@@ -44,7 +49,7 @@ class Text:
         """Tokens in the caches that nobody has confirmed, 0 or 1."""
 
     @classmethod
-    def empty(cls, model: Model) -> Text:
+    def empty(cls, model: LanguageModel) -> Text:
         """Return a text without tokens."""
         return cls(model.make_cache())
 
@@ -65,26 +70,49 @@ class Text:
         self.shorten(len(self.ids))
 
     def shorten(self, length: int) -> None:
-        """Keep at most the first `length` tokens.
+        """Keep at most the first `length` tokens, perhaps fewer: `ids` says how many.
 
-        This also mends a text whose computation was interrupted: the caches of its layers may be
-        of different lengths then, and the shortest counts.
+        Where a cache cannot be cut anywhere, as the state of a recurrent layer, it goes back to the
+        last place before that it remembers. This also mends a text whose computation was
+        interrupted: the caches of its layers may be of different lengths then, and the shortest
+        counts.
         """
         trim(self.layers, self.base + min(length, len(self.ids)))
         del self.ids[int(self.layers[0].offset) - self.base :]
         self.guessed = 0
 
+    def anchor(self) -> None:
+        """Have the caches remember this place, so that `shorten` can return to it."""
+        for layer in self.layers:
+            anchor(layer)
+
+    def hold(self) -> None:
+        """Have the caches remember the place before a side text, which will be forgotten."""
+        for layer in self.layers:
+            hold(layer)
+
+    @property
+    def shares(self) -> bool:
+        """Tell whether the text begins with a cache that others read, too."""
+        return isinstance(self.layers[0], SharedPrefixCache)
+
     def arrays(self) -> list[mx.array]:
         """Return the keys and values that only this text has, for MLX to compute."""
-        own = [_own(layer) for layer in self.layers]
-        return [array for layer in own if layer.offset for array in (layer.keys, layer.values)]
+        return [array for layer in self.layers for array in arrays_of(layer)]
+
+    def copy(self, length: int) -> Text:
+        """Return a text of its own of at most the first `length` tokens, whose ids are known."""
+        text = Text([copied(layer, length) for layer in self.layers])
+        text.base, text.ids = 0, self.ids[: int(text.layers[0].offset)]
+        mx.eval(text.arrays())
+        return text
 
     def twin(self) -> Text:
         """Return a text that begins with this one, whose cache it reads and does not copy.
 
         This text must not change from now on.
         """
-        text = Text([SharedPrefixCache(_pieces(layer), SAMPLE_STEP) for layer in self.layers])
+        text = Text([share(layer, SAMPLE_STEP) for layer in self.layers])
         text.base, text.ids = self.base, list(self.ids)
         return text
 
@@ -111,7 +139,11 @@ class Prompt:
         return self.total - 1 - len(self.unread)
 
     def take(self) -> Text:
-        """Return a text that goes on from the prompt, all of which is in the cache."""
+        """Return a text that goes on from the prompt, all of which is in the cache.
+
+        The place is remembered, so that another answer can begin here.
+        """
+        self.text.anchor()
         return self.text.twin() if self._shared else self.text
 
 
@@ -125,7 +157,7 @@ class Branches:
     def __init__(self, text: Text, count: int) -> None:
         """Begin rollouts 0 to `count` − 1, none of which has a token yet."""
         self._text = text
-        layers = [SharedPrefixCache(_pieces(layer), ROLLOUT_STEP) for layer in text.layers]
+        layers = [share(layer, ROLLOUT_STEP, count) for layer in text.layers]
         self._groups = [RolloutGroup(list(range(count)), layers)]
 
     def select(self, rollouts: Sequence[int]) -> list[RolloutGroup]:
@@ -158,14 +190,14 @@ class Branches:
         group = next(group for group in self._groups if rollout in group.members)
         row = group.members.index(rollout)
         for shared, layer in zip(group.layers, self._text.layers, strict=True):
-            shared.commit(row, len(tokens), _own(layer))
+            shared.commit(row, len(tokens), layer)
         self._text.ids.extend(tokens)
 
 
 class RolloutGroup:
     """Rollouts of one length, whose next tokens are computed together."""
 
-    def __init__(self, members: list[int], layers: list[SharedPrefixCache]) -> None:
+    def __init__(self, members: list[int], layers: list[RowsCache]) -> None:
         """Combine.
 
         Args:
@@ -189,6 +221,9 @@ class RolloutGroup:
         """Note that the tokens that were guessed, or come with this pass, are what was wanted."""
         self.guessed = 0
 
+    def hold(self) -> None:
+        """Do nothing: rollouts remember every place."""
+
     def take_back(self) -> None:
         """Remove from the caches what was only guessed."""
         self.shorten(self.guessed)
@@ -204,15 +239,3 @@ class RolloutGroup:
         part = RolloutGroup(members, [layer.of_rows(rows) for layer in self.layers])
         part.guessed = self.guessed
         return part
-
-
-def _pieces(layer: TextCache) -> list[KVCache]:
-    """Return what a layer holds of a text: the pieces that it shares, and its own."""
-    if isinstance(layer, SharedPrefixCache):
-        return [*layer.prefixes, layer.suffix]
-    return [layer]
-
-
-def _own(layer: TextCache) -> KVCache:
-    """Return the part of a layer's cache that only this text has."""
-    return layer.suffix if isinstance(layer, SharedPrefixCache) else layer

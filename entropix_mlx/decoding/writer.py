@@ -79,8 +79,10 @@ class Writer:
     ) -> Step:
         """Return the next step."""
         decision = reading.decision
-        finish_reason = "length" if self.room == 1 else None
-        if origin is not Origin.INSERTED and reading.token in self._tokenizer.eos_token_ids:
+        given = origin is Origin.READ
+        finish_reason = ("read" if given else "length") if self.room == 1 else None
+        ends = reading.token in self._tokenizer.eos_token_ids
+        if ends and origin not in (Origin.INSERTED, Origin.READ):
             finish_reason = "stop"
         text = self._text(reading.token, finish_reason)
         if self._stops.found:

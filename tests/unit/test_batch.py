@@ -21,6 +21,8 @@ from tests.conftest import make_tiny_model
 from tests.unit.test_branching import always_branch
 from tests.unit.test_session import INTERVENING
 
+pytestmark = pytest.mark.slow
+
 ROUNDING = 1e-4
 """Nats: where an answer first differs from the one alone, its slack must be below this."""
 PROMPTS = [list(text.encode()) for text in ("A", "The quick brown fox", "x = 3;", "lorem " * 12)]

@@ -47,6 +47,9 @@ TINY = Effort(
     fork_repeats=1,
     rows=(1, 3),
     batch_repeats=2,
+    passes=(1, 3),
+    lookup_tokens=40,
+    lookup_repeats=1,
     starts=1,
 )
 
@@ -80,8 +83,10 @@ def test_every_row_is_there(tiny_model, byte_tokenizer, no_processes):
         "fork, time",
         "fork, memory",
         "many answers at once",
+        "a pass of several tokens",
+        "looking up the next tokens",
     ]
-    assert len(seen) == 7
+    assert len(seen) == 8
     assert {command[0] for command in no_processes} == {"mlx_lm", "entropix_mlx"}
     for row in report.rows:
         assert row.low <= row.median <= row.high
@@ -229,7 +234,7 @@ def test_the_table_goes_to_stdout_and_progress_to_stderr(run):
     assert "measuring" not in out
     assert "made-up keys and values" in out
     headings = [line for line in out.splitlines() if line.isupper()]
-    assert len(headings) == len(set(headings)) == 10
+    assert len(headings) == len(set(headings)) == 12
     assert "÷ mlx-lm greedy" in out
 
 

@@ -17,6 +17,8 @@ from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.step import ChosenBy, Origin, Strategy
 from tests.conftest import make_tiny_model
 
+pytestmark = pytest.mark.slow
+
 PROMPT = list(b"The quick brown fox")
 EVERYWHERE = {
     "thresholds": {

@@ -20,6 +20,8 @@ from entropix_mlx.step import Origin, Strategy
 from tests.conftest import make_tiny_model
 from tests.unit.test_branching import always_branch
 
+pytestmark = pytest.mark.slow
+
 PROMPT = list(b"The quick brown fox")
 ALWAYS_THINK = Profile.load().replace(
     {"thresholds": {"low_entropy": -1, "think_min_entropy": -1, "think_max_varentropy": 1e9}}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from entropix_mlx import Settings, cli
-from entropix_mlx.commands import many
+from entropix_mlx.commands import progress
 from entropix_mlx.decoding.answers_file import AnswersFile, all_tasks
 from entropix_mlx.decoding.batch import BatchAnswer
 from entropix_mlx.decoding.prompt_file import PromptLine
@@ -195,9 +195,9 @@ def test_a_folder_or_a_full_disk_is_told(tmp_path):
 
 def test_the_bar_shows_answers_and_speed(capsys, monkeypatch):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    with many._progress(2, True) as progress:
-        progress.token()
-        progress.answer()
+    with progress.shown(2, True) as bar:
+        bar.token()
+        bar.answer()
     err = capsys.readouterr().err
     assert "1/2 answers" in err
     assert "tokens/s" in err

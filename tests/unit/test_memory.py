@@ -17,6 +17,8 @@ from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.settings import Settings
 from entropix_mlx.step import Origin, Strategy
 
+pytestmark = pytest.mark.slow
+
 PROMPT = list(b"The quick brown fox")
 PENALTIES = {
     "repetition_penalty": 1.2,

@@ -109,15 +109,15 @@ def test_the_steps_are_those_without_side_texts(tiny_model, tokenizer, request):
 
 def test_rollouts_are_told_of_while_they_grow(tiny_model, tokenizer):
     told = []
-    listen = {"on_rollouts": lambda index, tokens: told.append((index, tokens))}
+    listen = {"on_rollouts": lambda index, branch: told.append((index, branch))}
     steps = list(stream_generate(tiny_model, tokenizer, PROMPT, SETTINGS, **listen))
     forks = [step for step in steps if step.branch]
     assert sorted({index for index, _ in told}) == [step.index for step in forks]
     for fork in forks:
-        growth = [rollouts for index, rollouts in told if index == fork.index]
-        longest = [max(map(len, rollouts)) for rollouts in growth]
+        growth = [branch for index, branch in told if index == fork.index]
+        longest = [max(len(rollout.tokens) for rollout in b.rollouts) for b in growth]
         assert longest == list(range(1, len(longest) + 1))
-        assert [tuple(tokens) for tokens in growth[-1]] == [r.tokens for r in fork.branch.rollouts]
+        assert growth[-1] == fork.branch
 
 
 def test_an_answer_may_join_and_leave_while_others_run(tiny_model, tokenizer):

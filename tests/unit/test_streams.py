@@ -15,6 +15,8 @@ from entropix_mlx.commands import terminal
 from tests.tui.conftest import make_step
 from tests.unit.test_trace import HEADER
 
+pytestmark = pytest.mark.slow
+
 HAS_FULL = Path("/dev/full").exists()
 needs_full = pytest.mark.skipif(not HAS_FULL, reason="a device that is always full")
 

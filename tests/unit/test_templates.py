@@ -59,6 +59,7 @@ def test_named_templates_have_a_default(with_template):
         conversation_prompt(with_template({"other": "x"}), CONVERSATION)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("template", "message"),
     [

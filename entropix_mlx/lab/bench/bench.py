@@ -7,6 +7,7 @@
 - `prefill`: tokens per second of a prompt, and the time to the first token
 - `draws`: time of a sampler alone, from logits to a token
 - `many`: tokens per second of many answers at once
+- `lookups`: tokens per second where the text repeats itself, and time of a pass of several tokens
 - `forks`: time and memory of rollouts, as one batch and one after the other
 - `steps`: time of each part of a decoding step
 
@@ -21,10 +22,12 @@ from collections.abc import Callable
 
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-from ...models.llama import Model
+from ...models.base import LanguageModel
+from ...models.llama import own_model
 from .decoding import measure_decoding
 from .draws import measure_sampler
 from .forks import measure_forks
+from .lookups import measure_lookup
 from .many import measure_many
 from .pair import make_pair
 from .prefill import measure_prefill
@@ -37,7 +40,7 @@ __all__ = ["FULL", "QUICK", "Effort", "Figure", "Machine", "Ratio", "Report", "b
 
 
 def bench(
-    model: Model,
+    model: LanguageModel,
     tokenizer: TokenizerWrapper,
     effort: Effort = FULL,
     *,
@@ -56,7 +59,9 @@ def bench(
     Raises:
         BenchError: a program that is started from the shell failed, or the temporary folder cannot
             be written.
+        UnsupportedModelError: the model is not of the Llama family.
     """
+    model = own_model(model, "the bench")
     began = time.perf_counter()
     report_progress = on_progress or (lambda what: None)
     report_progress("loading the same weights with mlx-lm")
@@ -68,6 +73,7 @@ def bench(
             "the sampler alone": lambda: measure_sampler(effort),
             "forks": lambda: measure_forks(pair, effort),
             "many answers at once": lambda: measure_many(pair, effort),
+            "looking up the next tokens": lambda: measure_lookup(pair, effort),
         }
         if profile_step:
             parts = {"the parts of a step": lambda: measure_steps(pair, effort)}

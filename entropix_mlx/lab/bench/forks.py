@@ -13,7 +13,8 @@ import mlx.core as mx
 from mlx_lm.models.cache import KVCache
 
 from ...decoding.engine import Engine, Group, Sampling
-from ...decoding.text import Branches, Text, TextCache
+from ...decoding.text import Branches, Text
+from ...models.cache import TextCache
 from ...models.llama import Model
 from ...policies.registry import make_policy
 from .pair import SEED, Pair, copies, made_up_cache

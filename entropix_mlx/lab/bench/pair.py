@@ -52,7 +52,11 @@ class Pair:
     """Where mlx-lm loaded it from."""
 
     def ours(self, prompt: list[int], tokens: int, **options: Any) -> Iterator[Step]:
-        """Return entropix's steps; takes the options of `stream_generate`."""
+        """Return entropix's steps; takes the options of `stream_generate`.
+
+        Nothing is looked up unless the options say so: each token takes a pass, as with mlx-lm.
+        """
+        options = {"lookup": "off"} | options
         return stream_generate(
             self.model, self.tokenizer, prompt, max_tokens=tokens, seed=SEED, **options
         )

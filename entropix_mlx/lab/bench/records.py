@@ -41,6 +41,11 @@ class Effort:
     """Answers at once."""
     batch_repeats: int = 3
     """How often a run of many answers is repeated; their prompts have `prompt` tokens."""
+    passes: tuple[int, ...] = (1, 2, 4, 8)
+    """Tokens that one pass computes."""
+    lookup_tokens: int = 80
+    """Tokens of an answer in which the next ones are looked up."""
+    lookup_repeats: int = 2
     starts: int = 3
     """Times that each program is started from the shell."""
 
@@ -60,6 +65,8 @@ QUICK = Effort(
     depth=5,
     fork_repeats=1,
     batch_repeats=1,
+    lookup_tokens=32,
+    lookup_repeats=1,
     starts=1,
 )
 

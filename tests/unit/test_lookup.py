@@ -1,0 +1,224 @@
+"""Guesses from the text itself: what is guessed, and that no guess changes what is written."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from entropix_mlx import Settings, cli, stream_generate
+from entropix_mlx.decoding.batch import batch_generate
+from entropix_mlx.decoding.lookup import BATCHED, CAREFUL, LONGEST, SHORTEST, Guessing, Lookup
+from entropix_mlx.errors import SettingsError
+from entropix_mlx.profiles.profile import Profile
+from entropix_mlx.step import Origin, Step
+from entropix_mlx.summary import Summary
+from tests.conftest import make_tiny_model
+from tests.unit.test_branching import always_branch
+
+pytestmark = pytest.mark.slow
+
+texts = st.lists(st.integers(0, 3), max_size=40)
+
+
+def expected(tokens, count):
+    """Return what followed the longest end of a text that stands in it before, found by search."""
+    for length in range(LONGEST, SHORTEST - 1, -1):
+        last = tokens[len(tokens) - length :]
+        for begin in range(len(tokens) - length - 1, -1, -1):
+            if len(last) == length and tokens[begin : begin + length] == last:
+                found = list(tokens)
+                for number in range(count):
+                    found.append(found[begin + length + number])
+                return found[len(tokens) :]
+    return []
+
+
+@given(texts, st.integers(1, 9))
+def test_a_guess_is_what_followed_the_longest_match(tokens, count):
+    lookup = Lookup(Guessing(count))
+    lookup.follow(tokens)
+    assert lookup.guess() == expected(tokens, count)
+    assert lookup.guess(ahead=1) == expected(tokens, count + 1)[1:]
+
+
+@given(texts, st.integers(0, 40))
+def test_a_text_may_be_told_bit_by_bit(tokens, middle):
+    whole, parts = Lookup(Guessing(4)), Lookup(Guessing(4))
+    whole.follow(tokens)
+    parts.follow(tokens[:middle])
+    parts.follow(tokens)
+    assert whole.guess() == parts.guess()
+
+
+@pytest.mark.parametrize("costs", [BATCHED, CAREFUL])
+def test_guesses_grow_while_they_hold_and_end_where_they_do_not(costs):
+    lookup, text = Lookup(Guessing(costs=costs)), [1, 2, 3, 4, 5, 6, 7] * 2
+    lookup.follow(text)
+    lengths = []
+    for token in [1, 2, 3, 4, 5, 6, 7] * 3:
+        lengths.append(len(lookup.guess()))
+        text.append(token)
+        lookup.follow(text)
+    assert lengths == sorted(lengths)
+    assert set(lengths) <= {0, *(length for length, _ in costs)}
+    assert lengths[-1] == costs[-1][0]
+    for token in (1, 2, 8, 1, 2, 9, 1, 2):
+        text.append(token)
+        lookup.follow(text)
+    assert lookup.guess() == [], "after two tokens something else came each time"
+
+
+def test_nothing_is_guessed_where_nothing_is_repeated():
+    lookup = Lookup(Guessing(8))
+    lookup.follow(list(range(100)))
+    assert lookup.guess() == []
+
+
+@pytest.fixture(scope="module")
+def cyclic():
+    """A model whose next token depends on the last one alone, so that it soon repeats itself."""
+    model = make_tiny_model(scale=1.0)
+    for layer in model.model.layers:
+        layer.self_attn.o_proj.weight *= 0
+    return model
+
+
+@pytest.fixture
+def endless(byte_tokenizer):
+    """A tokenizer whose answers end at their limit only."""
+    byte_tokenizer._eos_token_ids = set()
+    yield byte_tokenizer
+    byte_tokenizer._eos_token_ids = {257}
+
+
+PROMPT = list(b"abcabcabc and again: abcabc")
+LOST = {"low_entropy": -1, "think_min_entropy": -1, "think_max_varentropy": 1e9}
+THINKING = Profile.load().replace({"thresholds": LOST})
+
+
+def lookups(model, tokenizer, lookup, **options):
+    options = {"max_tokens": 50, "seed": 1} | options
+    return list(stream_generate(model, tokenizer, PROMPT, lookup=lookup, **options))
+
+
+def same(one, other):
+    """Tell whether two answers are the same but for what rounding does to their numbers."""
+    words = [
+        [
+            (s.token, s.text, s.strategy, s.origin, s.rolled_back, s.finish_reason, bool(s.branch))
+            for s in steps
+        ]
+        for steps in (one, other)
+    ]
+    numbers = [[[*s.metrics, s.logprob] for s in steps] for steps in (one, other)]
+    return words[0] == words[1] and all(
+        mine == pytest.approx(theirs, rel=1e-3, abs=1e-3)
+        for mine, theirs in zip(*numbers, strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sampler": "greedy", "max_tokens": 100},
+        {"sampler": "greedy", "repetition_penalty": 1.01},
+        {"sampler": "min_p", "temperature": 0.3},
+        {"sampler": "mirostat"},
+        {"sampler": "dslider_run"},
+        {"sampler": "entropix"},
+        {"sampler": "entropix", "attention_layers": "all", "top_logprobs": 2},
+        {"profile": always_branch(depth=5)},
+        {"profile": THINKING},
+    ],
+    ids=[
+        "greedy",
+        "penalty",
+        "min_p",
+        "mirostat",
+        "dslider_run",
+        "entropix",
+        "all layers",
+        "forks",
+        "thinking",
+    ],
+)
+def test_guesses_change_no_step(cyclic, endless, options):
+    without = lookups(cyclic, endless, "off", **options)
+    assert same(lookups(cyclic, endless, 3, **options), without)
+
+
+def test_guesses_save_passes(cyclic, endless):
+    without = lookups(cyclic, endless, "off", max_tokens=100, sampler="greedy")
+    for lookup, least in (("off", 1.0), (4, 2.5), ("auto", 2.5)):
+        steps = lookups(cyclic, endless, lookup, max_tokens=100, sampler="greedy")
+        assert same(steps, without)
+        summary = Summary.of(steps)
+        assert summary.tokens_per_pass >= least
+        assert summary.guessed >= summary.kept
+        assert (summary.kept > 0) is (lookup != "off")
+    assert summary.to_dict()["lookup"]["kept"] == summary.kept
+    assert Step.from_dict(steps[-1].to_dict()).kept == steps[-1].kept
+
+
+def test_the_loop_need_not_run_ahead(cyclic, endless):
+    ahead = lookups(cyclic, endless, 4, profile=THINKING)
+    assert lookups(cyclic, endless, 4, profile=THINKING, pipelined=False) == ahead
+    assert any(step.origin is Origin.INSERTED for step in ahead)
+
+
+@pytest.mark.parametrize("length", [1, 20, 33])
+def test_a_limit_may_fall_into_a_guess(cyclic, endless, length):
+    whole = lookups(cyclic, endless, 8, sampler="greedy")
+    short = lookups(cyclic, endless, 8, sampler="greedy", max_tokens=length)
+    assert [s.token for s in short] == [s.token for s in whole[:length]]
+
+
+def test_what_is_left_early_keeps_the_cache_right(cyclic, endless):
+    whole = lookups(cyclic, endless, "off", sampler="greedy", max_tokens=60)
+    for stop in range(20, 32, 3):
+        cache = cyclic.make_cache()
+        options = {"sampler": "greedy", "max_tokens": 60, "lookup": 8}
+        steps = stream_generate(cyclic, endless, PROMPT, prompt_cache=cache, **options)
+        taken = [next(steps).token for _ in range(stop)]
+        steps.close()
+        assert {layer.offset for layer in cache} == {len(PROMPT) + stop - 1}
+        rest = stream_generate(cyclic, endless, taken[-1:], prompt_cache=cache, **options)
+        assert [next(rest).token for _ in range(9)] == [s.token for s in whole[stop : stop + 9]]
+
+
+def test_a_stop_string_may_fall_into_a_guess(cyclic, endless):
+    whole = lookups(cyclic, endless, "off", sampler="greedy")
+    stop = "".join(step.text for step in whole[40:43])
+    for lookup in ("off", 8):
+        steps = lookups(cyclic, endless, lookup, sampler="greedy", stop=(stop,))
+        assert steps[-1].finish_reason == "stop"
+        assert stop not in "".join(step.text for step in steps)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_each_row_of_a_batch_has_its_own_guess(cyclic, endless, shared):
+    prompts = [PROMPT] * 3 if shared else [PROMPT, list(b"xyxyxy"), list(b"What?")]
+    settings = [Settings(50, name, seed=2) for name in ("greedy", "mirostat", "entropix")]
+    found = []
+    for lookup in ("off", 5):
+        batch = batch_generate(cyclic, endless, prompts, settings, lookup=lookup, steady=True)
+        batch.finish()
+        found.append(batch.answers)
+        kept = sum(Summary.of(answer.steps).kept for answer in batch.answers)
+        # Where a prompt is shared, nothing is guessed: a run would need a copy of its cache.
+        assert (kept > 20) is (lookup == 5 and not shared)
+    for one, other in zip(*found, strict=True):
+        assert one.error is None
+        assert same(one.steps, other.steps)
+
+
+@pytest.mark.parametrize("value", ["on", 0, 17, 2.5, None])
+def test_what_a_lookup_cannot_be_is_refused(value):
+    with pytest.raises(SettingsError, match="lookup"):
+        Settings(lookup=value)
+
+
+def test_the_command_line_passes_it_on(tiny_folder, capsys):
+    given = ["generate", "--model", str(tiny_folder), "-p", "aaaa", "-m", "4", "--json"]
+    assert cli.main([*given, "--lookup", "3"]) == 0
+    assert '"tokens_per_pass"' in capsys.readouterr().out
+    assert cli.main([*given, "--lookup", "99"]) == 2
