@@ -31,9 +31,9 @@ from .. import limits
 from ..decoding.batch import batch_generate
 from ..decoding.prompts import conversation_prompt
 from ..errors import EntropixError, PromptError, check_type, whole_number
+from ..models.base import LanguageModel
 from ..models.config import fingerprint
 from ..models.layout import precision
-from ..models.llama import Model
 from ..policies.draw import uniforms
 from ..profiles.profile import Profile
 from ..settings import Settings
@@ -108,7 +108,7 @@ def read_prompts(path: str | Path) -> PromptSet:
 
 
 def calibrate(
-    model: Model,
+    model: LanguageModel,
     tokenizer: TokenizerWrapper,
     name: str,
     *,
@@ -172,7 +172,7 @@ def calibrate(
 class _Asked:
     """Asks a model many prompts at once, and reports how many it answered."""
 
-    model: Model
+    model: LanguageModel
     tokenizer: TokenizerWrapper
     tokens: int
     """The most of an answer."""
@@ -228,6 +228,7 @@ def disagreement_auroc(steps: Sequence[Step], seed: int) -> dict[str, float]:
     return {
         name: round(_auroc(np.array([step.metrics[name] for step in free]), drawn > top), 3)
         for name in Metrics._fields
+        if not any(math.isnan(step.metrics[name]) for step in free)  # not measured
     }
 
 
@@ -241,9 +242,10 @@ def _solved(base: Profile, steps: Sequence[Step]) -> Profile:
     scattered = float(np.quantile(attention, WARMEST_AT))
     slopes = {
         "temperature_logits": WARMEST["logits"] / max(uncertain, 1e-6),
-        "temperature_attention": WARMEST["attention"] / max(scattered, 1e-6),
         "min_p_slope": WARMEST["logits"] / max(uncertain, 1e-6),
     }
+    if not math.isnan(scattered):  # attention was measured
+        slopes["temperature_attention"] = WARMEST["attention"] / max(scattered, 1e-6)
     return base.replace(
         {
             "thresholds": {name: _short(value) for name, value in thresholds.items()},

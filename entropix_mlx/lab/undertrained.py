@@ -19,8 +19,9 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 from numpy.typing import NDArray
 
 from ..errors import TokenizerError, whole_number
+from ..models.base import LanguageModel
 from ..models.layout import unpacked
-from ..models.llama import Model
+from ..models.llama import Model, own_model
 
 _TINY = 1e-12
 """Divide by this at least: a row of zeros then has the distance 1."""
@@ -65,7 +66,7 @@ class Findings:
 
 
 def find(
-    model: Model, tokenizer: TokenizerWrapper, limit: int, unused: Sequence[int] = ()
+    model: LanguageModel, tokenizer: TokenizerWrapper, limit: int, unused: Sequence[int] = ()
 ) -> Findings:
     """Return the reserved tokens of a model, and its most suspect others.
 
@@ -77,7 +78,9 @@ def find(
 
     Raises:
         TokenizerError: a token in `unused` is outside the vocabulary, or `limit` is negative.
+        UnsupportedModelError: the model is not of the Llama family.
     """
+    model = own_model(model, "the search for undertrained tokens")
     limit = whole_number("limit", limit)
     unused = [whole_number("unused", token) for token in unused]
     if limit < 0:

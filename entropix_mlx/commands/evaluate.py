@@ -1,0 +1,262 @@
+"""`entropix eval`: questions with known answers, answered in several ways."""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import nullcontext
+from itertools import zip_longest
+from typing import Any
+
+from ..decoding.answers_file import AnswersFile
+from ..errors import OutputError, PromptError
+from ..files import check_target, keep_source, write_whole, writing
+from ..lab.evaluation.arms import FORMS, PLAIN, Arm, Axes, arms_of
+from ..lab.evaluation.page import render
+from ..lab.evaluation.questions import EXAMPLES, SPLITS, Question, Wanted
+from ..lab.evaluation.records import Planned, Record, parse_record, read_records
+from ..lab.evaluation.report import Report
+from ..lab.evaluation.run import Design, answers, plan
+from ..lab.evaluation.tasks import questions_of
+from ..profiles.choice import AUTO
+from ..profiles.fields import overlaid
+from ..profiles.profile import Profile
+from ..settings import BATCH
+from . import options, progress, terminal, values
+from .assignments import changes_of
+from .exit_codes import INTERRUPTED, USAGE
+
+MAX_TOKENS = 32
+"""Of an answer: short ones are asked for, and a longer text is not graded any further."""
+DEFAULT_ARMS = ("greedy", "entropix")
+SHARES_BY = "smollm2-135m-instruct"
+"""The profile whose thresholds tell strategies apart where none is named: the demo model's."""
+BETWEEN = ";"
+"""Stands between the changes that one --set makes together."""
+MOST_FAILURES = 5
+"""Failures that are told at the end; the answers' file has all of them."""
+
+
+def add_parser(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.set_defaults(run=run)
+    options.add_model(parser)
+    _add_questions(parser)
+    _add_arms(parser)
+    _add_output(parser)
+    options.add_verbose(parser)
+
+
+def _add_questions(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "--task",
+        action="append",
+        dest="tasks",
+        metavar="TASK",
+        help="arithmetic, facts, one kind of facts such as capitals, open, svamp=FILE, gsm8k=FILE,"
+        " or a .jsonl file of yours; may be repeated (default: arithmetic)",
+    )
+    add(
+        "--limit",
+        type=values.positive,
+        metavar="N",
+        help="questions of each task (default: 200 of arithmetic, all of the others)",
+    )
+    add("--rungs", metavar="NAMES", help="only these rungs of the tasks, with commas between them")
+    add(
+        "--split",
+        choices=SPLITS,
+        help="which half of the questions (default: report; all of a file)",
+    )
+    add(
+        "--examples",
+        type=values.count,
+        default=EXAMPLES,
+        metavar="K",
+        help=f"worked examples, drawn anew for each question (default: {EXAMPLES})",
+    )
+    add(
+        "--form",
+        choices=FORMS,
+        default=PLAIN,
+        help="worked examples as a text to continue, or as turns of a chat (default: plain)",
+    )
+
+
+def _add_arms(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "--sampler",
+        action="append",
+        dest="samplers",
+        metavar="NAME",
+        help=f"{options.samplers()}; may be repeated (default: {' and '.join(DEFAULT_ARMS)})",
+    )
+    add(
+        "--seeds",
+        type=values.positive,
+        default=1,
+        metavar="N",
+        help="answers to each question in each of the ways that are compared (default: 1)",
+    )
+    add("--seed", type=values.whole, default=0, help="of questions, examples and draws (default 0)")
+    options.add_generation(parser, several=True)
+    parser.set_defaults(max_tokens=MAX_TOKENS)
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    what = "keep every answer in a file, a line each (JSON Lines)"
+    options.add_answers_file(parser, what, BATCH)
+    add(
+        "--read",
+        type=values.file,
+        metavar="FILE",
+        help="sum up the answers of such a file, without a model",
+    )
+    add(
+        "--confidence",
+        action="store_true",
+        help="how well scores of an answer's own tokens tell the right ones from the wrong ones",
+    )
+    add("--json", action="store_true", help="print one object")
+    add("--markdown", action="store_true", help="print tables in Markdown")
+    add("--page", type=values.file, metavar="FILE", help="write a page with plots for a browser")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Answer all questions in all ways, and print what that shows."""
+    _check(arguments)
+    _check_page(arguments)
+    if arguments.read:
+        return _report(arguments, read_records(arguments.read))
+    questions = _questions(arguments)
+    arms = _arms(arguments)
+    design = Design(options.model_name(arguments), arguments.form, arguments.seed, arguments.seeds)
+    planned = plan(questions, arms, design)
+    file, done = None, []
+    if arguments.output:
+        file = AnswersFile(arguments.output, planned, resume=arguments.resume)
+        planned = [task for task in planned if task.key not in file.done]
+        done = read_records(arguments.output) if file.done else []
+        if arguments.verbose and file.done:
+            terminal.tell(f"{len(file.done)} answers are there, {len(planned)} to go")
+    code = 0
+    if planned:
+        new, code = _answer(arguments, planned, file)
+        done += new
+    return code if code == INTERRUPTED else _report(arguments, done) or code
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    options.check_answers_file(arguments)
+    if arguments.json and arguments.markdown:
+        raise PromptError("choose one of --json and --markdown")
+    if arguments.read and (arguments.output or arguments.tasks):
+        raise PromptError("--read sums up answers that are there: leave --task and --output out")
+
+
+def _check_page(arguments: argparse.Namespace) -> None:
+    """Check that the page can be written before answers are generated for it."""
+    if arguments.page is None:
+        return
+    for source in (arguments.read, arguments.output):
+        if source is not None:
+            keep_source(arguments.page, source)
+    check_target(arguments.page)
+
+
+def _questions(arguments: argparse.Namespace) -> list[Question]:
+    """Return the questions of all tasks, one of each task in turn.
+
+    So a run that is resumed with a higher limit asks the same questions first.
+    """
+    wanted = Wanted(
+        limit=arguments.limit,
+        seed=arguments.seed,
+        rungs=tuple(arguments.rungs.split(",")) if arguments.rungs else (),
+        examples=arguments.examples,
+    )
+    tasks = dict.fromkeys(arguments.tasks or ("arithmetic",))
+    found = [questions_of(task, wanted, arguments.split) for task in tasks]
+    turns = zip_longest(*found)
+    every = [question for turn in turns for question in turn if question is not None]
+    return list({question.id: question for question in every}.values())
+
+
+def _arms(arguments: argparse.Namespace) -> list[Arm]:
+    """Return every combination of samplers, profiles, changes and temperatures."""
+    changes = [
+        (assignments, _changes(assignments)) for assignments in dict.fromkeys(arguments.assignments)
+    ]
+    axes = Axes(
+        samplers=tuple(dict.fromkeys(arguments.samplers or DEFAULT_ARMS)),
+        profiles=tuple(dict.fromkeys(arguments.profile or (AUTO,))),
+        changes=changes or (("", {}),),
+        temperatures=tuple(dict.fromkeys(arguments.temperature or (None,))),
+    )
+    shared = vars(arguments) | {
+        "sampler": axes.samplers[0],
+        "profile": axes.profiles[0],
+        "assignments": [],
+        "temperature": None,
+        "seed": None,
+    }
+    return arms_of(axes, options.to_settings(argparse.Namespace(**shared)))
+
+
+def _changes(assignments: str) -> dict[str, Any]:
+    """Return what one --set changes: several fields have a semicolon between them."""
+    changes: dict[str, Any] = {}
+    for assignment in assignments.split(BETWEEN):
+        changes = overlaid(changes, changes_of(assignment.strip()))
+    return changes
+
+
+def _answer(
+    arguments: argparse.Namespace, planned: list[Planned], file: AnswersFile | None
+) -> tuple[list[Record], int]:
+    """Generate answers, and keep each as it ends; return them and an exit code."""
+    model, tokenizer = options.load_model(arguments)
+    records: list[Record] = []
+    failures: list[str] = []
+    with file or nullcontext(), progress.shown(len(planned), arguments.verbose) as bar:
+        try:
+            for task, line in answers(
+                model, tokenizer, planned, batch=arguments.batch, on_token=bar.token
+            ):
+                if file:
+                    file.write(task, line)
+                if "error" in line:
+                    failures.append(f"{task.question.id}: {line['error']}")
+                else:
+                    records.append(parse_record(line))
+                bar.answer()
+        except KeyboardInterrupt:
+            again = f"; add --resume to go on with {arguments.output}" if file else ""
+            terminal.tell(f"\nstopped: {len(records)} answers complete{again}")
+            return records, INTERRUPTED
+    if arguments.verbose:
+        terminal.tell(f"{len(records)} answers, {bar.totals}")
+    for failure in failures[:MOST_FAILURES]:
+        terminal.tell_error(failure)
+    return records, USAGE if failures else 0
+
+
+def _report(arguments: argparse.Namespace, records: list[Record]) -> int:
+    """Print what the answers amount to."""
+    if not records:
+        raise OutputError("there are no answers to sum up")
+    named = (arguments.profile or [AUTO])[0]
+    profile = Profile.load(SHARES_BY if named == AUTO else named) if arguments.confidence else None
+    report = Report.of(records, profile)
+    if arguments.json:
+        terminal.write_json(report.to_dict(), indent=2)
+    elif arguments.markdown:
+        terminal.write("\n\n".join(table.to_markdown() for table in report.tables()) + "\n")
+    else:
+        terminal.write("\n".join(table.to_text() for table in report.tables()))
+    if arguments.page:  # last, so that nothing is lost where it cannot be written
+        with writing(arguments.page, OutputError):
+            write_whole(arguments.page, render(report))
+    return 0

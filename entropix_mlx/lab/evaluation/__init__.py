@@ -1,0 +1,1 @@
+"""Evaluation: questions with known answers, many ways of answering them, and what that shows."""

@@ -1,0 +1,203 @@
+"""Answer or ask: the threshold of a score below which an answer is called unsure.
+
+The threshold is the lowest one with which the risk (the share of wrong answers among those that
+are given) is small enough on one half of a task's questions. What "small enough" means:
+
+- Without a `level`, (wrong + 1) / (given + 1) is at most the risk. This is the conformal estimate:
+  it counts the next answer as a wrong one. It aims at the risk on average over halves that could
+  have been drawn, and may be exceeded on a given one.
+- With a `level`, thresholds are tried from the strictest on, in steps of coverage, as long as the
+  exact test that the risk is larger can be rejected (learn then test, arXiv 2110.01052, with a
+  fixed sequence). The risk then holds with a probability of at least `level`, at less coverage.
+
+Either way it holds for questions like those of the half, and for no others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from ...errors import EntropixError
+from ...profiles.certainty import NO_SCORE, SCORES, score_of
+from ...profiles.sections import Abstain
+from .auroc import Bools, auroc, risk_coverage
+from .confidence import grades
+from .questions import FIT, REPORT
+from .records import Record
+from .statistics import Floats, Interval, binomial_cdf, wilson
+
+RISK = 0.2
+"""The share of wrong answers that is allowed, unless the caller says otherwise."""
+FIRST_COVERAGE, COVERAGE_STEP = 0.1, 0.025
+"""Where the fixed sequence of tests begins, and how it goes on."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """What became of some answers with a threshold."""
+
+    n: int
+    given: int
+    wrong: int
+
+    @property
+    def coverage(self) -> float:
+        """The share of answers that are given."""
+        return self.given / self.n if self.n else 0.0
+
+    @property
+    def risk(self) -> float:
+        """The share of wrong answers among those that are given; NaN where none is."""
+        return self.wrong / self.given if self.given else math.nan
+
+    @property
+    def interval(self) -> Interval:
+        """Wilson's interval of the risk."""
+        return wilson(self.wrong, self.given)
+
+
+def fit_threshold(
+    records: Sequence[Record], risk: float, level: float | None = None, score: str | None = None
+) -> Abstain:
+    """Return which answers to call unsure.
+
+    Args:
+        records: answers to questions of one task, which nothing is reported of afterwards.
+        risk: the share of wrong answers that is allowed among those that are given.
+        level: see the module.
+        score: a key of `SCORES`; None for the one with the highest AUROC on these answers.
+
+    Raises:
+        EntropixError: no threshold is strict enough.
+    """
+    if not records:
+        raise EntropixError("no question of the half on which thresholds are set was answered")
+    right = grades(records)
+    values = {name: _values(records, name) for name in ([score] if score else SCORES)}
+    best = max(values, key=lambda name: auroc(values[name], right).value)
+    found = (
+        expected_threshold(values[best], right, risk)
+        if level is None
+        else certain_threshold(values[best], right, risk, level)
+    )
+    if found is None:
+        raise EntropixError(
+            f"no threshold of {best} keeps the risk at {risk:g}: of {len(records)} answers"
+            f" {int(right.sum())} are right, and even the surest are wrong too often. Allow a"
+            " higher --risk, take an easier task, or more questions (--limit)"
+        )
+    tasks = dict.fromkeys(record.question.task for record in records)
+    return Abstain(best, found, risk, len(records), ", ".join(tasks))
+
+
+def expected_threshold(scores: Floats, right: Bools, risk: float) -> float | None:
+    """Return the lowest threshold with (wrong + 1) / (given + 1) ≤ risk; None if there is none."""
+    curve = risk_coverage(scores, right)
+    given = curve.coverage * len(scores)
+    fitting = curve.thresholds[(curve.risk * given + 1) / (given + 1) <= risk]
+    return float(fitting.min()) if len(fitting) else None
+
+
+def certain_threshold(scores: Floats, right: Bools, risk: float, level: float) -> float | None:
+    """Return the lowest threshold that learn then test accepts; None if it accepts none."""
+    curve = risk_coverage(scores, right)
+    accepted = None
+    for coverage in np.arange(FIRST_COVERAGE, 1 + COVERAGE_STEP / 2, COVERAGE_STEP):
+        place = min(int(np.searchsorted(curve.coverage, coverage - 1e-9)), len(curve.risk) - 1)
+        given = round(float(curve.coverage[place]) * len(scores))
+        wrong = round(float(curve.risk[place]) * given)
+        if binomial_cdf(wrong, given, risk) > 1 - level:
+            break
+        accepted = float(curve.thresholds[place])
+    return accepted
+
+
+def given_with(abstain: Abstain, records: Sequence[Record]) -> Given:
+    """Return what becomes of some answers with a threshold."""
+    sure = _values(records, abstain.score) >= abstain.threshold
+    return Given(len(records), int(sure.sum()), int((sure & ~grades(records)).sum()))
+
+
+def best_coverage(records: Sequence[Record], risk: float) -> tuple[str, float]:
+    """Return the score and coverage of the best threshold in hindsight, chosen on these answers.
+
+    No threshold that is chosen beforehand can be expected to reach it: it is what the one that was
+    chosen beforehand is compared with.
+    """
+    right = grades(records)
+    found = {
+        name: risk_coverage(_values(records, name), right).coverage_at(risk) for name in SCORES
+    }
+    best = max(found, key=lambda name: found[name])
+    return best, found[best]
+
+
+@dataclass(frozen=True)
+class Abstention:
+    """What a threshold does with one arm's answers to the questions of one task."""
+
+    arm: str
+    set_on: str
+    """The task on one half of which it was set; or "the profile"."""
+    task: str
+    score: str
+    risk: float
+    """The one that it was set for."""
+    given: Given
+    best: float
+    """The coverage of the best threshold of any score, chosen in hindsight."""
+
+    @classmethod
+    def of(cls, abstain: Abstain, records: Sequence[Record], set_on: str) -> Abstention:
+        """Return what a threshold does with the answers of one arm to one task."""
+        asked = records[0].question
+        given, (_, best) = given_with(abstain, records), best_coverage(records, abstain.risk)
+        return cls(asked.arm, set_on, asked.task, abstain.score, abstain.risk, given, best)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as a record."""
+        told = {**asdict(self), **asdict(self.given)}
+        del told["given"]
+        told |= {"given": self.given.given, "coverage": self.given.coverage}
+        return told | {"observed_risk": self.given.risk, "best_coverage": told.pop("best")}
+
+
+def abstentions(
+    records: Sequence[Record], profile: Abstain, risk: float = RISK
+) -> list[Abstention]:
+    """Return what thresholds do with the answers of each arm to each task.
+
+    Args:
+        records: the answers.
+        profile: the threshold of a profile, which is tried on all answers if there is one. Without
+            it, and where both halves of a task were answered, a threshold is set on its one half
+            and tried on the other, and on the reported half of every other task.
+        risk: for which those are set.
+    """
+    groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
+    for record in records:
+        groups[record.question.arm, record.question.task].append(record)
+    if profile.score != NO_SCORE:
+        return [Abstention.of(profile, group, "the profile") for group in groups.values()]
+    found = []
+    for (arm, set_on), group in groups.items():
+        with suppress(EntropixError):  # no threshold is strict enough: there is nothing to try
+            abstain = fit_threshold(_half(group, FIT), risk)
+            others = [_half(others, REPORT) for (by, _), others in groups.items() if by == arm]
+            found += [Abstention.of(abstain, other, set_on) for other in others if other]
+    return found
+
+
+def _half(records: Sequence[Record], split: str) -> list[Record]:
+    return [record for record in records if record.question.split == split]
+
+
+def _values(records: Sequence[Record], score: str) -> Floats:
+    return np.array([score_of(score, record.tokens) for record in records])

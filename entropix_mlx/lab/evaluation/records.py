@@ -1,0 +1,206 @@
+"""What is kept of every answer: a line of the answers' file, and the same line read again.
+
+A line is that of `entropix generate --output`, and below ``eval`` it has the question, the grade,
+what the answer cost, and the measurements of its tokens. Everything that is reported is computed
+from these lines alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...decoding.answers_file import Task
+from ...errors import PromptError
+from ...profiles.certainty import MEASURED, Measured
+from ...records import from_record
+from ...settings import Settings
+from ...step import Step
+from . import grading
+from .questions import Question
+
+if TYPE_CHECKING:
+    from ...decoding.batch import BatchAnswer
+
+_DIGITS = 6
+"""Significant ones of a measurement in the file."""
+
+
+@dataclass(frozen=True)
+class Planned(Task):
+    """One answer that is to be generated: a question, an arm, and a seed."""
+
+    question: Question
+    arm: str
+    seed_number: int
+    """Which of the seeds of the run, from 0."""
+    form: str
+    model: str
+    """Its name; a run is not resumed with another one."""
+
+    @property
+    def settings(self) -> Settings:
+        """Those of the prompt, which has the seed of this answer already."""
+        return self.asked.settings
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What a line says before the answer is known; a run that is resumed checks it."""
+        asked = {
+            "id": self.question.id,
+            "task": self.question.task,
+            "rung": self.question.rung,
+            "split": self.question.split,
+            "answers": list(self.question.answers),
+            "rule": self.question.rule,
+            "arm": self.arm,
+            "seed_number": self.seed_number,
+            "form": self.form,
+        }
+        return super().told | {"model": self.model, "question": asked}
+
+    def record(self, answer: BatchAnswer, batch: int) -> dict[str, Any]:
+        """Return the line of an answer, with its grade and its cost."""
+        record = super().record(answer, batch)
+        if answer.error is not None:
+            return record
+        committed, discarded = forward_tokens(answer.steps)
+        right = grading.is_right(self.question.rule, record["text"], self.question.answers)
+        graded = {"right": right, "committed": committed, "discarded": discarded}
+        return record | {"graded": graded, "tokens": Tokens.of(answer.steps).to_dict()}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The question of a line."""
+
+    id: str
+    task: str
+    rung: str
+    split: str
+    rule: str
+    arm: str
+    seed_number: int
+    form: str
+    answers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Graded:
+    """The grade of a line, and what the answer cost in tokens that went through the model."""
+
+    right: bool
+    committed: int
+    """Tokens of the answer, its end included."""
+    discarded: int
+    """Draws that were taken back, and tokens of rollouts that did not become the text."""
+
+
+@dataclass(frozen=True)
+class Tokens(Measured):
+    """The measurements of an answer's own tokens, and where its first fork could lead."""
+
+    rollouts: tuple[str, ...] = ()
+    """The texts that the answer would have had by each way of its first fork."""
+
+    @classmethod
+    def of(cls, steps: Iterable[Step]) -> Tokens:
+        """Return what was measured at the steps of an answer."""
+        listed = list(steps)
+        before = ""
+        rollouts: tuple[str, ...] = ()
+        for step in listed:
+            if step.branch is not None:
+                rollouts = tuple(before + rollout.text for rollout in step.branch.rollouts)
+                break
+            before += step.text
+        return cls(**vars(Measured.of(listed)), rollouts=rollouts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return them as a JSON-ready record of few digits."""
+        values: dict[str, Any] = {
+            name: [float(f"{value:.{_DIGITS}g}") for value in getattr(self, name)]
+            for name in MEASURED
+        }
+        return values | {"first": self.first, "rollouts": list(self.rollouts)}
+
+
+@dataclass(frozen=True)
+class Usage:
+    """The tokens of a line, as `Summary` counts them."""
+
+    prompt_tokens: int
+    completion_tokens: int
+
+
+@dataclass(frozen=True)
+class Record:
+    """One answer of a file."""
+
+    question: Asked
+    graded: Graded
+    text: str
+    usage: Usage
+    sampler: str
+    tokens: Tokens = field(default_factory=Tokens)
+    finish_reason: str | None = None
+    seed: int = 0
+    model: str = ""
+
+    @property
+    def forward_tokens(self) -> int:
+        """Tokens that were generated, kept or not."""
+        return self.graded.committed + self.graded.discarded
+
+
+def forward_tokens(steps: Sequence[Step]) -> tuple[int, int]:
+    """Return how many generated tokens an answer kept, and how many it discarded.
+
+    At a fork all tokens of all rollouts went through the model; those that became the text are
+    steps whose origin is the fork.
+    """
+    discarded = 0
+    for place, step in enumerate(steps):
+        discarded += step.rolled_back
+        if step.branch is not None:
+            winner = len(step.branch.rollouts[step.branch.winner].tokens)
+            rolled = sum(len(rollout.tokens) for rollout in step.branch.rollouts)
+            kept = min(winner, len(steps) - place)
+            discarded += rolled - kept
+    return len(steps), discarded
+
+
+def parse_record(line: dict[str, Any]) -> Record:
+    """Return the answer of a line, as JSON has it.
+
+    Raises:
+        ValueError: a field is missing or has another type.
+    """
+    return from_record(Record, line)
+
+
+def read_records(path: str | Path) -> list[Record]:
+    """Return the answers of a file; lines about answers that failed are left out.
+
+    Raises:
+        PromptError: the file cannot be read, or a line of it is no answer of an evaluation.
+    """
+    try:
+        lines = Path(path).read_text(encoding="utf-8").split("\n")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "it is not a text in UTF-8"
+        raise PromptError(f"cannot read the answers in {path}: {reason}") from error
+    records = []
+    for number, line in enumerate(lines[:-1], 1):
+        try:
+            record = json.loads(line)
+            if "error" not in record:
+                records.append(parse_record(record))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise PromptError(
+                f"{path}, line {number} is no answer of an evaluation: {error}"
+            ) from error
+    return records

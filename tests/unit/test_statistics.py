@@ -1,0 +1,113 @@
+"""The statistics of an evaluation against SciPy, and against sums over all pairs."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from entropix_mlx.lab.evaluation import auroc as ranking
+from entropix_mlx.lab.evaluation import statistics
+from entropix_mlx.lab.evaluation.fitted import logistic
+
+counts = st.integers(1, 400).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
+
+
+@given(counts, st.sampled_from([0.8, 0.95, 0.99]))
+def test_wilson(count, level):
+    right, n = count
+    expected = stats.binomtest(right, n).proportion_ci(level, method="wilson")
+    assert statistics.wilson(right, n, level) == pytest.approx((expected.low, expected.high))
+
+
+@given(counts, st.sampled_from([0.8, 0.95]))
+def test_clopper_pearson(count, level):
+    errors, n = count
+    expected = stats.binomtest(errors, n, alternative="less").proportion_ci(level).high
+    assert statistics.clopper_pearson_upper(errors, n, level) == pytest.approx(expected, abs=1e-9)
+
+
+@given(counts, st.floats(0, 1))
+def test_binomial_distribution(count, p):
+    k, n = count
+    assert statistics.binomial_cdf(k, n, p) == pytest.approx(stats.binom.cdf(k, n, p), abs=1e-9)
+
+
+@given(st.integers(0, 200), st.integers(0, 200))
+def test_sign_test_is_mcnemars(wins, losses):
+    expected = stats.binomtest(wins, wins + losses).pvalue if wins + losses else 1.0
+    assert statistics.sign_test(wins, losses) == pytest.approx(expected, abs=1e-9)
+
+
+def test_holm():
+    # Holm's steps by hand: 0.01 · 4, 0.02 · 3, max(0.06, 0.03 · 2), max(0.06, 0.04 · 1).
+    assert statistics.holm([0.04, 0.01, 0.03, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
+    assert statistics.holm([0.9, 0.8]) == [1.0, 1.0]
+    assert statistics.holm([]) == []
+
+
+def test_bootstrap_of_a_mean():
+    values = np.random.default_rng(1).choice([-1.0, 0.0, 1.0], size=300, p=[0.1, 0.7, 0.2])
+    own = statistics.bootstrap_mean(values)
+    expected = stats.bootstrap(
+        (values,), np.mean, n_resamples=5000, method="percentile", rng=np.random.default_rng(2)
+    ).confidence_interval
+    assert own == pytest.approx((expected.low, expected.high), abs=0.01)
+    assert own == statistics.bootstrap_mean(values)
+    assert math.isnan(statistics.bootstrap_mean([]).low)
+
+
+graded = st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=2, max_size=60)
+
+
+@given(graded)
+def test_auroc_is_mann_whitneys_u_with_delongs_variance(answers):
+    scores = np.array([float(score) for score, _ in answers])
+    right = np.array([grade for _, grade in answers])
+    found = ranking.auroc(scores, right)
+    if right.all() or not right.any():
+        assert math.isnan(found.value)
+        return
+    positive, negative = scores[right], scores[~right]
+    pairs = (positive[:, None] > negative) + 0.5 * (positive[:, None] == negative)
+    u = stats.mannwhitneyu(positive, negative).statistic
+    assert found.value == pytest.approx(u / pairs.size)
+    assert found.value == pytest.approx(pairs.mean())
+    variance = sum(
+        np.var(pairs.mean(axis=axis), ddof=1) / n
+        for axis, n in ((1, len(positive)), (0, len(negative)))
+        if n > 1
+    )
+    assert found.variance == pytest.approx(variance)
+
+
+def test_auroc_within_strata_counts_no_pair_across_them():
+    # Within each stratum the score says nothing; across them it says all.
+    scores = np.array([1.0, 1.0, 1.0, 0.0, 0.0, 0.0])
+    right = np.array([True, True, False, True, False, False])
+    strata = ["easy"] * 3 + ["hard"] * 3
+    assert ranking.auroc(scores, right).value == pytest.approx(2 / 3)
+    assert ranking.stratified_auroc(scores, right, strata).value == 0.5
+
+
+def test_risk_over_coverage():
+    curve = ranking.risk_coverage(
+        np.array([0.9, 0.7, 0.7, 0.1]), np.array([True, True, False, False])
+    )
+    assert curve.coverage.tolist() == [0.25, 0.75, 1.0]
+    assert curve.risk.tolist() == pytest.approx([0, 1 / 3, 0.5])
+    assert curve.accuracy_at(0.5) == pytest.approx(2 / 3)
+    assert (curve.coverage_at(0.4), curve.coverage_at(0.0)) == (0.75, 0.25)
+    assert curve.area == pytest.approx(0.5 / 3 + 0.25 * 0.5)
+
+
+def test_logistic_regression_is_at_its_optimum():
+    source = np.random.default_rng(0)
+    design = np.column_stack([np.ones(200), source.normal(size=(200, 2))])
+    right = source.random(200) < 1 / (1 + np.exp(-(design @ [0.3, 1.0, -0.5])))
+    weights = logistic(design, right, ridge=1.0)
+    p = 1 / (1 + np.exp(-design @ weights))
+    penalty = np.array([1e-9, 1.0, 1.0]) * weights
+    assert design.T @ (p - right) + penalty == pytest.approx([0, 0, 0], abs=1e-6)
