@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..chat.conversation import Conversation
 from ..profiles.profile import Profile
 from ..step import Branch, Step
+from ..traces.trace import Header
+
+if TYPE_CHECKING:
+    from ..checkpoints.inventory import Entry
 
 Token = threading.Event
 """Cancels one job, before it begins or while it runs; made by whoever gives the job."""
@@ -27,6 +32,8 @@ class Question:
 class Loaded:
     """The model is ready."""
 
+    model: str
+    """Its name, for people."""
     context_length: int
     """The most tokens that the model can hold."""
     profile: Profile
@@ -38,6 +45,15 @@ class LoadFailed:
     """The model could not be loaded; the text says why, and what to do."""
 
     reason: str
+
+
+@dataclass(frozen=True)
+class ModelsListed:
+    """What models there are on this machine."""
+
+    models: Sequence[Entry]
+    error: str | None = None
+    """Why they could not be listed."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +78,16 @@ class StepsArrived:
     """The next steps of the running answer."""
 
     steps: list[Step]
+
+
+@dataclass(frozen=True)
+class RolloutsGrew:
+    """The answer is at a fork, whose ways have grown."""
+
+    index: int
+    """Of the fork in the answer."""
+    branch: Branch
+    """The ways as far as they are known; its winner is the one that leads."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +119,16 @@ class Asked:
 
 
 @dataclass(frozen=True)
+class DuelBegan:
+    """Both sides of a duel are about to answer."""
+
+    cancel: Token
+    """The cancel token that the duel was given; it tells one duel from another."""
+    headers: tuple[Header | None, ...]
+    """How a trace of each side begins; None for one that cannot begin."""
+
+
+@dataclass(frozen=True)
 class DuelStepsArrived:
     """The next steps of one side of a duel."""
 
@@ -102,17 +138,22 @@ class DuelStepsArrived:
     """0 or 1."""
     steps: list[Step]
     ended: bool = False
-    """Whether this side is complete."""
+    """Whether no more of this side will come."""
+    error: str | None = None
+    """Why this side failed; the other one goes on."""
 
 
 Event = (
     Loaded
     | LoadFailed
+    | ModelsListed
     | Prefilled
     | ConversationChanged
     | StepsArrived
+    | RolloutsGrew
     | AnswerEnded
     | TurnsDropped
     | Asked
+    | DuelBegan
     | DuelStepsArrived
 )

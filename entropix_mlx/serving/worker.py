@@ -12,29 +12,29 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ..chat.conversation import Conversation
 from ..errors import EntropixError
 from ..profiles.choice import resolve
 from ..settings import Settings
 from ..step import Branch, Step
-from ..traces.trace import TraceFolder
+from ..traces.trace import Header, TraceFolder
 from . import events
+from .address import Address
 from .events import Event, Question, Token
+from .reporting import batches, explain, snapshot
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
     from ..chat.session import Session
-    from ..models.llama import Model
+    from ..decoding.batch import Batch
+    from ..models.base import LanguageModel
 
-BATCH_SECONDS = 1 / 15
-"""Steps are reported in batches, one in this time: a screen does not need more, and each event
-costs time."""
+T = TypeVar("T")
 
 JOIN_SECONDS = 5.0
 """How long `join` waits for a cancelled answer, which ends within one token or prompt chunk."""
@@ -43,7 +43,7 @@ JOIN_LOADING_SECONDS = 0.5
 REPLY_SECONDS = 0.1
 """How often the cancel token is looked at while the user chooses a way at a fork."""
 
-Load = Callable[[], "tuple[Model, TokenizerWrapper]"]
+Load = Callable[[], "tuple[LanguageModel, TokenizerWrapper]"]
 Action = Callable[["Session", Token], Iterator[Step] | None]
 """What to do with the session; a cancel token to pass on is the second argument."""
 
@@ -64,6 +64,14 @@ class Chat:
     """Whether the user is asked at forks."""
     traces: TraceFolder | None = None
     """Where each answer is recorded."""
+    server: Address | None = None
+    """Where the model is, if it is not in this process; see `client.py`."""
+    load_named: Callable[[str], tuple[LanguageModel, TokenizerWrapper]] | None = None
+    """Loads another model, by its name or path; None if there is no choice."""
+    make_thread: Callable[[Chat, Callable[[Event], None]], ModelThread] | None = None
+    """Makes what answers in place of a `ModelThread`."""
+    no_duel: str | None = None
+    """Why two samplers cannot answer side by side; None if they can."""
 
 
 class ModelThread:
@@ -83,7 +91,7 @@ class ModelThread:
         self._loaded = threading.Event()
         self._cancel = Token()  # that of the running job
         self._session: Session
-        self._model: Model
+        self._model: LanguageModel
         self._tokenizer: TokenizerWrapper
         self._thread = threading.Thread(target=self._run, name="model", daemon=True)
 
@@ -131,7 +139,7 @@ class ModelThread:
         self._jobs.put(job)
 
     def duel(self, question: Question, sides: tuple[Settings, Settings], cancel: Token) -> None:
-        """Answer a question with one setting after the other; the conversation does not change.
+        """Answer a question with two settings at once; the conversation does not change.
 
         Args:
             question: what both sides answer, in the place of its turn or after the last one.
@@ -140,15 +148,70 @@ class ModelThread:
         """
         self._jobs.put(lambda: self._duel(question, sides, cancel))
 
+    def switch(self, model: str, cancel: Token) -> None:
+        """Load another model in place of this one; the conversation stays.
+
+        If it cannot be loaded, this one is loaded again.
+        """
+        self._jobs.put(lambda: self._switch(model, cancel))
+
+    def list_models(self) -> None:
+        """Report the models on this machine."""
+        self._jobs.put(self._list_models)
+
     def _run(self) -> None:
         try:
             self._open_session()
         except Exception as error:  # without an event the front end would wait for ever
-            self._report(events.LoadFailed(_explain(error)))
-            return
+            self._drop_jobs()
+            self._report(events.LoadFailed(explain(error)))
         while (job := self._jobs.get()) is not None and not self._stopping:
             job()
-        self._session.close()
+        if self._loaded.is_set():
+            self._session.close()
+
+    def _drop_jobs(self) -> None:
+        """Forget the jobs that waited for a model, but not that the thread is to end."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._jobs.get_nowait()
+        if self._stopping:
+            self._jobs.put(None)
+
+    def _switch(self, model: str, cancel: Token) -> None:
+        before, load_named = self._chat, self._chat.load_named
+        conversation, settings, choose = None, before.settings, None
+        if self._loaded.is_set():
+            conversation, settings = self._session.conversation, self._session.settings
+            choose = self._session.choose
+            self._session.close()
+            del self._session, self._model, self._tokenizer  # room for the other one
+            self._loaded.clear()
+        error = None
+        chosen = replace(before, model=model, load=lambda: load_named(model))  # type: ignore[misc]
+        for chat in (chosen, before) if conversation else (chosen,):
+            try:
+                self._chat = replace(chat, settings=settings)
+                self._open_session()
+                break
+            except Exception as fault:
+                error = f"{model} cannot be loaded: {explain(fault)}"
+        if self._loaded.is_set() and conversation is not None:
+            self._session.resume(conversation)
+            self._session.choose = choose
+        elif not self._loaded.is_set():
+            self._drop_jobs()
+            self._report(events.LoadFailed(error or ""))
+            return
+        self._report(events.AnswerEnded(cancel, error))
+
+    def _list_models(self) -> None:
+        from ..checkpoints.inventory import inventory
+
+        try:
+            self._report(events.ModelsListed(list(inventory())))
+        except Exception as error:
+            self._report(events.ModelsListed([], explain(error)))
 
     def _open_session(self) -> None:
         from ..chat.session import Session
@@ -164,10 +227,13 @@ class ModelThread:
             choose=self._choose if self._chat.ask else None,
             traces=self._chat.traces,
         )
+        self._session.on_rollouts = lambda index, branch: self._report(
+            events.RolloutsGrew(index, branch)
+        )
         config, settings = self._model.config, self._chat.settings
         self._loaded.set()
         profile = resolve(settings.profile, config, settings.changes)
-        self._report(events.Loaded(config.max_position_embeddings, profile))
+        self._report(events.Loaded(self._chat.model, config.max_position_embeddings, profile))
 
     def _answer(self, action: Action, cancel: Token, question: Question | None = None) -> None:
         self._cancel = cancel
@@ -178,10 +244,10 @@ class ModelThread:
                 steps = action(self._session, cancel)
                 refused = None
                 self._report_conversation()
-                for batch in _batches(steps or ()):
+                for batch in batches(steps or ()):
                     self._report(events.StepsArrived(batch))
         except Exception as fault:
-            error = _explain(fault)
+            error = explain(fault)
         self._report_conversation()
         self._report(events.AnswerEnded(cancel, error, refused))
 
@@ -196,8 +262,8 @@ class ModelThread:
         return branch.winner
 
     def _report_conversation(self) -> None:
-        snapshot = _copy(self._session.conversation)
-        self._report(events.ConversationChanged(snapshot, self._tokens_of(snapshot)))
+        taken = snapshot(self._session.conversation)
+        self._report(events.ConversationChanged(taken, self._tokens_of(taken)))
 
     def _tokens_of(self, conversation: Conversation) -> int:
         """Return how many tokens the model sees of a conversation, its last answer included."""
@@ -215,53 +281,63 @@ class ModelThread:
     def _duel(self, question: Question, sides: tuple[Settings, Settings], cancel: Token) -> None:
         error = None
         try:
-            for side, settings in enumerate(sides):
-                for batch in self._duel_side(question, settings, cancel):
-                    self._report(events.DuelStepsArrived(cancel, side, batch))
-                if cancel.is_set():
-                    break
-                self._report(events.DuelStepsArrived(cancel, side, [], ended=True))
+            resolved = [settings.resolved(self._model.config) for settings in sides]
+            with contextlib.closing(self._both(question, resolved, cancel)) as batch:
+                running = list(range(len(sides)))
+                for found in batches(batch):
+                    running = [n for n in running if not self._report_side(batch, n, found, cancel)]
+                for side in running if not cancel.is_set() else ():
+                    self._report_side(batch, side, [], cancel, ended=True)
         except Exception as fault:
-            error = _explain(fault)
+            error = explain(fault)
         self._report(events.AnswerEnded(cancel, error))
 
-    def _duel_side(
-        self, question: Question, settings: Settings, cancel: Token
-    ) -> Iterator[list[Step]]:
-        """Yield the steps of one side, from a session of its own."""
-        from ..chat.session import Session
+    def _both(self, question: Question, sides: list[Settings], cancel: Token) -> Batch:
+        """Report how a duel begins; return its two answers, which share their passes."""
+        from ..chat.context import Context
+        from ..decoding.batch import batch_generate
+        from ..decoding.hooks import Hooks
 
-        session = Session(self._model, self._tokenizer, settings)
-        session.conversation = _copy(self._session.conversation)
-        with contextlib.closing(session):
-            steps = session.send(question.text, question.turn, cancel=cancel)
-            yield from _batches(steps)
+        context = Context(self._tokenizer, self._model.config.max_position_embeddings)
+        asked = self._session.conversation.asking(question.text, question.turn)
+        prompts = [context.fit(asked, settings.max_tokens) for settings in sides]
+        batch = batch_generate(
+            self._model, self._tokenizer, prompts, sides, hooks=Hooks(cancel), steady=True
+        )
+        headers = [
+            None if answer.error else self._header(settings, asked.asked, answer.prompt_tokens)
+            for settings, answer in zip(sides, batch.answers, strict=True)
+        ]
+        self._report(events.DuelBegan(cancel, tuple(headers)))
+        return batch
 
+    def _header(
+        self, settings: Settings, messages: list[dict[str, str]], prompt_tokens: int
+    ) -> Header:
+        """Return how a trace of an answer with resolved settings begins."""
+        return Header(
+            model=self._chat.model,
+            sampler=settings.sampler,
+            profile=settings.policy().profile,
+            seed=settings.seed or 0,
+            messages=messages,
+            context_length=self._model.config.max_position_embeddings,
+            prompt_tokens=prompt_tokens,
+        )
 
-def _batches(steps: Iterable[Step]) -> Iterator[list[Step]]:
-    """Gather steps until `BATCH_SECONDS` have passed; the first one comes at once."""
-    batch: list[Step] = []
-    due = time.monotonic()
-    for step in steps:
-        batch.append(step)
-        if time.monotonic() >= due:
-            yield batch
-            batch, due = [], time.monotonic() + BATCH_SECONDS
-    if batch:
-        yield batch
-
-
-def _explain(error: Exception) -> str:
-    """Return what the user is told of an error; unexpected ones are labelled as such."""
-    if isinstance(error, EntropixError):
-        return str(error)
-    return f"unexpected {type(error).__name__}: {error}"
-
-
-def _copy(conversation: Conversation) -> Conversation:
-    """Return a copy that another thread can keep; steps never change, so they are shared."""
-    turns = [
-        replace(turn, answers=[replace(a, steps=list(a.steps)) for a in turn.answers])
-        for turn in conversation.turns
-    ]
-    return replace(conversation, turns=turns)
+    def _report_side(
+        self,
+        batch: Batch,
+        side: int,
+        found: list[tuple[int, Step]],
+        cancel: Token,
+        ended: bool = False,
+    ) -> bool:
+        """Report the steps of one side of a duel; return whether that side has ended."""
+        steps = [step for index, step in found if index == side]
+        fault = batch.answers[side].error
+        error = None if fault is None else explain(fault)
+        ended = ended or fault is not None or bool(steps and steps[-1].finish_reason)
+        if steps or ended:
+            self._report(events.DuelStepsArrived(cancel, side, steps, ended, error))
+        return ended

@@ -1,0 +1,92 @@
+"""What a server counts, as Prometheus reads it."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+
+from ..step import Step
+
+FIRST_TOKEN_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+"""Upper bounds of the classes in which times to the first token are counted."""
+PREFIX = "entropix"
+
+
+class Metrics:
+    """Counts of one server. Every method may be called on any thread."""
+
+    def __init__(self) -> None:
+        """Begin at zero."""
+        self._lock = threading.Lock()
+        self._requests: Counter[tuple[str, int]] = Counter()
+        self._strategies: Counter[str] = Counter()
+        self._counts: Counter[str] = Counter()
+        self._gauges: dict[str, float] = {}
+        self._first_token: Counter[float] = Counter()
+        self._first_token_seconds = 0.0
+        self._first_tokens = 0
+
+    def request(self, route: str, status: int) -> None:
+        """Count a request that was answered."""
+        with self._lock:
+            self._requests[route, status] += 1
+
+    def count(self, name: str, more: int = 1) -> None:
+        """Count more of something."""
+        with self._lock:
+            self._counts[name] += more
+
+    def gauge(self, **values: float) -> None:
+        """Note how much there is of something now."""
+        with self._lock:
+            self._gauges |= values
+
+    def step(self, step: Step) -> None:
+        """Count a generated token."""
+        with self._lock:
+            self._counts["generated_tokens"] += 1
+            self._strategies[str(step.strategy)] += 1
+
+    def first_token(self, seconds: float) -> None:
+        """Count the time from a request to its first token."""
+        bound = next((bound for bound in FIRST_TOKEN_SECONDS if seconds <= bound), float("inf"))
+        with self._lock:
+            self._first_token[bound] += 1
+            self._first_tokens += 1
+            self._first_token_seconds += seconds
+
+    def value(self, name: str) -> float:
+        """Return a count or a gauge."""
+        with self._lock:
+            return self._gauges.get(name, self._counts[name])
+
+    def text(self) -> str:
+        """Return everything in Prometheus's text format."""
+        with self._lock:
+            return "".join(f"{line}\n" for line in self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        yield f"# TYPE {PREFIX}_requests_total counter"
+        for (route, status), number in sorted(self._requests.items()):
+            yield f'{PREFIX}_requests_total{{route="{route}",status="{status}"}} {number}'
+        yield f"# TYPE {PREFIX}_strategies_total counter"
+        for strategy, number in sorted(self._strategies.items()):
+            yield f'{PREFIX}_strategies_total{{strategy="{strategy}"}} {number}'
+        for name, number in sorted(self._counts.items()):
+            yield f"# TYPE {PREFIX}_{name}_total counter"
+            yield f"{PREFIX}_{name}_total {number}"
+        for gauge, value in sorted(self._gauges.items()):
+            yield f"# TYPE {PREFIX}_{gauge} gauge"
+            yield f"{PREFIX}_{gauge} {value:g}"
+        yield from self._first_token_lines()
+
+    def _first_token_lines(self) -> Iterator[str]:
+        name, so_far = f"{PREFIX}_time_to_first_token_seconds", 0
+        yield f"# TYPE {name} histogram"
+        for bound in FIRST_TOKEN_SECONDS:
+            so_far += self._first_token[bound]
+            yield f'{name}_bucket{{le="{bound:g}"}} {so_far}'
+        yield f'{name}_bucket{{le="+Inf"}} {self._first_tokens}'
+        yield f"{name}_sum {self._first_token_seconds:.6f}"
+        yield f"{name}_count {self._first_tokens}"

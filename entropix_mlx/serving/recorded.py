@@ -1,0 +1,191 @@
+"""A recorded conversation in place of a model: what `entropix chat --demo` plays."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Iterator, Sequence
+from importlib import resources
+from typing import NoReturn
+
+from ..chat.conversation import Answer, Conversation, Turn
+from ..errors import SessionError
+from ..profiles.profile import Profile
+from ..settings import Settings
+from ..step import Step
+from . import events
+from .events import Event, Question, Token
+from .worker import Chat, ModelThread
+
+FILE = "demo.json.gz"
+MODEL, PROFILE, CONTEXT = "recorded: SmolLM2-135M", "smollm2-135m-instruct", 8192
+"""What the answers of `FILE` were made with."""
+NO_DUEL = "a duel needs a model: run entropix chat"
+CHARACTERS_A_TOKEN = 4
+"""For the status line, which counts the tokens of questions."""
+
+
+def demo_conversation() -> Conversation:
+    """Return the recording that comes with the package: each question with several answers."""
+    file = resources.files("entropix_mlx.serving") / FILE
+    return Conversation.from_json(gzip.decompress(file.read_bytes()).decode("utf-8"), FILE)
+
+
+def demo_chat(settings: Settings, pace: float = 1.0) -> Chat:
+    """Return a chat that plays the recording of the package.
+
+    Args:
+        settings: shown, but not heeded.
+        pace: see `RecordedSession`.
+    """
+
+    def load() -> NoReturn:
+        raise SessionError("the demo has no model")
+
+    def make_thread(chat: Chat, report: Callable[[Event], None]) -> ModelThread:
+        return RecordedThread(chat, report, demo_conversation(), pace)
+
+    return Chat(MODEL, load, settings, make_thread=make_thread, no_duel=NO_DUEL)
+
+
+class RecordedSession:
+    """Answers like a `Session`, as far as it was recorded."""
+
+    def __init__(self, recording: Conversation, pace: float = 1.0) -> None:
+        """Begin a conversation.
+
+        Args:
+            recording: its questions can be asked; their answers are given in their order.
+            pace: how many times as fast as they were recorded answers come; 0 is at once.
+        """
+        self.conversation = Conversation()
+        self.settings = Settings()
+        self.choose: object = None
+        self._recording = recording
+        self._pace = pace
+
+    def send(
+        self, text: str, turn: int | None = None, *, cancel: Token | None = None
+    ) -> Iterator[Step]:
+        """Play the first answer to a question.
+
+        Raises:
+            SessionError: it was not recorded.
+        """
+        recorded = self._recorded(text)
+        asked = self.conversation.asking(recorded.question, turn)
+        self.conversation.turns = asked.turns
+        return self._play(recorded.answers[0], 0, cancel)
+
+    def regenerate(self, *, cancel: Token | None = None) -> Iterator[Step]:
+        """Play another answer to the last question; after the last one, the first again."""
+        last = self.conversation.last
+        answers = self._recorded(last.question).answers
+        return self._play(answers[len(last.answers) % len(answers)], 0, cancel)
+
+    def fork(
+        self,
+        step_index: int,
+        token: int | Sequence[int],
+        turn: int | None = None,
+        *,
+        cancel: Token | None = None,
+    ) -> Iterator[Step]:
+        """Go another way, if it was recorded.
+
+        Raises:
+            SessionError: it was not; the message says which ways were.
+        """
+        tokens = [token] if isinstance(token, int) else list(token)
+        index = self.conversation.turn_at(turn)
+        old = self.conversation.turns[index]
+        kept = [step.token for step in old.answer.before(step_index)]
+        answers = self._recorded(old.question).answers
+        for answer in answers:
+            begins = [step.token for step in answer.steps[: step_index + len(tokens)]]
+            if begins == kept + tokens:
+                self.conversation.set_aside(index)
+                return self._play(answer, step_index, cancel)
+        raise SessionError(_ways(old.answer, answers))
+
+    def select(self, answer: int, turn: int | None = None) -> None:
+        """Make another answer part of the conversation."""
+        self.conversation.select(answer, turn)
+
+    def instruct(self, system_prompt: str | None) -> None:
+        """Precede the conversation with instructions, which no recording heeds."""
+        self.conversation.system_prompt = system_prompt
+
+    def new(self) -> None:
+        """Begin another conversation."""
+        self.conversation = Conversation(self.conversation.system_prompt)
+
+    def load(self, path: object) -> None:
+        """Refuse: what comes after that conversation was not recorded."""
+        raise SessionError("the demo plays its own recording only: run entropix chat without it")
+
+    def close(self) -> None:
+        """Do nothing: an answer ends when nobody reads it."""
+
+    def _recorded(self, question: str) -> Turn:
+        wanted = question.strip().casefold()
+        for turn in self._recording.turns:
+            if turn.question.casefold() == wanted:
+                return turn
+        raise SessionError(
+            "the demo has no model, only a recording: Ctrl+N, then press 1, 2 or 3, asks what was"
+            " recorded"
+        )
+
+    def _play(self, recorded: Answer, begin: int, cancel: Token | None) -> Iterator[Step]:
+        answer = Answer(recorded.seed, list(recorded.steps[:begin]), recorded.model)
+        self.conversation.last.add(answer)
+        waiting = cancel or Token()
+
+        def steps() -> Iterator[Step]:
+            before = recorded.steps[begin - 1].time if begin else 0.0
+            for step in recorded.steps[begin:]:
+                if self._pace and waiting.wait((step.time - before) / self._pace):
+                    return
+                before = step.time
+                answer.steps.append(step)
+                yield step
+
+        return steps()
+
+
+class RecordedThread(ModelThread):
+    """The thread of the terminal UI, with a recording in place of a model."""
+
+    def __init__(
+        self, chat: Chat, report: Callable[[Event], None], recording: Conversation, pace: float
+    ) -> None:
+        """Set up; see `ModelThread` and `RecordedSession`."""
+        super().__init__(chat, report)
+        self._recording = RecordedSession(recording, pace)
+
+    def _open_session(self) -> None:
+        self._session = self._recording  # type: ignore[assignment]
+        self._loaded.set()
+        self._report(events.Loaded(MODEL, CONTEXT, Profile.load(PROFILE)))
+
+    def _tokens_of(self, conversation: Conversation) -> int:
+        texts = "".join(message["content"] for message in conversation.messages)
+        return len(texts) // CHARACTERS_A_TOKEN
+
+    def _duel(self, question: Question, sides: tuple[Settings, Settings], cancel: Token) -> None:
+        self._report(events.AnswerEnded(cancel, NO_DUEL))
+
+    def _list_models(self) -> None:
+        self._report(events.ModelsListed([], "the demo has no models: run entropix chat"))
+
+
+def _ways(answer: Answer, recorded: Sequence[Answer]) -> str:
+    """Say which other ways from an answer were recorded."""
+    ways = []
+    for other in recorded:
+        pairs = zip(answer.steps, other.steps, strict=False)
+        part = next((two for one, two in pairs if one.token != two.token), None)
+        if part is not None and part.index:
+            ways.append(f"{part.text.strip()!r} at token {part.index}")
+    known = f"go {' or '.join(ways)}" if ways else "answer again by Ctrl+R"
+    return f"the demo has no model to go on with, only what was recorded: {known}"

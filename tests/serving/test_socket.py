@@ -1,0 +1,178 @@
+"""A real server on a real socket: OpenAI's own client, clients that misbehave, and the end."""
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from entropix_mlx.conversion import convert
+
+WAIT = 120
+
+
+class Process:
+    """`entropix serve` in a process of its own."""
+
+    def __init__(self, model, *options):
+        self.process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "entropix_mlx",
+                "serve",
+                "--port",
+                "0",
+                "--model",
+                model,
+                *options,
+            ],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.lines = []
+        while not (found := re.search(r":(\d+)/v1", "".join(self.lines))):
+            line = self.process.stderr.readline()
+            assert line, self.lines
+            self.lines.append(line)
+        self.port = int(found[1])
+        self.url = f"http://127.0.0.1:{self.port}/v1"
+
+    def send(self, content):
+        connection = socket.create_connection(("127.0.0.1", self.port), WAIT)
+        connection.sendall(content)
+        return connection
+
+    def ask(self, content, half_closed=False):
+        """Send bytes and return what comes until the server closes."""
+        with self.send(content) as connection:
+            if half_closed:
+                connection.shutdown(socket.SHUT_WR)
+            received = b""
+            while piece := connection.recv(2**16):
+                received += piece
+            return received
+
+    def metric(self, name):
+        text = self.ask(
+            b"GET /metrics HTTP/1.0\r\nHost: localhost\r\nAuthorization: Bearer key\r\n\r\n"
+        ).decode()
+        return float(re.search(rf"^entropix_{name} (\S+)", text, re.MULTILINE)[1])
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        _, rest = self.process.communicate(timeout=WAIT)
+        return "".join(self.lines) + rest
+
+
+@pytest.fixture(scope="module")
+def folder(tiny_model, byte_tokenizer, tmp_path_factory):
+    path = tmp_path_factory.mktemp("served") / "tiny"
+    path.mkdir()
+    convert.save(tiny_model, byte_tokenizer, path)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def server(folder):
+    process = Process(folder, "--api-key", "key", "--sampler", "temperature")
+    yield process
+    said = process.end()
+    assert process.process.returncode == 0
+    assert "Traceback" not in said
+
+
+def post(body, key="key"):
+    content = json.dumps(body).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\n"
+    return f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content
+
+
+def test_openais_client_gets_what_it_knows(server):
+    openai = pytest.importorskip("openai")
+    with openai.OpenAI(base_url=server.url, api_key="key", max_retries=0) as client:
+        (model,) = client.models.list().data
+        messages = [{"role": "user", "content": "Hi"}]
+        options = {"model": model.id, "messages": messages, "seed": 1, "max_completion_tokens": 9}
+        whole = client.chat.completions.create(**options, logprobs=True, top_logprobs=2)
+        assert len(whole.choices[0].logprobs.content) <= 9
+        assert whole.choices[0].entropix["mean_entropy"] > 0
+        stream = client.chat.completions.create(
+            **options, stream=True, extra_body={"sampler": "greedy"}
+        )
+        chunks = list(stream)
+        assert chunks[-1].choices[0].finish_reason
+        assert chunks[1].choices[0].entropix["strategy"] == "argmax"
+        text = client.completions.create(model=model.id, prompt=[5, 6, 7], echo=True, logprobs=1)
+        assert text.choices[0].logprobs.token_logprobs[0] is None
+        with pytest.raises(openai.BadRequestError) as caught:
+            client.chat.completions.create(**options, temperature=-1)
+        assert caught.value.param == "temperature"
+        with pytest.raises(openai.NotFoundError):
+            client.completions.create(model="gpt-4", prompt="x")
+    with (
+        pytest.raises(openai.AuthenticationError),
+        openai.OpenAI(base_url=server.url, api_key="wrong", max_retries=0) as client,
+    ):
+        client.models.list()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *[b"\0\xff\x80garbage\r\n\r\n", b"GET / HTTP/x\r\n\r\n", b"GET\r\n\r\n", b"\x16\x03\x01"],
+        *[
+            b"",
+            b"GET / HTTP/1.1\r\n",
+            b"POST /v1/completions HTTP/1.1\r\nContent-Length: 9\r\n\r\n{",
+        ],
+        *[post({})[:-1], b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 20000 + b"\r\n"],
+        *[b"GET /" + b"a" * 10**5 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n"],
+        *[b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n"],
+        *[b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"],
+    ],
+    ids=range(12),
+)
+def test_what_is_no_request_is_refused_and_forgotten(server, content):
+    try:
+        received = server.ask(content, half_closed=True)
+    except ConnectionError:
+        return
+    assert not received or re.match(rb"HTTP/1.1 4\d\d ", received), received[:200]
+    assert b"Traceback" not in received
+    if b"\r\n\r\n{" in received:
+        assert json.loads(received.split(b"\r\n\r\n", 1)[1])["error"]["message"]
+
+
+def test_clients_that_vanish_leave_nothing_behind(server):
+    body = {"prompt": "a", "max_tokens": 220, "stream": True, "logit_bias": {"257": -100}}
+    for _ in range(12):
+        connection = server.send(post(body))
+        connection.recv(100)
+        connection.close()
+    end = time.monotonic() + WAIT
+    while server.metric("running_answers") or server.metric("waiting_answers"):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_signal_lets_the_answer_end_that_runs(folder):
+    server = Process(folder, "--no-api-key")
+    try:
+        body = {"prompt": "a", "max_tokens": 80, "stream": True, "logit_bias": {"257": -100}}
+        with server.send(post(body)) as connection:
+            received = connection.recv(100)
+            server.process.send_signal(signal.SIGINT)
+            while piece := connection.recv(2**16):
+                received += piece
+    finally:
+        said = server.end()
+    assert received.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+    assert received.count(b'"entropix":{"index"') == 80
+    assert "Traceback" not in said
+    assert server.process.returncode == 0
