@@ -2,99 +2,85 @@
 
 from __future__ import annotations
 
-import os
+import asyncio
 import secrets
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
 from textual.app import SystemCommand
-from textual.binding import Binding, BindingType
-from textual.screen import ModalScreen, Screen
-from textual.widgets import Input
+from textual.binding import BindingType
+from textual.screen import Screen
+from textual.widgets import TextArea
 
+from entropix_mlx.chat.attaching import with_files
 from entropix_mlx.chat.conversation import Conversation, Turn
-from entropix_mlx.errors import EntropixError, SessionError
+from entropix_mlx.chat.slash import COMMANDS
+from entropix_mlx.chat.store import Store
+from entropix_mlx.configuration.reading import OPTIONS, Configuration
+from entropix_mlx.errors import SessionError
 from entropix_mlx.profiles.profile import Profile
-from entropix_mlx.serving.events import Question
+from entropix_mlx.serving.client import NO_ASKING, NO_DUEL
+from entropix_mlx.serving.events import AnswerEnded, ConversationChanged, Question
 from entropix_mlx.serving.worker import Chat
 
 from .base import WorkspaceApp
-from .commands import COMMANDS, run_command
+from .chat_keys import CHAT_BINDINGS, rests, useful_keys
+from .code_blocks import copy_last_block
+from .commands import run_command
+from .filing import Filing
+from .keeping import KEEP_SECONDS, Keeper
 from .link import ModelLink
 from .messages import ModelReported
-from .saving import expanded, free_name, save, trace_header
-from .screens.dialogs import ConfirmDialog, TextDialog
-from .screens.duel import DuelScreen
+from .screens.dialogs import LongTextDialog
+from .screens.duel import DuelScreen, Kept
+from .screens.find import FindBar
+from .screens.models import ModelPicker
+from .screens.options import Chosen, OptionsDialog
 from .screens.tune import Tuned, TuneScreen
 from .widgets.composer import Composer
 from .widgets.status import State
 from .widgets.transcript import Transcript
+from .widgets.welcome import Welcome
 from .workspace import Workspace
 
 
 class ChatApp(WorkspaceApp):
     """A chat with live gauges."""
 
-    # What opens a dialog has priority, or keys that are typed at once would overtake it.
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "escape", "Stop", tooltip="Stop; leave the tokens", id="app.escape"),
-        Binding(
-            "ctrl+r",
-            "regenerate",
-            "Again",
-            id="chat.regenerate",
-            tooltip="Answer again: another answer to the last question",
-        ),
-        Binding(
-            "ctrl+g",
-            "edit",
-            "Edit",
-            id="chat.edit",
-            priority=True,
-            tooltip="Edit question: ask the last one differently",
-        ),
-        Binding(
-            "f3", "tune", "Settings", id="chat.tune", tooltip="Settings: sampler, thresholds, seed"
-        ),
-        Binding("f4", "duel", "Duel", id="chat.duel", tooltip="Duel: two samplers side by side"),
-        Binding(
-            "ctrl+n", "new", "New", show=False, id="chat.new", tooltip="New chat: forget this one"
-        ),
-        Binding(
-            "ctrl+s",
-            "save",
-            "Save",
-            show=False,
-            id="chat.save",
-            priority=True,
-            tooltip="Save: chat, Markdown or trace",
-        ),
-        Binding(
-            "ctrl+o",
-            "open",
-            "Open",
-            show=False,
-            id="chat.open",
-            priority=True,
-            tooltip="Open: a saved chat",
-        ),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = CHAT_BINDINGS
+    typed_commands = COMMANDS
 
-    typed_commands = tuple(COMMANDS)
+    def __init__(
+        self, chat: Chat, store: Store | None = None, configuration: Configuration | None = None
+    ) -> None:
+        """Prepare a chat; the model is loaded when the app is on screen.
 
-    def __init__(self, chat: Chat) -> None:
-        """Prepare a chat; the model is loaded when the app is on screen."""
+        Args:
+            chat: what it begins with.
+            store: where chats are kept; None keeps none.
+            configuration: theme and keys; what the user changes is written there.
+
+        Raises:
+            ConfigurationError: there is no such theme.
+        """
         self.composer = Composer(id="composer")
         # Which profile fits the model is not known before the model is loaded.
         conversation = Conversation(chat.system_prompt)
-        super().__init__(Workspace(conversation, Profile.load(), self.composer))
+        super().__init__(
+            Workspace(conversation, Profile.load(), self.composer.hints, self.composer),
+            configuration,
+        )
+        self.workspace.transcript.welcome = Welcome()
         self.status = self.workspace.status
         self.status.sampler, self.status.model = chat.settings.sampler, chat.model
         self._settings = chat.settings
         self._ask = chat.ask
+        self._remote = chat.server is not None
+        self._no_duel = NO_DUEL if self._remote else chat.no_duel
         self.link = ModelLink(self, chat, self.workspace, self.composer)
+        self.keeper = Keeper(self, store)
+        self.filing: Filing = Filing(self, self.workspace, self.link, self.keeper)
 
     @property
     def key_groups(self) -> Mapping[str, Sequence[BindingType]]:
@@ -105,33 +91,67 @@ class ChatApp(WorkspaceApp):
     def on_mount(self) -> None:
         """Begin to load."""
         self.composer.focus()
+        self.remember_theme()
         self.link.start()
+        self.set_interval(KEEP_SECONDS, self._keep_running)
+        self.filing.offer_crashed()
 
     async def on_unmount(self) -> None:
-        """End the model's thread."""
+        """End the model's thread, and save what it wrote last."""
         await self.link.stop()
+        self.keeper.keep(self.workspace.conversation)
+        await asyncio.to_thread(self.keeper.close)
 
     async def on_model_reported(self, message: ModelReported) -> None:
         """Show an event of the model's thread."""
         await self.link.receive(message.event)
+        if isinstance(message.event, ConversationChanged):
+            self.composer.offers_questions = not self._turns
+            self.sub_title = self.workspace.conversation.name
+        elif isinstance(message.event, AnswerEnded):
+            self.keeper.keep(self.workspace.conversation)
+
+    def _keep_running(self) -> None:
+        """Save an answer that takes long, so that a crash loses little of it."""
+        if self.status.state.busy:
+            self.keeper.keep(self.workspace.conversation)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Let the keys that have priority rest while a dialog is open."""
-        waits = action in ("edit", "save", "open") and isinstance(self.screen, ModalScreen)
-        return not waits and super().check_action(action, parameters)
+        """Let keys rest while a dialog or a duel lies over the chat."""
+        return not rests(action, self.screen_stack) and super().check_action(action, parameters)
 
     def on_composer_sent(self, event: Composer.Sent) -> None:
         """Send a question, or an edited one in its old place; or do what a command says."""
         text = event.question.text
-        if text.startswith("/"):
-            try:
-                run_command(self, text)
-            except SessionError as error:
-                self.notify(str(error), severity="warning", markup=False)
-            else:
+        try:
+            done = run_command(self, text) or self.link.ask(
+                replace(event.question, text=with_files(text))
+            )
+        except SessionError as error:
+            self.notify(str(error), severity="warning", markup=False)
+        else:
+            if done:
                 self.composer.take(text)
-        elif self.link.ask(event.question):
-            self.composer.take(text)
+
+    def on_composer_left(self) -> None:
+        """Go to the tokens, with the cursor on the last one."""
+        transcript = self.workspace.transcript
+        transcript.focus()
+        if transcript.cursor is None:
+            transcript.action_move(-1)
+
+    def on_transcript_left(self) -> None:
+        """Go back to the field."""
+        self.composer.focus()
+
+    def useful_keys(self) -> dict[str, bool]:
+        """Return which of the keys that do not always help would do something now."""
+        pointed = self.workspace.transcript.cursor is not None
+        answers = len(self._turns[self._turn].answers) if self._turns else None
+        useful = useful_keys(self.status.state, answers, pointed, bool(self.composer.text))
+        useful["chat.chats"] = bool(self.keeper.store)
+        useful["chat.duel"] &= not self._no_duel
+        return super().useful_keys() | useful
 
     def action_help_quit(self) -> None:
         """Stop the answer where Ctrl+C is pressed; else say how to quit."""
@@ -165,12 +185,12 @@ class ChatApp(WorkspaceApp):
 
     def action_new(self) -> None:
         """Begin another conversation."""
+        self.link.interrupt()
         self.link.submit(lambda session, _: session.new())
 
     def action_tune(self) -> None:
         """Open the settings; which profile they begin at is known when the model is."""
-        if self.status.state in (State.LOADING, State.FAILED):
-            self.notify(self.status.state.refusal, severity="warning")
+        if not self._settings_known():
             return
         settings = replace(self._settings, profile=self.workspace.profile, changes={})
         screen = TuneScreen(settings, self._ask, self.workspace.preview)
@@ -178,24 +198,75 @@ class ChatApp(WorkspaceApp):
 
     def action_duel(self) -> None:
         """Let two samplers answer what is in the field, or the last question."""
+        if self._no_duel:
+            self.notify(self._no_duel, severity="warning")
+            return
         typed = self.composer.question
         if not self.link.available() or not (typed.text.strip() or self._asked()):
             return
         question = typed if typed.text.strip() else self._last_question()
         seed = secrets.randbits(32) if self._settings.seed is None else self._settings.seed
-        self.push_screen(DuelScreen(question, self._settings, seed, self.link.duel))
+        profile = self.workspace.profile
+        screen = DuelScreen(question, self._settings, seed, self.link.duel, profile)
+        self.push_screen(screen, self._keep)
+
+    def _keep(self, kept: Kept | None) -> None:
+        """Make a side of a duel the answer."""
+        if kept is None:
+            return
+        asked, seed, steps = kept.question, kept.seed, kept.steps
+        self.link.interrupt()
+        self.link.submit(lambda session, _: session.adopt(asked.text, asked.turn, seed, steps))
+        if asked.turn is None:
+            self.composer.take(asked.text)
 
     async def action_save(self) -> None:
         """Ask where to save."""
-        if self._asked():
-            title = "Save as (.json: chat, .md: text, .jsonl: trace)"
-            await self._ask_text(title, free_name(), lambda path: self.save(path or ""))
+        await self.filing.ask_where_to_save()
 
     async def action_open(self) -> None:
         """Ask what to open."""
+        await self.filing.ask_what_to_open()
 
-        title = "Open a saved chat"
-        await self._ask_text(title, "chat.json", lambda path: self.open(path or ""))
+    def action_chats(self) -> None:
+        """List the chats that were kept."""
+        self.filing.list_chats()
+
+    def action_models(self) -> None:
+        """Let the user choose another model."""
+
+        def take(name: str | None) -> None:
+            if name is not None:
+                self.link.switch(name)
+
+        if self.link.list_models():
+            self.push_screen(ModelPicker(), take)
+
+    def action_generation(self) -> None:
+        """Ask for the options that are plain numbers."""
+
+        def take(chosen: Chosen | None) -> None:
+            if chosen is not None:
+                self._settings = chosen.settings
+                self.link.configure(chosen.settings, self._ask)
+                for name, value in (chosen.kept or {}).items():
+                    self.remember(OPTIONS, name.replace("_", "-"), value)
+
+        if self._settings_known():
+            self.push_screen(OptionsDialog(self._settings), take)
+
+    def action_find(self) -> None:
+        """Search in this chat."""
+        self.find("")
+
+    def find(self, text: str) -> None:
+        """Search for a text in this chat."""
+        self.push_screen(FindBar(self.workspace.conversation, self.workspace.show_place, text))
+
+    def action_code(self) -> None:
+        """Copy the last block of code of the answer with the cursor, or else of the last one."""
+        answer = self.workspace.transcript.answer
+        copy_last_block(self, answer.text if answer else "")
 
     async def action_system_prompt(self) -> None:
         """Ask for instructions that precede the conversation."""
@@ -204,29 +275,34 @@ class ChatApp(WorkspaceApp):
             if text is not None:
                 self.link.submit(lambda session, _: session.instruct(text or None))
 
-        prompt = self.workspace.conversation.system_prompt
-        await self._ask_text("System prompt", prompt or "", take)
+        prompt = self.workspace.conversation.system_prompt or ""
+        dialog = LongTextDialog("System prompt: instructions that precede the chat", prompt)
+        await self.push_screen(dialog, take)
+        dialog.set_focus(dialog.query_one(TextArea))
 
     def on_transcript_fork_wanted(self) -> None:
-        """Go on from the cursor with the alternative that is selected."""
-        index = self.workspace.transcript.cursor
-        alternative = self.workspace.inspector.alternative
-        if index is None or alternative is None:
+        """Go on from the cursor with the alternative, or the way of a fork, that is selected."""
+        transcript, tokens = self.workspace.transcript, self.workspace.inspector.tokens
+        index, turn, answer = transcript.cursor, transcript.turn, transcript.answer
+        if index is None or answer is None or not tokens:
             return
-        token = alternative.token
-        if token == self.workspace.last_steps[index].token:
+        if tokens == (answer.steps[index].token,):
             self.notify("this token stands there already: ↑ ↓ choose another")
             return
+        if turn < len(self._turns) - 1:
+            self.notify("the turns that followed stay with the old answer: [ ] brings them back")
         self.link.interrupt()
-        self.link.submit(lambda session, cancel: session.fork(index, token, cancel=cancel))
+        self.link.submit(lambda session, cancel: session.fork(index, tokens, turn, cancel=cancel))
 
     def on_transcript_sibling_wanted(self, event: Transcript.SiblingWanted) -> None:
-        """Show another answer to the last question."""
+        """Show another answer to a question, with the turns that followed it."""
         if not self._turns:
             return
-        wanted = self._turns[-1].selected + event.by
-        if 0 <= wanted < len(self._turns[-1].answers):
-            self.link.submit(lambda session, _: session.select(wanted))
+        turn = self._turn
+        wanted = self._turns[turn].selected + event.by
+        if 0 <= wanted < len(self._turns[turn].answers):
+            self.link.interrupt()
+            self.link.submit(lambda session, _: session.select(wanted, turn))
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Return the palette's commands."""
@@ -235,20 +311,26 @@ class ChatApp(WorkspaceApp):
         yield SystemCommand("System prompt", told, self.action_system_prompt)
 
     @property
+    def _turn(self) -> int:
+        """The turn with the cursor, or the last one; there may be fewer than are still shown."""
+        return min(self.workspace.transcript.turn, len(self._turns) - 1)
+
+    @property
     def _turns(self) -> list[Turn]:
         return self.workspace.conversation.turns
-
-    async def _ask_text(self, title: str, text: str, then: Callable[[str | None], None]) -> None:
-        """Ask for a line; return when the field is there, since the keys that follow are for it."""
-        dialog = TextDialog(title, text)
-        await self.push_screen(dialog, then)
-        dialog.set_focus(dialog.query_one(Input))
 
     def _asked(self) -> bool:
         """Tell whether there is a question, and say so if there is none."""
         if not self._turns:
             self.notify("nothing was asked yet", severity="warning")
         return bool(self._turns)
+
+    def _settings_known(self) -> bool:
+        """Tell whether the model is there, and with it the profile; if not, say so."""
+        known = self.status.state not in (State.LOADING, State.FAILED)
+        if not known:
+            self.notify(self.status.state.refusal, severity="warning")
+        return known
 
     def _last_question(self) -> Question:
         """Return the last question, to be asked in its own place."""
@@ -261,49 +343,8 @@ class ChatApp(WorkspaceApp):
         self._settings, self._ask = tuned.settings, tuned.ask
         self.status.sampler = tuned.settings.sampler
         self.workspace.use_profile(Profile.load(tuned.settings.profile))
+        if tuned.ask and self._remote:
+            self.notify(NO_ASKING, severity="warning")
         self.link.configure(tuned.settings, tuned.ask)
         if tuned.regenerate:
             self.action_regenerate()
-
-    def save(self, path: str) -> None:
-        """Save under a path that the user typed; ask before that replaces a file."""
-        if not path or not self._asked():
-            return
-        try:
-            exists = expanded(path).is_file()
-        except EntropixError as error:
-            self.notify(f"cannot save {path}: {error}", severity="error", markup=False)
-            return
-        if not exists:
-            self._write(path)
-            return
-        question = f"There is a file {path} already."
-        self.push_screen(
-            ConfirmDialog(question, "replaces it"), lambda yes: self._write(path) if yes else None
-        )
-
-    def _write(self, path: str) -> None:
-        conversation = self.workspace.conversation
-        try:
-            save(conversation, expanded(path), trace_header(self.workspace))
-        except (EntropixError, OSError) as error:
-            self.notify(f"cannot save {path}: {error}", severity="error", markup=False)
-        else:
-            self.notify(f"saved {path}", markup=False)
-
-    def open(self, path: str) -> None:
-        """Open a saved chat in place of this one."""
-        if path:
-            self.link.submit(lambda session, _: session.load(expanded(path)))
-
-
-def run_chat(chat: Chat) -> None:
-    """Show a chat until the user leaves it."""
-    app = ChatApp(chat)
-    app.run()
-    if app.link.alive:
-        # Nothing interrupts a model that is being loaded, and the interpreter's end would abort in
-        # it. The terminal is restored and no file is open, so leave without that end.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(app.return_code or 0)

@@ -5,19 +5,29 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.filter import LineFilter
 from textual.screen import Screen
-from textual.widgets import Footer
+
+from entropix_mlx.chat.slash import Command
+from entropix_mlx.configuration.reading import KEYS, SCREEN, THEME, Configuration
+from entropix_mlx.configuration.writing import Value, change
+from entropix_mlx.errors import ConfigurationError
 
 from .contrast import ReadableColours
 from .keys import palette_commands
-from .screens.dialogs import HelpScreen
+from .screens.help import HelpScreen
+from .widgets.composer import Composer
+from .widgets.key_bar import KeyBar
 from .widgets.transcript import Transcript
 from .workspace import Workspace
+
+APPS = ("chat", "view")
+"""Groups of keys that only one of the apps has; a configuration may name both."""
 
 
 class WorkspaceApp(App[None]):
@@ -32,12 +42,19 @@ class WorkspaceApp(App[None]):
         (0, "-slim"),  # the panel lies below the text
         (80, "-narrow"),  # beside it, when it is asked for
         (100, "-wide"),
+        (150, "-huge"),
+    ]
+    VERTICAL_BREAKPOINTS = [  # noqa: RUF012
+        (0, "-flat"),  # no room for lines that explain
+        (12, "-low"),  # none for the plane below the text
+        (36, "-tall"),
     ]
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("f1", "help", "Help", tooltip="Help: keys, colours and marks", id="app.help"),
+        Binding("f1", "help", "Help", tooltip="Help: H, V, strategies, marks, keys", id="app.help"),
         Binding(
             "ctrl+p",
             "command_palette",
+            "Commands",
             show=False,
             priority=True,
             tooltip="All commands, themes",
@@ -46,19 +63,112 @@ class WorkspaceApp(App[None]):
         Binding("ctrl+q", "quit", "Quit", show=False, priority=True, tooltip="Quit", id="app.quit"),
     ]
 
-    typed_commands: ClassVar[Sequence[str]] = ()
+    typed_commands: ClassVar[tuple[Command, ...]] = ()
     """What can be typed in a field, for the help page."""
+    key_order: ClassVar[tuple[str, ...]] = (
+        "transcript.leave",
+        "composer.tab",
+        "app.escape",
+        "view.play",
+        "view.faster",
+        "transcript.left",
+        "transcript.up",
+        "transcript.fork",
+        "transcript.previous",
+        "app.help",
+        "app.palette",
+        "chat.regenerate",
+        "chat.tune",
+        "chat.chats",
+        "chat.duel",
+        "app.panel",
+        "transcript.thoughts",
+        "transcript.marks",
+        "chat.edit",
+        "transcript.copy",
+        "app.markdown",
+        "app.quit",
+    )
+    """The ids of the bindings that the last line names, the most important first."""
 
-    def __init__(self, workspace: Workspace) -> None:
-        """Show a workspace."""
+    def __init__(self, workspace: Workspace, configuration: Configuration | None = None) -> None:
+        """Show a workspace.
+
+        Args:
+            workspace: the main screen.
+            configuration: the theme and keys, and where another theme is written; None for none.
+
+        Raises:
+            ConfigurationError: there is no such theme, or no key of that name.
+        """
         super().__init__()
         self.workspace = workspace
+        self._configuration = configuration
+        if configuration is not None:
+            self._use(configuration)
         self._readable = ReadableColours()
+
+    def _use(self, configuration: Configuration) -> None:
+        if configuration.theme is not None:
+            if configuration.theme not in self.available_themes:
+                names = ", ".join(self.available_themes)
+                raise configuration.fault(SCREEN, THEME, f"there is no such theme: {names}")
+            self.theme = configuration.theme
+        for action in configuration.keys:
+            self._check_action(action, configuration)
+        self.set_keymap(configuration.keys)
+
+    def _check_action(self, action: str, configuration: Configuration) -> None:
+        """Check that a key of the configuration is for something that there is."""
+        groups = (type(self), WorkspaceApp, Workspace, Transcript, Composer)
+        bindings = [binding for group in groups for binding in group.BINDINGS]
+        known = {binding.id for binding in bindings if isinstance(binding, Binding) and binding.id}
+        group = action.partition(".")[0]
+        of_another_app = group in APPS and not any(name.startswith(f"{group}.") for name in known)
+        if action not in known and not of_another_app:
+            raise configuration.fault(
+                KEYS, action, "no key has this name: see docs/configuration.md for those there are"
+            )
+
+    def remember_theme(self) -> None:
+        """Write each theme into the configuration file that the user chooses from now on."""
+        self.theme_changed_signal.subscribe(
+            self, lambda theme: self.remember(SCREEN, THEME, theme.name)
+        )
+
+    def remember(self, section: str, key: str, value: Value | None) -> None:
+        """Write a value into the configuration file; None takes it away."""
+        if self._configuration is None:
+            return
+        try:
+            change(self._configuration.path, section, {key: value})
+        except ConfigurationError as error:
+            self.notify(str(error), severity="error", markup=False)
 
     def compose(self) -> ComposeResult:
         """Lay out the workspace above the footer."""
         yield self.workspace
-        yield Footer(show_command_palette=False, compact=True)
+        yield KeyBar(self.key_order, self.useful_keys)
+
+    def useful_keys(self) -> dict[str, bool]:
+        """Return which of the keys that do not always help would do something now.
+
+        Those that would not are not named in the last line.
+        """
+        pointed = self.workspace.transcript.cursor is not None
+        answered = bool(self.workspace.last_steps)
+        answer = self.workspace.transcript.answer
+        reasoned = answer is not None and answer.has_reasoning
+        asking = ("transcript.leave", "transcript.fork", "transcript.previous")
+        return {
+            "app.escape": pointed,
+            "transcript.up": pointed,
+            "transcript.left": answered,
+            "transcript.marks": answered,
+            "transcript.thoughts": reasoned,
+            "transcript.copy": answered,
+            "app.markdown": answered,
+        } | dict.fromkeys(asking, False)
 
     @property
     def key_groups(self) -> Mapping[str, Sequence[BindingType]]:
@@ -66,6 +176,16 @@ class WorkspaceApp(App[None]):
         own = [b for b in type(self).BINDINGS if b not in WorkspaceApp.BINDINGS]
         keys = [*own, *Workspace.BINDINGS, *WorkspaceApp.BINDINGS]
         return {"Anywhere": keys, "In the tokens (Tab, and back)": Transcript.BINDINGS}
+
+    def own_keys(self, bindings: Sequence[BindingType]) -> list[BindingType]:
+        """Return bindings with the keys that the configuration gives them."""
+        keys = self._configuration.keys if self._configuration is not None else {}
+        return [
+            replace(b, key=keys[b.id], key_display=None)
+            if isinstance(b, Binding) and b.id is not None and b.id in keys
+            else b
+            for b in bindings
+        ]
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Return what changes lines after they are drawn; colours first, then what dims them."""
@@ -81,7 +201,8 @@ class WorkspaceApp(App[None]):
 
     def action_help(self) -> None:
         """Show the keys and the legend."""
-        self.push_screen(HelpScreen(self.key_groups, self.typed_commands))
+        groups = {heading: self.own_keys(keys) for heading, keys in self.key_groups.items()}
+        self.push_screen(HelpScreen(self.workspace.profile, groups, self.typed_commands))
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Return the palette's commands: all that keys do, and Textual's own."""

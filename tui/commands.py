@@ -5,26 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from entropix_mlx.chat.attaching import with_files
+from entropix_mlx.chat.slash import parse
 from entropix_mlx.errors import SessionError
 from entropix_mlx.serving.events import Question
 
 if TYPE_CHECKING:
     from .app import ChatApp
 
-Command = Callable[["ChatApp", str], object]
+Action = Callable[["ChatApp", str], object]
 
 
-def run_command(app: ChatApp, line: str) -> None:
-    """Do what a line says that begins with a slash.
+def run_command(app: ChatApp, line: str) -> bool:
+    """Do what a line says that begins with a slash; return whether it does.
 
     Raises:
         SessionError: there is no such command, or it needs something else behind it.
     """
-    name, _, argument = line.partition(" ")
-    command = COMMANDS.get(name.strip())
+    command = parse(line)
     if command is None:
-        raise SessionError(f"no command {name.strip()}: there are {', '.join(COMMANDS)}")
-    command(app, argument.strip())
+        return False
+    name, argument = command
+    ACTIONS[name](app, argument)
+    return True
 
 
 def _edit(app: ChatApp, text: str) -> None:
@@ -34,12 +37,11 @@ def _edit(app: ChatApp, text: str) -> None:
     turns = app.workspace.conversation.turns
     if not turns:
         raise SessionError("nothing was asked yet: there is no question to edit")
-    app.link.ask(Question(text, len(turns) - 1))
+    app.link.ask(Question(with_files(text), len(turns) - 1))
 
 
 def _steps(app: ChatApp, _: str) -> None:
-    app.workspace.transcript.focus()
-    app.workspace.transcript.action_move(-1)
+    app.on_composer_left()
 
 
 def _fork(app: ChatApp, argument: str) -> None:
@@ -54,15 +56,18 @@ def _select(app: ChatApp, argument: str) -> None:
 
 
 def _system(app: ChatApp, text: str) -> None:
-    app.link.submit(lambda session, _: session.instruct(text or None))
+    if text:
+        app.link.submit(lambda session, _: session.instruct(text))
+    else:
+        app.call_later(app.action_system_prompt)
 
 
 def _save(app: ChatApp, path: str) -> None:
-    app.save(path) if path else app.call_later(app.action_save)
+    app.filing.save(path) if path else app.call_later(app.action_save)
 
 
 def _load(app: ChatApp, path: str) -> None:
-    app.open(path) if path else app.call_later(app.action_open)
+    app.filing.open(path) if path else app.call_later(app.action_open)
 
 
 def _whole(text: str) -> int:
@@ -71,7 +76,7 @@ def _whole(text: str) -> int:
     return int(text)
 
 
-COMMANDS: Mapping[str, Command] = {
+ACTIONS: Mapping[str, Action] = {
     "/regenerate": lambda app, _: app.action_regenerate(),
     "/edit": _edit,
     "/steps": _steps,
@@ -81,6 +86,12 @@ COMMANDS: Mapping[str, Command] = {
     "/new": lambda app, _: app.action_new(),
     "/save": _save,
     "/load": _load,
+    "/chats": lambda app, _: app.action_chats(),
+    "/rename": lambda app, title: app.filing.rename(title),
+    "/models": lambda app, _: app.action_models(),
+    "/settings": lambda app, _: app.action_generation(),
+    "/find": lambda app, words: app.find(words),
+    "/code": lambda app, _: app.action_code(),
     "/help": lambda app, _: app.action_help(),
     "/quit": lambda app, _: app.exit(),
 }

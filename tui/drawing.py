@@ -21,6 +21,7 @@ ROOM = 1.2
 OVERFLOW = "▶"
 """The end of a bar whose value lies beyond the scale."""
 EIGHTHS = " ▏▎▍▌▋▊▉█"
+HEIGHTS = " ▁▂▃▄▅▆▇█"
 DIM = Style(dim=True)
 
 
@@ -35,6 +36,7 @@ class Scale(NamedTuple):
 SCALES = {
     "entropy": Scale("H entropy", "bits", ENTROPY_SCALE),
     "varentropy": Scale("V varentropy", "bits²", VARENTROPY_SCALE),
+    "margin": Scale("margin", "of 1", 1.0),
     "attention_entropy": Scale("attn entropy", "bits", 10.0),
     "attention_varentropy": Scale("attn varentropy", "bits²", 4.0),
     "agreement": Scale("agreement", "mean dev.", 0.05),
@@ -54,6 +56,23 @@ def scales(profile: Profile) -> dict[str, Scale]:
     return fitting
 
 
+WORDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "entropy": (
+        ("low_entropy", "think_min_entropy", "resample_min_entropy"),
+        ("sure", "hesitant", "unsure", "lost"),
+    ),
+    "varentropy": (("low_varentropy", "branch_min_varentropy"), ("flat", "uneven", "spiky")),
+}
+"""What a measurement is called below the first of some thresholds, between two, and above all."""
+
+
+def word(profile: Profile, name: str, value: float) -> str:
+    """Return in a word how large an entropy or a varentropy is for a profile."""
+    thresholds, names = WORDS[name]
+    bounds: list[float] = [getattr(profile.thresholds, bound) for bound in thresholds]
+    return names[sum(value >= bound for bound in bounds)]
+
+
 def bar(value: float, most: float, width: int) -> str:
     """Return a bar of `width` cells that is full at `most`, and marked beyond that."""
     if width and most < value < math.inf:
@@ -65,6 +84,9 @@ def bar(value: float, most: float, width: int) -> str:
 
 
 def runs(cells: Iterable[tuple[str, Style]]) -> Content:
-    """Join cells of one style each: few long pieces are drawn faster than many short ones."""
-    pieces = itertools.groupby(cells, key=lambda cell: cell[1])
-    return Content.assemble(*(("".join(text for text, _ in run), style) for style, run in pieces))
+    """Join cells of one style each: few long pieces are drawn faster than many short ones.
+
+    Styles are compared by identity, since comparing their fields costs more than all else here.
+    """
+    pieces = (list(run) for _, run in itertools.groupby(cells, key=lambda cell: id(cell[1])))
+    return Content.assemble(*(("".join(text for text, _ in run), run[0][1]) for run in pieces))

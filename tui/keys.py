@@ -17,7 +17,7 @@ from textual.dom import DOMNode
 
 def key_rows(bindings: Iterable[BindingType]) -> list[tuple[str, str]]:
     """Return the keys of bindings as people write them, each with its title."""
-    return [(_spelt(b), b.tooltip.partition(": ")[0]) for b in _explained(bindings)]
+    return [(spelt(b), b.tooltip.partition(": ")[0]) for b in _explained(bindings)]
 
 
 def palette_commands(
@@ -35,7 +35,11 @@ def _explained(bindings: Iterable[BindingType]) -> Iterator[Binding]:
     return (b for b in bindings if isinstance(b, Binding) and b.tooltip)
 
 
-def _spelt(binding: Binding) -> str:
+def spelt(binding: Binding) -> str:
     """Return the first key of a binding as it is printed on a keyboard: ``Ctrl+R``."""
-    key = binding.key_display or binding.key.partition(",")[0]
-    return "+".join(part[0].upper() + part[1:] for part in key.split("+"))
+    parts = [binding.key_display] if binding.key_display else _first(binding.key).split("+")
+    return "+".join(part[:1].upper() + part[1:] for part in parts)
+
+
+def _first(keys: str) -> str:
+    return keys.partition(",")[0]

@@ -7,17 +7,26 @@ import asyncio
 from textual.app import App
 
 from entropix_mlx.chat.conversation import Conversation
+from entropix_mlx.profiles.certainty import Measured
 from entropix_mlx.serving import events
+from entropix_mlx.serving.client import model_thread
 from entropix_mlx.serving.events import Event, Question, Token
-from entropix_mlx.serving.worker import Action, Chat, ModelThread
+from entropix_mlx.serving.worker import Action, Chat
 from entropix_mlx.settings import Settings
 
 from .messages import ModelReported
-from .screens.dialogs import AskDialog
+from .screens.ask import AskDialog
 from .screens.duel import DuelScreen
+from .screens.models import ModelPicker
 from .widgets.composer import Composer
 from .widgets.status import State
 from .workspace import Workspace
+
+WHAT_TO_DO = (
+    "Ask it back more precisely, answer once more with another seed or with thinking, or do without"
+    " the answer."
+)
+"""With an answer that is unsure."""
 
 
 class ModelLink:
@@ -38,10 +47,11 @@ class ModelLink:
         self._workspace = workspace
         self._composer = composer
         self._status = workspace.status
+        self._answering = False
         self._cancel = Token()  # that of the newest job
         self._waiting = False  # a job was given before the model was there
         self._question: Question | None = None  # that of this job
-        self._worker = ModelThread(chat, self._post)
+        self._worker = model_thread(chat, self._post)
         self._status.state = State.LOADING
 
     def start(self) -> None:
@@ -83,6 +93,21 @@ class ModelLink:
         """Use other settings from the next answer on."""
         self._worker.configure(settings, ask)
 
+    def list_models(self) -> bool:
+        """Ask for the models on this machine; return whether the thread can look now."""
+        free = self._status.state in (State.READY, State.FAILED)
+        if free:
+            self._worker.list_models()
+        else:
+            self.available()  # says why not
+        return free
+
+    def switch(self, model: str) -> None:
+        """Load another model; the conversation stays."""
+        self._cancel = Token()
+        self._status.state = State.LOADING
+        self._worker.switch(model, self._cancel)
+
     def cancel(self) -> None:
         """Stop the running answer."""
         self._cancel.set()
@@ -105,7 +130,7 @@ class ModelLink:
         status = self._status
         match event:
             case events.Loaded():
-                status.context_length = event.context_length
+                status.context_length, status.model = event.context_length, event.model
                 self._workspace.use_profile(event.profile)
                 status.state = State.GENERATING if self._waiting else State.READY
             case events.LoadFailed():
@@ -118,20 +143,37 @@ class ModelLink:
                     self._composer.turn = None  # the edited question may be another one now
                 status.context_used = event.context_used
                 await self._workspace.show(event.conversation)
-            case events.StepsArrived():
-                status.state = State.GENERATING
-                self._workspace.append(event.steps)
+            case events.StepsArrived() | events.RolloutsGrew():
+                self._grow(event)
             case events.TurnsDropped():
                 told = f"the model no longer sees the first {event.count} turns"
                 self._app.notify(f"the context is full: {told}", severity="warning")
             case events.Asked():
                 self._ask_user(event)
-            case events.DuelStepsArrived():
-                for screen in self._app.screen_stack:  # a dialog may lie over the duel
-                    if isinstance(screen, DuelScreen):
-                        screen.receive(event)
+            case events.DuelBegan() | events.DuelStepsArrived() | events.ModelsListed():
+                self._pass_on(event)
             case events.AnswerEnded():
                 self._end(event)
+
+    def _pass_on(
+        self, event: events.DuelBegan | events.DuelStepsArrived | events.ModelsListed
+    ) -> None:
+        """Hand an event to the screen that waits for it; a dialog may lie over that."""
+        for screen in self._app.screen_stack:
+            if isinstance(event, events.ModelsListed):
+                if isinstance(screen, ModelPicker):
+                    screen.receive(event)
+            elif isinstance(screen, DuelScreen):
+                screen.receive(event)
+
+    def _grow(self, event: events.StepsArrived | events.RolloutsGrew) -> None:
+        """Show how the answer, or the ways of its fork, have grown."""
+        self._status.state = State.GENERATING
+        if isinstance(event, events.StepsArrived):
+            self._workspace.append(event.steps)
+            self._answering = True
+        else:
+            self._workspace.race(event.branch)
 
     def _post(self, event: Event) -> None:
         """Bring an event from the model's thread to the app's."""
@@ -155,7 +197,8 @@ class ModelLink:
         self._status.state = State.FAILED
         self._give_back(self._question)
         self._app.notify(
-            f"{reason}\n\nCtrl+Q quits; --model names another model.",
+            f"{reason}\n\nF5 or --model chooses another model, --server another server;"
+            " Ctrl+Q quits.",
             title="the model cannot be loaded",
             severity="error",
             timeout=3600,
@@ -166,14 +209,25 @@ class ModelLink:
         def reply(choice: int | None) -> None:
             event.reply(event.branch.winner if choice is None else choice)
 
-        self._app.push_screen(AskDialog(event.branch), reply)
+        before = "".join(step.text for step in self._workspace.last_steps)
+        self._app.push_screen(AskDialog(event.branch, before), reply)
 
     def _end(self, event: events.AnswerEnded) -> None:
         if event.cancel is self._cancel:  # else another job was given meanwhile
             self._status.state = State.READY
         if event.error:
             self._app.notify(event.error, severity="error", timeout=15, markup=False)
+        elif self._answering:
+            self._tell_if_unsure()
+        self._answering = False
         self._give_back(event.refused)
+
+    def _tell_if_unsure(self) -> None:
+        """Say that the answer is below its profile's threshold, and what can be done."""
+        answer = self._workspace.conversation.last.answer
+        verdict = self._workspace.profile.abstain.verdict(Measured.of(answer.steps))
+        if verdict is not None and verdict.unsure:
+            self._app.notify(f"{verdict.reason}. {WHAT_TO_DO}", title="unsure", severity="warning")
 
     def _give_back(self, question: Question | None) -> None:
         """Put a question that was not asked into the field, unless something else was typed."""

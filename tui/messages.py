@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from textual.message import Message
 
-from entropix_mlx.serving.events import Event, Prefilled
+from entropix_mlx.serving.events import Event, Prefilled, RolloutsGrew
 
 
 @dataclass
@@ -16,9 +16,9 @@ class ModelReported(Message):
     event: Event
 
     def can_replace(self, message: Message) -> bool:
-        """Replace an older report of a prefill that is still queued."""
+        """Replace an older report of the same that is still queued: of a prefill, of rollouts."""
         return (
-            isinstance(self.event, Prefilled)
+            isinstance(self.event, Prefilled | RolloutsGrew)
             and isinstance(message, ModelReported)
-            and isinstance(message.event, Prefilled)
+            and type(message.event) is type(self.event)
         )

@@ -6,23 +6,10 @@ import itertools
 from pathlib import Path
 
 from entropix_mlx.chat.conversation import Conversation
-from entropix_mlx.errors import SessionError
 from entropix_mlx.files import write_whole
 from entropix_mlx.traces.trace import Header, TraceWriter
 
 from .workspace import Workspace
-
-
-def expanded(path: str) -> Path:
-    """Return the path that a user typed, with ~ spelt out.
-
-    Raises:
-        SessionError: the home folder is of a user whom nobody knows.
-    """
-    try:
-        return Path(path).expanduser()
-    except RuntimeError as error:
-        raise SessionError(f"there is no home folder as in {path}: write it out") from error
 
 
 def free_name() -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from textual.color import Color
-from textual.content import Content
 from textual.style import Style
 
 from entropix_mlx.palette import LOOKS
@@ -22,6 +21,11 @@ COLOURS = {strategy: Style(foreground=Color(*look.rgb)) for strategy, look in LO
 """For bars and points; an underline would run through them."""
 STYLES = {strategy: COLOURS[strategy] + attributes for strategy, attributes in _ATTRIBUTES.items()}
 """For tokens and names."""
+_TINTS: dict[Strategy, Style] = {
+    strategy: Style(background=Color(*look.rgb, a=0.16))
+    for strategy, look in LOOKS.items()
+    if strategy not in (Strategy.ADAPTIVE, Strategy.SAMPLE)
+}
 ORIGIN_MARKS = {
     Origin.INSERTED: ("⟦", "⟧"),
     Origin.BRANCH: ("⟨", "⟩"),
@@ -29,17 +33,20 @@ ORIGIN_MARKS = {
 }
 """Put around what did not come from an ordinary draw."""
 CURSOR = Style(reverse=True)
-CHANGED = Style(strike=True)
+REASONING = Style(dim=True)
+"""What a reasoning model thinks before it answers."""
+CHANGED = Style(underline=True)
 """A token whose strategy another threshold would change."""
 
 
-def legend() -> Content:
-    """Return every strategy as its tokens look, and the marks."""
-    names = [
-        Content.styled(f"{LOOKS[s].glyph} {s}", STYLES[s]) for s in Strategy if s != Strategy.SAMPLE
-    ]
-    marks = "  ".join(f"{mark[0]}{origin}{mark[1]}" for origin, mark in ORIGIN_MARKS.items())
-    return Content("  ").join(names) + Content(f"\n{marks}")
+def tinted(strategy: Strategy) -> Style:
+    """Return the ground of a strategy's region: a little of its colour, none of the usual ones'."""
+    return _TINTS.get(strategy, Style())
+
+
+def faded(strategy: Strategy, share: float) -> Style:
+    """Return a strategy's colour, mixed with what lies behind it: of share 1, hardly visible."""
+    return Style(foreground=Color(*LOOKS[strategy].rgb, a=1 - 0.7 * share))
 
 
 def marked(text: str, step: Step, previous: Step | None, following: Step | None, glyph: str) -> str:

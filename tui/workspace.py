@@ -12,15 +12,22 @@ from textual.widget import Widget
 from textual.widgets import ContentSwitcher
 
 from entropix_mlx.chat.conversation import Conversation
+from entropix_mlx.chat.finding import Place
 from entropix_mlx.profiles.profile import Profile
-from entropix_mlx.step import Step
+from entropix_mlx.profiles.tree import TREE_SAMPLER
+from entropix_mlx.step import Branch, Step
 
+from .tuning import Preview
 from .widgets.answer import AnswerView
 from .widgets.compact import Compact
 from .widgets.gauges import Gauges
 from .widgets.inspector import Inspector
+from .widgets.plane import Plane
+from .widgets.race import Race
 from .widgets.status import StatusLine
+from .widgets.strip import Strip
 from .widgets.transcript import Transcript
+from .widgets.why import Why
 
 DRAW_SECONDS = 1 / 5
 """How often what follows the steps is drawn while an answer comes: that costs more than a line of
@@ -58,6 +65,14 @@ class Workspace(Horizontal):
             tooltip="Markdown: answers as Markdown, or as tokens",
             id="app.markdown",
         ),
+        Binding(
+            "a",
+            "attention",
+            "Attention",
+            show=False,
+            tooltip="Attention: its figures in the gauges, or not",
+            id="app.attention",
+        ),
     ]
 
     def __init__(self, conversation: Conversation, profile: Profile, *below: Widget) -> None:
@@ -72,10 +87,16 @@ class Workspace(Horizontal):
         self.conversation = conversation
         self.profile = profile
         self.transcript = Transcript(id="transcript")
+        self.gauges = Gauges(profile, id="gauges")
         self.inspector = Inspector(id="inspector")
+        self.plane = Plane(profile, id="plane")
+        self.ways = Race(id="race")
         self.status = StatusLine(id="status")
+        self.strip = Strip(profile, id="strip")
+        self.why = Why(profile, id="why")
         self._below = below
         self._followers: list[Follows] = []
+        self._followed: AnswerView | None = None  # whose measurements are shown
         self._behind = False  # steps were added since the last `draw`
         self._markdown = False
 
@@ -83,12 +104,17 @@ class Workspace(Horizontal):
         """Lay out the two columns."""
         with Vertical(id="left"):
             yield self.transcript
+            yield self.strip
+            yield self.why
             yield Compact(self.profile, id="compact")
             yield self.status
             yield from self._below
-        with ContentSwitcher(id="side", initial="gauges"):
-            yield Gauges(self.profile, id="gauges")
-            yield self.inspector
+        with Vertical(id="side"):
+            yield self.ways
+            with ContentSwitcher(id="pages", initial="gauges"):
+                yield self.gauges
+                yield self.inspector
+            yield self.plane
 
     async def on_mount(self) -> None:
         """Show the conversation."""
@@ -102,39 +128,60 @@ class Workspace(Horizontal):
         turns = self.conversation.turns
         return list(turns[-1].answer.steps) if turns and turns[-1].answers else []
 
+    @property
+    def thresholds(self) -> Profile | None:
+        """The profile that decides; None where the policy has no thresholds."""
+        return self.profile if self.status.sampler == TREE_SAMPLER else None
+
     async def show(self, conversation: Conversation) -> None:
         """Show a conversation, and the measurements of its last answer."""
         self.conversation = conversation
         seeds = [turn.answer.seed for turn in conversation.turns if turn.answers]
-        self.status.seed = seeds[-1] if seeds else None
+        self.status.seed = self.why.seed = seeds[-1] if seeds else None
         if self.is_attached:  # a model's thread may still report while the app ends
             await self.transcript.show(conversation)
             self.use_profile(self.profile)
+            self.screen.refresh_bindings()
 
     def use_profile(self, profile: Profile) -> None:
         """Draw another profile's thresholds."""
         self.profile = profile
-        steps = self.last_steps
-        for follower in self._followers:
-            follower.show_answer(steps, profile)
+        self.why.thresholds = self.thresholds
+        self.ways.show(None)
+        self._show_answer()
+
+    def race(self, branch: Branch) -> None:
+        """Show the ways of a fork as far as they have grown; the next steps end that."""
+        self.ways.show(branch)
+        self.why.race(branch)
+        self._behind = True
 
     def append(self, steps: list[Step]) -> None:
         """Show more steps of the last answer; they also join the conversation."""
+        self.ways.show(None)
         self.conversation.turns[-1].answer.steps += steps
         if self.is_attached:
             self.transcript.append(steps)
-            for follower in self._followers:
-                follower.add_steps(steps)
-            self._behind = True
+            if self._followed is self.transcript.last_answer:  # else the cursor is elsewhere
+                for follower in self._followers:
+                    follower.add_steps(steps)
+                self._behind = True
 
-    def preview(self, profile: Profile | None) -> tuple[int, int]:
-        """Colour the last answer's tokens by a profile, None for what was decided.
+    def _show_answer(self) -> None:
+        """Show the measurements of the answer in which the cursor is, or else of the last one."""
+        self._followed = self.transcript.answer
+        steps = self._followed.steps if self._followed is not None else []
+        for follower in self._followers:
+            follower.show_answer(steps, self.profile)
 
-        Returns:
-            How many tokens' strategy differs from what was decided, and of how many.
-        """
+    def preview(self, profile: Profile | None) -> Preview:
+        """Colour the last answer's tokens by a profile, None for what was decided."""
         answer = self.transcript.last_answer
-        return (0, 0) if answer is None else (answer.reclassify(profile), len(answer.steps))
+        if answer is None:
+            return Preview()
+        answer.reclassify(profile)
+        self.strip.show_strategies(answer.steps, answer.strategies)
+        return Preview(answer.steps, answer.strategies)
 
     def _catch_up(self) -> None:
         """Draw what was added since the last time."""
@@ -143,19 +190,31 @@ class Workspace(Horizontal):
             self._draw_followers()
 
     def _draw_followers(self) -> None:
+        self.ways.draw()
         for follower in self._followers:
             follower.draw()
 
     def on_transcript_cursor_moved(self, event: Transcript.CursorMoved) -> None:
         """Show the token under the cursor, or the gauges if there is none."""
         self.set_class(event.step is not None, "-inspecting")
-        self.query_one("#side", ContentSwitcher).current = (
+        self.screen.refresh_bindings()  # other keys do something now
+        self.query_one("#pages", ContentSwitcher).current = (
             "gauges" if event.step is None else "inspector"
         )
+        if self.transcript.answer is not self._followed:
+            self._show_answer()
+        self.why.point(event.step)
+        self.plane.point(self.transcript.cursor)
+        self.strip.point(self.transcript.cursor)
         if event.step is not None:
-            self.inspector.show(event.step, self.profile)
+            self.inspector.show(event.step, self.thresholds)
         else:  # what came while the gauges were hidden
             self._draw_followers()
+
+    def on_strip_clicked(self, event: Strip.Clicked) -> None:
+        """Put the cursor on the token."""
+        self.transcript.focus()
+        self.transcript.point(event.index, follow=True)
 
     def on_transcript_alternative_moved(self, event: Transcript.AlternativeMoved) -> None:
         """Select another alternative."""
@@ -168,24 +227,38 @@ class Workspace(Horizontal):
 
     def on_answer_view_token_pointed(self, event: AnswerView.TokenPointed) -> None:
         """Put the cursor on a clicked token; follow the mouse while there is a cursor."""
-        if event.answer is not self.transcript.last_answer:
-            return  # only the last answer's tokens can be visited
+        turn = self.transcript.turn_of(event.answer)
+        if turn is None:
+            return
         if event.clicked:
             self.transcript.focus()
-        if event.clicked or self.transcript.cursor is not None:
-            self.transcript.point(event.index)
+        pointing = self.transcript.cursor is not None and turn == self.transcript.turn
+        if event.clicked or pointing:
+            self.transcript.point(event.index, turn=turn)
 
     def on_transcript_copy_wanted(self) -> None:
-        """Copy the last answer."""
-        answer = self.transcript.last_answer
+        """Copy the answer with the cursor, or else the last one."""
+        answer = self.transcript.answer
         if answer is not None:
             self.app.copy_to_clipboard(answer.text)
             self.notify("copied")
 
+    def show_place(self, place: Place) -> None:
+        """Bring into sight where something was found."""
+        if place.step is None:
+            self.transcript.point(None)
+            self.transcript.show_question(place.turn)
+        else:
+            self.transcript.point(place.step, follow=True, turn=place.turn)
+
     def action_panel(self) -> None:
         """Show or hide the side panel."""
-        shown_at_first = self.screen.has_class("-wide")
+        shown_at_first = self.screen.has_class("-wide") or self.screen.has_class("-huge")
         self.toggle_class("-no-panel" if shown_at_first else "-panel")
+
+    def action_attention(self) -> None:
+        """Show the figures of attention in the gauges, or hide them."""
+        self.gauges.unfold_attention()
 
     async def action_markdown(self) -> None:
         """Show answers as Markdown, or as tokens again."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+import secrets
+import time
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,11 @@ FORMAT = "entropix conversation"
 VERSION = 1
 
 
+def new_id() -> str:
+    """Return the id of a conversation that begins now; later ones sort after it."""
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
+
+
 @dataclass
 class Answer:
     """One answer to a question; it may be unfinished."""
@@ -26,6 +33,8 @@ class Answer:
     model: str | None = None
     """The fingerprint of the model that wrote it, if that is known: the ids of its tokens mean
     something for that model only."""
+    following: list[Turn] = field(default_factory=list)
+    """The turns that came after it, while another answer to its question is selected."""
 
     @property
     def text(self) -> str:
@@ -45,7 +54,7 @@ class Answer:
         """
         if not 0 <= step_index < len(self.steps):
             raise SessionError(
-                f"the last answer has no step {step_index}: it has {len(self.steps)}, from 0"
+                f"the answer has no step {step_index}: it has {len(self.steps)}, from 0"
             )
         return self.steps[:step_index]
 
@@ -69,17 +78,10 @@ class Turn:
         self.answers.append(answer)
         self.selected = len(self.answers) - 1
 
-    def select(self, answer: int) -> None:
-        """Make the answer of that index part of the conversation.
-
-        Raises:
-            SessionError: there is no such answer.
-        """
-        if not 0 <= answer < len(self.answers):
-            raise SessionError(
-                f"the last question has no answer {answer}: it has {len(self.answers)}, from 0"
-            )
-        self.selected = answer
+    @property
+    def heading(self) -> str:
+        """The first line of the question."""
+        return next(iter(self.question.strip().splitlines()), "")
 
 
 @dataclass
@@ -90,6 +92,15 @@ class Conversation:
     turns: list[Turn] = field(default_factory=list)
     dropped: int = 0
     """How many of the oldest turns the model no longer sees, because its context is full."""
+    title: str | None = None
+    """What the user calls it; see `name`."""
+    id: str = field(default_factory=new_id, compare=False)
+    """Under which a `Store` keeps it."""
+
+    @property
+    def name(self) -> str:
+        """Its title, or else its first question."""
+        return self.title or (self.turns[0].heading if self.turns else "")
 
     @property
     def messages(self) -> list[dict[str, str]]:
@@ -121,6 +132,62 @@ class Conversation:
             raise SessionError("nothing was asked yet: send a question first")
         return self.turns[-1]
 
+    def turn_at(self, turn: int | None) -> int:
+        """Return the index of a turn, the last one for None.
+
+        Raises:
+            SessionError: there is no such turn.
+        """
+        if turn is None and self.turns:
+            return len(self.turns) - 1
+        if turn is None:
+            raise SessionError("nothing was asked yet: send a question first")
+        if not 0 <= turn < len(self.turns):
+            raise SessionError(f"there is no turn {turn}: there are {len(self.turns)}, from 0")
+        return turn
+
+    def until(self, turn: int) -> Conversation:
+        """Return a conversation that ends with a turn of this one, and shares it."""
+        dropped = self.dropped if turn + 1 == len(self.turns) else 0
+        return replace(self, turns=self.turns[: turn + 1], dropped=min(dropped, turn))
+
+    def select(self, answer: int, turn: int | None = None) -> None:
+        """Make another answer part of the conversation.
+
+        The turns after it stay with the answer that was selected so far; those that once followed
+        the other one come back.
+
+        Args:
+            answer: index of the answer.
+            turn: index of its turn; None is the last one.
+
+        Raises:
+            SessionError: there is no such turn or answer.
+        """
+        index = self.turn_at(turn)
+        answers = self.turns[index].answers
+        if not 0 <= answer < len(answers):
+            raise SessionError(
+                f"the question has no answer {answer}: it has {len(answers)}, from 0"
+            )
+        if answer != self.turns[index].selected:
+            self.set_aside(index)
+            self.turns[index].selected = answer
+            self.bring_back(index)
+
+    def set_aside(self, turn: int) -> None:
+        """Keep the turns after a turn with its answer, out of the conversation."""
+        if turn + 1 < len(self.turns):
+            self.turns[turn].answer.following = self.turns[turn + 1 :]
+            self.turns, self.dropped = self.turns[: turn + 1], 0
+
+    def bring_back(self, turn: int) -> None:
+        """Let the turns that were kept with the answer of the last turn follow it again."""
+        answer = self.turns[turn].answer
+        if answer.following:
+            self.turns = self.turns + answer.following
+            answer.following, self.dropped = [], 0
+
     def asking(self, question: str, turn: int | None = None) -> Conversation:
         """Return a conversation that ends with a question; this one stays as it is.
 
@@ -132,12 +199,28 @@ class Conversation:
         Raises:
             SessionError: there is no such turn.
         """
-        if turn is not None and not 0 <= turn < len(self.turns):
-            raise SessionError(f"there is no turn {turn}: there are {len(self.turns)}, from 0")
-        kept = self.turns[:turn]
+        kept = self.turns if turn is None else self.turns[: self.turn_at(turn)]
         # If turns were taken away, older ones that had been dropped may fit again.
         dropped = self.dropped if len(kept) + 1 >= len(self.turns) else 0
-        return Conversation(self.system_prompt, [*kept, Turn(question)], dropped)
+        return replace(self, turns=[*kept, Turn(question)], dropped=dropped)
+
+    def adopt(self, question: str, turn: int | None, answer: Answer) -> None:
+        """Add a question that was answered elsewhere.
+
+        Args:
+            question: what was asked.
+            turn: as for `asking`; where it is the last turn with the same question, its other
+                answers are kept beside.
+            answer: to the question.
+
+        Raises:
+            SessionError: there is no such turn.
+        """
+        last = len(self.turns) - 1
+        if turn is None or turn != last or self.turns[turn].question != question:
+            asked = self.asking(question, turn)
+            self.turns, self.dropped = asked.turns, asked.dropped
+        self.last.add(answer)
 
     def turn_of(self, message: int) -> int:
         """Return the index of the turn that a message begins.
@@ -173,6 +256,7 @@ class Conversation:
         record = {
             "format": FORMAT,
             "version": VERSION,
+            "title": self.title,
             "system_prompt": self.system_prompt,
             "dropped": self.dropped,
             "turns": [_turn_record(turn) for turn in self.turns],
@@ -188,10 +272,23 @@ class Conversation:
             SessionError: there is no such file, or it is not a conversation.
         """
         try:
-            record = json.loads(limits.read_text(Path(path), limits.CONVERSATION_BYTES))
+            text = limits.read_text(Path(path), limits.CONVERSATION_BYTES)
         except OSError as error:
             raise SessionError(f"cannot read {path}: {error.strerror}") from error
-        except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, or nested too deeply
+        except ValueError as error:  # no UTF-8
+            raise SessionError(f"{path} is not a saved conversation: {error}") from error
+        return cls.from_json(text, path)
+
+    @classmethod
+    def from_json(cls, text: str, path: str | Path) -> Conversation:
+        """Read the text of what `save` wrote.
+
+        Raises:
+            SessionError: it is not a conversation; the message names the path.
+        """
+        try:
+            record = json.loads(text)
+        except (ValueError, RecursionError) as error:  # no JSON, or nested too deeply
             raise SessionError(f"{path} is not a saved conversation: {error}") from error
         if not isinstance(record, dict) or record.get("format") != FORMAT:
             raise SessionError(f"{path} is not a saved conversation: name one that was saved here")
@@ -213,6 +310,7 @@ def _turn_record(turn: Turn) -> dict[str, Any]:
             "model": answer.model,
             "text": answer.text,
             "steps": [step.to_dict() for step in answer.steps],
+            "following": [_turn_record(later) for later in answer.following],
         }
         for answer in turn.answers
     ]
@@ -220,18 +318,25 @@ def _turn_record(turn: Turn) -> dict[str, Any]:
 
 
 def _from_record(record: dict[str, Any]) -> Conversation:
-    turns = []
-    for turn in record["turns"]:
-        answers = [
-            Answer(
-                int(answer["seed"]),
-                [Step.from_dict(step) for step in answer["steps"]],
-                answer.get("model"),
-            )
-            for answer in turn["answers"]
-        ]
-        turns.append(Turn(str(turn["question"]), answers, range(len(answers))[turn["selected"]]))
-    system_prompt, dropped = record["system_prompt"], int(record["dropped"])
+    system_prompt, dropped, title = record["system_prompt"], int(record["dropped"]), None
     if dropped < 0:
         raise ValueError(f"dropped must be at least 0, not {dropped}")
-    return Conversation(None if system_prompt is None else str(system_prompt), turns, dropped)
+    if record.get("title") is not None:
+        title = str(record["title"])
+    turns = [_turn(turn) for turn in record["turns"]]
+    return Conversation(
+        None if system_prompt is None else str(system_prompt), turns, dropped, title
+    )
+
+
+def _turn(record: dict[str, Any]) -> Turn:
+    answers = [
+        Answer(
+            int(answer["seed"]),
+            [Step.from_dict(step) for step in answer["steps"]],
+            answer.get("model"),
+            [_turn(later) for later in answer.get("following", [])],
+        )
+        for answer in record["answers"]
+    ]
+    return Turn(str(record["question"]), answers, range(len(answers))[record["selected"]])

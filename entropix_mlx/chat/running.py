@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from threading import Event
 
 from ..step import Step
-from .conversation import Turn
+from .conversation import Conversation
 
 
 @dataclass(frozen=True)
@@ -17,16 +17,18 @@ class Running:
     steps: Generator[Step, None, None]
     cancel: Event
     """Set it to stop the answer before its next token."""
-    turn: Turn
-    """The turn whose selected answer it is."""
+    conversation: Conversation
+    """Its last turn's selected answer is this one."""
     selected: int
-    """The turn's selected answer before this one."""
+    """The selected answer before this one."""
     kept: int
     """Steps that it took over from another answer."""
 
     def end(self) -> None:
         """End the answer; if it has no step of its own and the turn has others, remove it again."""
         self.steps.close()
-        if len(self.turn.answers) > 1 and len(self.turn.answer.steps) == self.kept:
-            self.turn.answers.pop()
-            self.turn.selected = self.selected
+        turn = self.conversation.turns[-1]
+        if len(turn.answers) > 1 and len(turn.answer.steps) == self.kept:
+            turn.answers.pop()
+            turn.selected = self.selected
+            self.conversation.bring_back(len(self.conversation.turns) - 1)

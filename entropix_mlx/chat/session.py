@@ -17,19 +17,20 @@ from threading import Event
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..decoding.decode import decode
-from ..decoding.hooks import Choose, Hooks
+from ..decoding.hooks import Choose, Hooks, OnRollouts
 from ..decoding.job import Job
 from ..decoding.prompts import Message
-from ..decoding.remembering import check_biased
 from ..decoding.text import Text
-from ..decoding.thinking import Thinking
-from ..errors import PromptError, SessionError, check_type, whole_number
+from ..errors import PromptError, check_type, whole_number
+from ..models.base import LanguageModel
 from ..models.config import fingerprint
-from ..models.llama import Model
 from ..policies.policy import Policy
+from ..profiles.certainty import Measured, Verdict
+from ..profiles.profile import Profile
 from ..settings import Settings
 from ..step import Step
 from ..traces.trace import Header, TraceFolder
+from .checking import check_writer, checked_policy, checked_tokens
 from .context import Context
 from .conversation import Answer, Conversation
 from .running import Running
@@ -51,11 +52,12 @@ class Session:
         conversation: the turns so far.
         choose: called at a fork whose two best rollouts score alike, as for `stream_generate`; None
             takes the best. A new value holds from the next answer on.
+        on_rollouts: told while rollouts grow, as for `stream_generate`; likewise.
     """
 
     def __init__(
         self,
-        model: Model,
+        model: LanguageModel,
         tokenizer: TokenizerWrapper,
         settings: Settings | None = None,
         *,
@@ -83,6 +85,7 @@ class Session:
         self.settings = settings or Settings()
         self.conversation = Conversation(system_prompt)
         self.choose = choose
+        self.on_rollouts: OnRollouts | None = None
         self._model = model
         self._tokenizer = tokenizer
         self._on_prefill = on_prefill
@@ -102,6 +105,19 @@ class Session:
     def cached_tokens(self) -> int:
         """Tokens in the cache."""
         return len(self._text.ids)
+
+    @property
+    def certainty(self) -> Verdict | None:
+        """Whether the last answer is unsure, by the session's profile.
+
+        None where nothing was answered yet, or the profile has no threshold: ``entropix calibrate
+        --abstain`` sets one.
+        """
+        turns = self.conversation.turns
+        if not turns or not turns[-1].answers:
+            return None
+        profile = Profile.load(self.settings.resolved(self._model.config).profile)
+        return profile.abstain.verdict(Measured.of(turns[-1].answer.steps))
 
     def send(
         self, text: str, turn: int | None = None, *, cancel: Event | None = None
@@ -152,47 +168,72 @@ class Session:
         self.close()
         return self._answer(replace(self.conversation), cancel)
 
-    def fork(self, step_index: int, token: int, *, cancel: Event | None = None) -> Iterator[Step]:
-        """Replace one token of the last answer by another, and go on from there.
+    def fork(
+        self,
+        step_index: int,
+        token: int | Sequence[int],
+        turn: int | None = None,
+        *,
+        cancel: Event | None = None,
+    ) -> Iterator[Step]:
+        """Put another token in the place of one of an answer, and go on from there.
 
         The steps before that token are taken over as they are: they are not computed again, and
-        not returned. The old answer is kept beside the new one.
+        not returned. The old answer is kept beside the new one, with the turns that followed it.
 
         Args:
             step_index: index of the step whose token is replaced.
-            token: the id of the token to put there.
+            token: the id of the token to put there, or of several, such as a rollout's.
+            turn: index in `conversation.turns` of the answer's turn; None is the last one.
 
         Raises:
-            SessionError: there is no such step or token, or another model wrote that answer.
+            SessionError: there is no such turn, step or token, or another model wrote that answer.
             ContextLengthError: the answer up to that step does not fit into the context.
             PolicyError, ProfileError: the settings do not fit.
         """
         check_type("cancel", cancel, Event, optional=True)
-        step_index, token = whole_number("step_index", step_index), whole_number("token", token)
+        turn = None if turn is None else whole_number("turn", turn)
+        step_index = whole_number("step_index", step_index)
+        tokens = checked_tokens(token, self._model.config.vocab_size)
         self.close()
-        old = self.conversation.last.answer
+        turn = self.conversation.turn_at(turn)
+        old = self.conversation.turns[turn].answer
         kept = old.before(step_index)
-        if not 0 <= token < self._model.config.vocab_size:
-            raise SessionError(f"there is no token {token} in this model's vocabulary")
-        if old.model not in (None, self._fingerprint):
-            raise SessionError(
-                f"another model wrote the last answer ({old.model}), and this one's tokens mean"
-                " something else: answer the question again first"
-            )
-        policy = self._checked_policy()
-        prompt = self._context.resumed(self.conversation, [step.token for step in kept])
+        check_writer(old, self._fingerprint)
+        policy = checked_policy(self.settings, self._model, self._tokenizer)
+        asked = self.conversation.until(turn)
+        prompt = self._context.resumed(asked, [step.token for step in kept])
+        # Nothing below raises.
+        self.conversation.set_aside(turn)
         answer = Answer(old.seed, kept, self._fingerprint)
-        return self._start(answer, prompt, policy, cancel, forced=[token])
+        return self._start(answer, prompt, policy, cancel, forced=tokens)
 
-    def select(self, answer: int) -> None:
-        """Make another of the last question's answers part of the conversation.
+    def adopt(self, text: str, turn: int | None, seed: int, steps: Sequence[Step]) -> None:
+        """Add a question, in the place of a turn as for `send`, and an answer of this model to it.
 
         Raises:
-            SessionError: there is no such answer.
+            SessionError: there is no such turn.
+        """
+        self.close()
+        self.conversation.adopt(text, turn, Answer(seed, list(steps), self._fingerprint))
+
+    def select(self, answer: int, turn: int | None = None) -> None:
+        """Make another of a question's answers part of the conversation.
+
+        The turns after it stay with the answer that was selected so far; those that once followed
+        the other one come back.
+
+        Args:
+            answer: index of the answer.
+            turn: index in `conversation.turns` of the question; None is the last one.
+
+        Raises:
+            SessionError: there is no such turn or answer.
         """
         answer = whole_number("answer", answer)
+        turn = None if turn is None else whole_number("turn", turn)
         self.close()
-        self.conversation.last.select(answer)
+        self.conversation.select(answer, turn)
 
     def cancel(self) -> None:
         """Stop the running answer before its next token; from any thread."""
@@ -231,14 +272,17 @@ class Session:
         Raises:
             SessionError: there is no such file, or it is not a conversation.
         """
-        conversation = Conversation.load(path)
+        self.resume(Conversation.load(path))
+
+    def resume(self, conversation: Conversation) -> None:
+        """Go on with a conversation in place of this one."""
         self.close()
         self.conversation = conversation
 
     def _answer(self, asked: Conversation, cancel: Event | None) -> Iterator[Step]:
         """Answer the last question of a conversation, whose turns become this session's."""
         turn = asked.last
-        policy = self._checked_policy()
+        policy = checked_policy(self.settings, self._model, self._tokenizer)
         prompt = self._context.fit(asked, self.settings.max_tokens)
         # Nothing below raises: an answer that was refused has left this conversation unchanged.
         if asked.dropped > self.conversation.dropped and self._on_drop:
@@ -248,17 +292,6 @@ class Session:
         # Each answer to one question is drawn with another seed.
         seed = secrets.randbits(32) if seed is None else seed + len(turn.answers)
         return self._start(Answer(seed, [], self._fingerprint), prompt, policy, cancel)
-
-    def _checked_policy(self) -> Policy:
-        """Return the policy of the next answer, or raise what is wrong with the settings.
-
-        `decode` would raise the same, but only when the first step is read.
-        """
-        config = self._model.config
-        policy = self.settings.resolved(config).policy()
-        _check_thinking_text(policy, self._tokenizer, config.vocab_size)
-        check_biased(policy, config.vocab_size)
-        return policy
 
     def _start(
         self,
@@ -271,7 +304,7 @@ class Session:
         turn = self.conversation.last
         cancel = cancel or Event()
         steps = self._stream(answer, prompt, policy, cancel, forced)
-        self._running = Running(steps, cancel, turn, turn.selected, len(answer.steps))
+        self._running = Running(steps, cancel, self.conversation, turn.selected, len(answer.steps))
         turn.add(answer)
         return steps
 
@@ -291,7 +324,7 @@ class Session:
             policy,
             answered=kept,
             forced=forced,
-            hooks=Hooks(cancel, self._on_prefill, self.choose),
+            hooks=Hooks(cancel, self._on_prefill, self.choose, self.on_rollouts),
         )
         steps = decode(self._model, self._tokenizer, job, self._text)
         traced = steps
@@ -313,9 +346,5 @@ class Session:
             messages=self.conversation.asked,
             context_length=self._model.config.max_position_embeddings,
             prompt_tokens=prompt_tokens,
+            options=self.settings.options,
         )
-
-
-def _check_thinking_text(policy: Policy, tokenizer: TokenizerWrapper, vocab_size: int) -> None:
-    """Raise a ProfileError if the policy's thinking text does not fit the tokenizer."""
-    Thinking(policy.think, tokenizer, vocab_size)  # its constructor checks

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ProfileError
-from ..models.config import LlamaConfig, fingerprint
+from ..models.config import ModelShape, fingerprint
 from .profile import REFERENCE, Profile, builtin_names
 
 AUTO = "auto"
@@ -21,7 +21,7 @@ def user_folder() -> Path:
     return Path(home) / "entropix" / "profiles"
 
 
-def profile_for(config: LlamaConfig) -> Profile:
+def profile_for(config: ModelShape) -> Profile:
     """Return the profile that was calibrated for a model: a user's newest before a built-in one.
 
     A user's profile that cannot be read is passed over: it was not asked for by name.
@@ -35,7 +35,7 @@ def profile_for(config: LlamaConfig) -> Profile:
 
 def resolve(
     profile: str | Path | Profile,
-    config: LlamaConfig,
+    config: ModelShape,
     changes: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Profile:
     """Return a profile for a model, with some fields changed.

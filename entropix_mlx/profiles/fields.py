@@ -108,6 +108,13 @@ def check_biases(value: Any) -> dict[int, float]:
     return found
 
 
+def check_text(value: Any) -> str:
+    """Return a text."""
+    if not isinstance(value, str):
+        raise ValueError(f"must be a text, not {shown(value)}")
+    return value
+
+
 def check_thinking_text(value: Any) -> Any:
     """Return what may be inserted: a text, a token id, or a list of them."""
     items = value if isinstance(value, list) else [value]

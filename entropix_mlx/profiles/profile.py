@@ -21,6 +21,7 @@ from ..errors import ProfileError
 from . import kinds
 from .fields import build_section, overlaid, reject_unknown, shown
 from .sections import (
+    Abstain,
     Adaptive,
     Base,
     Baselines,
@@ -52,6 +53,7 @@ class Profile:
     baselines: Baselines
     cntp: Rollouts
     targets: Targets
+    abstain: Abstain
     policies: dict[str, dict[str, Any]]
     """The options of each policy's own, by its name: ``policies["top_n_sigma"]["n_sigma"]``."""
     calibration: dict[str, Any] = field(default_factory=dict)
@@ -174,6 +176,7 @@ _SECTIONS: dict[str, type] = {
     "baselines": Baselines,
     "cntp": Rollouts,
     "targets": Targets,
+    "abstain": Abstain,
 }
 
 

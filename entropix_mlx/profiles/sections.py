@@ -6,7 +6,17 @@ import math
 from dataclasses import dataclass
 
 from ..step import Metrics
-from .fields import LARGEST_TOP_K, check_thinking_text, flag, real, ruled, threshold, whole
+from .certainty import NO_SCORE, Measured, Verdict, check_score, score_of
+from .fields import (
+    LARGEST_TOP_K,
+    check_text,
+    check_thinking_text,
+    flag,
+    real,
+    ruled,
+    threshold,
+    whole,
+)
 
 
 @dataclass(frozen=True)
@@ -134,15 +144,19 @@ class Confidence:
     interaction_strength: float = real()
 
     def of(self, metrics: Metrics[float]) -> float:
-        """Return the confidence at one position; the score of a token there is log p + this."""
-        return (
-            self.entropy * (1 - metrics.entropy)
-            + self.attention_entropy * (1 - metrics.attention_entropy)
-            + self.varentropy * (1 - metrics.varentropy)
-            + self.attention_varentropy * (1 - metrics.attention_varentropy)
-            + self.agreement * metrics.agreement
-            + self.interaction_strength * metrics.interaction_strength
+        """Return the confidence at one position; the score of a token there is log p + this.
+
+        A measurement that was not taken (NaN) adds nothing.
+        """
+        terms = (
+            self.entropy * (1 - metrics.entropy),
+            self.attention_entropy * (1 - metrics.attention_entropy),
+            self.varentropy * (1 - metrics.varentropy),
+            self.attention_varentropy * (1 - metrics.attention_varentropy),
+            self.agreement * metrics.agreement,
+            self.interaction_strength * metrics.interaction_strength,
         )
+        return sum(term for term in terms if not math.isnan(term))
 
 
 @dataclass(frozen=True)
@@ -162,3 +176,20 @@ class Targets:
     think: float = real(0, 1)
     branch: float = real(0, 1)
     resample: float = real(0, 1)
+
+
+@dataclass(frozen=True)
+class Abstain:
+    """Which answers are called unsure: those whose score is below the threshold."""
+
+    score: str = ruled(check_score)
+    threshold: float = threshold()
+    risk: float = real(0, 1)
+    n: int = whole(0)
+    task: str = ruled(check_text)
+
+    def verdict(self, tokens: Measured) -> Verdict | None:
+        """Return what is to be said of an answer; None where the profile has no threshold."""
+        if self.score == NO_SCORE:
+            return None
+        return Verdict(self.score, score_of(self.score, tokens), self.threshold, self.risk)

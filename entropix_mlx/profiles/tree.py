@@ -17,6 +17,9 @@ from ..step import Metrics, Origin, Step, Strategy
 from .fields import LARGEST_TOP_K
 from .profile import Profile
 
+TREE_SAMPLER = "entropix"
+"""The policy that decides by this table."""
+
 
 class Affine(NamedTuple):
     """constant + Σ slope · measurement, clipped to [low, high]."""

@@ -16,6 +16,8 @@ from ..files import write_whole, writing
 from .kinds import kinds
 from .profile import REFERENCE, Profile
 
+CALIBRATED = ("thresholds", "adaptive")
+"""The sections that calibration solves."""
 COMMENTS = {
     # Spaces line the conditions of a strategy up below its name.
     "low_entropy": "argmax: H below, and",
@@ -30,6 +32,9 @@ COMMENTS = {
     "temperature_logits": "T' = T (1 + this · (H + V) + …)",
     "temperature_attention": "… + this · (attention entropy + varentropy)",
     "min_p_slope": "min_p' = min_p (1 − this · (H + V))",
+    "threshold": "answers with a lower score are called unsure",
+    "risk": "at most this share of the others is wrong, on questions like those of the task",
+    "n": "answers that the threshold was set with",
     "quantiles": "10, 25, 50, 75 and 90 % of the tokens lie below",
     "rates": "on prompts that were held out",
     "auroc": "for 'a draw at temperature 1 is not the most probable token'; 0.5: tells nothing",
@@ -39,8 +44,7 @@ COMMENTS = {
 def to_toml(profile: Profile, date: str) -> str:
     """Return the TOML text of a calibrated profile.
 
-    Its thresholds and adaptive parameters are stated only where they differ from `reference`; all
-    other sections are those of `reference`.
+    Fields are stated only where they differ from `reference`.
     """
     lines = [
         "# Made by: entropix calibrate. Units: entropies in bits, varentropies in bits².",
@@ -50,12 +54,26 @@ def to_toml(profile: Profile, date: str) -> str:
         f"description = {toml_value(profile.description)}",
     ]
     mine, published = asdict(profile), asdict(Profile.load())
-    for section in ("thresholds", "adaptive"):
-        changed = {k: v for k, v in mine[section].items() if v != published[section][k]}
+    for section, changed in _changes(mine, published).items():
         lines += ["", f"[{section}]", *_fields(changed)]
     record = {"date": date} | profile.calibration
     lines += ["", "[calibration]", *_fields(record)]
     return "\n".join(lines) + "\n"
+
+
+def _changes(mine: dict[str, Any], published: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the fields of each section that differ; calibrated sections also without any."""
+    tables = {name: table for name, table in mine.items() if isinstance(table, dict)}
+    del tables["calibration"], tables["policies"]
+    before = dict(published)
+    for name, options in mine["policies"].items():
+        tables[f"policies.{name}"] = options
+        before[f"policies.{name}"] = published["policies"][name]
+    found = {
+        name: {key: value for key, value in table.items() if value != before[name][key]}
+        for name, table in tables.items()
+    }
+    return {name: changed for name, changed in found.items() if changed or name in CALIBRATED}
 
 
 def policy_comments(profile: Profile) -> str:

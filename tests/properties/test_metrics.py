@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from entropix_mlx.policies import metrics as module
+from entropix_mlx.policies import layered
 from entropix_mlx.policies.metrics import measure, spread, to_gaps
 
 SCORES = mx.array(np.linspace(-2, 2, 24, dtype=np.float32).reshape(1, 4, 6))
@@ -120,7 +120,7 @@ def test_attention_metrics_are_as_defined(layers):
 def test_how_many_layers_are_measured_together_changes_nothing(monkeypatch, layers_at_once):
     scores = [mx.random.normal((2, 3, 7), key=mx.random.key(layer)) for layer in range(5)]
     together = measure(mx.zeros((2, 4)), scores).metrics
-    monkeypatch.setattr(module, "SCORES_AT_ONCE", layers_at_once * scores[0].size)
+    monkeypatch.setattr(layered, "SCORES_AT_ONCE", layers_at_once * scores[0].size)
     in_groups = measure(mx.zeros((2, 4)), scores).metrics
     for name, value in together._asdict().items():
         np.testing.assert_allclose(in_groups[name], value, rtol=1e-6, err_msg=name)

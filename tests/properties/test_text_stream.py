@@ -11,7 +11,7 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaTokenizer, PreTrainedTokenizerFast
 
-from entropix_mlx.checkpoints.bpe import ByteLevelBPE, build_tokenizer
+from entropix_mlx.checkpoints.bpe import BPE, build_tokenizer
 from entropix_mlx.decoding.text_stream import TextStream
 from tests.checkpoints import ALPHABET
 
@@ -20,7 +20,7 @@ WORDS = ("Ġthe", "the", "Ġ", "Ċ", "Ã©", "é", "!", "Ġ.", "<0x41>")
 
 def byte_level(tmp_path_factory):
     tokens = [*ALPHABET, *dict.fromkeys(word for word in WORDS if word not in ALPHABET), "<s>"]
-    described = ByteLevelBPE(tokens, [], "gpt-2", control=[len(tokens) - 1], bos=len(tokens) - 1)
+    described = BPE(tokens, [], "gpt-2", control=[len(tokens) - 1], bos=len(tokens) - 1)
     return build_tokenizer(described, "here")
 
 

@@ -70,7 +70,7 @@ def make_steps(count: int = 60) -> list[Step]:
     return steps
 
 
-def make_viewer(steps: list[Step] | None = None) -> ViewerApp:
+def make_trace(steps: list[Step] | None = None) -> Trace:
     steps = make_steps() if steps is None else steps
     header = Header(
         model="demo",
@@ -82,7 +82,11 @@ def make_viewer(steps: list[Step] | None = None) -> ViewerApp:
         prompt_tokens=40,
         versions={},
     )
-    return ViewerApp.of_trace(Trace(header, steps, None))
+    return Trace(header, steps, None)
+
+
+def make_viewer(steps: list[Step] | None = None) -> ViewerApp:
+    return ViewerApp.of_trace(make_trace(steps))
 
 
 def load_tiny():
@@ -125,6 +129,11 @@ def notices(app: ChatApp) -> str:
 
 def turns(app: ChatApp) -> list[Turn]:
     return app.workspace.conversation.turns
+
+
+def shown_answers(app: ChatApp) -> int:
+    """Return how many answers have tokens on the screen."""
+    return sum(bool(turn.answers and turn.answer.steps) for turn in turns(app))
 
 
 async def until(pilot, condition: Callable[[], bool], seconds: float = 30) -> None:

@@ -1,58 +1,19 @@
 """The chat, with a tiny model on its thread: every key does what it says."""
 
-import json
 import threading
-import time
 
-import pytest
 from textual import events
-from textual.widgets import Checkbox, Input, Markdown, OptionList, Select
+from textual.widgets import Markdown, OptionList
 
-from entropix_mlx import Profile, Session, Settings
-from entropix_mlx.chat.context import Context
-from entropix_mlx.chat.conversation import Conversation
-from entropix_mlx.decoding import engine
 from entropix_mlx.errors import ModelNotFoundError
 from entropix_mlx.palette import printable
-from entropix_mlx.serving.events import DuelStepsArrived
-from entropix_mlx.serving.worker import Chat
 from entropix_mlx.step import ChosenBy, Origin
-from entropix_mlx.traces.reading import read_trace
-from entropix_mlx.traces.trace import TraceFolder
-from tests.conftest import make_tiny_model
-from tests.tui.conftest import ask, drive, load_tiny, notices, ready, turns, until
+from tests.tui.conftest import ask, drive, notices, ready, turns, until
+from tests.tui.helpers import answers, fill_long, gated, generating, shown_steps
 from tests.unit.test_branching import always_branch
-from tui.app import ChatApp, run_chat
-from tui.screens.dialogs import AskDialog, ConfirmDialog, TextDialog
-from tui.screens.duel import DuelScreen
-from tui.screens.tune import Slider, TuneScreen
-from tui.widgets.answer import AnswerView, TokenBlock
+from tui.screens.ask import AskDialog
+from tui.widgets.answer import TokenBlock
 from tui.widgets.status import State
-
-
-async def generating(pilot, steps: int = 1) -> None:
-    """Wait until an answer runs and some of it is on screen."""
-    app = pilot.app
-    await until(pilot, lambda: app.status.state is State.GENERATING and shown_steps(app) >= steps)
-
-
-def answers(app) -> int:
-    return len(turns(app)[0].answers)
-
-
-def shown_steps(app) -> int:
-    answer = app.workspace.transcript.last_answer
-    return len(answer.steps) if answer else 0
-
-
-def gated(gate):
-    """Return a load that waits until a gate is open."""
-
-    def load():
-        gate.wait(10)
-        return load_tiny()
-
-    return load
 
 
 def test_a_conversation(make_chat):
@@ -71,21 +32,15 @@ def test_a_conversation(make_chat):
     drive(app, scenario)
 
 
-def test_answers_are_recorded_also_one_that_was_stopped(make_chat, tmp_path):
-    app = make_chat(traces=TraceFolder(tmp_path, "tiny"), max_tokens=2000)
+def test_an_unsure_answer_is_marked_with_what_can_be_done(make_chat):
+    app = make_chat(changes={"abstain": {"score": "mean_logprob", "threshold": 0.0}})
 
     async def scenario(pilot):
-        await pilot.press("o", "n", "e", "enter")
-        await generating(pilot)
-        await pilot.press("escape")
-        await until(pilot, lambda: ready(app))
+        await ask(pilot, "one")
+        assert "mean_logprob" in notices(app)
+        assert "another seed" in notices(app)
 
     drive(app, scenario)
-    trace = read_trace(tmp_path / "001.jsonl")
-    kept = turns(app)[0].answer.steps
-    assert [step.token for step in trace.steps] == [step.token for step in kept]
-    assert trace.totals["finish_reason"] is None, "neither complete nor interrupted: stopped"
-    assert trace.header.messages == [{"role": "user", "content": "one"}]
 
 
 def test_a_question_typed_while_the_model_loads_is_answered(make_chat):
@@ -357,33 +312,6 @@ def test_a_refused_question_does_not_overwrite_what_was_typed_since(make_chat):
     drive(app, scenario)
 
 
-def test_an_edit_ends_where_another_chat_is_opened(make_chat, tmp_path):
-    app = make_chat(max_tokens=2)
-
-    async def scenario(pilot):
-        await ask(pilot, "one")
-        await ask(pilot, "two")
-        await pilot.press("ctrl+s")
-        await fill(pilot, str(tmp_path / "chat.json"))
-        await pilot.press("ctrl+n")
-        await until(pilot, lambda: ready(app) and not turns(app))
-        await ask(pilot, "other")
-        await pilot.press("ctrl+g", "ctrl+o")
-        await fill(pilot, str(tmp_path / "chat.json"))
-        await until(
-            pilot,
-            lambda: ready(app) and len(turns(app)) == 2,
-        )
-        await pilot.press("enter")
-        await until(
-            pilot,
-            lambda: ready(app) and len(turns(app)) != 2,
-        )
-        assert [t.question for t in turns(app)] == ["one", "two", "other"]
-
-    drive(app, scenario)
-
-
 def test_an_edit_outlives_another_system_prompt(make_chat):
     app = make_chat(max_tokens=2)
 
@@ -392,7 +320,7 @@ def test_an_edit_outlives_another_system_prompt(make_chat):
         await ask(pilot, "two")
         await pilot.press("ctrl+g")
         await app.action_system_prompt()
-        await fill(pilot, "Be brief.")
+        await fill_long(pilot, "Be brief.")
         await until(
             pilot,
             lambda: ready(app) and app.workspace.conversation.system_prompt,
@@ -419,244 +347,6 @@ def test_lines_in_the_composer(make_chat):
     drive(app, scenario)
 
 
-async def fill(pilot, text: str) -> None:
-    """Answer a text dialog."""
-    await until(pilot, lambda: isinstance(pilot.app.screen, TextDialog))
-    pilot.app.screen.query_one(Input).value = text
-    await pilot.press("enter")
-    await pilot.pause()
-
-
-def test_save_export_and_open(make_chat, tmp_path):
-    app = make_chat()
-
-    async def scenario(pilot):
-        await ask(pilot, "hi")
-        for name in ("chat.json", "chat.md", "chat.jsonl", "absent/chat.json"):
-            await pilot.press("ctrl+s")
-            await fill(pilot, str(tmp_path / name))
-        text = app.workspace.transcript.last_answer.text
-        assert "cannot save" in notices(app)
-        assert text in (tmp_path / "chat.md").read_text()
-        trace = read_trace(tmp_path / "chat.jsonl")
-        assert "".join(step.text for step in trace.steps) == text
-        assert trace.header.messages == [{"role": "user", "content": "hi"}]
-        assert json.loads((tmp_path / "chat.json").read_text())["turns"]
-        await pilot.press("ctrl+n")
-        await until(pilot, lambda: not turns(app))
-        await pilot.press("ctrl+o")
-        await fill(pilot, str(tmp_path / "chat.json"))
-        await until(pilot, lambda: ready(app) and shown_steps(app) == 12)
-        assert app.workspace.transcript.last_answer.text == text
-        await pilot.press("ctrl+o")
-        await fill(pilot, str(tmp_path / "absent.json"))
-        await until(pilot, lambda: "cannot read" in notices(app))
-
-    drive(app, scenario)
-
-
-def test_an_answer_can_be_saved_while_it_comes(make_chat, tmp_path):
-    app = make_chat(max_tokens=3000)
-
-    async def scenario(pilot):
-        await pilot.press("h", "i", "enter")
-        await generating(pilot, 5)
-        shown = [step.token for step in app.workspace.transcript.last_answer.steps]
-        await pilot.press("ctrl+s")
-        await fill(pilot, str(tmp_path / "chat.json"))
-        await pilot.press("escape")
-        await until(pilot, lambda: ready(app))
-        saved = Conversation.load(tmp_path / "chat.json").turns[0].answer.steps
-        assert [step.token for step in saved][: len(shown)] == shown
-        whole = turns(app)[0].answer.steps
-        assert whole == app.workspace.transcript.last_answer.steps, "no step is there twice"
-        tokens = [step.token for step in whole]
-        assert [step.token for step in saved] == tokens[: len(saved)]
-
-    drive(app, scenario)
-
-
-def test_a_saved_answer_says_which_model_wrote_it(make_chat, tmp_path):
-    app = make_chat()
-
-    async def scenario(pilot):
-        await ask(pilot, "hi")
-        await pilot.press("ctrl+s")
-        await fill(pilot, str(tmp_path / "chat.json"))
-        assert "layers" in Conversation.load(tmp_path / "chat.json").turns[0].answer.model
-
-    drive(app, scenario)
-
-
-def test_the_name_to_save_under_is_free(make_chat, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    app = make_chat()
-
-    async def scenario(pilot):
-        await ask(pilot, "hi")
-        for _ in range(3):
-            await pilot.press("ctrl+s", "enter")
-            await pilot.pause()
-        assert sorted(p.name for p in tmp_path.iterdir()) == [
-            "chat-2.json", "chat-3.json", "chat.json",
-        ]  # fmt: skip
-
-    drive(app, scenario)
-
-
-def test_a_trace_has_the_messages_that_the_model_saw(make_chat, tmp_path):
-    def load():
-        return make_tiny_model(max_position_embeddings=100), load_tiny()[1]
-
-    app = make_chat(load)
-
-    async def scenario(pilot):
-        for question in ("one", "two", "three", "four"):
-            await ask(pilot, question)
-        assert app.workspace.conversation.dropped
-        await pilot.press("ctrl+s")
-        await fill(pilot, str(tmp_path / "chat.jsonl"))
-
-    drive(app, scenario)
-    seen = read_trace(tmp_path / "chat.jsonl").header.messages
-    assert seen == app.workspace.conversation.messages[2 * app.workspace.conversation.dropped : -1]
-
-
-@pytest.mark.parametrize("name", ["~nobody-of-that-name/chat.json", ".", "/", "absent/chat.md"])
-def test_a_path_that_cannot_be_written_is_a_message(make_chat, name):
-    app = make_chat(max_tokens=2)
-
-    async def scenario(pilot):
-        await ask(pilot, "hi")
-        await pilot.press("ctrl+s")
-        await fill(pilot, name)
-        assert f"cannot save {name}: " in notices(app)
-
-    drive(app, scenario)
-
-
-def test_a_home_folder_of_nobody_is_a_message_when_opening(make_chat):
-    app = make_chat()
-
-    async def scenario(pilot):
-        await until(pilot, lambda: ready(app))
-        await pilot.press("ctrl+o")
-        await fill(pilot, "~nobody-of-that-name/chat.json")
-        await until(pilot, lambda: "there is no home folder as in ~nobody" in notices(app))
-        assert "unexpected" not in notices(app)
-
-    drive(app, scenario)
-
-
-def test_a_system_prompt_precedes_the_conversation(make_chat):
-    app = make_chat()
-
-    async def scenario(pilot):
-        await until(pilot, lambda: ready(app))
-        await app.action_system_prompt()
-        await fill(pilot, "Be brief.")
-        await until(
-            pilot,
-            lambda: app.workspace.conversation.system_prompt == "Be brief." and ready(app),
-        )
-        await ask(pilot, "hi")
-        assert app.workspace.conversation.messages[0] == {"role": "system", "content": "Be brief."}
-
-    drive(app, scenario)
-
-
-def test_a_threshold_recolours_and_then_regenerates(make_chat):
-    app = make_chat()
-
-    async def scenario(pilot):
-        await ask(pilot, "hi")
-        answer = app.workspace.transcript.last_answer
-        decided = list(answer.strategies)
-        await pilot.press("f3")
-        assert isinstance(app.screen, TuneScreen)
-        app.screen.query_one("#slider-resample_min_entropy", Slider).focus()
-        await pilot.press(*["shift+right"] * 4)
-        assert answer.strategies != decided, "without the model"
-        said = str(app.screen.query_one("#changes").visual)
-        changed = sum(a != b for a, b in zip(decided, answer.strategies, strict=True))
-        assert said == f"{changed} of 12 tokens would change"
-        app.screen.query_one("#sampler", Select).value = "min_p"
-        app.screen.query_one("#seed", Input).value = "42"
-        app.screen.query_one("#think", Checkbox).value = False
-        await pilot.press("ctrl+r")
-        await until(pilot, lambda: ready(app) and answers(app) == 2)
-        assert turns(app)[0].answer.seed == 43
-        assert app.workspace.profile.thresholds.resample_min_entropy == 8.0
-        assert app.workspace.profile.think.max_insertions == 0
-        assert {s.strategy for s in app.workspace.transcript.last_answer.steps} == {"sample"}
-
-    drive(app, scenario)
-
-
-def test_a_profile_needs_no_enter(make_chat, tmp_path):
-    app = make_chat()
-    mine = tmp_path / "mine.toml"
-    mine.write_text("[thresholds]\nlow_entropy = 0.7\n")
-
-    async def scenario(pilot):
-        await until(pilot, lambda: ready(app))
-        await pilot.press("f3")
-        screen = app.screen
-        field = screen.query_one("#profile", Input)
-        field.focus()
-        field.value = "absent"
-        await pilot.press("ctrl+r")
-        assert app.screen is screen
-        assert "no profile 'absent'" in str(screen.query_one("#changes").visual)
-        field.value = str(mine)
-        screen.query(Slider).first().focus()
-        await pilot.press("enter")
-        assert app.screen is not screen
-        assert app.workspace.profile.name == "mine"
-        assert app.workspace.profile.thresholds.low_entropy == 0.7
-
-    drive(app, scenario)
-
-
-def test_thresholds_moved_after_a_profile_was_typed_stay(make_chat, tmp_path):
-    app = make_chat()
-    mine = tmp_path / "mine.toml"
-    mine.write_text("[thresholds]\nlow_entropy = 0.7\n")
-
-    async def scenario(pilot):
-        await until(pilot, lambda: ready(app))
-        await pilot.press("f3")
-        field = app.screen.query_one("#profile", Input)
-        field.focus()
-        await pilot.pause()
-        field.value = str(mine)
-        app.screen.query_one("#slider-low_entropy", Slider).focus()
-        await pilot.pause()
-        await pilot.press("right", "enter")
-        assert app.workspace.profile.name == "mine"
-        assert app.workspace.profile.thresholds.low_entropy == 0.8
-
-    drive(app, scenario)
-
-
-def test_settings_wait_for_the_model(make_chat):
-    gate = threading.Event()
-    profile = Profile.load().replace({"name": "mine", "think": {"max_insertions": 0}})
-    app = make_chat(gated(gate), profile=profile)
-
-    async def scenario(pilot):
-        await pilot.press("f3")
-        assert not isinstance(app.screen, TuneScreen)
-        assert "still loading" in notices(app)
-        gate.set()
-        await until(pilot, lambda: ready(app))
-        await pilot.press("f3", "enter")
-        await pilot.pause()
-        assert app.workspace.profile == profile
-
-    drive(app, scenario)
-
-
 def test_what_waits_for_the_model_need_not_be_a_question(make_chat):
     gate = threading.Event()
     app = make_chat(gated(gate))
@@ -667,33 +357,6 @@ def test_what_waits_for_the_model_need_not_be_a_question(make_chat):
         assert "as soon as the model is loaded" in notices(app)
         gate.set()
         await until(pilot, lambda: ready(app))
-
-    drive(app, scenario)
-
-
-@pytest.mark.parametrize("leaving", ["escape", "ctrl+z"])
-def test_settings_can_be_forgotten_and_mistakes_are_told(make_chat, leaving):
-    app = make_chat()
-
-    async def scenario(pilot):
-        await ask(pilot, "hi")
-        answer = app.workspace.transcript.last_answer
-        decided = list(answer.strategies)
-        await pilot.press("f3")
-        screen = app.screen
-        screen.query_one("#seed", Input).value = "many"
-        await pilot.press("enter")
-        assert app.screen is screen
-        assert "seed must be a number, not 'many'" in str(screen.query_one("#changes").visual)
-        screen.query_one("#profile", Input).focus()
-        screen.query_one("#profile", Input).value = "absent"
-        await pilot.press("enter")
-        assert "no profile 'absent'" in str(screen.query_one("#changes").visual)
-        screen.query_one("#slider-resample_min_entropy", Slider).focus()
-        await pilot.press(*["shift+right"] * 4, leaving)
-        assert app.screen is not screen
-        assert answer.strategies == decided
-        assert app.workspace.profile == Profile.load()
 
     drive(app, scenario)
 
@@ -722,190 +385,42 @@ def test_the_sampler_asks(make_chat):
     drive(app, scenario)
 
 
-def test_a_duel_marks_where_the_answers_part(make_chat):
-    app = make_chat(max_tokens=8)
+def test_the_ways_of_a_fork_race_in_the_panel(make_chat):
+    app = make_chat(max_tokens=6, profile=always_branch(depth=4))
+    seen = []
+
+    async def scenario(pilot):
+        original = app.workspace.race
+
+        def race(branch):
+            original(branch)
+            app.workspace._catch_up()
+            seen.append((len(branch.rollouts[0].tokens), app.query_one("#race").display))
+
+        app.workspace.race = race
+        await ask(pilot, "hi")
+        assert seen
+        assert all(shown for _, shown in seen)
+        assert not app.query_one("#race").display, "the winner is in the text now"
+
+    drive(app, scenario)
+
+
+def test_enter_goes_the_way_that_lost(make_chat):
+    app = make_chat(max_tokens=6, profile=always_branch(depth=4))
 
     async def scenario(pilot):
         await ask(pilot, "hi")
-        await pilot.press("f4")
-        screen = app.screen
-        assert isinstance(screen, DuelScreen)
-        await until(pilot, lambda: "part" in str(screen.query_one("#divergence").visual))
-        left, right = screen.query(AnswerView)
-        assert len(left.steps) == len(right.steps) == 8
-        index = next(i for i in range(8) if left.steps[i].token != right.steps[i].token)
-        assert f"at token {index}" in str(screen.query_one("#divergence").visual)
-        assert {s.strategy for s in right.steps} == {"argmax"}
-        screen.query_one("#sampler-1", Select).value = "entropix"
-        await until(pilot, lambda: "the same text" in str(screen.query_one("#divergence").visual))
-        await pilot.press("escape")
-        assert len(turns(app)) == 1, "a duel is no turn"
-        await until(pilot, lambda: ready(app))
-        await ask(pilot, "on")
-
-    drive(app, scenario)
-
-
-def prompts_of(monkeypatch) -> list[str]:
-    """Return a list that fills with the prompts of all sessions."""
-    prompts = []
-    original = Context._encode
-
-    def encode(context, conversation):
-        prompt = original(context, conversation)
-        prompts.append(context._tokenizer.decode(prompt))
-        return prompt
-
-    monkeypatch.setattr(Context, "_encode", encode)
-    return prompts
-
-
-def test_a_duel_asks_the_last_question_in_its_own_place(make_chat, monkeypatch):
-    app = make_chat(max_tokens=4)
-    prompts = prompts_of(monkeypatch)
-
-    async def scenario(pilot):
-        await ask(pilot, "one")
-        await ask(pilot, "two")
-        asked = prompts[-1]
-        await pilot.press("f4")
-        await until(pilot, lambda: str(app.screen.query_one("#divergence").visual) != "…")
-        assert prompts[-2:] == [asked] * 2
-        await pilot.press("escape")
-        await until(pilot, lambda: ready(app))
-        await pilot.press("o", "n", "f4")
-        await until(pilot, lambda: str(app.screen.query_one("#divergence").visual) != "…")
-        assert prompts[-1].startswith(asked)
-        assert "user: on" in prompts[-1]
-
-    drive(app, scenario)
-
-
-def test_leaving_a_duel_stops_both_sides(make_chat, monkeypatch):
-    app = make_chat(max_tokens=2000)
-    prompts = prompts_of(monkeypatch)
-
-    async def scenario(pilot):
-        await until(pilot, lambda: ready(app))
-        await pilot.press("h", "i", "f4")
-        await until(pilot, lambda: app.screen.query(AnswerView).first().steps)
-        await pilot.press("escape")
-        await until(pilot, lambda: ready(app))
-        assert len(prompts) == 1, "the second side never began"
-
-    drive(app, scenario)
-
-
-def test_leaving_a_duel_stops_a_prefill(make_chat, monkeypatch):
-    app = make_chat(max_tokens=1)
-    reading, gate, chunks = threading.Event(), threading.Event(), []
-    original = engine.Engine.prefill
-
-    def prefill(self, text, tokens):
-        chunks.append(len(tokens))
-        reading.set()
-        gate.wait(10)
-        original(self, text, tokens)
-
-    monkeypatch.setattr(engine.Engine, "prefill", prefill)
-
-    async def scenario(pilot):
-        await until(pilot, lambda: ready(app))
-        app.composer.text = "x" * 3000
-        await pilot.press("f4")
-        await until(pilot, reading.is_set)
-        await pilot.press("escape")
-        gate.set()
-        await until(pilot, lambda: ready(app))
-        assert len(chunks) == 1
-
-    drive(app, scenario)
-
-
-def test_an_unexpected_failure_in_a_duel_is_a_message(make_chat, monkeypatch):
-    app = make_chat(max_tokens=4)
-
-    async def scenario(pilot):
-        await ask(pilot, "hi")
-        with monkeypatch.context() as patched:
-            patched.setattr(Session, "send", lambda *_, **__: 1 / 0)
-            await pilot.press("f4")
-            await until(pilot, lambda: "unexpected ZeroDivisionError" in notices(app))
-        await pilot.press("escape")
-        await until(pilot, lambda: ready(app))
-        await ask(pilot, "on")
-
-    drive(app, scenario)
-
-
-def test_steps_that_arrive_while_a_duel_begins_anew_are_dropped(make_chat, monkeypatch):
-    app = make_chat(max_tokens=4)
-
-    async def scenario(pilot):
-        await ask(pilot, "hi")
-        steps = list(app.workspace.transcript.last_answer.steps)
-        await pilot.press("f4")
-        screen = app.screen
-        await until(pilot, lambda: str(screen.query_one("#divergence").visual) != "…")
-        container, cancel = screen.query_one("#side-0"), screen._cancel
-        original = container.remove_children
-
-        async def remove_children():
-            await original()
-            screen.receive(DuelStepsArrived(cancel, 0, steps))
-
-        monkeypatch.setattr(container, "remove_children", remove_children)
-        screen.query_one("#sampler-1", Select).value = "min_p"
-        await until(pilot, lambda: screen._cancel is not cancel)
-        await until(pilot, lambda: str(screen.query_one("#divergence").visual) != "…")
-        assert [len(answer.steps) for answer in screen.query(AnswerView)] == [4, 4]
-
-    drive(app, scenario)
-
-
-@pytest.mark.parametrize("quitting", ["ctrl+q", ""])
-def test_the_end_of_the_app_waits_for_the_model_thread(make_chat, monkeypatch, quitting):
-    app = make_chat(max_tokens=3000)
-    close = Session.close
-
-    def slow_close(session):
-        time.sleep(0.5)
-        close(session)
-
-    monkeypatch.setattr(Session, "close", slow_close)
-
-    async def scenario(pilot):
-        await pilot.press("h", "i", "enter")
-        await generating(pilot)
-        await pilot.press(*filter(None, [quitting]))
-
-    drive(app, scenario)
-    assert not app.link._worker._thread.is_alive()
-
-
-def test_the_end_of_the_app_does_not_wait_for_a_model(make_chat):
-    gate = threading.Event()
-    app = make_chat(gated(gate))
-
-    async def scenario(pilot):
-        await pilot.press("ctrl+q")
-
-    began = time.monotonic()
-    drive(app, scenario)
-    took = time.monotonic() - began
-    gate.set()
-    app.link._worker._thread.join()
-    assert took < 4
-
-
-def test_a_mistake_in_the_settings_is_a_message(make_chat):
-    app = make_chat(sampler="greedy", temperature=0.5)
-
-    async def scenario(pilot):
-        await until(pilot, lambda: ready(app))
-        await pilot.press("h", "i", "enter")
-        await until(pilot, lambda: "takes no temperature" in notices(app))
-        assert ready(app)
+        (step, *_) = app.workspace.last_steps
+        lost = next(n for n in range(len(step.branch.rollouts)) if n != step.branch.winner)
+        await pilot.press("tab", "home", *["down"] * len(step.top_logprobs))
+        tokens = app.workspace.inspector.tokens
+        assert tokens == step.branch.rollouts[lost].tokens
+        await pilot.press("enter")
+        await until(pilot, lambda: ready(app) and answers(app) == 2)
+        chosen = app.workspace.last_steps[: len(tokens)]
+        assert tuple(step.token for step in chosen) == tokens
+        assert {step.origin for step in chosen} == {Origin.CHOSEN}
 
     drive(app, scenario)
 
@@ -937,80 +452,6 @@ def test_everything_is_in_the_palette(make_chat):
     drive(app, scenario)
 
 
-@pytest.mark.parametrize(
-    ("sampler", "temperature", "told"),
-    [("entropix", "-3", "temperature must be"), ("greedy", "1", "takes no temperature")],
-)
-def test_settings_that_no_answer_could_use_are_refused(make_chat, sampler, temperature, told):
-    app = make_chat()
-
-    async def scenario(pilot):
-        await until(pilot, lambda: ready(app))
-        await pilot.press("f3")
-        screen = app.screen
-        screen.query_one("#sampler", Select).value = sampler
-        screen.query_one("#temperature", Input).value = temperature
-        await pilot.press("enter")
-        assert app.screen is screen
-        assert told in str(screen.query_one("#changes").visual)
-
-    drive(app, scenario)
-
-
-def test_no_token_stays_recoloured_after_the_settings(make_chat):
-    app = make_chat()
-
-    async def scenario(pilot):
-        await ask(pilot, "hi")
-        answer = app.workspace.transcript.last_answer
-        decided = list(answer.strategies)
-        await pilot.press("f3")
-        app.screen.query_one("#slider-resample_min_entropy", Slider).focus()
-        await pilot.press(*["shift+right"] * 4)
-        assert answer.strategies != decided
-        await pilot.press("enter")
-        assert answer.strategies == decided
-        assert app.workspace.profile.thresholds.resample_min_entropy == 8.0
-
-    drive(app, scenario)
-
-
-def test_a_threshold_beyond_the_usual_scale_is_not_moved_down(make_chat):
-    far = Profile.load().replace({"thresholds": {"resample_min_varentropy": 16.57}})
-    app = make_chat(profile=far)
-
-    async def scenario(pilot):
-        await until(pilot, lambda: ready(app))
-        await pilot.press("f3")
-        slider = app.screen.query_one("#slider-resample_min_varentropy", Slider)
-        slider.focus()
-        await pilot.press("right")
-        assert slider.value == 16.67
-        await pilot.press(*["shift+right"] * 5)
-        assert slider.value == 20
-        await pilot.press("left")
-        assert slider.value == 19.9
-
-    drive(app, scenario)
-
-
-def test_a_duel_loses_nothing_while_a_dialog_lies_over_it(make_chat):
-    app = make_chat(max_tokens=30)
-
-    async def scenario(pilot):
-        await ask(pilot, "hi")
-        await pilot.press("f4")
-        duel = app.screen
-        assert isinstance(duel, DuelScreen)
-        await pilot.press("f1")
-        assert app.screen is not duel
-        await until(pilot, lambda: "part" in str(duel.query_one("#divergence").visual))
-        assert app.screen is not duel, "all of it came while the help was on top"
-        assert [len(answer.steps) for answer in duel.query(AnswerView)] == [30, 30]
-
-    drive(app, scenario)
-
-
 def test_the_context_counts_the_conversation(make_chat, tmp_path):
     app = make_chat()
 
@@ -1022,14 +463,14 @@ def test_the_context_counts_the_conversation(make_chat, tmp_path):
             "".join(f"{m['role']}: {m['content']}\n" for m in app.workspace.conversation.asked)
         )
         assert asked <= used - 12 <= asked + 20, "a token a byte, and what the template adds"
-        app.save(str(tmp_path / "chat.json"))
+        app.filing.save(str(tmp_path / "chat.json"))
         await pilot.press("ctrl+n")
         await until(pilot, lambda: ready(app) and not turns(app))
         assert app.status.context_used == 0
         assert "context 0/4096" in str(app.status.render())
         await ask(pilot, "three")
         assert app.status.context_used < used
-        app.open(str(tmp_path / "chat.json"))
+        app.filing.open(str(tmp_path / "chat.json"))
         await until(pilot, lambda: ready(app) and len(turns(app)) == 2)
         assert app.status.context_used == used
 
@@ -1072,86 +513,3 @@ def test_markdown_follows_a_running_answer(make_chat):
         assert app.query_one(Markdown).source == printable(answer.text)
 
     drive(app, scenario)
-
-
-def test_a_file_is_replaced_only_on_request(make_chat, tmp_path):
-    app = make_chat(max_tokens=2)
-    there = tmp_path / "thesis.md"
-    there.write_text("mine")
-
-    async def scenario(pilot):
-        await ask(pilot, "hi")
-        await pilot.press("ctrl+s")
-        await fill(pilot, str(there))
-        await until(pilot, lambda: isinstance(app.screen, ConfirmDialog))
-        await pilot.press("escape")
-        assert there.read_text() == "mine"
-        await pilot.press("ctrl+s")
-        await fill(pilot, str(there))
-        await until(pilot, lambda: isinstance(app.screen, ConfirmDialog))
-        await pilot.press("enter")
-        await until(pilot, lambda: "saved" in notices(app))
-        assert "hi" in there.read_text()
-
-    drive(app, scenario)
-
-
-def test_keys_that_come_right_after_save_go_to_its_dialog(make_chat, tmp_path):
-    app = make_chat(max_tokens=2)
-    path = tmp_path / "chat.json"
-
-    async def scenario(pilot):
-        await ask(pilot, "hi")
-        app.post_message(events.Key("ctrl+s", None))
-        for key in str(path):
-            app.post_message(events.Key(key, key))
-        app.post_message(events.Key("enter", None))
-        await until(pilot, lambda: "saved" in notices(app))
-        assert path.exists()
-        assert app.composer.text == ""
-        assert len(turns(app)) == 1
-
-    drive(app, scenario)
-
-
-def test_a_dialog_opens_no_other_dialog_and_can_be_quit(make_chat):
-    app = make_chat(max_tokens=2)
-
-    async def scenario(pilot):
-        await ask(pilot, "hi")
-        await pilot.press("ctrl+s")
-        dialog = app.screen
-        await pilot.press("ctrl+s", "ctrl+o", "ctrl+g", "f3")
-        assert app.screen is dialog
-        assert app.composer.text == ""
-        await pilot.press("ctrl+q")
-        await pilot.pause()
-
-    drive(app, scenario)
-    assert not app.is_running
-
-
-def test_leaving_while_the_model_loads_skips_the_end_of_the_interpreter(monkeypatch):
-    gate, left = threading.Event(), []
-
-    async def quit_at_once(pilot):
-        await pilot.press("ctrl+q")
-
-    monkeypatch.setattr(ChatApp, "run", lambda app: drive(app, quit_at_once))
-    monkeypatch.setattr("os._exit", left.append)
-    run_chat(Chat("slow", gated(gate), Settings()))
-    gate.set()
-    assert left == [0]
-
-
-def test_leaving_a_chat_is_the_ordinary_end(monkeypatch):
-    left = []
-
-    async def quit_when_ready(pilot):
-        await until(pilot, lambda: ready(pilot.app))
-        await pilot.press("ctrl+q")
-
-    monkeypatch.setattr(ChatApp, "run", lambda app: drive(app, quit_when_ready))
-    monkeypatch.setattr("os._exit", left.append)
-    run_chat(Chat("tiny", load_tiny, Settings()))
-    assert not left

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.tui.conftest import ask, drive, notices, ready, turns, until
-from tui.screens.dialogs import HelpScreen
+from tui.screens.help import HelpScreen
 from tui.widgets.composer import Composer
 
 

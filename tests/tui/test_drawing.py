@@ -1,20 +1,33 @@
 """What the gauges draw: fixed scales, thresholds where they are, every strategy recognisable."""
 
+import itertools
 from collections import Counter
+from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from entropix_mlx import Profile
 from entropix_mlx.palette import LOOKS, printable
+from entropix_mlx.profiles.explain import explain
+from entropix_mlx.profiles.tree import classify
 from entropix_mlx.step import Origin, Strategy
+from entropix_mlx.summary import Summary
 from tests.tui.conftest import make_step, make_steps
-from tui.drawing import bar, scales
-from tui.styles import STYLES, legend, marked
+from tui.drawing import DIM, bar, scales
+from tui.explaining import MEANINGS, strategies
+from tui.styles import COLOURS, STYLES, marked
 from tui.widgets import gauges
 from tui.widgets.compact import draw_compact
-from tui.widgets.inspector import draw_alternatives, draw_branch, draw_decision, token_text
+from tui.widgets.inspector import draw_alternatives, draw_decision, draw_ways, token_text
+from tui.widgets.plane import Background, Cloud, Map, draw_plane, regions
+from tui.widgets.race import draw_race
+from tui.widgets.strip import Cells, draw_strip
+from tui.widgets.why import draw_ending, draw_leader, draw_why
 
 REFERENCE = Profile.load()
+DEMO = Profile.load("smollm2-135m-instruct")
 
 
 @pytest.mark.parametrize(
@@ -33,11 +46,26 @@ def test_thresholds_stand_where_they_are():
     assert gauges.threshold_line(moved, "entropy", 40).plain[30] == LOOKS[Strategy.THINK].glyph
 
 
+def bars(step=None, profile=REFERENCE) -> str:
+    values, style = (step.metrics._asdict(), COLOURS[step.strategy]) if step else ({}, DIM)
+    drawn = gauges.draw_bars(values, style, profile, 38)
+    return f"{drawn.plain}\n{gauges.draw_attention(values, style, profile, 38).plain}"
+
+
 def test_every_measurement_has_a_bar_a_number_and_a_unit():
-    drawn = gauges.draw_bars(make_step(0, "x", entropy=2.5, varentropy=4.25), REFERENCE, 38).plain
-    for text in ("2.50 bits", "4.25 bits²", "3.00 bits", "0.010 mean dev.", "0.40 of 1"):
+    drawn = bars(make_step(0, "x", entropy=2.5, varentropy=4.25))
+    for text in ("2.50 bits", "4.25 bits²", "0.25 of 1", "3.00 bits", "0.010 mean dev.", "0.40 of"):
         assert text in drawn
-    assert "– bits" in gauges.draw_bars(None, REFERENCE, 38).plain
+    assert "– bits" in bars()
+
+
+@pytest.mark.parametrize(
+    ("entropy", "varentropy", "words"),
+    [(0.05, 0.05, ("sure", "flat")), (2, 2, ("hesitant", "uneven")), (9, 9, ("lost", "spiky"))],
+)
+def test_h_and_v_are_also_told_in_words(entropy, varentropy, words):
+    drawn = bars(make_step(0, "x", entropy=entropy, varentropy=varentropy))
+    assert all(word in drawn for word in words)
 
 
 def test_the_history_does_not_rescale():
@@ -45,19 +73,64 @@ def test_the_history_does_not_rescale():
     high = make_step(10, "x", entropy=8.0, varentropy=16.0)
     alone = gauges.draw_history(low, REFERENCE, 30).plain.splitlines()
     together = gauges.draw_history([*low, high], REFERENCE, 30).plain.splitlines()
-    assert [line[:12] for line in together] == [line[:12].ljust(12) for line in alone]
-    assert together[0][12] == together[1][12] == "█"
+    assert [line[:14] for line in together] == [line[:14].ljust(14) for line in alone]
+    assert together[0][14] == together[1][14] == "█"
+    assert [line[:4] for line in alone] == ["  8▏", "H 0▏", " 16▏", "V 0▏"]
     assert len(gauges.draw_history(low * 20, REFERENCE, 30).plain.splitlines()[0]) == 30
+
+
+def drawn_plane(steps, profile=REFERENCE, columns=40, lines=10, **more):
+    plane = Map.of(profile, columns, lines)
+    strategies = [step.strategy for step in steps]
+    cloud = Cloud(plane)
+    cloud.add(steps, strategies)
+    marks = list(zip(steps, strategies, strict=True))
+    return draw_plane(Background.of(profile, plane), cloud, marks, **more)
 
 
 def test_a_token_stands_at_its_place_in_the_plane():
     step = make_step(0, "x", Strategy.RESAMPLE, entropy=7.9, varentropy=15.9)
-    plane = gauges.draw_plane([step], REFERENCE, 43, 10)
+    plane = drawn_plane([step])
     assert plane.plain.splitlines()[0][-1] == LOOKS[Strategy.RESAMPLE].glyph
     spans = [span for span in plane.spans if getattr(span.style, "reverse", False)]
     assert len(spans) == 1, "the newest is highlighted"
-    corner = gauges.draw_plane([make_step(0, "x", entropy=0, varentropy=0)], REFERENCE, 43, 10)
-    assert corner.plain.splitlines()[9][3] == LOOKS[Strategy.ADAPTIVE].glyph
+    corner = drawn_plane([make_step(0, "x", entropy=0, varentropy=0)])
+    assert corner.plain.splitlines()[9][4] == LOOKS[Strategy.ADAPTIVE].glyph
+    inserted = make_step(0, "x", Strategy.THINK, entropy=0, varentropy=0, origin=Origin.INSERTED)
+    assert drawn_plane([inserted]).plain.splitlines()[9][4] == "◇", "hollow"
+
+
+@pytest.mark.parametrize("profile", [REFERENCE, DEMO], ids=["reference", "demo"])
+@pytest.mark.parametrize("size", [(16, 4), (40, 10), (90, 25)])
+def test_the_regions_are_those_of_the_decision(profile, size):
+    plane = Map.of(profile, *size)
+    found = regions(profile, plane)
+    for line, column in itertools.product(range(plane.lines), range(plane.columns)):
+        entropy, varentropy = plane.at(column, line)
+        assert plane.place(entropy, varentropy) == (column, line)
+        step = make_step(0, "x", entropy=entropy, varentropy=varentropy, margin=0.0)
+        assert [found[line][column]] == classify([step], profile)
+
+
+def test_regions_have_borders_and_names():
+    drawn = drawn_plane([], DEMO, 60, 20).plain
+    for name in ("sure", "lost → think", "fork", "anything goes"):
+        assert name in drawn
+    assert "┐" in drawn
+    border = drawn.splitlines()[8][4:]
+    assert set(border[1:39]) == {"─"}
+    assert "─" not in border[41:], "a border ends with its region"
+    assert "any" in drawn_plane([], DEMO, 34, 14).plain, "a shorter name for a small region"
+
+
+def test_the_token_under_the_cursor_has_a_crosshair():
+    steps = make_steps()
+    plane = drawn_plane(steps, pointed=(steps[3], steps[3].strategy))
+    x, y = Map.of(REFERENCE, 40, 10).place(steps[3].entropy, steps[3].varentropy)
+    lines = [line[4:] for line in plane.plain.splitlines()]
+    assert {line[x] for n, line in enumerate(lines[:10]) if n != y} == {"│"}
+    assert {letter for n, letter in enumerate(lines[y]) if n != x} == {"─"}
+    assert len([span for span in plane.spans if getattr(span.style, "reverse", False)]) == 1
 
 
 def test_a_threshold_beyond_the_usual_scale_has_a_place():
@@ -66,18 +139,50 @@ def test_a_threshold_beyond_the_usual_scale_has_a_place():
     assert scales(REFERENCE)["varentropy"].most == 16
     assert scales(far)["varentropy"].most == 20
     assert gauges.threshold_line(far, "varentropy", 40).plain[int(16.57 / 20 * 40)] == glyph
-    assert gauges.draw_plane([], far, 43, 10).plain.startswith("20▏")
+    assert drawn_plane([], far).plain.startswith(" 20▏")
     endless = REFERENCE.replace({"thresholds": {"resample_min_varentropy": float("inf")}})
     assert scales(endless)["varentropy"].most == 16
 
 
 def test_what_lies_beyond_a_scale_is_marked():
     step = make_step(0, "x", entropy=9.5, varentropy=40.0)
-    assert gauges.draw_bars(step, REFERENCE, 38).plain.count("▶") == 2
-    plane = gauges.draw_plane([step], REFERENCE, 43, 10).plain.splitlines()
-    assert plane[0].startswith("16▲")
+    assert bars(step).count("▶") == 2
+    plane = drawn_plane([step]).plain.splitlines()
+    assert plane[0].startswith(" 16▲")
     assert plane[-1].endswith("▶")
     assert "▶" in draw_compact(step, REFERENCE, 60).plain
+
+
+def cells_of(steps, width) -> Cells:
+    cells = Cells(width)
+    cells.add((step.entropy, step.strategy) for step in steps)
+    return cells
+
+
+def test_the_strip_shows_the_whole_answer_in_a_line():
+    steps = [make_step(n, "x", entropy=0.0) for n in range(100)]
+    steps[50] = make_step(50, "x", Strategy.BRANCH, entropy=8.0)
+    assert len(draw_strip(cells_of(steps[:10], 30), 8.0).plain) == 10
+    cells = cells_of(steps, 30)
+    strip = draw_strip(cells, 8.0, cursor=50)
+    assert len(strip.plain) == 25, "four tokens a cell"
+    assert strip.plain[12] == "█", "what stands out is not averaged away"
+    (reversed_span,) = [span for span in strip.spans if getattr(span.style, "reverse", False)]
+    assert reversed_span.start == 12
+    assert cells.strategies[12] is Strategy.BRANCH
+    assert draw_strip(Cells(30), 8.0).plain == ""
+
+
+@given(st.lists(st.integers(0, 9), max_size=20), st.integers(1, 12))
+def test_a_strip_that_grew_is_that_of_the_whole_answer(lengths, width):
+    steps = [make_step(n, "x", list(Strategy)[n % 7]) for n in range(sum(lengths))]
+    grown, first = Cells(width), 0
+    for length in lengths:
+        grown.add((step.entropy, step.strategy) for step in steps[first : first + length])
+        first += length
+    whole = cells_of(steps, width)
+    assert (grown.heights, grown.strategies) == (whole.heights, whole.strategies)
+    assert len(grown.heights) <= width
 
 
 @pytest.mark.parametrize("width", [12, 20, 30, 38, 39, 40, 60, 100])
@@ -92,9 +197,10 @@ def test_the_compact_line_is_not_cut(width, strategy):
 def test_no_line_runs_through_bars_and_points():
     steps = [make_step(0, "x", strategy) for strategy in Strategy]
     drawn = [
-        *(gauges.draw_bars(step, REFERENCE, 38) for step in steps),
+        *(gauges.draw_bars({}, COLOURS[step.strategy], REFERENCE, 38) for step in steps),
         gauges.draw_history(steps, REFERENCE, 38),
-        gauges.draw_plane(steps, REFERENCE, 38, 9),
+        drawn_plane(steps),
+        draw_strip(cells_of(steps, 38), 8.0),
         draw_compact(steps[0], REFERENCE, 60),
     ]
     assert not [span for content in drawn for span in content.spans if span.style.underline]
@@ -125,7 +231,7 @@ def test_strategies_differ_without_colour():
         (style.bold, style.italic, style.underline, style.dim) for style in STYLES.values()
     }
     assert len(attributes) == len(Strategy)
-    assert all(LOOKS[s].glyph in legend().plain for s in Strategy if s is not Strategy.SAMPLE)
+    assert all(LOOKS[s].glyph in strategies().plain for s in MEANINGS)
 
 
 def test_control_characters_become_visible():
@@ -134,14 +240,35 @@ def test_control_characters_become_visible():
     assert token_text("") == "∅"
 
 
-def test_the_inspector_says_which_threshold_fired_and_by_how_much():
+def test_the_inspector_shows_every_condition_of_each_strategy():
     step = make_step(3, "x", Strategy.BRANCH, entropy=4.0, varentropy=6.5)
     drawn = draw_decision(step, REFERENCE).plain
-    assert "entropy 4.000 < 5 by 1.000" in drawn
-    assert "varentropy 6.500 > 5 by 1.500" in drawn
-    assert "T 0.700" in drawn
-    assert "no other" in draw_decision(make_step(0, "x"), REFERENCE).plain
-    assert "baseline" in draw_decision(make_step(0, "x", Strategy.SAMPLE), REFERENCE).plain
+    assert "▲ branch   ✓ H 4.00 < 5.00 (1.00)" in drawn
+    assert "✓ V 6.50 > 5.00 (1.50)" in drawn
+    assert "◆ think    ✓ H 4.00 > 3.00 (1.00)" in drawn
+    assert "✗ V 6.50 > 0.10 (6.40)" in drawn
+    assert "T 0.70 " in drawn
+    assert "○ adaptive ✓ where no other fits" in drawn
+    assert "no thresholds" in draw_decision(make_step(0, "x", Strategy.SAMPLE), REFERENCE).plain
+    assert "no thresholds" in draw_decision(step, None).plain
+    other = make_step(0, "x", Strategy.RESAMPLE, entropy=0.0)
+    assert "other thresholds" in draw_decision(other, REFERENCE).plain
+
+
+def test_the_line_that_explains_leaves_out_what_does_not_fit():
+    step = make_step(3, "x", entropy=4.0, varentropy=6.5, margin=0.4)
+    why = explain(REFERENCE.replace({"thresholds": {"branch_max_margin": 0.1}}), step)
+    assert draw_why(why, 80).plain == "○ adaptive, T 0.67 → 0.70; nearly ■: H 4.00 < 5.00"
+    assert draw_why(why, 40).plain == "○ adaptive, T 0.67 → 0.70"
+    assert draw_why(why, 5).plain == "○ adaptive, T 0.67 → 0.70"
+
+
+def test_how_an_answer_ended():
+    steps = [*make_steps(), make_step(60, ".", finish_reason="stop")]
+    told = draw_ending(Summary.of(steps), 7).plain
+    assert told.startswith("■ end of text · 61 tokens · ")
+    assert told.endswith("· seed 7")
+    assert draw_ending(Summary.of(steps[:-1]), None).plain.startswith("■ stopped")
 
 
 def test_alternatives_show_their_probability():
@@ -152,8 +279,22 @@ def test_alternatives_show_their_probability():
     assert "not recorded" in draw_alternatives(make_step(0, "x", top_logprobs=()), 0, 36).plain
 
 
-def test_rollouts_show_their_scores():
+def test_the_ways_of_a_fork_are_a_tree():
     branch = make_steps()[14].branch
-    drawn = draw_branch(branch).plain
-    assert "✓  way [1] of two." in drawn
-    assert drawn.count("  score ") == 3
+    drawn = draw_ways(branch, None, 30).plain
+    assert "├✓ -2.00  way [1] of two." in drawn
+    assert drawn.count(".00  way") == 3
+    assert "▸" not in drawn
+    long = replace(branch.rollouts[2], text="word " * 20)
+    chosen = replace(branch, rollouts=(*branch.rollouts[:2], long))
+    assert "word " * 20 in draw_ways(chosen, 2, 30).plain, "what is selected is shown in full"
+    assert "word " * 20 not in draw_ways(chosen, None, 30).plain
+
+
+def test_a_race_shows_who_leads_and_the_end_of_each_way():
+    branch = make_steps()[14].branch
+    drawn = draw_race(branch, 40).plain.splitlines()
+    assert drawn[0] == "▲ following 3 ways, token 2"
+    assert [line[14] for line in drawn[1:]] == [" ", "▸", " "]
+    assert all(len(line) <= 40 for line in draw_race(branch, 24).plain.splitlines()[1:])
+    assert "[1]" in draw_leader(branch).plain

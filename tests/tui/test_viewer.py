@@ -3,7 +3,7 @@
 import subprocess
 
 import pytest
-from textual.widgets import ContentSwitcher, Footer, Markdown, Static
+from textual.widgets import ContentSwitcher, Markdown, Static
 from textual.widgets._toast import Toast
 
 from entropix_mlx import Profile
@@ -11,9 +11,10 @@ from entropix_mlx.chat.conversation import Answer, Conversation, Turn
 from entropix_mlx.palette import printable
 from entropix_mlx.step import Strategy
 from tests.tui.conftest import AWKWARD, drive, make_step, make_viewer
-from tui.screens.dialogs import HelpScreen
+from tui.screens.help import HelpScreen
 from tui.viewer import ViewerApp
 from tui.widgets.answer import AnswerView, TokenBlock
+from tui.widgets.key_bar import KeyBar
 
 
 def shown(app) -> str:
@@ -38,7 +39,7 @@ def test_keys_walk_over_the_tokens():
     app = make_viewer()
 
     async def scenario(pilot):
-        side = app.query_one("#side", ContentSwitcher)
+        side = app.query_one("#pages", ContentSwitcher)
         assert side.current == "gauges"
         await pilot.press("left")
         assert app.workspace.transcript.cursor == 59
@@ -72,6 +73,38 @@ def test_a_click_points_at_a_token():
         await pilot.hover(TokenBlock, offset=(1, 0))
         await pilot.pause()
         assert app.workspace.transcript.cursor == 0
+
+    drive(app, scenario)
+
+
+def test_a_click_on_the_strip_goes_to_the_token_there():
+    app = make_viewer()
+
+    async def scenario(pilot):
+        workspace = app.workspace
+        await pilot.click("#strip", offset=(13, 0))
+        assert workspace.transcript.cursor == 12, "the line is indented by a cell"
+        assert workspace.why.visual.plain.startswith("● argmax")
+        await pilot.press("right", "right")
+        assert workspace.why.visual.plain.startswith("▲ fork")
+        await pilot.click("#strip", offset=(75, 0))
+        assert workspace.transcript.cursor == 14, "there is no token"
+        await pilot.press("escape")
+        assert workspace.why.visual.plain.startswith("■ stopped · 60 tokens")
+
+    drive(app, scenario)
+
+
+def test_the_figures_of_attention_unfold():
+    app = make_viewer()
+
+    async def scenario(pilot):
+        drawn = app.query_one("#attention", Static)
+        assert "agreement" not in str(drawn.visual)
+        await pilot.press("a")
+        assert "agreement" in str(drawn.visual)
+        await pilot.press("a")
+        assert "agreement" not in str(drawn.visual)
 
     drive(app, scenario)
 
@@ -211,13 +244,16 @@ def answered(*counts: int) -> Conversation:
 
 
 @pytest.mark.parametrize("newest", [0, 5])
-def test_a_click_on_an_earlier_answer_leaves_the_cursor_alone(newest):
+def test_a_click_on_an_earlier_answer_points_there(newest):
     app = ViewerApp(answered(5, newest), Profile.load())
 
     async def scenario(pilot):
         await pilot.click(app.query(TokenBlock).first(), offset=(13, 0))
         await pilot.pause()
-        assert app.workspace.transcript.cursor is None
+        assert app.workspace.transcript.cursor == 2
+        assert app.workspace.transcript.turn == 0
+        assert app.workspace.strip._pointed == 2
+        assert len(app.workspace.strip._tokens) == 5
 
     drive(app, scenario)
 
@@ -242,7 +278,7 @@ def test_a_notice_covers_neither_the_status_nor_the_footer(size):
         toast = app.screen.query_one(Toast).region
         assert toast.area
         assert not toast.overlaps(app.workspace.status.region)
-        assert not toast.overlaps(app.query_one(Footer).region)
+        assert not toast.overlaps(app.query_one(KeyBar).region)
 
     drive(app, scenario, size, notifications=True)
 

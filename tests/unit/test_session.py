@@ -25,6 +25,8 @@ from entropix_mlx.traces.reading import read_trace
 from entropix_mlx.traces.trace import TraceFolder, TraceWriter
 from tests.conftest import make_tiny_model
 
+pytestmark = pytest.mark.slow
+
 INTERVENING = Profile.load().replace(
     {
         "thresholds": {
@@ -117,6 +119,35 @@ def test_whatever_was_done_the_next_logits_are_those_of_a_fresh_session(make, bl
         actual = alternatives(session)
         for token, logprob in expected.items():
             assert actual[token] == pytest.approx(logprob, abs=1e-4), f"sequence {seed}"
+
+
+def test_an_answer_from_elsewhere_joins_the_conversation(make):
+    session, other = make(), make(replace(SETTINGS, sampler="greedy"))
+    mine, theirs = list(session.send("hi")), list(other.send("hi"))
+    session.adopt("hi", 0, 7, theirs)
+    (turn,) = session.conversation.turns
+    assert [answer.steps for answer in turn.answers] == [mine, theirs], "the old one stays beside"
+    assert turn.answer.seed == 7
+    session.adopt("and?", None, 8, mine)
+    assert [turn.question for turn in session.conversation.turns] == ["hi", "and?"]
+    session.adopt("instead", 1, 8, mine)
+    assert [turn.question for turn in session.conversation.turns] == ["hi", "instead"]
+    fresh = make()
+    fresh.adopt("hi", None, 7, theirs)
+    fresh.adopt("instead", None, 8, mine)
+    assert alternatives(session) == pytest.approx(alternatives(fresh), abs=2e-3)
+
+
+def test_several_tokens_may_be_put_in_the_place_of_one(make):
+    session = make()
+    first = list(session.send("hi"))
+    new = list(session.fork(3, [65, 66, 67]))
+    assert [step.token for step in new[:3]] == [65, 66, 67]
+    assert [step.origin for step in new[:4]] == [Origin.CHOSEN] * 3 + [Origin.SAMPLED]
+    steps = session.conversation.turns[0].answer.steps
+    assert [step.token for step in steps[:3]] == [step.token for step in first[:3]]
+    with pytest.raises(SessionError, match="at least one"):
+        session.fork(3, [])
 
 
 def test_a_conversation_is_what_the_template_sees(make):
@@ -480,7 +511,7 @@ def test_an_answer_of_another_model_cannot_be_forked(make, tmp_path):
     session.save(tmp_path / "talk.json")
     other = make(model=make_tiny_model(hidden_size=64, max_position_embeddings=4096))
     other.load(tmp_path / "talk.json")
-    with pytest.raises(SessionError, match="another model wrote the last answer"):
+    with pytest.raises(SessionError, match="another model wrote that answer"):
         other.fork(3, 65)
     list(other.regenerate())
     assert list(other.fork(3, 65))

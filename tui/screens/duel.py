@@ -2,70 +2,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.containers import Horizontal
 from textual.content import Content
 from textual.screen import Screen
-from textual.widgets import Footer, Label, Select, Static
+from textual.widgets import Footer, Label, Static
 
+from entropix_mlx.errors import EntropixError
 from entropix_mlx.palette import printable
 from entropix_mlx.policies.registry import POLICIES
-from entropix_mlx.serving.events import DuelStepsArrived, Question, Token
+from entropix_mlx.profiles.profile import Profile
+from entropix_mlx.serving.events import DuelBegan, DuelStepsArrived, Question, Token
 from entropix_mlx.settings import Settings
-from entropix_mlx.step import first_divergence
+from entropix_mlx.step import Step, first_divergence
+from entropix_mlx.summary import COLUMNS, Sample, summarize, to_table
+from entropix_mlx.traces.trace import Header, TraceWriter
 
-from ..widgets.answer import AnswerView
+from ..widgets.duel_side import DuelSide
 
 Start = Callable[[Question, tuple[Settings, Settings], Token], None]
 
+DRAW_SECONDS = 1 / 5
+"""How often the gauges are drawn while the sides answer."""
+_LEFT_OUT = ("answers", "distinct", "perplexity")
+VERDICT = {name: form for name, form in COLUMNS.items() if name not in _LEFT_OUT}
+"""The columns of the verdict, which fit into 80 cells: there is one answer of each sampler."""
 
-class DuelScreen(Screen[None]):
-    """Shows a duel while it is fought, first the left side, then the right."""
+
+@dataclass(frozen=True)
+class Kept:
+    """The side of a duel that is to be part of the conversation."""
+
+    question: Question
+    seed: int
+    steps: Sequence[Step]
+
+
+class DuelScreen(Screen[Kept | None]):
+    """Shows a duel while both sides answer at the same time."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "close", "Back", id="duel.close"),
         Binding("ctrl+r", "again", "Once more", id="duel.again"),
+        Binding("1", "keep(0)", "Keep left", tooltip="Make it the answer", id="duel.left"),
+        Binding("2", "keep(1)", "Keep right", tooltip="Make it the answer", id="duel.right"),
+        Binding("t", "save", "Traces", tooltip="Write a trace of each side", id="duel.save"),
     ]
 
-    def __init__(self, question: Question, settings: Settings, seed: int, start: Start) -> None:
+    def __init__(
+        self, question: Question, settings: Settings, seed: int, start: Start, profile: Profile
+    ) -> None:
         """Prepare a duel.
 
         Args:
             question: what both sides answer.
             settings: those of the chat, for both but for the sampler.
             seed: for both.
-            start: begins a duel; its steps come through `receive`.
+            start: begins a duel; its events come through `receive`.
+            profile: the one that the settings mean.
         """
         super().__init__()
         self._question = question
         self._settings = replace(settings, seed=seed)
         self._start = start
         self._cancel = Token()  # that of the running duel
-        self._ended = 0
+        self._headers: tuple[Header | None, ...] = ()
+        self._ended: dict[int, str | None] = {}  # the sides that have ended, and why they failed
         self._samplers: tuple[str, ...] = ()
+        self._parted: int | None = None  # the first token that the sides do not share
+        left = settings.sampler
+        right = "greedy" if left != "greedy" else "entropix"
+        self._sides = [DuelSide(n, name, profile) for n, name in enumerate((left, right))]
 
     def compose(self) -> ComposeResult:
         """Make the two sides."""
-        options = [(name, name) for name in POLICIES]
-        left = self._settings.sampler
-        right = "greedy" if left != "greedy" else "entropix"
         yield Static(Content(f"❯ {printable(self._question.text)}"), classes="question")
         with Horizontal():
-            for side, sampler in enumerate((left, right)):
-                with Vertical(classes="side"):
-                    yield Select(options, value=sampler, allow_blank=False, id=f"sampler-{side}")
-                    yield VerticalScroll(AnswerView(), id=f"side-{side}")
+            yield from self._sides
         yield Label("", id="divergence")
         yield Footer()
 
     async def on_mount(self) -> None:
         """Begin."""
         self.query_one("#side-0").focus()
+        self.set_interval(DRAW_SECONDS, self._draw_sides)
         await self.action_again()
 
     async def on_select_changed(self) -> None:
@@ -76,46 +102,93 @@ class DuelScreen(Screen[None]):
     async def action_again(self) -> None:
         """Begin again."""
         self._cancel.set()
-        cancel = self._cancel = (
-            Token()
-        )  # first: `receive` must drop what the duel before still sends
-        for side in (0, 1):
-            container = self.query_one(f"#side-{side}", VerticalScroll)
-            await container.remove_children()
-            await container.mount(AnswerView())
+        # Made before anything waits: `receive` must drop what the duel before still sends.
+        cancel = self._cancel = Token()
+        for side in self._sides:
+            await side.clear()
         if cancel is not self._cancel:
             return  # another one began meanwhile
-        self._ended = 0
+        self._ended, self._headers, self._parted = {}, (), None
         self._samplers = self._chosen()
         self.query_one("#divergence", Label).update("…")
         left, right = (POLICIES[name].fitting(self._settings) for name in self._samplers)
         self._start(self._question, (left, right), cancel)
 
-    def receive(self, event: DuelStepsArrived) -> None:
-        """Show the next steps of a side; at the end mark where the sides part."""
+    def receive(self, event: DuelBegan | DuelStepsArrived) -> None:
+        """Show the next steps of a side, mark where the sides part; at the end tell the verdict."""
         if event.cancel is not self._cancel:
             return
-        self._answer(event.side).append(event.steps)
-        self._ended += event.ended
-        if self._ended == 2:
-            self._mark_divergence()
+        if isinstance(event, DuelBegan):
+            self._headers = event.headers
+            return
+        self._sides[event.side].add(event.steps)
+        self._mark_parting()
+        if event.ended:
+            self._ended[event.side] = event.error
+        if len(self._ended) == len(self._sides):
+            self._draw_sides()
+            self.query_one("#divergence", Label).update(self._verdict())
 
     def action_close(self) -> None:
         """Stop the duel, and go back to the chat."""
         self._cancel.set()
         self.dismiss(None)
 
+    def action_keep(self, side: int) -> None:
+        """Stop the duel, and make one of its answers, as far as it has come, the chat's."""
+        steps = self._sides[side].steps
+        if not steps:
+            self.notify("there is no answer on this side yet", severity="warning")
+            return
+        self._cancel.set()
+        self.dismiss(Kept(self._question, self._settings.seed or 0, list(steps)))
+
+    def action_save(self) -> None:
+        """Write a trace of each side into the current folder."""
+        names = []
+        for side, header in zip(self._sides, self._headers, strict=False):
+            if header is None or not side.steps:
+                continue
+            path = Path(f"duel-{header.sampler}-{header.seed}.jsonl")
+            try:
+                with TraceWriter(path, header) as trace:
+                    for step in side.steps:
+                        trace.add(step)
+            except EntropixError as error:
+                self.notify(str(error), severity="error", markup=False)
+                return
+            names.append(str(path))
+        told = f"saved {' and '.join(names)}" if names else "there is nothing to save yet"
+        self.notify(told, markup=False)
+
     def _chosen(self) -> tuple[str, ...]:
-        return tuple(str(self.query_one(f"#sampler-{n}", Select).value) for n in (0, 1))
+        return tuple(side.sampler for side in self._sides)
 
-    def _mark_divergence(self) -> None:
-        answers = self._answer(0), self._answer(1)
-        index = first_divergence(answers[0].steps, answers[1].steps)
+    def _draw_sides(self) -> None:
+        for side in self._sides:
+            side.draw()
+
+    def _mark_parting(self) -> None:
+        """Mark the first token that differs, as soon as both sides have it."""
+        left, right = (side.steps for side in self._sides)
+        if self._parted is None:
+            common = min(len(left), len(right))
+            self._parted = first_divergence(left[:common], right[:common])
+            if self._parted is not None:
+                for side in self._sides:
+                    side.point(self._parted)
+
+    def _verdict(self) -> Content:
+        """Return where the answers part and what each amounts to, or why a side failed."""
+        ended = sorted(self._ended.items())
+        failures = [f"{self._samplers[side]} failed: {error}" for side, error in ended if error]
+        if failures:
+            return Content("\n".join(failures))
+        left, right = (side.steps for side in self._sides)
+        index = first_divergence(left, right)
         told = "the same text" if index is None else f"the answers part at token {index}"
-        self.query_one("#divergence", Label).update(Content(told))
-        for answer in answers:
-            if index is not None and index < len(answer.steps):
-                answer.point(index)
-
-    def _answer(self, side: int) -> AnswerView:
-        return self.query_one(f"#side-{side}").query_one(AnswerView)
+        seed = self._settings.seed or 0
+        sides = zip(self._samplers, (left, right), strict=True)
+        samples = [Sample(name, seed, tuple(steps)) for name, steps in sides]
+        results = [summarize([sample])[0] for sample in samples]
+        return Content(f"{told}\n{to_table(results, VERDICT).rstrip()}")

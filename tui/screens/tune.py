@@ -6,12 +6,12 @@ A threshold that moves recolours the tokens on the screen behind at once, withou
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, VerticalScroll
+from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Checkbox, Input, Label, Select
@@ -19,11 +19,12 @@ from textual.widgets import Checkbox, Input, Label, Select
 from entropix_mlx.errors import EntropixError, ProfileError
 from entropix_mlx.policies.registry import POLICIES
 from entropix_mlx.profiles.profile import Profile
-from entropix_mlx.profiles.sections import Thresholds
 from entropix_mlx.settings import Settings
 
 from ..drawing import scales
+from ..tuning import THRESHOLDS, Preview
 from ..widgets.slider import Slider
+from ..widgets.tuning_plane import TuningPlane
 
 NAME_WIDTH = 12
 
@@ -47,14 +48,14 @@ class TuneScreen(ModalScreen[Tuned | None]):
     ]
 
     def __init__(
-        self, settings: Settings, ask: bool, preview: Callable[[Profile | None], tuple[int, int]]
+        self, settings: Settings, ask: bool, preview: Callable[[Profile | None], Preview]
     ) -> None:
         """Show settings.
 
         Args:
             settings: where to begin; their profile is loaded.
             ask: whether the user is asked at forks.
-            preview: colours the tokens by a profile, and returns how many differ, of how many.
+            preview: colours the tokens by a profile, None for what was decided.
         """
         super().__init__()
         self._settings = settings
@@ -64,34 +65,41 @@ class TuneScreen(ModalScreen[Tuned | None]):
         self._named = self._profile.name  # in the field, and loaded
 
     def compose(self) -> ComposeResult:
-        """Make a row for each setting."""
+        """Make a row for each setting, and the plane below them."""
+        with Vertical(id="tune"):
+            with VerticalScroll():
+                yield from self._rows()
+            yield TuningPlane(self._profile, id="tuning-plane")
+
+    def _rows(self) -> ComposeResult:
         settings, profile = self._settings, self._profile
-        with VerticalScroll(id="tune"):
-            yield Label(Content("Settings"), classes="title")
-            yield Select(
-                [(name, name) for name in POLICIES],
-                value=settings.sampler,
-                allow_blank=False,
-                id="sampler",
-                compact=True,
-            )
-            yield from self._field("profile", profile.name, "name or file")
-            yield from self._field("temperature", settings.temperature, "the profile's")
-            yield from self._field("seed", settings.seed, "another each time")
-            yield Checkbox("think", profile.think.max_insertions > 0, id="think", compact=True)
-            yield Checkbox("branch", profile.branch.max_branches > 0, id="branch", compact=True)
+        yield Label(Content("Settings"), classes="title")
+        yield Select(
+            [(name, name) for name in POLICIES],
+            value=settings.sampler,
+            allow_blank=False,
+            id="sampler",
+            compact=True,
+        )
+        yield from self._field("profile", profile.name, "name or file")
+        yield from self._field("temperature", settings.temperature, "the profile's")
+        yield from self._field("seed", settings.seed, "another each time")
+        with Horizontal(classes="row"):
+            thinks, forks = profile.think.max_insertions > 0, profile.branch.max_branches > 0
+            yield Checkbox("think", thinks, id="think", compact=True)
+            yield Checkbox("branch", forks, id="branch", compact=True)
             yield Checkbox("ask", self._ask, id="ask", compact=True)
-            for field in fields(Thresholds):
-                value = getattr(profile.thresholds, field.name)
-                yield Slider(field.name, value, _scale(field.name, profile))
-            yield Label("", id="changes")
-            yield Label(
-                "← → move it, Shift ten times as far\n"
-                "Enter: use from the next answer on\n"
-                "Ctrl+R: use, and answer once more\n"
-                "Escape: leave everything as it was",
-                classes="hint",
-            )
+        for name in THRESHOLDS:
+            value = getattr(profile.thresholds, name)
+            yield Slider(name, value, _scale(name, profile))
+        yield Label("", id="changes")
+        yield Label(
+            "← → move it, Shift ten times as far; or drag it\n"
+            "Enter: use from the next answer on\n"
+            "Ctrl+R: use, and answer once more\n"
+            "Escape: leave everything as it was",
+            classes="hint",
+        )
 
     def _field(self, name: str, value: object, placeholder: str) -> ComposeResult:
         with Horizontal(classes="row"):
@@ -102,11 +110,21 @@ class TuneScreen(ModalScreen[Tuned | None]):
     def on_mount(self) -> None:
         """Begin at the first threshold: it is what people come for."""
         self.query(Slider).first().focus()
+        self._show(self._preview(None), self._profile)
 
     def on_slider_changed(self) -> None:
         """Recolour, and tell how many tokens would change."""
-        differing, total = self._preview(self._changed_profile())
-        self._say(f"{differing} of {total} tokens would change")
+        profile = self._changed_profile()
+        preview = self._preview(profile)
+        self._show(preview, profile)
+        self._say(f"{preview.differing} of {len(preview.steps)} tokens would change")
+
+    def on_tuning_plane_dragged(self, event: TuningPlane.Dragged) -> None:
+        """Move the thresholds that are dragged."""
+        for name in event.names:
+            slider = self.query_one(f"#slider-{name}", Slider)
+            slider.show(event.value, slider.most)
+        self.on_slider_changed()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Load another profile, and show its thresholds; else take the settings."""
@@ -179,6 +197,15 @@ class TuneScreen(ModalScreen[Tuned | None]):
             {"thresholds": thresholds, "think": think, "branch": branch, "cntp": branch}
         )
 
+    def _show(self, preview: Preview, profile: Profile) -> None:
+        """Show the answer's tokens under every slider and on the plane."""
+        plane = self.query_one(TuningPlane)
+        plane.show_strategies(preview.steps, preview.strategies, profile)
+        for slider in self.query(Slider):
+            strategy, measurement, _ = slider.threshold
+            measured = [step.metrics[measurement] for step in preview.steps]
+            slider.show_tokens(measured, preview.counts(strategy))
+
     def _number(self, name: str, kind: type[float] | type[int]) -> Any:
         text = self.query_one(f"#{name}", Input).value.strip()
         if not text:
@@ -193,7 +220,5 @@ class TuneScreen(ModalScreen[Tuned | None]):
 
 
 def _scale(threshold: str, profile: Profile) -> float:
-    """Return the end of a threshold's scale: margins are differences of probabilities."""
-    if "margin" in threshold:
-        return 1.0
-    return scales(profile)["varentropy" if "varentropy" in threshold else "entropy"].most
+    """Return the end of a threshold's scale."""
+    return scales(profile)[THRESHOLDS[threshold].measurement].most

@@ -1,9 +1,14 @@
-"""An answer: its tokens, coloured by strategy, in blocks; or as Markdown."""
+"""An answer: its tokens, coloured by strategy, in blocks; or as Markdown.
+
+What a reasoning model thinks before it answers is folded into one line, until it is clicked or the
+cursor is in it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from textual import events
 from textual.app import ComposeResult
@@ -11,14 +16,18 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message
 from textual.style import Style
-from textual.widgets import Markdown, Static
+from textual.widgets import Static
 
+from entropix_mlx.chat.reasoning import Reasoning, find_reasoning
 from entropix_mlx.palette import LOOKS, printable
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.profiles.tree import classify
 from entropix_mlx.step import Step, Strategy
 
-from ..styles import CHANGED, CURSOR, STYLES, marked
+from ..styles import CHANGED, CURSOR, REASONING, STYLES, marked
+
+if TYPE_CHECKING:
+    from textual.widgets import Markdown
 
 BLOCK_TOKENS = 60
 """A block ends with the first line that ends after so many tokens: only the last one is redrawn."""
@@ -59,12 +68,15 @@ class AnswerView(Vertical):
         self._starts: list[int] = []  # the first step of each block
         self._blocks: list[TokenBlock] = []
         self._markdown: Markdown | None = None
+        self._reasoning = self._find_reasoning()
+        self._unfolded: set[int] = set()  # spans of reasoning, by their first steps
 
     def compose(self) -> ComposeResult:
         """Make the blocks of the steps that are there."""
         self._divide(0)
         for number in range(len(self._starts)):
             self._blocks.append(TokenBlock(self._draw(number)))
+            self._blocks[number].display = self._is_shown(number)
         yield from self._blocks
 
     @property
@@ -81,25 +93,53 @@ class AnswerView(Vertical):
             self._markdown.append(printable("".join(step.text for step in new)))
         last = max(0, len(self._starts) - 1)
         self._divide(last)
+        known, self._reasoning = self._reasoning, self._find_reasoning()
         for number in range(last, len(self._starts)):
-            if number < len(self._blocks):
-                self._blocks[number].show(self._draw(number))
-            else:
-                self._blocks.append(TokenBlock(self._draw(number)))
-                self._blocks[number].display = self._markdown is None
+            if number == len(self._blocks):
+                self._blocks.append(TokenBlock())
                 self.mount(self._blocks[number])
+            self._redraw([number])
+        for span in set(self._reasoning) - set(known):
+            # Of one that was there, only the line with its length changes.
+            there = any(span.start == other.start for other in known)
+            touched = {self._block_of(span.start)} if there else self._blocks_of(span)
+            self._redraw(number for number in touched if number < last)
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
         """Tell which token the mouse is over."""
         self._tell_token(event, clicked=False)
 
     def on_click(self, event: events.Click) -> None:
-        """Tell which token was clicked."""
-        self._tell_token(event, clicked=True)
+        """Unfold reasoning or fold it, or tell which token was clicked."""
+        start = event.style.meta.get("reasoning")
+        span = None if start is None else self._span_at(start)
+        if span is None:
+            self._tell_token(event, clicked=True)
+        else:
+            self._fold(span, not self._is_folded(span))
+
+    @property
+    def has_reasoning(self) -> bool:
+        """Whether there is something to fold or unfold."""
+        return bool(self._reasoning)
+
+    @property
+    def unfolds(self) -> bool:
+        """Whether some reasoning is unfolded, other than by the cursor."""
+        return bool(self._unfolded)
+
+    def fold(self, folded: bool) -> None:
+        """Fold all reasoning into a line each, or unfold it."""
+        for span in self._reasoning:
+            self._fold(span, folded)
 
     def point(self, cursor: int | None) -> None:
         """Highlight a token, or none."""
-        touched = {self._block_of(i) for i in (self._cursor, cursor) if i is not None}
+        ends = [i for i in (self._cursor, cursor) if i is not None]
+        touched = {self._block_of(i) for i in ends}
+        spans = {self._span_at(i) for i in ends}
+        if len(ends) == 1 or len(spans) > 1:  # the cursor enters reasoning, or leaves it
+            touched |= {number for span in spans if span for number in self._blocks_of(span)}
         self._cursor = cursor
         self._redraw(touched)
 
@@ -130,10 +170,12 @@ class AnswerView(Vertical):
             await self._markdown.remove()
             self._markdown = None
         if shown:
+            from textual.widgets import Markdown  # slow to import, and seldom wanted
+
             self._markdown = Markdown(printable(self.text))
             await self.mount(self._markdown)
-        for block in self._blocks:
-            block.display = not shown
+        for number, block in enumerate(self._blocks):
+            block.display = self._is_shown(number)
 
     def _tell_token(self, event: events.MouseEvent, clicked: bool) -> None:
         index = event.style.meta.get("step")
@@ -160,12 +202,62 @@ class AnswerView(Vertical):
         for number in blocks:
             if number < len(self._blocks):
                 self._blocks[number].show(self._draw(number))
+                self._blocks[number].display = self._is_shown(number)
+
+    def _find_reasoning(self) -> list[Reasoning]:
+        return find_reasoning(step.text for step in self.steps)
+
+    def _span_at(self, index: int) -> Reasoning | None:
+        return next((span for span in self._reasoning if span.start <= index < span.end), None)
+
+    def _blocks_of(self, span: Reasoning) -> set[int]:
+        return set(range(self._block_of(span.start), self._block_of(span.end - 1) + 1))
+
+    def _is_folded(self, span: Reasoning) -> bool:
+        within = self._cursor is not None and span.start <= self._cursor < span.end
+        return span.start not in self._unfolded and not within
+
+    def _fold(self, span: Reasoning, folded: bool) -> None:
+        if folded:
+            self._unfolded.discard(span.start)
+        else:
+            self._unfolded.add(span.start)
+        self._redraw(self._blocks_of(span))
+
+    def _is_shown(self, number: int) -> bool:
+        """Tell whether something of a block is seen: it is not all folded."""
+        start, end = [*self._starts, len(self.steps)][number : number + 2]
+        span = self._span_at(start)
+        folded = span is not None and span.start < start and end <= span.end
+        return self._markdown is None and not (folded and span and self._is_folded(span))
 
     def _draw(self, number: int) -> Content:
         start, end = [*self._starts, len(self.steps)][number : number + 2]
-        content = Content.assemble(*(self._draw_token(index) for index in range(start, end)))
+        parts = (part for index in range(start, end) for part in self._draw_step(index))
+        content = Content.assemble(*parts)
         last_block = number == len(self._starts) - 1
         return content if last_block else content.rstrip("\n")
+
+    def _draw_step(self, index: int) -> Iterator[tuple[str, Style]]:
+        """Yield a token, or what stands for it in reasoning; the first one has a line before it."""
+        span = self._span_at(index)
+        if span is None:
+            yield self._draw_token(index)
+            return
+        folded = self._is_folded(span)
+        if index == span.start:
+            yield self._headline(span, folded), REASONING + Style.from_meta({"reasoning": index})
+        if not folded:
+            text, style = self._draw_token(index)
+            yield text, style + REASONING
+
+    def _headline(self, span: Reasoning, folded: bool) -> str:
+        count = span.end - span.start
+        text = "thought for" if span.closed else "thinking for"
+        line = f"{'▸' if folded else '▾'} {text} {count} token{'s' if count > 1 else ''}"
+        following = self._neighbour(span.end)
+        breaks = folded and following is not None and following.text.startswith("\n")
+        return line if breaks else f"{line}\n"
 
     def _draw_token(self, index: int) -> tuple[str, Style]:
         step, strategy = self.steps[index], self.strategies[index]

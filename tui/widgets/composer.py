@@ -12,11 +12,14 @@ from textual.widgets import TextArea
 
 from entropix_mlx.serving.events import Question
 
+from .hints import Hints
+from .welcome import QUESTIONS
+
 NEW_LINE = ("shift+enter", "ctrl+j")
 
 
 class Composer(TextArea):
-    """A text area that sends."""
+    """A text area that sends, completes, and remembers what was sent."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
@@ -36,6 +39,22 @@ class Composer(TextArea):
             tooltip="New line, as Shift+Enter",
             id="composer.newline",
         ),
+        Binding(
+            "tab",
+            "complete",
+            "Tokens",
+            tooltip="To the tokens; completes /… and @…",
+            id="composer.tab",
+        ),
+        Binding(
+            "up",
+            "earlier",
+            "Earlier",
+            key_display="↑ ↓",
+            tooltip="An earlier question",
+            id="composer.earlier",
+        ),
+        Binding("down", "later", "Later", show=False, id="composer.later"),
     ]
 
     @dataclass
@@ -44,12 +63,23 @@ class Composer(TextArea):
 
         question: Question
 
+    class Left(Message):
+        """The user wants to go to the tokens."""
+
     def __init__(self, *, id: str) -> None:
         """Begin empty."""
         placeholder = "Ask something. Enter sends."
         super().__init__(id=id, placeholder=placeholder, highlight_cursor_line=False)
+        self.hints = Hints()
+        """Shows what is being typed may become; to be placed above the field."""
         self.turn: int | None = None
         """The turn whose question is edited here; None for a new question."""
+        self.offers_questions = True
+        """Whether the keys 1 to 3 write the questions of the welcome card into an empty field."""
+        self._sent: list[str] = []
+        self._recalled = 0  # index in `_sent`; its length: what is being typed
+        self._draft = ""
+        self._offered = ""  # the digit that wrote a question of the card
 
     @property
     def question(self) -> Question:
@@ -59,14 +89,24 @@ class Composer(TextArea):
     def write(self, question: Question) -> None:
         """Put a question into the field, in place of what is there."""
         self.turn = question.turn
-        self.text = question.text
-        self.move_cursor(self.document.end)
+        self._replace(question.text)
 
     def take(self, text: str) -> None:
-        """Take a text out that was sent; what was typed since then stays."""
+        """Take a text out that was sent, and remember it; what was typed since then stays."""
         self.turn = None
-        self.text = self.text.removeprefix(text)
-        self.move_cursor(self.document.end)
+        self.remember([text])
+        self._replace(self.text.removeprefix(text))
+
+    def remember(self, texts: list[str]) -> None:
+        """Let ↑ bring back texts that were sent, the last one first."""
+        for text in texts:
+            if text.strip() and text not in self._sent[-1:]:
+                self._sent.append(text)
+        self._recalled, self._draft = len(self._sent), ""
+
+    def on_text_area_changed(self) -> None:
+        """List what the text may become."""
+        self.hints.follow(self.text)
 
     def action_send(self) -> None:
         """Send the text, once the keys that were pressed before are in it."""
@@ -76,14 +116,64 @@ class Composer(TextArea):
         """Begin another line."""
         self.insert("\n")
 
+    def action_complete(self) -> None:
+        """Complete what is being typed; else go to the tokens."""
+        completed = self.hints.take()
+        if completed is None:
+            self.post_message(self.Left())
+        else:
+            self._replace(completed)
+
+    def action_earlier(self) -> None:
+        """Bring an earlier question back, from the first line on; else move up."""
+        if self.navigator.is_first_wrapped_line(self.cursor_location) and self._recalled > 0:
+            self._recall(-1)
+        else:
+            self.action_cursor_up()
+
+    def action_later(self) -> None:
+        """Bring a later question back, from the last line on; else move down."""
+        last = self.navigator.is_last_wrapped_line(self.cursor_location)
+        if last and self._recalled < len(self._sent):
+            self._recall(1)
+        else:
+            self.action_cursor_down()
+
+    def _recall(self, by: int) -> None:
+        if self._recalled == len(self._sent):
+            self._draft = self.text
+        self._recalled += by
+        at_end = self._recalled == len(self._sent)
+        self._replace(self._draft if at_end else self._sent[self._recalled])
+
     def _send(self) -> None:
         if self.text.strip():
+            self.hints.clear()
             self.post_message(self.Sent(self.question))
 
+    def _replace(self, text: str) -> None:
+        self.text = text
+        self.move_cursor(self.document.end)
+
+    def _write_offered(self, event: events.Key) -> bool:
+        """Write a question of the card for its digit; a second key takes that back."""
+        offered, self._offered = self._offered, ""
+        if offered and self.text == QUESTIONS[int(offered) - 1] and event.is_printable:
+            self._replace(offered)  # what is typed begins with that digit
+            return False
+        numbers = [str(number + 1) for number in range(len(QUESTIONS))]
+        if not self.offers_questions or self.text or event.character not in numbers:
+            return False
+        self._offered = event.character
+        self._replace(QUESTIONS[int(self._offered) - 1])
+        return True
+
     async def _on_key(self, event: events.Key) -> None:
-        if event.key in NEW_LINE:
+        new_line = event.key in NEW_LINE
+        if new_line:
+            self.action_new_line()
+        if new_line or self._write_offered(event):
             event.prevent_default()
             event.stop()
-            self.action_new_line()
             return
         await super()._on_key(event)

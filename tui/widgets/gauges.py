@@ -1,4 +1,4 @@
-"""The gauges beside the text: bars with their thresholds, a history, the plane, and counts.
+"""The gauges beside the text: bars with their thresholds, a history, and counts.
 
 Every scale is fixed as long as the profile is, so that a picture means the same at any moment and
 in any answer.
@@ -6,10 +6,9 @@ in any answer.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
@@ -17,16 +16,18 @@ from textual.content import Content
 from textual.style import Style
 from textual.widgets import Static
 
-from entropix_mlx.palette import LOOKS
+from entropix_mlx.palette import LOOKS, NOT_MEASURED
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.profiles.tree import table
 from entropix_mlx.step import Step, Strategy
 
-from ..drawing import DIM, OVERFLOW, bar, runs, scales
+from ..drawing import DIM, HEIGHTS, WORDS, bar, runs, scales, word
 from ..styles import COLOURS, STYLES
 
-HEIGHTS = " ▁▂▃▄▅▆▇█"
-PLANE_HEIGHT = 9
+LABEL_WIDTH = 4
+THRESHOLDS = ("entropy", "varentropy", "margin")
+"""The measurements that thresholds are about."""
+FOLDED = Content.styled("▸ attention: a shows its figures", DIM)
 
 
 def threshold_line(profile: Profile, name: str, width: int) -> Content:
@@ -41,81 +42,68 @@ def threshold_line(profile: Profile, name: str, width: int) -> Content:
     return runs(line)
 
 
-def draw_bars(step: Step | None, profile: Profile, width: int) -> Content:
-    """Return all measurements of a step as bars, H and V with their thresholds."""
-    lines: list[Content] = []
-    style = COLOURS[step.strategy] if step else DIM
+def draw_bars(
+    values: Mapping[str, float], style: Style, profile: Profile, width: int, title: str = ""
+) -> Content:
+    """Return H, V and the margin as bars with their thresholds, H and V also in a word.
+
+    Args:
+        values: by measurement; empty if nothing was measured yet.
+        style: of the bars.
+        profile: whose thresholds are drawn.
+        width: in cells.
+        title: what the values are of, if not of the newest token.
+    """
+    lines = [Content.styled(title, DIM)] if title else []
     for name, scale in scales(profile).items():
-        value = step.metrics[name] if step else math.nan
+        if name not in THRESHOLDS:
+            continue
+        value = values.get(name, math.nan)
+        number = f"{value:.2f} {scale.unit}" if values else f"– {scale.unit}"
+        called = word(profile, name, value) if values and name in WORDS else ""
+        room = width - len(scale.label) - len(number) - 2
+        lines += [
+            Content.assemble((scale.label, DIM), f"  {called.ljust(room)}{number}"),
+            Content.styled(bar(value, scale.most, width), style),
+            threshold_line(profile, name, width),
+        ]
+    return Content("\n").join(lines)
+
+
+def draw_attention(
+    values: Mapping[str, float], style: Style, profile: Profile, width: int
+) -> Content:
+    """Return the measurements of attention as bars in a line each."""
+    lines = []
+    cells = width - 16 - 15
+    for name, scale in scales(profile).items():
+        if name in THRESHOLDS:
+            continue
+        value = values.get(name, math.nan)
         shown = f"{value:.3f}" if scale.most < 1 else f"{value:.2f}"
-        number = f"{shown} {scale.unit}" if step else f"– {scale.unit}"
-        if name in ("entropy", "varentropy"):
-            lines.append(Content(scale.label + number.rjust(width - len(scale.label))))
-            lines.append(Content.styled(bar(value, scale.most, width), style))
-            lines.append(threshold_line(profile, name, width))
-        else:
-            cells = width - 16 - 15
-            drawn = bar(value, scale.most, max(cells, 0))
-            lines.append(Content.assemble(scale.label.ljust(16), (drawn, style), number.rjust(15)))
+        drawn = Content.styled(bar(value, scale.most, cells), style)
+        number = f"{shown} {scale.unit}" if values else f"– {scale.unit}"
+        if values and math.isnan(value):
+            number = NOT_MEASURED
+        lines.append(Content(f"{scale.label:16}") + drawn + Content(number.rjust(15)))
     return Content("\n").join(lines)
 
 
 def draw_history(steps: Sequence[Step], profile: Profile, width: int) -> Content:
-    """Return H and V of the last steps, two cells high each, a column a token."""
-    shown = steps[-(width - 2) :]
+    """Return H and V of the last steps, each two cells high on its scale, a column a token."""
+    shown = steps[-(width - LABEL_WIDTH) :]
     lines = []
     for name, letter in (("entropy", "H"), ("varentropy", "V")):
         most = scales(profile)[name].most
         for upper in (True, False):
-            parts: list[tuple[str, Style]] = [(f"{letter} " if upper else "  ", DIM)]
+            label = f"{most:3.0f}▏" if upper else f"{letter} 0▏"
+            parts: list[tuple[str, Style]] = [(label, DIM)]
             for step in shown:
                 level = min(16, max(1, round(step.metrics[name] / most * 16)))
                 height = max(0, level - 8) if upper else min(8, level)
                 parts.append((HEIGHTS[height], COLOURS[step.strategy]))
             lines.append(runs(parts))
     return Content("\n").join(lines)
-
-
-def draw_plane(steps: Sequence[Step], profile: Profile, width: int, height: int) -> Content:
-    """Return the entropy–varentropy plane: H to the right, V up, the newest token highlighted."""
-    columns = width - 3
-    cells = [[(" ", DIM)] * columns for _ in range(height)]
-    most_h, most_v = (scales(profile)[name].most for name in ("entropy", "varentropy"))
-
-    def column(entropy: float) -> int:
-        return min(columns - 1, int(entropy / most_h * columns))
-
-    def line(varentropy: float) -> int:
-        return height - 1 - min(height - 1, int(varentropy / most_v * height))
-
-    upright = {column(bound) for bound in _splits(profile, "entropy")}
-    level = {line(bound) for bound in _splits(profile, "varentropy")}
-    for y, x in itertools.product(range(height), range(columns)):
-        if x in upright:
-            cells[y][x] = ("┼" if y in level else "│", DIM)
-        elif y in level:
-            cells[y][x] = ("─", DIM)
-    for step in steps:
-        here = (LOOKS[step.strategy].glyph, COLOURS[step.strategy])
-        cells[line(step.varentropy)][column(step.entropy)] = here
-    if steps:
-        newest = steps[-1]
-        here = (LOOKS[newest.strategy].glyph, COLOURS[newest.strategy] + Style(reverse=True))
-        cells[line(newest.varentropy)][column(newest.entropy)] = here
-    # A token beyond a scale stands at the edge, and the end of that axis is marked.
-    above = any(step.varentropy > most_v for step in steps)
-    beyond = any(step.entropy > most_h for step in steps)
-    edges = [f"{most_v:2.0f}{'▲' if above else '▏'}", " V▏", *["  ▏"] * (height - 3), " 0▏"]
-    lines = [runs([(edge, DIM), *row]) for edge, row in zip(edges, cells, strict=True)]
-    axis = f"   0{'H bits'.center(columns - 2)}{OVERFLOW if beyond else f'{most_h:.0f}'}"
-    return Content("\n").join([*lines, Content.styled(axis, DIM)])
-
-
-def _splits(profile: Profile, name: str) -> set[float]:
-    """Return where the decision tree splits a measurement."""
-    most = scales(profile)[name].most
-    bounds = itertools.chain(*(row.bounds.get(name, ()) for row in table(profile)))
-    return {bound for bound in bounds if 0 < bound < most}
 
 
 def draw_counts(counts: Counter[Strategy], width: int) -> Content:
@@ -130,12 +118,13 @@ def draw_counts(counts: Counter[Strategy], width: int) -> Content:
         drawn = bar(share, 1.0, max(width - 15 - 10, 0))
         number = f"{counts[strategy]} {share:4.0%}".rjust(10)
         styled = Content.styled(name, STYLES[strategy])
-        lines.append(styled + Content(" " * (15 - len(name)) + drawn + number))
+        space = Content(" " * (15 - len(name)))
+        lines.append(styled + space + Content.styled(drawn, COLOURS[strategy]) + Content(number))
     return Content("\n").join(lines)
 
 
 class Gauges(VerticalScroll):
-    """All gauges, one below the other."""
+    """All gauges, one below the other: of the newest token, or of a whole answer at its end."""
 
     DEFAULT_CSS = """
     Gauges { padding: 0 1; }
@@ -148,12 +137,15 @@ class Gauges(VerticalScroll):
         self._profile = profile
         self._steps: list[Step] = []
         self._counts: Counter[Strategy] = Counter()
+        self._sums: Counter[str] = Counter()
+        self._settled = True  # no more steps are on their way
+        self._unfolded = False
 
     def compose(self) -> ComposeResult:
         """Make the parts."""
         yield Static(id="bars")
+        yield Static(id="attention")
         yield Static(id="history")
-        yield Static(id="plane")
         yield Static(id="counts")
 
     def on_mount(self) -> None:
@@ -165,29 +157,50 @@ class Gauges(VerticalScroll):
         self.draw()
 
     def show_answer(self, steps: Sequence[Step], profile: Profile) -> None:
-        """Show the steps of an answer and a profile's thresholds."""
-        self._steps = list(steps)
-        self._counts = Counter(step.strategy for step in self._steps)
-        self._profile = profile
+        """Show a whole answer, with its means, and a profile's thresholds."""
+        self._steps, self._profile = [], profile
+        self._counts.clear()
+        self._sums.clear()
+        self.add_steps(steps)
+        self._settled = True
         self.draw()
 
     def add_steps(self, steps: Sequence[Step]) -> None:
         """Take more steps of the answer, which the next `draw` shows."""
+        self._settled = False
         self._steps += steps
-        self._counts.update(step.strategy for step in steps)
+        for step in steps:
+            self._counts[step.strategy] += 1
+            self._sums.update(step.metrics._asdict())
+
+    def unfold_attention(self) -> None:
+        """Show the measurements of attention, or hide them again."""
+        self._unfolded = not self._unfolded
+        self.draw()
 
     def draw(self) -> None:
         """Draw everything."""
         width = self.content_size.width - 1
         if width < 32:
             return
-        newest = self._steps[-1] if self._steps else None
+        values, style, title = self._values()
+        attention = draw_attention(values, style, self._profile, width)
         drawings = {
-            "bars": draw_bars(newest, self._profile, width),
+            "bars": draw_bars(values, style, self._profile, width, title),
+            "attention": attention if self._unfolded else FOLDED,
             "history": draw_history(self._steps, self._profile, width),
-            "plane": draw_plane(self._steps, self._profile, width, PLANE_HEIGHT),
             "counts": draw_counts(self._counts, width),
         }
         for name, drawing in drawings.items():
             part = self.query_one(f"#{name}", Static)
             part.update(drawing, layout=part.size.height != drawing.plain.count("\n") + 1)
+
+    def _values(self) -> tuple[Mapping[str, float], Style, str]:
+        """Return what the bars show, their style, and what it is of."""
+        if not self._steps:
+            return {}, DIM, ""
+        newest = self._steps[-1]
+        if not self._settled:
+            return newest.metrics._asdict(), COLOURS[newest.strategy], ""
+        means = {name: total / len(self._steps) for name, total in self._sums.items()}
+        return means, Style(), f"means of {len(self._steps)} tokens"

@@ -10,15 +10,17 @@ from textual.content import Content
 from textual.style import Style
 from textual.widgets import Static
 
-from entropix_mlx.palette import LOOKS, printable
+from entropix_mlx.palette import LOOKS, NOT_MEASURED, printable
+from entropix_mlx.profiles.explain import Case, explain
 from entropix_mlx.profiles.profile import Profile
-from entropix_mlx.profiles.tree import table
 from entropix_mlx.step import Alternative, Branch, Step, Strategy
 
 from ..drawing import DIM, SCALES, bar
-from ..styles import STYLES
+from ..styles import COLOURS, STYLES
 
 HEADING = Style(bold=True)
+CASE_WIDTH = 11
+"""Cells that the longest strategy of a table takes, with its glyph."""
 
 
 def token_text(text: str) -> str:
@@ -44,56 +46,75 @@ def draw_alternatives(step: Step, selected: int, width: int) -> Content:
 
 def draw_measurements(step: Step) -> Content:
     """Return every measurement with its unit."""
-    lines = [f"{s.label:16}{step.metrics[name]:9.4f} {s.unit}" for name, s in SCALES.items()]
+    lines = [f"{s.label:16}{_measured(step.metrics[name], s.unit)}" for name, s in SCALES.items()]
     lines += [
-        f"{'margin':16}{step.margin:9.4f} of 1",
         f"{'log p':16}{step.logprob:9.4f} nats",
         f"{'confidence':16}{step.confidence:9.4f}",
     ]
     return Content("\n".join(lines))
 
 
-def draw_decision(step: Step, profile: Profile) -> Content:
-    """Return the strategy, which thresholds fired and by how much, and the parameters used."""
-    look = LOOKS[step.strategy]
-    lines = [Content.styled(f"{look.glyph} {step.strategy}, {step.origin}", STYLES[step.strategy])]
-    lines += [Content(line) for line in _reasons(step, profile)]
+def _measured(value: float, unit: str) -> str:
+    return NOT_MEASURED if math.isnan(value) else f"{value:9.4f} {unit}"
+
+
+def draw_decision(step: Step, profile: Profile | None) -> Content:
+    """Return what was decided, all conditions of each strategy, and the parameters used.
+
+    Args:
+        step: the token's.
+        profile: whose thresholds decided; None if there were none.
+    """
+    why = explain(profile, step)
+    heading = f"{why.heading}, {step.origin}"
+    lines = [Content.styled(heading, STYLES[step.strategy]) + Content(why.outcome)]
+    if not why.cases:
+        lines.append(Content("no thresholds had a part in this"))
+    elif why.reason is None:
+        lines.append(Content("other thresholds than these decided this"))
+    for case in why.cases:
+        lines += _draw_case(case, decided=case is why.reason)
     if step.rolled_back:
         lines.append(Content("a drawn token was taken back here"))
-    used = f"T {step.temperature:.3f}  top-p {step.top_p:.3f}  top-k {step.top_k or 'off'}"
-    lines.append(Content(f"{used}  min-p {step.min_p:.3f}"))
+    used = f"T {step.temperature:.2f} top-p {step.top_p:.2f} top-k {step.top_k or 'off'}"
+    lines.append(Content(f"{used} min-p {step.min_p:.2f}"))
     return Content("\n").join(lines)
 
 
-def _reasons(step: Step, profile: Profile) -> list[str]:
-    if step.strategy is Strategy.SAMPLE:
-        return ["a baseline policy: no thresholds"]
-    row = next(row for row in table(profile) if row.strategy is step.strategy)
-    if not row.bounds:
-        return ["no other strategy's thresholds hold"]
-    reasons = []
-    for name, (low, high) in row.bounds.items():
-        value = step.metrics[name]
-        if math.isfinite(low):
-            reasons.append(f"{name} {value:.3f} > {low:g} by {value - low:.3f}")
-        if math.isfinite(high):
-            reasons.append(f"{name} {value:.3f} < {high:g} by {high - value:.3f}")
-    return reasons
-
-
-def draw_branch(branch: Branch) -> Content:
-    """Return the rollouts of a fork with their scores, the winner marked."""
-    lines = [Content.styled(f"followed, chosen by {branch.chosen_by}", HEADING)]
-    for number, rollout in enumerate(branch.rollouts):
-        mark = "✓" if number == branch.winner else " "
-        numbers = (
-            f"  score {rollout.score:.2f}  log p {rollout.mean_logprob:.2f}"
-            f"  H {rollout.mean_entropy:.2f}"
+def _draw_case(case: Case, decided: bool) -> list[Content]:
+    """Return a line for each condition of a strategy, the first of them with its name."""
+    name = f"{LOOKS[case.strategy].glyph} {case.strategy}".ljust(CASE_WIDTH)
+    weight = HEADING if decided else DIM
+    conditions = [
+        Content.styled(
+            f"{'✓' if condition.met else '✗'} {condition.text} ({condition.distance:.2f})", weight
         )
-        style = HEADING if number == branch.winner else Style()
+        for condition in case.conditions
+    ] or [Content.styled("✓ where no other fits", weight)]
+    names = [Content.styled(name, COLOURS[case.strategy]), *[Content(" " * CASE_WIDTH)] * 2]
+    return [left + right for left, right in zip(names, conditions, strict=False)]
+
+
+def draw_ways(branch: Branch, selected: int | None, width: int) -> Content:
+    """Return the ways of a fork as a tree: the one taken, and those left, with their scores.
+
+    Args:
+        branch: the fork.
+        selected: the way whose text is shown in full, if any.
+        width: in cells.
+    """
+    count = len(branch.rollouts)
+    heading = f"{LOOKS[Strategy.BRANCH].glyph} {count} ways, chosen by {branch.chosen_by}"
+    lines = [Content.styled(heading, COLOURS[Strategy.BRANCH])]
+    for number, rollout in enumerate(branch.rollouts):
+        stem = "└" if number == count - 1 else "├"
+        taken = "✓" if number == branch.winner else "▸" if number == selected else " "
         text = printable(rollout.text).replace("\n", "⏎")
-        lines += [Content.styled(f"{mark} {text}", style), Content.styled(numbers, DIM)]
-    return Content("\n").join(lines)
+        line = f"{stem}{taken}{rollout.score:6.2f} {text}"
+        style = HEADING if number in (branch.winner, selected) else DIM
+        lines.append(Content.styled(line if number == selected else line[:width], style))
+    hint = "Enter goes this way" if selected is not None else "↓ selects one that was left"
+    return Content("\n").join([*lines, Content.styled(hint, DIM)])
 
 
 class Inspector(VerticalScroll):
@@ -113,25 +134,48 @@ class Inspector(VerticalScroll):
 
     def compose(self) -> ComposeResult:
         """Make the parts."""
-        for name in ("token", "alternatives", "decision", "branch", "measurements"):
+        for name in ("token", "alternatives", "branch", "decision", "measurements"):
             yield Static(id=f"inspector-{name}")
 
     @property
     def alternative(self) -> Alternative | None:
         """The alternative that is selected."""
-        if self._step is None or not self._step.top_logprobs:
+        if self._step is None or self._selected >= len(self._step.top_logprobs):
             return None
         return self._step.top_logprobs[self._selected]
 
-    def show(self, step: Step, profile: Profile) -> None:
-        """Show a token, and what a profile's thresholds have to do with it."""
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """What would stand here if the user went the way that is selected; empty if none is."""
+        if self._way is not None and self._step is not None and self._step.branch is not None:
+            return self._step.branch.rollouts[self._way].tokens
+        return () if self.alternative is None else (self.alternative.token,)
+
+    @property
+    def _lost(self) -> list[int]:
+        """The ways of a fork that were not taken."""
+        branch = self._step.branch if self._step else None
+        if branch is None:
+            return []
+        return [number for number in range(len(branch.rollouts)) if number != branch.winner]
+
+    @property
+    def _way(self) -> int | None:
+        """The lost way that is selected: they come after the alternatives."""
+        if self._step is None or self._selected < len(self._step.top_logprobs):
+            return None
+        number = self._selected - len(self._step.top_logprobs)
+        return self._lost[number] if number < len(self._lost) else None
+
+    def show(self, step: Step, profile: Profile | None) -> None:
+        """Show a token, and what a profile's thresholds have to do with it, if they decided."""
         self._step, self._profile, self._selected = step, profile, 0
         self._draw()
 
     def move(self, by: int) -> None:
-        """Select another alternative."""
-        if self._step is not None and self._step.top_logprobs:
-            last = len(self._step.top_logprobs) - 1
+        """Select another alternative, or below them another of a fork's ways."""
+        if self._step is not None:
+            last = max(0, len(self._step.top_logprobs) + len(self._lost) - 1)
             self._selected = min(max(self._selected + by, 0), last)
             self._draw()
 
@@ -141,7 +185,7 @@ class Inspector(VerticalScroll):
 
     def _draw(self) -> None:
         step, profile = self._step, self._profile
-        if step is None or profile is None:
+        if step is None:
             return
         width = max(30, self.content_size.width - 1)
         title = f"token {step.index}: {token_text(step.text)} (id {step.token})"
@@ -150,7 +194,9 @@ class Inspector(VerticalScroll):
             "alternatives": draw_alternatives(step, self._selected, width),
             "decision": draw_decision(step, profile),
             "measurements": draw_measurements(step),
-            "branch": draw_branch(step.branch) if step.branch else Content(),
+            "branch": draw_ways(step.branch, self._way, width) if step.branch else Content(),
         }
         for name, content in parts.items():
-            self.query_one(f"#inspector-{name}", Static).update(content)
+            part = self.query_one(f"#inspector-{name}", Static)
+            part.display = bool(content.plain)
+            part.update(content)

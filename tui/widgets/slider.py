@@ -1,20 +1,28 @@
-"""A threshold that the arrow keys move."""
+"""A threshold that the arrow keys or the mouse move, over the tokens that it divides."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import ClassVar
 
+from textual import events
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.message import Message
+from textual.style import Style
 from textual.widget import Widget
 
-from ..drawing import bar
+from entropix_mlx.palette import LOOKS
 
-NAME_WIDTH, BAR_WIDTH = 24, 12
+from ..drawing import DIM, HEIGHTS, SCALES, runs
+from ..styles import COLOURS
+from ..tuning import THRESHOLDS
+
+NAME_WIDTH, TRACK_WIDTH = 11, 14
 SHARE_STEP, BITS_STEP = 0.02, 0.1
 """How far a key moves a threshold whose scale ends at 1, and one of bits or bits²."""
+LETTERS = {"entropy": "H", "varentropy": "V", "margin": "margin"}
 
 
 class Slider(Widget, can_focus=True):
@@ -45,18 +53,33 @@ class Slider(Widget, can_focus=True):
             most: where the arrow keys end; a larger value stays until it is moved down.
         """
         super().__init__(name=name, id=f"slider-{name}")
+        self.threshold = THRESHOLDS[name]
         self.value = value
         self.most = most
+        self._measured: list[float] = []
+        self._counts = (0, 0)
+        self._held = False  # by the mouse
 
     def render(self) -> Content:
-        """Draw the name, the bar and the number."""
-        share = self.most if self.value == math.inf else self.value
-        drawn = bar(share, self.most, BAR_WIDTH)
-        return Content(f"{(self.name or '').ljust(NAME_WIDTH)}{drawn} {self.value:6.2f}")
+        """Draw the name, the track with the tokens on it, the number, and what would change."""
+        strategy, measurement, above = self.threshold
+        style = COLOURS[strategy]
+        side = ">" if above else "<"
+        name = f"{LOOKS[strategy].glyph} {LETTERS[measurement]} {side}".ljust(NAME_WIDTH)
+        number = f" {self.value:5.2f} {SCALES[measurement].unit:6}"
+        before, after = self._counts
+        change = f"{before}" if before == after else f"{before} → {after}"
+        look = style if before == after else style + Style(bold=True)
+        return Content.assemble((name, style), self._track(style), number, (change, look))
 
     def show(self, value: float, most: float) -> None:
         """Show another value, on another scale."""
         self.value, self.most = value, most
+        self.refresh()
+
+    def show_tokens(self, measured: Sequence[float], counts: tuple[int, int]) -> None:
+        """Show where tokens lie, and how many the strategy has: as decided, and as it would be."""
+        self._measured, self._counts = list(measured), counts
         self.refresh()
 
     def action_move(self, by: int) -> None:
@@ -65,6 +88,48 @@ class Slider(Widget, can_focus=True):
             return
         start = min(max(self.value, 0.0), self.most)
         step = SHARE_STEP if self.most <= 1 else BITS_STEP
-        self.value = round(min(max(start + by * step, 0.0), self.most), 4)
+        self._move_to(start + by * step)
+
+    def on_mouse_down(self, event: events.MouseDown) -> None:
+        """Take hold of the threshold."""
+        self.focus()
+        self._held = True
+        self.capture_mouse()
+        self._follow(event)
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        """Follow the mouse while it is held."""
+        if self._held:
+            self._follow(event)
+
+    def on_mouse_up(self) -> None:
+        """Let go."""
+        self._held = False
+        self.release_mouse()
+
+    def _follow(self, event: events.MouseEvent) -> None:
+        cell = event.x - NAME_WIDTH
+        if 0 <= cell < TRACK_WIDTH:
+            self._move_to((cell + 0.5) / TRACK_WIDTH * self.most)
+
+    def _move_to(self, value: float) -> None:
+        self.value = round(min(max(value, 0.0), self.most), 4)
         self.refresh()
         self.post_message(self.Changed())
+
+    def _track(self, style: Style) -> Content:
+        """Return how many tokens lie where on the scale, and the threshold among them."""
+        tokens = [0] * TRACK_WIDTH
+        for value in self._measured:
+            tokens[self._cell(value)] += 1
+        highest = max(1, *tokens)
+        cells = [
+            (HEIGHTS[math.ceil(count / highest * 8)] if count else "·", DIM) for count in tokens
+        ]
+        if self.value > -math.inf:
+            cells[self._cell(self.value)] = ("┃", style)
+        return runs(cells)
+
+    def _cell(self, value: float) -> int:
+        share = 1.0 if value >= self.most else max(0.0, value / self.most)
+        return min(TRACK_WIDTH - 1, int(share * TRACK_WIDTH))

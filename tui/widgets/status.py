@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from enum import Enum
 
@@ -12,6 +13,10 @@ from textual.widget import Widget
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.step import Step
 from entropix_mlx.summary import Summary
+
+LOADING_SECONDS = 0.25
+"""How often the bar of a model that is loading moves."""
+BAR = 6
 
 
 class State(Enum):
@@ -38,7 +43,7 @@ _REFUSALS = {
     State.LOADING: "the model is still loading",
     State.READING: "an answer is being generated: Escape stops it",
     State.GENERATING: "an answer is being generated: Escape stops it",
-    State.FAILED: "there is no model: Ctrl+Q quits",
+    State.FAILED: "there is no model: F5 chooses another, Ctrl+Q quits",
 }
 
 
@@ -62,10 +67,26 @@ class StatusLine(Widget):
         """Begin with nothing known."""
         super().__init__(id=id)
         self._summary = Summary()
+        self._began = 0.0  # to load
+
+    def on_mount(self) -> None:
+        """Count the seconds that loading takes."""
+        self.set_interval(LOADING_SECONDS, self._count_loading)
+
+    def _count_loading(self) -> None:
+        if self.state is State.LOADING:
+            seconds = time.monotonic() - self._began
+            at = int(seconds / LOADING_SECONDS) % (2 * BAR)
+            lit = min(at, 2 * BAR - 1 - at)
+            bar = "".join("▰" if cell == lit else "▱" for cell in range(BAR))
+            self.progress = f"{bar} {seconds:.0f} s"
 
     def watch_state(self) -> None:
-        """Forget how far an earlier prompt was read."""
+        """Forget how far an earlier prompt was read; other keys do something now."""
         self.progress = ""
+        self._began = time.monotonic()
+        if self.is_attached:
+            self.screen.refresh_bindings()
 
     def show_answer(self, steps: Sequence[Step], profile: Profile) -> None:
         """Show the speed of an answer, and the name of the profile."""

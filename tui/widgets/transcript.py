@@ -17,6 +17,7 @@ from entropix_mlx.palette import printable
 from entropix_mlx.step import Step
 
 from .answer import AnswerView
+from .welcome import Welcome
 
 
 class TurnView(Vertical):
@@ -77,7 +78,15 @@ class Transcript(VerticalScroll, can_focus=True):
         Binding("down", "alternative(1)", "Next", show=False, id="transcript.down"),
         Binding("pageup", "page(-1)", "Page up", show=False, id="transcript.pageup"),
         Binding("pagedown", "page(1)", "Page down", show=False, id="transcript.pagedown"),
-        Binding("f", "fork", "Fork", tooltip="Go another way from here", id="transcript.fork"),
+        Binding("tab", "leave", "Question", tooltip="Back to the question", id="transcript.leave"),
+        Binding(
+            "f,enter",
+            "fork",
+            "Fork",
+            key_display="f",
+            tooltip="Go another way from here",
+            id="transcript.fork",
+        ),
         Binding(
             "left_square_bracket",
             "sibling(-1)",
@@ -93,6 +102,13 @@ class Transcript(VerticalScroll, can_focus=True):
             "Glyphs",
             tooltip="Glyphs: a glyph before each token",
             id="transcript.marks",
+        ),
+        Binding(
+            "t",
+            "thoughts",
+            "Thoughts",
+            tooltip="Thoughts: unfold a model's reasoning",
+            id="transcript.thoughts",
         ),
         Binding("y", "copy", "Copy", tooltip="Copy answer: the last answer", id="transcript.copy"),
     ]
@@ -127,6 +143,9 @@ class Transcript(VerticalScroll, can_focus=True):
     class CopyWanted(Message):
         """The last answer is to be copied."""
 
+    class Left(Message):
+        """The user wants to leave the tokens."""
+
     def __init__(self, *, id: str) -> None:
         """Begin empty."""
         super().__init__(id=id)
@@ -134,30 +153,52 @@ class Transcript(VerticalScroll, can_focus=True):
         self._marks = False
         self._markdown = False
         self.cursor: int | None = None
+        self._turn: int | None = None  # that of the cursor
+        self.welcome: Welcome | None = None
+        """Shown while there is no turn; to be set before this is on the screen."""
 
-    def on_mount(self) -> None:
-        """Follow the end of the text until the user scrolls away from it."""
-        self.anchor()
+    def compose(self) -> ComposeResult:
+        """Make the card."""
+        if self.welcome is not None:
+            yield self.welcome
+
+    def watch_show_vertical_scrollbar(self, shown: bool) -> None:
+        """Follow the end of a long conversation; a short one stands at the top."""
+        self.anchor(shown and bool(self._turns))
 
     @property
     def last_answer(self) -> AnswerView | None:
         """The answer to the last question."""
         return self._turns[-1].answer if self._turns else None
 
+    @property
+    def turn(self) -> int:
+        """The turn in whose answer the cursor is; the last one without a cursor; −1 for none."""
+        last = len(self._turns) - 1
+        return last if self._turn is None else min(self._turn, last)
+
+    @property
+    def answer(self) -> AnswerView | None:
+        """The answer in which the cursor is; without a cursor the last one."""
+        return self._turns[self.turn].answer if self._turns else None
+
     async def show(self, conversation: Conversation) -> None:
         """Show a conversation; turns that are shown already are left alone."""
+        if self.welcome is not None:
+            self.welcome.display = not conversation.turns
         common = 0
         for view, turn in zip(self._turns, conversation.turns, strict=False):
             if not view.shows(turn):
                 break
             common += 1
-        self.point(None)
+        if self.turn >= common:
+            self.point(None)
         for view in self._turns[common:]:
             await view.remove()
         new = [TurnView(turn, self._marks) for turn in conversation.turns[common:]]
         self._turns = self._turns[:common] + new
         await self.mount_all(new)
-        if new:  # wherever the user had scrolled to
+        if new and self.show_vertical_scrollbar:  # wherever the user had scrolled to
             self.anchor()
         if self._markdown:
             await self.show_markdown(True)
@@ -173,30 +214,57 @@ class Transcript(VerticalScroll, can_focus=True):
         for turn in self._turns:
             await turn.answer.show_markdown(shown)
 
-    def point(self, index: int | None, follow: bool = False) -> None:
-        """Put the cursor on a token of the last answer; `follow` scrolls there."""
-        answer = self.last_answer
-        if answer is None:
+    def point(self, index: int | None, follow: bool = False, turn: int | None = None) -> None:
+        """Put the cursor on a token.
+
+        Args:
+            index: of the token in its answer; None takes the cursor away.
+            follow: whether to scroll there.
+            turn: the turn of the answer; None is the one in which the cursor is.
+        """
+        wanted = self.turn if turn is None else turn
+        if not 0 <= wanted < len(self._turns):
             return
+        answer = self._turns[wanted].answer
         if index is not None:
             if not answer.steps:
                 return
             index = min(max(index, 0), len(answer.steps) - 1)
-        if index == self.cursor:
+        if (index, wanted) == (self.cursor, self.turn):
             return
-        self.cursor = index
+        if self.answer is not None and self.answer is not answer:
+            self.answer.point(None)
+        self.cursor, self._turn = index, None if index is None else wanted
         answer.point(index)
         if follow and index is not None:
             self.scroll_to_widget(answer.block_at(index), animate=False)
         self.post_message(self.CursorMoved(None if index is None else answer.steps[index]))
 
+    def turn_of(self, answer: AnswerView) -> int | None:
+        """Return the turn of an answer that is shown here."""
+        return next((n for n, view in enumerate(self._turns) if view.answer is answer), None)
+
+    def show_question(self, turn: int) -> None:
+        """Scroll to a question."""
+        self.scroll_to_widget(self._turns[turn], top=True, animate=False)
+
     def action_move(self, by: int) -> None:
-        """Move the cursor by some tokens; at first it stands behind the last one."""
-        answer = self.last_answer
-        if answer is not None and answer.steps:
-            self.point(
-                (len(answer.steps) if self.cursor is None else self.cursor) + by, follow=True
-            )
+        """Move the cursor by some tokens, also to other answers; at first it marks the last one."""
+        if self.cursor is None:
+            turns = [n for n, view in enumerate(self._turns) if view.answer.steps]
+            if turns:
+                self.point(len(self._turns[turns[-1]].answer.steps) - 1, True, turns[-1])
+            if self.cursor is None or abs(by) == 1:
+                return
+        wanted, step = self.cursor + by, 1 if by > 0 else -1
+        beyond = self.answer is not None and not 0 <= wanted < len(self.answer.steps)
+        if beyond and abs(by) == 1:
+            others = range(self.turn + step, len(self._turns) if step > 0 else -1, step)
+            for turn in others:
+                if self._turns[turn].answer.steps:
+                    self.point(0 if step > 0 else 10**9, True, turn)
+                    return
+        self.point(wanted, follow=True)
 
     def action_alternative(self, by: int) -> None:
         """Move over the alternatives, or scroll while there is no cursor."""
@@ -228,6 +296,17 @@ class Transcript(VerticalScroll, can_focus=True):
         self._marks = not self._marks
         for turn in self._turns:
             turn.answer.show_marks(self._marks)
+
+    def action_thoughts(self) -> None:
+        """Unfold the reasoning of all answers, or fold it where some is unfolded."""
+        answers = [turn.answer for turn in self._turns]
+        folded = any(answer.unfolds for answer in answers)
+        for answer in answers:
+            answer.fold(folded)
+
+    def action_leave(self) -> None:
+        """Leave the tokens."""
+        self.post_message(self.Left())
 
     def action_copy(self) -> None:
         """Ask for a copy."""

@@ -1,0 +1,72 @@
+"""``@file`` in a question: the file's text becomes part of the question."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from pathlib import Path
+
+from .. import limits
+from ..errors import SessionError
+from ..files import expanded, reason
+
+_NAMED = re.compile(r"(?<!\S)@(\S+)")
+_TRAILING = ".,;:!?)"
+MOST_SHOWN = 20
+"""Paths that `matching` returns at most."""
+
+
+def with_files(question: str) -> str:
+    """Return a question followed by the text of each file that it names as ``@path``.
+
+    A word such as ``@someone`` stays as it is unless there is a file of that name; a word with a
+    slash or a suffix must be one.
+
+    Raises:
+        SessionError: there is no such file, or it is no text, or too long.
+    """
+    files = {path: None for word in _NAMED.findall(question) if (path := _file(word))}
+    return "\n\n".join([question, *(_quoted(path) for path in files)])
+
+
+def matching(beginning: str) -> list[str]:
+    """Return paths that begin so, folders with a slash; hidden ones if a dot was typed."""
+    folder, _, name = beginning.rpartition("/")
+    shown = f"{folder}/" if "/" in beginning else ""
+    try:
+        entries = sorted(os.scandir(expanded(shown or ".", SessionError)), key=lambda e: e.name)
+    except (OSError, SessionError):
+        return []
+    found = [
+        e
+        for e in entries
+        if e.name.startswith(name) and e.name.startswith(".") <= name.startswith(".")
+    ]
+    return [f"{shown}{e.name}{'/' if e.is_dir() else ''}" for e in found[:MOST_SHOWN]]
+
+
+def _file(word: str) -> Path | None:
+    """Return the file that a word names, also if a full stop or the like follows it."""
+    for name in (word, word.rstrip(_TRAILING)):
+        path = expanded(name, SessionError)
+        with contextlib.suppress(OSError, ValueError):  # no name that a file could have
+            if name and path.exists():
+                return path
+    name = word.rstrip(_TRAILING)
+    if "/" in name or Path(name).suffix:
+        raise SessionError(f"there is no file {name}: leave the @ out if you do not mean a file")
+    return None
+
+
+def _quoted(path: Path) -> str:
+    try:
+        text = limits.read_text(path, limits.ATTACHED_BYTES)
+    except OSError as error:
+        raise SessionError(f"cannot read {path}: {reason(error)}") from error
+    except UnicodeDecodeError:
+        raise SessionError(f"{path} is not a text in UTF-8: only texts can be put in") from None
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"{path.name}:\n{fence}\n{text.rstrip()}\n{fence}"

@@ -1,0 +1,1 @@
+"""The configuration file: defaults of options, the theme, keys."""

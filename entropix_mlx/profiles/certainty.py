@@ -1,0 +1,108 @@
+"""How sure a model was of a whole answer: scores that are computed from the answer's own tokens.
+
+With every score, higher is surer. None is a probability of being right. What a score says about
+that is found with questions whose answers are known: `entropix eval --confidence` compares the
+scores, and `entropix calibrate --abstain` finds the threshold below which an answer is called
+unsure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from ..step import Origin, Step
+from .fields import shown
+
+MEASURED = ("logprob", "entropy", "varentropy", "margin", "attention_entropy")
+"""The fields of a step that scores are computed from."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured at an answer's tokens; those of inserted texts are left out."""
+
+    logprob: tuple[float, ...] = ()
+    entropy: tuple[float, ...] = ()
+    varentropy: tuple[float, ...] = ()
+    margin: tuple[float, ...] = ()
+    attention_entropy: tuple[float, ...] = ()
+    first: int = 0
+    """The place of the first token that is not blank."""
+
+    @classmethod
+    def of(cls, steps: Iterable[Step]) -> Measured:
+        """Return what was measured at the steps of an answer."""
+        own = [step for step in steps if step.origin is not Origin.INSERTED]
+        first = next((place for place, step in enumerate(own) if step.text.strip()), 0)
+        values = {name: tuple(getattr(step, name) for step in own) for name in MEASURED}
+        return cls(**values, first=first)
+
+
+Score = Callable[[Measured], float]
+
+SCORES: dict[str, Score] = {
+    "mean_logprob": lambda tokens: fmean(tokens.logprob),
+    "min_margin": lambda tokens: min(tokens.margin),
+    "first_margin": lambda tokens: tokens.margin[tokens.first],
+    "mean_entropy": lambda tokens: -fmean(tokens.entropy),
+    "max_entropy": lambda tokens: -max(tokens.entropy),
+    "mean_varentropy": lambda tokens: -fmean(tokens.varentropy),
+    "attention_entropy": lambda tokens: -fmean(tokens.attention_entropy),
+}
+"""By name: a score of an answer that has at least one token of its own."""
+
+
+NO_SCORE = "none"
+"""The score of a profile that calls no answer unsure."""
+
+
+def check_score(value: Any) -> str:
+    """Return the name of a score: the rule of a profile's field."""
+    known = (NO_SCORE, *SCORES)
+    if value not in known:
+        raise ValueError(f"must be one of {', '.join(known)}, not {shown(value)}")
+    return str(value)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether an answer is called unsure, and why."""
+
+    score: str
+    value: float
+    threshold: float
+    risk: float
+    """At most this share of the answers at or above the threshold was wrong, when it was set."""
+
+    @property
+    def unsure(self) -> bool:
+        """Whether the answer is below the threshold."""
+        return not self.value >= self.threshold
+
+    @property
+    def reason(self) -> str:
+        """What is said of an answer that is unsure."""
+        return (
+            f"unsure: {self.score} {self.value:.3g} is below {self.threshold:.3g}, which was set"
+            f" for a risk of {self.risk:.0%}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the verdict as a JSON-ready record."""
+        value = self.value if math.isfinite(self.value) else None
+        return {
+            "score": self.score,
+            "value": value,
+            "threshold": self.threshold,
+            "risk": self.risk,
+            "unsure": self.unsure,
+        }
+
+
+def score_of(name: str, tokens: Measured) -> float:
+    """Return a score of an answer; minus infinity where it has no token of its own."""
+    return SCORES[name](tokens) if tokens.logprob else -math.inf

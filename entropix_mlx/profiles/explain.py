@@ -1,0 +1,206 @@
+"""Why a step was decided as it was: every condition of the decision table, with what was measured.
+
+Nothing here imports MLX: the terminal UI, the report and programs explain recorded steps with it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from ..palette import LOOKS
+from ..step import ChosenBy, Metrics, Origin, Step, Strategy
+from .profile import Profile
+from .tree import Row, table
+
+SYMBOLS = {"entropy": "H", "varentropy": "V", "margin": "margin"}
+"""What the measurements are called that conditions are about."""
+
+
+class Condition(NamedTuple):
+    """One side of a bound, and what was measured."""
+
+    measurement: str
+    value: float
+    bound: float
+    above: bool
+    """Whether the value must lie above the bound; else it must lie below."""
+
+    @property
+    def met(self) -> bool:
+        """Whether it holds."""
+        return self.value > self.bound if self.above else self.value < self.bound
+
+    @property
+    def distance(self) -> float:
+        """How far the value lies from the bound, in the measurement's unit."""
+        return abs(self.value - self.bound)
+
+    @property
+    def text(self) -> str:
+        """What was measured and on which side of the bound it lies: ``"H 3.13 < 5.30"``."""
+        value, bound = _numbers(self.value, self.bound)
+        side = "=" if self.value == self.bound else "<" if self.value < self.bound else ">"
+        return f"{SYMBOLS.get(self.measurement, self.measurement)} {value} {side} {bound}"
+
+
+class Case(NamedTuple):
+    """A strategy and its conditions."""
+
+    strategy: Strategy
+    conditions: tuple[Condition, ...]
+    """None for the strategy that is left when no other fits."""
+
+    @property
+    def unmet(self) -> tuple[Condition, ...]:
+        """The conditions that do not hold; with none, the strategy fits."""
+        return tuple(condition for condition in self.conditions if not condition.met)
+
+
+class Explanation(NamedTuple):
+    """Why a step was decided as it was. Printed, it is one line."""
+
+    strategy: Strategy
+    """What was decided."""
+    cases: tuple[Case, ...]
+    """Every strategy, in the order of precedence; the first that fits wins. Empty where the
+    thresholds had no part in the decision."""
+    reason: Case | None
+    """The case that decided; None if the table would decide otherwise than the step says: text was
+    inserted, or another profile or a policy without thresholds decided."""
+    near: Case | None
+    """The strategy that would have come first and lacked least."""
+    name: str
+    """The strategy's name, or "fork" where several ways were followed."""
+    action: str
+    """What was done."""
+    parameters: str
+    """The temperature that was drawn with, where it matters."""
+
+    def __str__(self) -> str:
+        """Return one line: what was decided, why, what it did, and the near miss."""
+        because = self.reason.conditions if self.reason else ()
+        reasons = ": " + " ".join(f"{condition.text} ✓" for condition in because) if because else ""
+        near = f"; {self.near_miss}" if self.near_miss else ""
+        return self.heading + reasons + self.outcome + near
+
+    @property
+    def heading(self) -> str:
+        """The strategy's glyph and name."""
+        return f"{LOOKS[self.strategy].glyph} {self.name}"
+
+    @property
+    def outcome(self) -> str:
+        """What was done, as it follows the heading or the reasons."""
+        action = f" → {self.action}" if self.action else ""
+        return action + (f", {self.parameters}" if self.parameters else "")
+
+    @property
+    def near_miss(self) -> str:
+        """Which other strategy lacked least, and what it lacked; empty if none came near."""
+        if self.near is None:
+            return ""
+        lacks = ", ".join(condition.text for condition in self.near.unmet)
+        how = "nearly" if len(self.near.unmet) == 1 else "nearest"
+        return f"{how} {LOOKS[self.near.strategy].glyph}: {lacks}"
+
+
+def judge(profile: Profile, metrics: Metrics[float]) -> tuple[Case, ...]:
+    """Return every strategy of a profile with its conditions, in the order of precedence."""
+    return tuple(_case(row, metrics) for row in table(profile))
+
+
+def decided(cases: tuple[Case, ...]) -> Case:
+    """Return the first case that fits."""
+    return next(case for case in cases if not case.unmet)
+
+
+def explain(profile: Profile | None, step: Step) -> Explanation:
+    """Return why a step was decided as it was.
+
+    Args:
+        profile: the one that decided; None for a policy that has no thresholds.
+        step: of an answer, or of a trace.
+    """
+    cases = () if profile is None or _without_table(step) else judge(profile, step.metrics)
+    reason = decided(cases) if cases else None
+    if reason is not None and reason.strategy is not _unsampled(step.strategy):
+        reason = None
+    return Explanation(
+        strategy=step.strategy,
+        cases=cases,
+        reason=reason,
+        near=_nearest(cases, reason) if reason else None,
+        name="fork" if step.branch else str(step.strategy),
+        action=_action(step, profile),
+        parameters=_parameters(step, profile if reason else None),
+    )
+
+
+def _case(row: Row, metrics: Metrics[float]) -> Case:
+    conditions = []
+    for name, (low, high) in row.bounds.items():
+        if low != -math.inf:
+            conditions.append(Condition(name, metrics[name], low, above=True))
+        if high != math.inf:
+            conditions.append(Condition(name, metrics[name], high, above=False))
+    return Case(row.strategy, tuple(conditions))
+
+
+def _without_table(step: Step) -> bool:
+    """Tell whether no decision was made where a step stands, or one without thresholds."""
+    follows = step.origin is Origin.INSERTED and not step.rolled_back
+    return follows or step.strategy is Strategy.SAMPLE
+
+
+def _unsampled(strategy: Strategy) -> Strategy:
+    return Strategy.THINK if strategy is Strategy.THINK_SAMPLE else strategy
+
+
+def _nearest(cases: tuple[Case, ...], reason: Case) -> Case | None:
+    """Return which of the cases that precede the one that decided lacked least.
+
+    Of a case that decided by its own conditions, only what lacked a single condition comes near.
+    """
+    before = cases[: cases.index(reason)]
+    if reason.conditions:
+        before = tuple(case for case in before if len(case.unmet) == 1)
+    reachable = [case for case in before if math.isfinite(_lack(case))]
+    return min(reachable, key=lambda case: (len(case.unmet), _lack(case)), default=None)
+
+
+def _lack(case: Case) -> float:
+    """Return how much a case lacks: distances as shares of both numbers, so they can be added."""
+    return sum(
+        unmet.distance / ((abs(unmet.value) + abs(unmet.bound)) or 1.0) for unmet in case.unmet
+    )
+
+
+def _action(step: Step, profile: Profile | None) -> str:
+    if step.origin is Origin.INSERTED:
+        text = profile.think.text if profile else None
+        what = f"“{text.strip()}”" if isinstance(text, str) else "a thinking text"
+        return f"inserting {what}" if step.rolled_back else "part of the inserted text"
+    if step.branch is not None:
+        ways = f"following {len(step.branch.rollouts)} ways"
+        return f"{ways}, you chose" if step.branch.chosen_by is ChosenBy.USER else ways
+    if step.origin is Origin.CHOSEN:
+        return "your choice"
+    return "the most probable token" if step.strategy is Strategy.ARGMAX else ""
+
+
+def _parameters(step: Step, profile: Profile | None) -> str:
+    """Return the temperature of a draw; also the profile's own where the table raised it."""
+    if step.strategy is Strategy.ARGMAX or step.origin is not Origin.SAMPLED:
+        return ""
+    base = f"{profile.base.temperature:.2f} → " if profile else ""
+    return f"T {base}{step.temperature:.2f}"
+
+
+def _numbers(value: float, bound: float) -> tuple[str, str]:
+    """Return two numbers with two decimals, or with as many as tell them apart."""
+    for digits in (2, 3, 4):
+        shown = f"{value:.{digits}f}", f"{bound:.{digits}f}"
+        if value == bound or shown[0] != shown[1]:
+            break
+    return shown

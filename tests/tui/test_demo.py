@@ -1,0 +1,88 @@
+"""The recorded session of `entropix chat --demo`: all of the screen, and no model."""
+
+from entropix_mlx.serving.recorded import demo_chat, demo_conversation
+from entropix_mlx.settings import Settings
+from entropix_mlx.step import Strategy, first_divergence
+from tests.tui.conftest import drive, notices, ready, turns, until
+from tui.app import ChatApp
+from tui.widgets.key_bar import KeyBar
+from tui.widgets.welcome import QUESTIONS
+
+
+def test_the_recording_answers_the_questions_of_the_card():
+    recorded = demo_conversation()
+    assert [turn.question for turn in recorded.turns] == list(QUESTIONS)
+    steps = [s for turn in recorded.turns for answer in turn.answers for s in answer.steps]
+    assert {Strategy.ARGMAX, Strategy.ADAPTIVE, Strategy.BRANCH} <= {s.strategy for s in steps}
+    assert any(step.branch for step in steps)
+    assert any(len(turn.answers) > 1 for turn in recorded.turns)
+
+
+def test_the_demo():
+    app = ChatApp(demo_chat(Settings(), pace=0))
+
+    async def scenario(pilot):
+        await until(pilot, lambda: ready(app))
+        await pilot.press(*"Else?", "enter")
+        await until(pilot, lambda: "only a recording" in notices(app))
+        app.composer.text = ""
+        await pilot.press("1", "enter")
+        await until(pilot, lambda: ready(app) and turns(app) and turns(app)[0].answer.steps)
+        first = turns(app)[0].answer.text
+        await pilot.press("ctrl+r")
+        await until(pilot, lambda: ready(app) and len(turns(app)[0].answers) == 2)
+        assert turns(app)[0].answer.text != first
+        await pilot.press("ctrl+n")
+        await until(pilot, lambda: ready(app) and not turns(app))
+        await pilot.press("1", "enter")
+        await until(pilot, lambda: ready(app) and turns(app) and turns(app)[0].answer.steps)
+        other = demo_conversation().turns[0].answers[1].steps
+        part = first_divergence(turns(app)[0].answer.steps, other)
+        app.workspace.transcript.focus()
+        app.workspace.transcript.point(part)
+        await pilot.pause()
+        ways = app.workspace.inspector
+        for _ in range(4):
+            if ways.tokens == (other[part].token,):
+                break
+            await pilot.press("down")
+        await pilot.press("f")
+        await until(pilot, lambda: ready(app) and len(turns(app)[0].answers) == 2)
+        assert turns(app)[0].answer.steps == other
+        await pilot.press("home", "down", "down", "f")
+        await until(pilot, lambda: "only what was recorded" in notices(app))
+
+    drive(app, scenario)
+
+
+def test_a_demo_that_plays_can_be_stopped_and_quit():
+    app = ChatApp(demo_chat(Settings(), pace=0.05))
+
+    async def scenario(pilot):
+        await until(pilot, lambda: ready(app))
+        await pilot.press("2", "enter")
+        await until(pilot, lambda: turns(app) and turns(app)[0].answer.steps)
+        await pilot.press("escape")
+        await until(pilot, lambda: ready(app))
+        assert len(turns(app)[0].answer.steps) < 44
+
+    drive(app, scenario)
+
+
+def test_keys_that_do_nothing_in_the_demo_are_not_named_and_say_why():
+    app = ChatApp(demo_chat(Settings(), pace=0))
+
+    async def scenario(pilot):
+        await until(pilot, lambda: ready(app))
+        await pilot.press("1", "enter")
+        await until(pilot, lambda: ready(app) and turns(app) and turns(app)[0].answer.steps)
+        named = {binding.id for binding in app.query_one(KeyBar).shown}
+        assert "chat.regenerate" in named
+        assert not named & {"chat.duel", "chat.chats"}
+        await pilot.press("f4")
+        await until(pilot, lambda: "a duel needs a model" in notices(app))
+        assert len(app.screen_stack) == 1
+        await pilot.press("ctrl+l")
+        await until(pilot, lambda: "--demo" in notices(app))
+
+    drive(app, scenario)

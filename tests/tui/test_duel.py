@@ -1,0 +1,141 @@
+"""Duels with scripted steps: both sides grow together, and the verdict says what happened."""
+
+from dataclasses import replace
+
+import pytest
+
+from entropix_mlx import Profile, Settings
+from entropix_mlx.serving.events import DuelBegan, DuelStepsArrived, Question
+from entropix_mlx.traces.reading import read_trace
+from entropix_mlx.traces.trace import Header
+from tests.tui.conftest import drive, make_step, make_viewer
+from tui.screens.duel import DuelScreen
+from tui.widgets.answer import AnswerView
+
+LEFT = [make_step(n, f" w{n}") for n in range(6)]
+RIGHT = [*LEFT[:4], make_step(4, " other", token=7), make_step(5, " end", token=8)]
+
+
+def play(scenario, size=(120, 40)):
+    """Run a scenario with a duel whose steps it hands to the function that it is given.
+
+    Returns:
+        What the screen was left with.
+    """
+    app = make_viewer()
+    kept = []
+
+    async def run(pilot):
+        begun = []
+        screen = DuelScreen(
+            Question("What did he do?"),
+            Settings(seed=1),
+            1,
+            lambda question, sides, cancel: begun.append((sides, cancel)),
+            Profile.load(),
+        )
+        await app.push_screen(screen, kept.append)
+        await pilot.pause()
+
+        def arrive(side, steps, ended=False, error=None):
+            screen.receive(DuelStepsArrived(begun[-1][1], side, steps, ended, error))
+
+        arrive.cancel = begun[-1][1]
+        await scenario(pilot, screen, arrive)
+
+    drive(app, run, size)
+    return kept
+
+
+def told(screen) -> str:
+    return str(screen.query_one("#divergence").visual)
+
+
+def test_both_sides_grow_and_the_verdict_comes_last():
+    async def scenario(pilot, screen, arrive):
+        left, right = screen.query(AnswerView)
+        arrive(0, LEFT[:2])
+        arrive(1, RIGHT[:1])
+        assert (len(left.steps), len(right.steps)) == (2, 1)
+        arrive(0, LEFT[2:], ended=True)
+        assert told(screen) == "…"
+        arrive(1, RIGHT[1:], ended=True)
+        assert told(screen).startswith("the answers part at token 4\nsampler")
+        assert "entropix       6" in told(screen)
+        assert "greedy         6" in told(screen)
+
+    play(scenario)
+
+
+def test_the_first_difference_is_marked_as_it_happens():
+    async def scenario(pilot, screen, arrive):
+        left, right = screen.query(AnswerView)
+        arrive(0, LEFT[:5])
+        arrive(1, RIGHT[:4])
+        assert (left._cursor, right._cursor) == (None, None)
+        arrive(1, RIGHT[4:5])
+        assert (left._cursor, right._cursor) == (4, 4)
+        arrive(0, LEFT[5:], ended=True)
+        arrive(1, RIGHT[5:], ended=True)
+        assert (left._cursor, right._cursor) == (4, 4)
+
+    play(scenario)
+
+
+def test_a_longer_answer_is_not_the_same_text():
+    async def scenario(pilot, screen, arrive):
+        arrive(0, LEFT, ended=True)
+        arrive(1, LEFT[:3], ended=True)
+        assert "part at token 3" in told(screen)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(("key", "side"), [("1", LEFT), ("2", RIGHT)])
+def test_a_side_can_be_kept(key, side):
+    async def scenario(pilot, screen, arrive):
+        await pilot.press(key)
+        assert pilot.app.screen is screen, "there is nothing to keep yet"
+        arrive(0, LEFT)
+        arrive(1, RIGHT)
+        await pilot.press(key)
+        assert arrive.cancel.is_set()
+
+    (kept,) = play(scenario)
+    assert (kept.question.text, kept.seed, kept.steps) == ("What did he do?", 1, side)
+
+
+def test_traces_of_both_sides(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    header = Header("demo", "entropix", Profile.load(), 1, [], 100, 5)
+
+    async def scenario(pilot, screen, arrive):
+        screen.receive(DuelBegan(arrive.cancel, (header, replace(header, sampler="greedy"))))
+        arrive(0, LEFT)
+        arrive(1, RIGHT)
+        await pilot.press("t")
+
+    play(scenario)
+    for name, steps in (("entropix", LEFT), ("greedy", RIGHT)):
+        trace = read_trace(tmp_path / f"duel-{name}-1.jsonl")
+        assert [step.token for step in trace.steps] == [step.token for step in steps]
+
+
+@pytest.mark.parametrize("size", [(20, 5), (60, 20), (80, 24), (200, 60)])
+def test_a_duel_fits_any_screen(size):
+    async def scenario(pilot, screen, arrive):
+        arrive(0, LEFT, ended=True)
+        arrive(1, RIGHT, ended=True)
+        await pilot.pause(0.3)
+
+    play(scenario, size)
+
+
+def test_a_side_that_fails_is_told_and_the_other_goes_on():
+    async def scenario(pilot, screen, arrive):
+        arrive(0, LEFT[:2], ended=True, error="the logits are NaN")
+        arrive(1, RIGHT, ended=True)
+        assert told(screen) == "entropix failed: the logits are NaN"
+        assert len(list(screen.query(AnswerView))[1].steps) == 6
+
+    play(scenario)

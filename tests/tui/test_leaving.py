@@ -1,0 +1,74 @@
+"""The end of the app: it waits for what runs, and not for what cannot be interrupted."""
+
+import threading
+import time
+
+import pytest
+
+from entropix_mlx import Session, Settings
+from entropix_mlx.serving.worker import Chat
+from tests.tui.conftest import drive, load_tiny, ready, until
+from tests.tui.helpers import gated, generating
+from tui.app import ChatApp
+from tui.running import run_chat
+
+
+@pytest.mark.parametrize("quitting", ["ctrl+q", ""])
+def test_the_end_of_the_app_waits_for_the_model_thread(make_chat, monkeypatch, quitting):
+    app = make_chat(max_tokens=3000)
+    close = Session.close
+
+    def slow_close(session):
+        time.sleep(0.5)
+        close(session)
+
+    monkeypatch.setattr(Session, "close", slow_close)
+
+    async def scenario(pilot):
+        await pilot.press("h", "i", "enter")
+        await generating(pilot)
+        await pilot.press(*filter(None, [quitting]))
+
+    drive(app, scenario)
+    assert not app.link._worker._thread.is_alive()
+
+
+def test_the_end_of_the_app_does_not_wait_for_a_model(make_chat):
+    gate = threading.Event()
+    app = make_chat(gated(gate))
+
+    async def scenario(pilot):
+        await pilot.press("ctrl+q")
+
+    began = time.monotonic()
+    drive(app, scenario)
+    took = time.monotonic() - began
+    gate.set()
+    app.link._worker._thread.join()
+    assert took < 4
+
+
+def test_leaving_while_the_model_loads_skips_the_end_of_the_interpreter(monkeypatch):
+    gate, left = threading.Event(), []
+
+    async def quit_at_once(pilot):
+        await pilot.press("ctrl+q")
+
+    monkeypatch.setattr(ChatApp, "run", lambda app: drive(app, quit_at_once))
+    monkeypatch.setattr("os._exit", left.append)
+    run_chat(Chat("slow", gated(gate), Settings()))
+    gate.set()
+    assert left == [0]
+
+
+def test_leaving_a_chat_is_the_ordinary_end(monkeypatch):
+    left = []
+
+    async def quit_when_ready(pilot):
+        await until(pilot, lambda: ready(pilot.app))
+        await pilot.press("ctrl+q")
+
+    monkeypatch.setattr(ChatApp, "run", lambda app: drive(app, quit_when_ready))
+    monkeypatch.setattr("os._exit", left.append)
+    run_chat(Chat("tiny", load_tiny, Settings()))
+    assert not left

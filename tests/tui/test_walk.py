@@ -1,0 +1,94 @@
+"""Every key in every state of the chat, without a model: whatever is pressed, nothing breaks."""
+
+import pytest
+from textual.binding import Binding
+
+from entropix_mlx.chat.conversation import Answer, Conversation, Turn
+from entropix_mlx.serving.recorded import RecordedThread
+from entropix_mlx.serving.worker import Chat
+from entropix_mlx.settings import Settings
+from tests.tui.conftest import drive, make_steps, ready, shown_answers, until
+from tui.app import ChatApp
+from tui.base import WorkspaceApp
+from tui.chat_keys import CHAT_BINDINGS
+from tui.widgets.composer import Composer
+from tui.widgets.status import State
+from tui.widgets.transcript import Transcript
+from tui.workspace import Workspace
+
+ENDING = {"app.quit", "app.palette"}
+KEYS = [
+    binding.key.partition(",")[0]
+    for group in (
+        CHAT_BINDINGS,
+        Workspace.BINDINGS,
+        Composer.BINDINGS,
+        Transcript.BINDINGS,
+        WorkspaceApp.BINDINGS,
+    )
+    for binding in group
+    if isinstance(binding, Binding) and binding.id not in ENDING
+]
+
+
+def recorded() -> Conversation:
+    steps = make_steps(40)
+    return Conversation(turns=[Turn("hi", [Answer(1, steps), Answer(2, steps[:9])])])
+
+
+def make_app(pace: float = 0.0) -> ChatApp:
+    def make_thread(chat, report):
+        return RecordedThread(chat, report, recorded(), pace)
+
+    return ChatApp(Chat("recorded", lambda: None, Settings(), make_thread=make_thread))
+
+
+async def nothing(pilot):
+    await until(pilot, lambda: ready(pilot.app))
+
+
+async def asked(pilot):
+    await nothing(pilot)
+    await pilot.press("h", "i", "enter")
+    await until(pilot, lambda: ready(pilot.app) and shown_answers(pilot.app))
+
+
+async def in_the_tokens(pilot):
+    await asked(pilot)
+    await pilot.press("tab")
+
+
+async def answering(pilot):
+    pilot.app.link._worker._recording._pace = 0.01
+    await nothing(pilot)
+    await pilot.press("h", "i", "enter")
+    await until(pilot, lambda: pilot.app.status.state is State.GENERATING)
+
+
+async def loading(pilot):
+    pilot.app.status.state = State.LOADING
+
+
+async def failed(pilot):
+    await nothing(pilot)
+    pilot.app.status.state = State.FAILED
+
+
+STATES = [nothing, asked, in_the_tokens, answering, loading, failed]
+
+
+@pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
+def test_every_key_in_every_state(state):
+    app = make_app()
+
+    async def scenario(pilot):
+        await state(pilot)
+        focused = app.focused
+        for key in KEYS:
+            await pilot.press(key)
+            while len(app.screen_stack) > 1:
+                await pilot.press("escape")
+            if focused is not None:
+                focused.focus()
+
+    drive(app, scenario, size=(100, 30))

@@ -1,0 +1,75 @@
+"""What the screen says about itself: the measurements, each strategy, the marks."""
+
+from __future__ import annotations
+
+import math
+
+from textual.content import Content
+
+from entropix_mlx.palette import LOOKS
+from entropix_mlx.profiles.profile import Profile
+from entropix_mlx.profiles.tree import table
+from entropix_mlx.step import Origin, Strategy
+
+from .styles import ORIGIN_MARKS, STYLES
+
+MEANINGS = {
+    Strategy.ARGMAX: ("sure", "takes the most probable token"),
+    Strategy.THINK: ("lost", "inserts a thinking text, such as “Wait,”"),
+    Strategy.BRANCH: ("a fork", "follows several ways, keeps the best"),
+    Strategy.RESAMPLE: ("anything goes", "draws again, more freely"),
+    Strategy.ADAPTIVE: ("in between", "draws with parameters that follow H and V"),
+}
+"""What the model is at a strategy, and what is done then."""
+_SYMBOLS = {"entropy": "H", "varentropy": "V", "margin": "margin"}
+_MARKS = {
+    Origin.INSERTED: "an inserted thinking text",
+    Origin.BRANCH: "the winner of a fork",
+    Origin.CHOSEN: "what you chose",
+}
+MEASUREMENTS = (
+    "Before each token the model gives every possible next token a probability.\n"
+    "H, the entropy, says how open the choice is: 0 bits is certain, 1 bit a coin toss, 3 bits"
+    " like a choice among 8 tokens that are equally probable.\n"
+    "V, the varentropy, says how uneven it is: low where the candidates are about equally"
+    " probable, high where a few stand out from a long tail.\n"
+    "The margin is the probability of the best token minus that of the second."
+)
+
+
+def conditions(profile: Profile) -> dict[Strategy, str]:
+    """Return when each strategy of a profile is chosen: ``where H < 2.02, V < 6.43``."""
+    return {row.strategy: _condition(row.bounds) for row in table(profile)}
+
+
+def strategies(profile: Profile | None = None) -> Content:
+    """Return each strategy as its tokens look: its state, what it does, and when.
+
+    Args:
+        profile: whose numbers to tell, in a second line each; None leaves them out.
+    """
+    when = conditions(profile) if profile else {}
+    lines = []
+    for strategy, (state, deed) in MEANINGS.items():
+        name = Content.styled(f"{LOOKS[strategy].glyph} {strategy:<9}", STYLES[strategy])
+        lines.append(name + Content(f" {state}: {deed}"))
+        if strategy in when:
+            lines.append(Content(f"{'':12}{when[strategy]}"))
+    return Content("\n").join(lines)
+
+
+def marks() -> Content:
+    """Return what stands around tokens that did not come from an ordinary draw."""
+    told = (f"{first}{_MARKS[origin]}{last}" for origin, (first, last) in ORIGIN_MARKS.items())
+    return Content("\n".join(told))
+
+
+def _condition(bounds: dict[str, tuple[float, float]]) -> str:
+    if not bounds:
+        return "everywhere else"
+    parts = []
+    for name, (low, high) in bounds.items():
+        symbol = _SYMBOLS.get(name, name)
+        parts += [f"{symbol} > {low:.3g}"] if low > -math.inf else []
+        parts += [f"{symbol} < {high:.3g}"] if high < math.inf else []
+    return "where " + ", ".join(parts)

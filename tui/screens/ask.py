@@ -1,0 +1,92 @@
+"""At a fork whose best ways score alike, the user chooses one."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Label, OptionList
+from textual.widgets.option_list import Option
+
+from entropix_mlx.palette import printable
+from entropix_mlx.step import Branch, Rollout
+
+from ..drawing import bar
+
+SCORE_CELLS = 12
+LINE = 200
+"""Characters of the text before the fork that are shown."""
+
+
+class AskDialog(ModalScreen[int]):
+    """Shows the ways to go on at a fork; Escape takes the best."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "best", "Take the best")]
+
+    def __init__(self, branch: Branch, before: str = "") -> None:
+        """Show a fork.
+
+        Args:
+            branch: its ways.
+            before: the text before the fork.
+        """
+        super().__init__(classes="dialog")
+        self._branch = branch
+        self._before = before
+
+    def compose(self) -> ComposeResult:
+        """Make the list, below the line that it continues."""
+        line = printable(self._before).rpartition("\n")[2][-LINE:]
+        with Vertical():
+            yield Label("The model could go on in several ways. Which one?")
+            if line.strip():
+                yield Label(Content(f"{line} …"), classes="before")
+            yield OptionList(*map(self._option, range(len(self._branch.rollouts))))
+            yield Label("A number or Enter takes one, Escape the best (✓)", classes="hint")
+
+    def on_mount(self) -> None:
+        """Begin at the best one."""
+        self.query_one(OptionList).highlighted = self._branch.winner
+
+    def on_key(self, event: events.Key) -> None:
+        """Take the one whose number was pressed."""
+        numbers = [str(index + 1) for index in range(len(self._branch.rollouts))]
+        if event.character in numbers:
+            event.stop()
+            self.dismiss(numbers.index(event.character))
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Take one."""
+        self.dismiss(event.option_index)
+
+    def action_best(self) -> None:
+        """Take the best."""
+        self.dismiss(self._branch.winner)
+
+    def _option(self, index: int) -> Option:
+        rollout = self._branch.rollouts[index]
+        best = "✓" if index == self._branch.winner else " "
+        text = printable(rollout.text).replace("\n", "⏎")
+        first = rollout.first_logprob
+        begins = "" if first is None else f"begins with p {math.exp(first):.2f}  "
+        drawn = bar(math.exp(rollout.score - self._best_score), 1.0, SCORE_CELLS)
+        return Option(
+            Content(f"{index + 1} {best} {text}\n    {begins}score {drawn} {_numbers(rollout)}")
+        )
+
+    @property
+    def _best_score(self) -> float:
+        return max(rollout.score for rollout in self._branch.rollouts)
+
+
+def _numbers(rollout: Rollout) -> str:
+    return (
+        f"{rollout.score:.2f}: log p {rollout.mean_logprob:.2f},"
+        f" entropy {rollout.mean_entropy:.2f} bits"
+    )

@@ -1,0 +1,151 @@
+"""The chats that were kept: search, open, rename, delete."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Input, Label, OptionList
+from textual.widgets.option_list import Option
+
+from entropix_mlx.chat.store import Card, Store
+from entropix_mlx.errors import SessionError
+from entropix_mlx.palette import printable
+
+from .dialogs import ConfirmDialog, TextDialog
+
+
+class ChatList(ModalScreen[str | None]):
+    """Returns the id of the chat to open."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "close", "Close", id="chats.close"),
+        Binding("down", "move(1)", "Next", priority=True, id="chats.down"),
+        Binding("up", "move(-1)", "Previous", priority=True, id="chats.up"),
+        Binding("ctrl+e", "rename", "Rename", priority=True, id="chats.rename"),
+        Binding("ctrl+d", "delete", "Delete", priority=True, id="chats.delete"),
+    ]
+
+    def __init__(self, store: Store, current: str) -> None:
+        """Prepare the list.
+
+        Args:
+            store: where the chats are.
+            current: the id of the chat that is on the screen; it can be neither renamed nor
+                deleted here.
+        """
+        super().__init__(classes="dialog")
+        self._store = store
+        self._current = current
+        self._cards: list[Card] = []
+        self._listed: list[Card] = []
+
+    def compose(self) -> ComposeResult:
+        """Make the field and the list."""
+        with Vertical():
+            yield Label("Chats")
+            yield Input(placeholder="words that occur in it")
+            yield OptionList()
+            told = "Enter opens, Ctrl+E renames, Ctrl+D deletes, Escape closes"
+            yield Label(told, classes="hint")
+
+    async def on_mount(self) -> None:
+        """Read the cards."""
+        await self._read()
+
+    def on_input_changed(self) -> None:
+        """Search."""
+        self._show()
+
+    def on_input_submitted(self) -> None:
+        """Open the chat that is marked."""
+        if (card := self._marked) is not None:
+            self.dismiss(card.id)
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Open a chat."""
+        self.dismiss(self._listed[event.option_index].id)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Let the keys that have priority rest while a dialog lies over this."""
+        return self.app.screen is self or action == "close"
+
+    def action_move(self, by: int) -> None:
+        """Mark another chat."""
+        options = self.query_one(OptionList)
+        options.action_cursor_down() if by > 0 else options.action_cursor_up()
+
+    def action_close(self) -> None:
+        """Open none."""
+        self.dismiss(None)
+
+    async def action_rename(self) -> None:
+        """Ask for another title of the chat that is marked."""
+        card = self._changeable()
+        if card is None:
+            return
+
+        async def rename(title: str | None) -> None:
+            if title is not None:
+                await self._change(self._store.rename, card.id, title.strip() or None)
+
+        await self.app.push_screen(TextDialog("Title", card.name), rename)
+
+    async def action_delete(self) -> None:
+        """Ask whether to delete the chat that is marked."""
+        card = self._changeable()
+        if card is None:
+            return
+
+        async def delete(yes: bool | None) -> None:
+            if yes:
+                await self._change(self._store.delete, card.id)
+
+        question = f"Delete “{printable(card.name)}” for good?"
+        await self.app.push_screen(ConfirmDialog(question, "deletes it"), delete)
+
+    @property
+    def _marked(self) -> Card | None:
+        index = self.query_one(OptionList).highlighted
+        return None if index is None else self._listed[index]
+
+    def _changeable(self) -> Card | None:
+        card = self._marked
+        if card is not None and card.id == self._current:
+            told = "this chat is open: /rename TITLE renames it, Ctrl+N begins another one first"
+            self.notify(told, severity="warning")
+            return None
+        return card
+
+    async def _change(self, change: Callable[..., None], *arguments: str | None) -> None:
+        try:
+            await asyncio.to_thread(change, *arguments)
+        except SessionError as error:
+            self.notify(str(error), severity="error", markup=False)
+        await self._read()
+
+    async def _read(self) -> None:
+        self._cards = await asyncio.to_thread(self._store.cards)
+        self._show()
+
+    def _show(self) -> None:
+        words = self.query_one(Input).value
+        self._listed = [card for card in self._cards if card.has(words)]
+        options = self.query_one(OptionList)
+        options.clear_options()
+        options.add_options(map(self._option, self._listed))
+        options.highlighted = 0 if self._listed else None
+
+    def _option(self, card: Card) -> Option:
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(card.changed))
+        turns = "1 question" if card.turns == 1 else f"{card.turns} questions"
+        here = " · open now" if card.id == self._current else ""
+        name = Content.styled(printable(card.name), "bold")
+        return Option(name + Content(f"\n  {when} · {turns}{here}"))

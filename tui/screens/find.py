@@ -1,0 +1,78 @@
+"""Searching in the chat, in a bar above it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
+from textual.screen import ModalScreen
+from textual.widgets import Input, Label
+
+from entropix_mlx.chat.conversation import Conversation
+from entropix_mlx.chat.finding import Place, find
+
+
+class FindBar(ModalScreen[None]):
+    """Goes from one place to the next."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "close", "Close", id="find.close"),
+        Binding("down,ctrl+f", "go(1)", "Next", priority=True, id="find.next"),
+        Binding("up", "go(-1)", "Previous", priority=True, id="find.previous"),
+    ]
+    DEFAULT_CSS = """
+    FindBar { align: left top; background: $background 0%; }
+    FindBar Horizontal { height: 1; background: $surface; }
+    FindBar Input { width: 1fr; }
+    FindBar Label { width: auto; padding: 0 1; color: $text-muted; }
+    """
+
+    def __init__(
+        self, conversation: Conversation, show: Callable[[Place], None], text: str = ""
+    ) -> None:
+        """Prepare a search.
+
+        Args:
+            conversation: where to search.
+            show: brings a place into sight.
+            text: what to search for at first.
+        """
+        super().__init__()
+        self._conversation = conversation
+        self._show = show
+        self._text = text
+        self._places: list[Place] = []
+        self._number = -1
+
+    def compose(self) -> ComposeResult:
+        """Make the bar."""
+        with Horizontal():
+            yield Input(self._text, placeholder="find in this chat", compact=True)
+            yield Label("↓ ↑ next, previous; Escape closes")
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Search from the end: what came last is wanted most often."""
+        self._places = find(self._conversation, event.value)
+        self._number = len(self._places)
+        self.action_go(-1)
+
+    def on_input_submitted(self) -> None:
+        """Go on to the next place."""
+        self.action_go(1)
+
+    def action_go(self, by: int) -> None:
+        """Show another place."""
+        label = self.query_one(Label)
+        if not self._places:
+            label.update("not found" if self.query_one(Input).value else "")
+            return
+        self._number = (self._number + by) % len(self._places)
+        label.update(f"{self._number + 1} of {len(self._places)}")
+        self._show(self._places[self._number])
+
+    def action_close(self) -> None:
+        """Close; the cursor stays where it was found."""
+        self.dismiss(None)

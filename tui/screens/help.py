@@ -1,0 +1,71 @@
+"""The page behind F1: what is measured, when each strategy is chosen, the marks, the keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Label, Static
+
+from entropix_mlx.chat.slash import Command, listing
+from entropix_mlx.profiles.profile import Profile
+
+from ..explaining import MEASUREMENTS, marks, strategies
+from ..keys import key_rows
+
+
+class HelpScreen(ModalScreen[None]):
+    """Explains the screen."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,f1,q", "close", "Close")]
+
+    def __init__(
+        self,
+        profile: Profile,
+        groups: Mapping[str, Sequence[BindingType]],
+        commands: tuple[Command, ...] = (),
+    ) -> None:
+        """Make the page.
+
+        Args:
+            profile: whose numbers are told.
+            groups: the bindings to explain, by heading, a column each.
+            commands: what can be typed in the field, if there is one.
+        """
+        super().__init__(classes="dialog")
+        self._profile = profile
+        self._groups = groups
+        self._commands = commands
+
+    def compose(self) -> ComposeResult:
+        """Make the sections, concepts first, and how to leave above them."""
+        with VerticalScroll():
+            yield Label("↑ ↓ scroll, Escape closes", classes="hint")
+            yield Static(_section("What is measured", Content(MEASUREMENTS)))
+            title = f"What is decided, with the numbers of {self._profile.name}"
+            yield Static(_section(title, strategies(self._profile)))
+            yield Static(_section("Marks around tokens", marks()))
+            with Horizontal(classes="keys"):
+                for heading, bindings in self._groups.items():
+                    yield Static(_key_table(heading, bindings))
+            if self._commands:
+                told = Content(listing(self._commands))
+                yield Static(_section("Commands, typed in the field (@FILE puts a text in)", told))
+
+    def action_close(self) -> None:
+        """Close."""
+        self.dismiss(None)
+
+
+def _section(heading: str, content: Content) -> Content:
+    return Content("\n").join([Content.styled(heading, "bold"), content, Content()])
+
+
+def _key_table(heading: str, bindings: Sequence[BindingType]) -> Content:
+    lines = [f"{key:<8}{title}" for key, title in key_rows(bindings)]
+    return _section(heading, Content("\n".join(lines)))

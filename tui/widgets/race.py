@@ -1,0 +1,71 @@
+"""The ways of a fork while they are followed: how they grow, and which one leads."""
+
+from __future__ import annotations
+
+import math
+
+from textual.content import Content
+from textual.widgets import Static
+
+from entropix_mlx.palette import LOOKS, printable
+from entropix_mlx.step import Branch, Strategy
+
+from ..drawing import DIM, bar
+from ..styles import COLOURS
+
+BAR_WIDTH = 6
+NUMBERS = BAR_WIDTH + 10
+"""Cells before the text of a way."""
+
+
+def draw_race(branch: Branch, width: int) -> Content:
+    """Return a line a way: its score, as a bar too, and the end of its text so far.
+
+    The bar shows exp(score): about the mean probability of a token.
+    """
+    length = max(len(rollout.tokens) for rollout in branch.rollouts)
+    heading = (
+        f"{LOOKS[Strategy.BRANCH].glyph} following {len(branch.rollouts)} ways, token {length}"
+    )
+    lines = [Content.styled(heading, COLOURS[Strategy.BRANCH])]
+    room = max(1, width - NUMBERS)
+    for number, rollout in enumerate(branch.rollouts):
+        leads = number == branch.winner
+        text = printable(rollout.text).replace("\n", "⏎")
+        tail = text if len(text) <= room else f"…{text[1 - room :]}"
+        style = COLOURS[Strategy.BRANCH] if leads else DIM
+        drawn = bar(math.exp(min(0.0, rollout.score)), 1.0, BAR_WIDTH)
+        lines.append(
+            Content.assemble(
+                (drawn, style), f" {rollout.score:6.2f} {'▸' if leads else ' '}", (tail, style)
+            )
+        )
+    return Content("\n").join(lines)
+
+
+class Race(Static):
+    """Stands above the gauges while the ways of a fork are followed."""
+
+    DEFAULT_CSS = "Race { height: auto; padding: 0 1; display: none; }"
+
+    def __init__(self, *, id: str) -> None:
+        """Begin hidden."""
+        super().__init__(id=id)
+        self._branch: Branch | None = None
+        self._lines = 0
+
+    def show(self, branch: Branch | None) -> None:
+        """Take what the ways are now, which the next `draw` shows; None ends it at once."""
+        self._branch = branch
+        if branch is None and self.display:
+            self.display = False
+
+    def draw(self) -> None:
+        """Draw the ways; the screen is laid out anew only where a fork begins."""
+        if self._branch is None:
+            return
+        width = self.container_size.width - 2
+        lines = len(self._branch.rollouts) + 1
+        begins = not self.display or lines != self._lines
+        self.display, self._lines = True, lines
+        self.update(draw_race(self._branch, width), layout=begins)

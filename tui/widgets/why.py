@@ -1,0 +1,102 @@
+"""One line that explains: the token under the cursor, the newest one, or how the answer ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual.content import Content
+from textual.widgets import Static
+
+from entropix_mlx.palette import printable
+from entropix_mlx.profiles.explain import Explanation, explain
+from entropix_mlx.profiles.profile import Profile
+from entropix_mlx.step import Branch, Step, Strategy
+from entropix_mlx.summary import Summary
+
+from ..drawing import DIM
+from ..styles import COLOURS
+
+ENDINGS = {"stop": "end of text", "length": "the limit was reached"}
+
+
+def draw_why(why: Explanation, width: int) -> Content:
+    """Return an explanation in a line; what does not fit is left out, the near miss first."""
+    lines = (str(why), str(why._replace(near=None)), why.heading + why.outcome)
+    line = next((line for line in lines if len(line) <= width), lines[-1])
+    return Content.assemble((why.heading, COLOURS[why.strategy]), line[len(why.heading) :])
+
+
+def draw_ending(summary: Summary, seed: int | None) -> Content:
+    """Return how an answer ended, how long and fast it was, and with which seed."""
+    parts = [
+        ENDINGS.get(summary.finish_reason or "", "stopped"),
+        f"{summary.completion_tokens} tokens",
+        f"{summary.tokens_per_second:.1f} tok/s" if summary.tokens_per_second else "",
+        "" if seed is None else f"seed {seed}",
+    ]
+    return Content.styled("■ " + " · ".join(filter(None, parts)), DIM)
+
+
+def draw_leader(branch: Branch) -> Content:
+    """Return how many ways are being followed, and the one that leads."""
+    leader = branch.rollouts[branch.winner]
+    text = printable(leader.text).replace("\n", "⏎")
+    told = f" following {len(branch.rollouts)} ways; ahead, with {leader.score:.2f}: {text}"
+    return Content.assemble(("▲ fork", COLOURS[Strategy.BRANCH]), told)
+
+
+class Why(Static):
+    """Says of a token what was decided, what it did, why, and what it nearly was."""
+
+    def __init__(self, profile: Profile, *, id: str) -> None:
+        """Begin with nothing to explain."""
+        super().__init__(id=id)
+        self.seed: int | None = None
+        """That of the answer."""
+        self.thresholds: Profile | None = profile
+        """The profile that decides; None where the policy has no thresholds."""
+        self._summary = Summary()
+        self._newest: Step | None = None
+        self._pointed: Step | None = None
+        self._racing: Branch | None = None
+        self._settled = True  # no more steps are on their way
+
+    def show_answer(self, steps: Sequence[Step], profile: Profile) -> None:
+        """Tell how an answer ended."""
+        self._summary = Summary.of(steps)
+        self._newest, self._racing, self._settled = None, None, True
+        self.draw()
+
+    def add_steps(self, steps: Sequence[Step]) -> None:
+        """Take more steps of the answer, the last of which the next `draw` explains."""
+        for step in steps:
+            self._summary.add(step)
+        self._newest, self._racing, self._settled = steps[-1], None, False
+
+    def race(self, branch: Branch) -> None:
+        """Tell of the ways of a fork, until the next steps come; the next `draw` shows it."""
+        self._racing = branch
+
+    def point(self, step: Step | None) -> None:
+        """Explain a token, or the newest again."""
+        self._pointed = step
+        self.draw()
+
+    def on_resize(self) -> None:
+        """Draw for the new width."""
+        self.draw()
+
+    def draw(self) -> None:
+        """Draw the line, where it is shown at all."""
+        if self.content_size.width:
+            self.update(self._content(), layout=False)
+
+    def _content(self) -> Content:
+        if self._racing is not None and self._pointed is None:
+            return draw_leader(self._racing)
+        step = self._pointed or self._newest
+        if step is not None and (self._pointed or not self._settled):
+            return draw_why(explain(self.thresholds, step), self.content_size.width)
+        if self._summary.completion_tokens:
+            return draw_ending(self._summary, self.seed)
+        return Content()
