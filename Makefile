@@ -1,9 +1,11 @@
 # make run PROMPT="…"   answer a prompt with the demo model
 # make chat             converse with the demo model in the terminal UI
+# make serve            answer the requests of OpenAI's clients with the demo model
 # make test             run all tests (minutes)
-# make quick            run those of them that are fast, without the demo model (under a minute)
+# make quick            run those of them that are fast, without the demo model (a minute or two)
 # make fuzz             damage files, arguments and models for half an hour; SEED=1 damages others
 # make lint             check style and types
+# make evidence         answer the questions behind docs/evaluation.md, into evidence/ (hours; goes on after a stop)
 #
 # Each sets up what it needs in .venv, from a bare Python 3.11 or later.
 
@@ -14,7 +16,7 @@ BIN := $(VENV)/bin
 CANDIDATES := $(PYTHON) python3 python3.13 python3.12 python3.11 python
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
-.PHONY: run chat test quick fuzz lint format clean
+.PHONY: run chat serve test quick fuzz lint evidence format clean
 .DEFAULT_GOAL := test
 
 # Under another name, since make would expand the dollar signs of one given on its command line.
@@ -25,6 +27,9 @@ run: $(VENV)/.run
 
 chat: $(VENV)/.run
 	@$(BIN)/python -m entropix_mlx chat $(ARGS)
+
+serve: $(VENV)/.server
+	@$(BIN)/python -m entropix_mlx serve $(ARGS)
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
@@ -44,6 +49,23 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# Greedy answers to both halves, for "does it know when it is wrong?"; then one half at several temperatures.
+# Each goes on where it was stopped. ASKED is the number of questions of each task.
+ASKED := 3400
+HOT := temperature top_p min_p top_n_sigma p_less dynatemp mirostat xtc adaptive_temperature entropix
+RUNGS := add1,add2,add21,mul1,sub18,sum3,words,story,capitals,states,symbols,continents,currencies,languages,opposites,pasts
+evidence: $(VENV)/.run
+	@mkdir -p evidence
+	$(BIN)/python -m entropix_mlx eval --task arithmetic --task facts --limit $(ASKED) --rungs $(RUNGS) --split all \
+	    --sampler greedy --confidence --output evidence/greedy.jsonl --resume \
+	    --page evidence/greedy.html --markdown > evidence/greedy.md
+	$(BIN)/python -m entropix_mlx eval --task arithmetic --task facts --limit 250 \
+	    --rungs add1,capitals,opposites,pasts,continents $(HOT:%=--sampler %) \
+	    --temp 0.7 --temp 1 --temp 1.5 --temp 2 --temp 3 --output evidence/heat.jsonl --resume \
+	    --page evidence/heat.html --markdown > evidence/heat.md
+	$(BIN)/python -m entropix_mlx eval --task open --form chat --max-tokens 120 --seeds 3 $(HOT:%=--sampler %) \
+	    --temp 0.7 --temp 1 --temp 1.5 --temp 2 --temp 3 --output evidence/open.jsonl --resume --markdown > evidence/open.md
+
 clean:
 	rm -rf $(VENV) build *.egg-info
 
@@ -56,6 +78,10 @@ $(VENV)/.run: pyproject.toml
 	"$$found" -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(DEMO)
+	@touch $@
+
+$(VENV)/.server: $(VENV)/.run
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[server]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.run

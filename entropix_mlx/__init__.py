@@ -24,9 +24,12 @@ if TYPE_CHECKING:
     from .decoding.generation import generate as generate
     from .decoding.generation import stream_generate as stream_generate
     from .decoding.prompts import chat_prompt as chat_prompt
+    from .decoding.scoring import score as score
     from .errors import EntropixError as EntropixError
     from .policies.decide import decide as decide
     from .policies.registry import POLICIES as POLICIES
+    from .profiles.explain import Explanation as Explanation
+    from .profiles.explain import explain as explain
     from .profiles.profile import Profile as Profile
     from .settings import Settings as Settings
     from .step import Branch as Branch
@@ -43,9 +46,11 @@ _PUBLIC = {
     "decoding.batch": ("batch_generate",),
     "decoding.generation": ("generate", "stream_generate"),
     "decoding.prompts": ("chat_prompt",),
+    "decoding.scoring": ("score",),
     "errors": ("EntropixError",),
     "policies.decide": ("decide",),
     "policies.registry": ("POLICIES",),
+    "profiles.explain": ("Explanation", "explain"),
     "profiles.profile": ("Profile",),
     "settings": ("Settings",),
     "step": ("Branch", "Decision", "Metrics", "Origin", "Rollout", "Step", "Strategy"),

@@ -19,11 +19,15 @@ from .commands import (
     calibrate,
     chat,
     compare,
+    configured,
     convert,
+    evaluate,
     generate,
     models,
     profile,
+    read,
     report,
+    serve,
     streams,
     terminal,
     tokens,
@@ -39,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     streams.prepare()
     _show_log()
     try:
-        arguments = build_parser().parse_args(argv)
+        arguments = parse(argv)
         _check_current_folder()
         return int(arguments.run(arguments))
     except EntropixError as error:
@@ -71,6 +75,23 @@ def _check_current_folder() -> None:
         raise EntropixError("the current folder was deleted: change to another one") from error
 
 
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Return the options of a command line, and those of a configuration file where there is one.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or a value in it is impossible.
+    """
+    parser = build_parser()
+    arguments = parser.parse_args(argv)
+    configuration = configured.configuration_of(arguments)
+    if configuration is not None:
+        everyone = parser.get_default("subcommands")
+        configured.set_defaults(arguments.subcommand, configuration, everyone)
+        arguments = parser.parse_args(argv)
+    arguments.configuration = configuration
+    return arguments
+
+
 class Parser(argparse.ArgumentParser):
     """A parser whose messages are as short as all others; those of its subcommands are too."""
 
@@ -95,18 +116,27 @@ def build_parser() -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"entropix_mlx {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    subcommands = []
     for command, name, purpose in (
         (generate, "generate", "answer one prompt, or a file of them"),
         (chat, "chat", "converse with a model"),
+        (serve, "serve", "answer the requests of OpenAI's clients"),
         (calibrate, "calibrate", "solve the thresholds for a model"),
         (view, "view", "look at a recorded trace"),
         (convert, "convert", "write a model as a folder that mlx-lm loads, too"),
         (models, "models", "list the models on this machine"),
         (compare, "compare", "let several samplers answer one prompt"),
+        (read, "read", "measure a text that is given, without generating"),
+        (evaluate, "eval", "answer questions with known answers, and say how well"),
         (report, "report", "write a recorded trace as a page for a browser"),
         (profile, "profile", "show, compare or check profiles"),
         (tokens, "tokens", "list reserved and under-trained tokens of a model"),
         (bench, "bench", "measure speed and memory against mlx-lm"),
     ):
-        command.add_parser(commands.add_parser(name, help=purpose, allow_abbrev=False))
+        subcommand = commands.add_parser(name, help=purpose, allow_abbrev=False)
+        command.add_parser(subcommand)
+        configured.add_config(subcommand, by_itself=command in (chat, view))
+        subcommand.set_defaults(subcommand=subcommand)
+        subcommands.append(subcommand)
+    parser.set_defaults(subcommands=subcommands)
     return parser

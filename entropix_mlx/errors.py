@@ -2,13 +2,14 @@
 
 EntropixError
 ├── ModelNotFoundError        no folder, file, installed package or hub repository of that name
-├── UnsupportedModelError     not a Llama-shaped architecture, or a feature of one not handled here
+├── UnsupportedModelError     an architecture that nothing here computes, or a feature of one
 ├── WeightsError              weights that are missing, damaged, or do not fit the configuration
 ├── TokenizerError            a tokenizer that is missing, or of a kind that cannot be built
 ├── OutputError               a folder, a page or stdout that cannot be written
 ├── ProfileError              a profile that cannot be found, parsed, or used
 ├── PolicyError               no such policy, or an option that it does not take
 ├── SettingsError             an option of a generation that has an impossible value
+├── ConfigurationError        a configuration file that cannot be read, or says what is impossible
 ├── PromptError               an empty prompt, or messages that the chat template refuses
 ├── ContextLengthError        a prompt longer than the model's context
 ├── SessionError              a conversation that cannot be read or written, or a turn or step that
@@ -37,7 +38,7 @@ class ModelNotFoundError(EntropixError):
 
 
 class UnsupportedModelError(EntropixError):
-    """The architecture is not Llama-shaped, or uses a feature that is not handled."""
+    """Nothing here computes the architecture, or it uses a feature that is not handled."""
 
 
 class WeightsError(EntropixError):
@@ -62,6 +63,10 @@ class PolicyError(EntropixError):
 
 class SettingsError(EntropixError):
     """An option of a generation has a value that it cannot have."""
+
+
+class ConfigurationError(EntropixError):
+    """A configuration file cannot be read or written, or has an impossible value."""
 
 
 class PromptError(EntropixError):

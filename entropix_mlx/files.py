@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from .errors import EntropixError
+from .errors import EntropixError, OutputError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -26,6 +26,30 @@ def expanded(path: str | Path, error: type[Exception]) -> Path:
         return Path(path).expanduser()
     except RuntimeError as cause:
         raise error(f"no home folder is known for {path}: write the path out") from cause
+
+
+def check_target(target: Path) -> None:
+    """Check that a file can be meant, before the work whose result it is to hold.
+
+    Raises:
+        OutputError: it is a folder, or its folder does not exist.
+    """
+    if target.is_dir() or not target.resolve().parent.is_dir():
+        raise OutputError(f"cannot write {target}: name a file in a folder that is there")
+
+
+def keep_source(target: str | Path | None, source: str | Path) -> None:
+    """Check that what is about to be written would not replace the file that it is made from.
+
+    Raises:
+        OutputError: both names lead to the same file.
+    """
+    try:
+        same = target is not None and os.path.samefile(target, source)
+    except (OSError, ValueError):  # one is not there, so they differ
+        same = False
+    if same:
+        raise OutputError(f"{target} is what is read: write to another file")
 
 
 @contextmanager

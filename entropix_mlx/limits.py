@@ -34,10 +34,16 @@ PROFILE_BYTES = 10**6
 """A profile in TOML: some thousand."""
 TRACE_BYTES = 10**9
 """A trace, which is read line by line: some thousand bytes a token."""
+TEXT_BYTES = 10**8
+"""A text to be measured; the longest contexts hold some million characters."""
 PROMPTS_BYTES = 10**7
 """The prompts of a calibration, one a line."""
 CONVERSATION_BYTES = 2 * 10**8
 """A saved conversation, which is parsed in one piece: some thousand bytes a token."""
+ATTACHED_BYTES = 10**6
+"""A file that a question names: more than any context holds."""
+CONFIGURATION_BYTES = 10**6
+"""A configuration file in TOML: some hundred."""
 TRACE_LINE_BYTES = 2 * 10**7
 """A line of a trace; the longest hold a whole prompt or answer."""
 GGUF_HEADER_BYTES = 5 * 10**7

@@ -45,6 +45,10 @@ def printable(text: str) -> str:
     return text.translate(_CONTROL)
 
 
+NOT_MEASURED = "not measured"
+"""What stands for a measurement that is NaN: attention that cannot be read in a model."""
+
+
 def to_json(value: Any, indent: int | None = None) -> str:
     """Return JSON that is safe to print: it holds no character that a terminal would obey.
 

@@ -24,8 +24,8 @@ def from_record(kind: type[T], record: Any, where: str = "") -> T:
     object lacks takes its default.
 
     Args:
-        kind: a dataclass of numbers, texts, enumerations, other such dataclasses, and sequences
-            and mappings of all these.
+        kind: a dataclass of numbers, texts, truth values, enumerations, other such dataclasses, and
+            sequences and mappings of all these.
         record: what `json.loads` returned.
         where: how messages call the object; empty for the whole.
 
@@ -89,6 +89,8 @@ def _scalar(hint: Any, value: Any, where: str) -> Any:
         return _text(value)
     if hint is int and type(value) is int:  # a bool is an int, but not a number here
         return value
+    if hint is bool and type(value) is bool:
+        return value
     if hint is float and type(value) in (int, float) and abs(value) <= _LARGEST:
         return float(value)
     if isinstance(hint, type) and issubclass(hint, Enum):
@@ -103,7 +105,12 @@ def _scalar(hint: Any, value: Any, where: str) -> Any:
 _LARGEST = 3.5e38
 """A little more than the largest float32; NaN compares as false with it."""
 
-_WORDS = {str: "a text", int: "a whole number", float: "a finite number"}
+_WORDS = {
+    str: "a text",
+    int: "a whole number",
+    float: "a finite number",
+    bool: "true or false",
+}
 
 
 def _text(value: str) -> str:

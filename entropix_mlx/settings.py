@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +16,8 @@ from .profiles.kinds import parameters
 from .profiles.profile import REFERENCE, Profile
 
 if TYPE_CHECKING:  # a front end keeps settings before it loads anything
-    from .models.config import LlamaConfig
-    from .models.llama import AttentionLayers
+    from .models.base import AttentionLayers
+    from .models.config import ModelShape
     from .policies.policy import Policy
 
 NO_LIMIT = -1
@@ -25,6 +25,9 @@ NO_LIMIT = -1
 BATCH = 8
 """Answers that are generated at once, unless the caller says otherwise."""
 ATTENTION_LAYERS = ("last", "all")
+LOOKUPS = ("auto", "off")
+LONGEST_LOOKUP = 16
+"""Tokens that may be looked up for a pass."""
 SEED_BITS = 32
 """Of a seed that was drawn: short enough to be typed again."""
 
@@ -81,6 +84,9 @@ class Settings:
     """Which layers' attention is measured: ``"last"`` or ``"all"``."""
     top_logprobs: int = 0
     """How many of the most probable tokens a step lists."""
+    lookup: str | int = "auto"
+    """Tokens that are looked up in the text where it repeats itself, and computed in one pass:
+    ``"auto"`` for as many as pay, ``"off"``, or a number. They change no token but by rounding."""
     stop: tuple[str, ...] = ()
     """Strings that end an answer and are no part of it; a single text stands for itself. Text that
     may yet become one is held back, and is not told where the answer is cancelled meanwhile."""
@@ -96,6 +102,7 @@ class Settings:
                 f"attention_layers must be one of {', '.join(ATTENTION_LAYERS)},"
                 f" not {shown(self.attention_layers)}"
             )
+        object.__setattr__(self, "lookup", _lookup(self.lookup))
         object.__setattr__(self, "stop", _stop_strings(self.stop))
         if not isinstance(self.sampler, str):
             raise SettingsError(f"sampler must be a name, not {shown(self.sampler)}")
@@ -106,7 +113,7 @@ class Settings:
         if not isinstance(self.changes, Mapping):
             raise SettingsError(f"changes must be a mapping, not {shown(self.changes)}")
 
-    def resolved(self, config: LlamaConfig) -> Settings:
+    def resolved(self, config: ModelShape) -> Settings:
         """Return the settings of one answer: the profile found and changed, the seed drawn.
 
         Settings that are resolved already are returned as they are.
@@ -141,6 +148,21 @@ class Settings:
         named = REFERENCE if self.profile == AUTO else self.profile
         Profile.load(named).replace(self.changes)
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """What is not the default, without sampler and seed; a profile is told by its name."""
+        given: dict[str, Any] = {}
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.name in ("sampler", "seed") or value == getattr(DEFAULTS, each.name):
+                continue
+            if each.name == "profile":
+                value = value.name if isinstance(value, Profile) else str(value)
+            elif each.name == "changes":
+                value = {name: table for name, table in value.items() if table}
+            given[each.name] = value
+        return {name: value for name, value in given.items() if value not in ({}, ())}
+
     def _overrides(self) -> Overrides:
         return Overrides(**{name: getattr(self, name) for name in parameters()})
 
@@ -154,9 +176,22 @@ class Settings:
             raise SettingsError(f"{name} {error}") from None
 
 
+def _lookup(value: Any) -> str | int:
+    if value in LOOKUPS:
+        return str(value)
+    try:
+        return int(Number(1, LONGEST_LOOKUP, whole=True)(value))
+    except ValueError as error:
+        raise SettingsError(f"lookup {error}, or one of {', '.join(LOOKUPS)}") from None
+
+
 def _stop_strings(value: Any) -> tuple[str, ...]:
     listed = (value,) if isinstance(value, str) or not isinstance(value, Iterable) else value
     strings = tuple(listed)
     if not all(string and isinstance(string, str) for string in strings):
         raise SettingsError(f"stop must be texts, none of them empty, not {shown(listed)}")
     return strings
+
+
+DEFAULTS = Settings()
+"""What `Settings.options` leaves out."""

@@ -5,8 +5,9 @@ Nothing here imports MLX: a trace can be read, drawn and reported without a mode
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from itertools import zip_longest
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -43,6 +44,8 @@ class Origin(StrEnum):
     """Part of the rollout that scored best at a fork."""
     CHOSEN = "chosen"
     """Picked by the user: a rollout at a fork, or a token put in another's place."""
+    READ = "read"
+    """Part of a text that was given and only measured; nothing was drawn."""
 
 
 class Metrics(NamedTuple, Generic[T]):
@@ -71,9 +74,14 @@ class Metrics(NamedTuple, Generic[T]):
     interaction_strength: T
     """Mean absolute attention score before softmax."""
 
+    # Of a model whose attention cannot be read, all five are NaN: they were not measured.
     def __getitem__(self, key: Any) -> Any:
         """Field by name, or by position as in any tuple."""
         return getattr(self, key) if isinstance(key, str) else tuple.__getitem__(self, key)
+
+
+OF_ATTENTION = Metrics._fields[3:]
+"""The measurements of attention: None in a record where they were not taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +127,8 @@ class Rollout:
     """Natural log probability a token at temperature 1."""
     mean_entropy: float
     """Bits a token."""
+    first_logprob: float | None = None
+    """Natural log probability of its first token at temperature 1; None in older traces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +177,14 @@ class Step:
     """On the first token of a rollout: what it was compared with."""
     rolled_back: int = 0
     """Tokens that were drawn here and taken back: 1 where an intervention came between."""
+    guessed: int = field(default=0, compare=False)
+    """Tokens that were looked up in the text and computed in the same pass, to follow this one."""
+    kept: int = field(default=0, compare=False)
+    """1 where the pass of an earlier token computed this one, too, because that was guessed right;
+    all other tokens took a pass of their own."""
     finish_reason: str | None = None
-    """On the last step: ``"stop"`` (end of text) or ``"length"`` (a limit was reached)."""
+    """On the last step: ``"stop"`` (end of text), ``"length"`` (a limit was reached) or ``"read"``
+    (the end of a text that was given)."""
     time: float = field(default=0.0, compare=False)
     """Seconds since generation began, prefill included, but not what a user took to choose. Where
     an answer is taken up again in its middle, the time goes on from there."""
@@ -179,7 +195,10 @@ class Step:
         return Metrics(*(getattr(self, name) for name in Metrics._fields))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the step as one flat JSON-ready record; floats have the 7 digits of a float32."""
+        """Return the step as one flat JSON-ready record; floats have the 7 digits of a float32.
+
+        What was not measured is None.
+        """
         record: dict[str, Any] = _rounded(asdict(self))
         return record
 
@@ -191,7 +210,10 @@ class Step:
             ValueError: a field is missing or has another type; fields of a later version are
                 ignored.
         """
-        step = from_record(cls, record)
+        absent = [name for name in OF_ATTENTION if record.get(name, 0) is None]
+        step = from_record(cls, record | dict.fromkeys(absent, 0.0))
+        if absent:
+            step = replace(step, **dict.fromkeys(absent, math.nan))  # type: ignore[arg-type]
         if step.branch and not 0 <= step.branch.winner < len(step.branch.rollouts):
             raise ValueError(f"branch.winner is {step.branch.winner}, and there is no such rollout")
         return step
@@ -205,7 +227,7 @@ def first_divergence(first: Sequence[Step], second: Sequence[Step]) -> int | Non
 
 def _rounded(value: Any) -> Any:
     if isinstance(value, float):
-        return float(f"{value:.7g}")
+        return None if math.isnan(value) else float(f"{value:.7g}")
     if isinstance(value, dict):
         return {key: _rounded(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

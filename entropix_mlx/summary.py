@@ -1,12 +1,20 @@
-"""The totals of a generation: text, counts and rates, added up from its `Step`s."""
+"""The totals of a generation: text, counts and rates, added up from its `Step`s; and what the
+answers of several samplers amount to.
+"""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from .profiles.certainty import MEASURED, Measured
 from .step import Origin, Step, Strategy
+
+REPETITION_LENGTH = 4
+"""So many tokens in a row are a repetition if the same answer has them already."""
 
 
 class Summary:
@@ -27,6 +35,10 @@ class Summary:
         """How many tokens or rollouts the user chose."""
         self.roll_backs = 0
         """How many tokens were drawn and taken back."""
+        self.guessed = 0
+        """How many tokens were looked up in the text and computed ahead of time."""
+        self.kept = 0
+        """How many of the tokens came out of the pass of an earlier one."""
         self.strategies: Counter[Strategy] = Counter()
         self.finish_reason: str | None = None
         self._pieces: list[str] = []
@@ -39,6 +51,8 @@ class Summary:
         self._last_time = 0.0
         self._entropy = 0.0
         self._varentropy = 0.0
+        self._own: list[tuple[float, ...]] = []
+        self._first_shown: int | None = None
 
     @classmethod
     def of(cls, steps: Iterable[Step], prompt_tokens: int = 0) -> Summary:
@@ -55,6 +69,8 @@ class Summary:
         self.inserted_tokens += step.origin is Origin.INSERTED
         self.branches += step.branch is not None
         self.roll_backs += step.rolled_back
+        self.guessed += step.guessed
+        self.kept += step.kept
         if step.rolled_back:  # an intervention begins here
             self.insertions += step.origin is Origin.INSERTED
             self.choices += step.origin is Origin.CHOSEN
@@ -63,6 +79,10 @@ class Summary:
         self._pieces.append(step.text)
         self._entropy += step.entropy
         self._varentropy += step.varentropy
+        if step.origin is not Origin.INSERTED:
+            if self._first_shown is None and step.text.strip():
+                self._first_shown = len(self._own)
+            self._own.append(tuple(getattr(step, name) for name in MEASURED))
 
     def _clock(self, step: Step) -> None:
         first = not self.completion_tokens
@@ -113,6 +133,11 @@ class Summary:
         return ", ".join(f"{n} {name}{'s' if n > 1 else ''}" for name, n in counts.items() if n)
 
     @property
+    def tokens_per_pass(self) -> float:
+        """Tokens for each pass that computed any: 1 without guesses that hold."""
+        return self.completion_tokens / max(1, self.completion_tokens - self.kept)
+
+    @property
     def mean_entropy(self) -> float:
         """Mean H of the steps, in bits."""
         return self._entropy / max(1, self.completion_tokens)
@@ -121,6 +146,21 @@ class Summary:
     def mean_varentropy(self) -> float:
         """Mean V of the steps, in bits²."""
         return self._varentropy / max(1, self.completion_tokens)
+
+    @property
+    def measured(self) -> Measured:
+        """What was measured at the answer's own tokens: scores and verdicts are told from it."""
+        columns = dict(zip(MEASURED, zip(*self._own, strict=True), strict=False))
+        return Measured(**columns, first=self._first_shown or 0)
+
+    @property
+    def confidence(self) -> float:
+        """How sure the model was of its own tokens: the geometric mean of their probabilities.
+
+        It is between 0 and 1, but no probability of being right. 0 where there are no tokens.
+        """
+        logprobs = [values[0] for values in self._own]
+        return math.exp(math.fsum(logprobs) / len(logprobs)) if logprobs else 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """Return all totals as one JSON-ready record; traces end with it."""
@@ -139,12 +179,129 @@ class Summary:
                 "choices": self.choices,
                 "roll_backs": self.roll_backs,
             },
+            "lookup": {
+                "guessed": self.guessed,
+                "kept": self.kept,
+                "tokens_per_pass": self.tokens_per_pass,
+            },
             "strategies": {str(s): self.strategies[s] for s in Strategy if self.strategies[s]},
             "mean_entropy": self.mean_entropy,
             "mean_varentropy": self.mean_varentropy,
+            "confidence": self.confidence,
             "timings": {
                 "time_to_first_token": self.time_to_first_token,
                 "tokens_per_second": self.tokens_per_second,
                 "total": self._last_time,
             },
         }
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One answer of one sampler."""
+
+    sampler: str
+    seed: int
+    steps: tuple[Step, ...]
+
+    @property
+    def text(self) -> str:
+        """The whole answer."""
+        return "".join(step.text for step in self.steps)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What the answers of one sampler amount to; means are over the tokens of all of them."""
+
+    sampler: str
+    answers: int
+    distinct_texts: int
+    tokens: int
+    """Generated in all; the means count inserted tokens and ends of text too."""
+    mean_logprob: float
+    """Natural log probability a token, under the model at temperature 1."""
+    perplexity: float
+    """math.exp(−mean_logprob)."""
+    repetition: float
+    """Share of the runs of `REPETITION_LENGTH` tokens that the same answer had already."""
+    tokens_per_second: float
+    """Of one answer, while others of the same sampler are generated with it; without the prefill, 0
+    if no answer has two tokens."""
+    insertions: int
+    branches: int
+
+
+COLUMNS = {
+    "sampler": "{.sampler}",
+    "answers": "{.answers}",
+    "distinct": "{.distinct_texts}",
+    "tokens": "{.tokens}",
+    "mean log p": "{.mean_logprob:.3f}",
+    "perplexity": "{.perplexity:.2f}",
+    "repetition": "{.repetition:.1%}",
+    "tokens/s": "{.tokens_per_second:.1f}",
+    "insertions": "{.insertions}",
+    "forks": "{.branches}",
+}
+"""The columns of a table of results, and how each is written."""
+
+
+def summarize(samples: Iterable[Sample]) -> list[Result]:
+    """Return one result for each sampler, in the order of their first samples."""
+    groups: dict[str, list[Sample]] = {}
+    for sample in samples:
+        groups.setdefault(sample.sampler, []).append(sample)
+    return [_result(sampler, group) for sampler, group in groups.items()]
+
+
+def _result(sampler: str, group: list[Sample]) -> Result:
+    steps = [step for sample in group for step in sample.steps]
+    summaries = [Summary.of(sample.steps) for sample in group]
+    mean_logprob = sum(step.logprob for step in steps) / max(1, len(steps))
+    return Result(
+        sampler=sampler,
+        answers=len(group),
+        distinct_texts=len({sample.text for sample in group}),
+        tokens=len(steps),
+        mean_logprob=mean_logprob,
+        perplexity=math.exp(-mean_logprob),
+        repetition=repetition([[step.token for step in sample.steps] for sample in group]),
+        tokens_per_second=_speed(summaries),
+        insertions=sum(summary.insertions for summary in summaries),
+        branches=sum(summary.branches for summary in summaries),
+    )
+
+
+def repetition(texts: Iterable[Sequence[int]], length: int = REPETITION_LENGTH) -> float:
+    """Return the share of the runs of tokens that the same text had already; 0 without any run.
+
+    Args:
+        texts: the token ids of each; no run reaches from one text into the next.
+        length: tokens in a run.
+    """
+    total = repeated = 0
+    for tokens in texts:
+        runs = [tuple(tokens[i : i + length]) for i in range(len(tokens) - length + 1)]
+        total += len(runs)
+        repeated += len(runs) - len(set(runs))
+    return repeated / total if total else 0.0
+
+
+def _speed(summaries: list[Summary]) -> float:
+    elapsed = sum(summary.decoding_time for summary in summaries)
+    return sum(summary.decoded_tokens for summary in summaries) / elapsed if elapsed else 0.0
+
+
+def to_table(results: Iterable[Result], columns: Mapping[str, str] = COLUMNS) -> str:
+    """Return results as a table, a line each, below a line of headings."""
+    rows = [list(columns), *([form.format(r) for form in columns.values()] for r in results)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = (
+        "  ".join(
+            cell.rjust(width) if place else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    )
+    return "\n".join(lines) + "\n"

@@ -1,21 +1,23 @@
-"""The prompt of `generate` and `compare`: options, text, tokens, and the header of a trace."""
+"""What commands that show one text share: the prompt, its tokens, the steps, a trace's header."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from ..chat.conversation import Conversation, Turn
 from ..errors import PromptError
 from ..profiles.profile import Profile
+from ..step import Step
 from ..traces.trace import Header
-from . import options
+from . import options, terminal, values
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-    from ..models.llama import Model
+    from ..models.base import LanguageModel
     from ..settings import Settings
 
 
@@ -27,7 +29,7 @@ def add_prompt(parser: argparse.ArgumentParser, file: bool = False) -> None:
     if file:
         what.add_argument(
             "--prompts",
-            type=options.file,
+            type=values.file,
             metavar="FILE",
             help="answer every line of a file; a .jsonl has prompt or messages and options of its"
             " own, a .csv a header that names them",
@@ -76,20 +78,53 @@ def encode_prompt(
     return text_prompt(tokenizer, prompt)
 
 
+def show_steps(
+    steps: Iterable[Step], arguments: argparse.Namespace, count: Callable[[Step], None]
+) -> bool:
+    """Print steps as they come, in the form that was asked for; return whether ^C ended that.
+
+    Args:
+        steps: of an answer, or of a text that is read.
+        arguments: with the options --json, --jsonl and those of `options.add_output`.
+        count: called with each step before it is printed.
+    """
+    colour = terminal.wants_colour(arguments.color, sys.stdout)
+    try:
+        for step in steps:
+            count(step)
+            if arguments.jsonl:
+                terminal.write_json(step.to_dict())
+            elif not arguments.json:
+                terminal.write_step(step, colour)
+    except KeyboardInterrupt:
+        return True
+    return False
+
+
 def trace_header(
     arguments: argparse.Namespace,
     settings: Settings,
-    prompt: str,
+    prompt: str | None,
     tokens: list[int],
-    model: Model,
+    model: LanguageModel,
 ) -> Header:
-    """Return the header for the trace of an answer; the settings are resolved."""
+    """Return the header for the trace of an answer, or of a text that answers nothing.
+
+    Args:
+        arguments: the options.
+        settings: resolved.
+        prompt: the question, if there is one.
+        tokens: what precedes the answer.
+        model: from `load`.
+    """
+    turns = [] if prompt is None else [Turn(prompt)]
     return Header(
         model=options.model_name(arguments),
         sampler=settings.sampler,
         profile=Profile.load(settings.profile),
         seed=settings.seed or 0,
-        messages=Conversation(arguments.system_prompt, [Turn(prompt)]).asked,
+        messages=Conversation(arguments.system_prompt, turns).messages,
         context_length=model.config.max_position_embeddings,
         prompt_tokens=len(tokens),
+        options=settings.options,
     )

@@ -1,4 +1,7 @@
-"""`entropix calibrate`: solve the thresholds for one model, and write them as a profile."""
+"""`entropix calibrate`: solve the thresholds for one model, and write them as a profile.
+
+With ``--abstain`` it is the threshold below which an answer is called unsure.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,12 @@ import argparse
 import datetime
 import re
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
-from ..profiles.choice import user_folder
+from ..profiles.choice import profile_for, user_folder
 from ..profiles.writing import prepare, write_profile
-from . import options, terminal
+from . import abstaining, options, terminal, values
 
 PRECISION = re.compile(r"(\.gguf|[-.](q\d\w*|f16|f32|bf16))+$", re.IGNORECASE)
 """The end of a model's name that states its precision, which the profile does not depend on."""
@@ -22,10 +26,10 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     options.add_model(parser)
     add("--prompts", metavar="FILE", help="prompts, one a line (default: a varied set)")
-    add("--tokens", type=options.positive, default=32, help="the most an answer (default: 32)")
+    add("--tokens", type=values.positive, default=32, help="the most an answer (default: 32)")
     add(
         "--seed",
-        type=options.whole,
+        type=values.whole,
         default=0,
         help="the same seed gives the same profile (default: 0)",
     )
@@ -35,14 +39,22 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="where to write the profile (default: where --profile auto finds it)",
     )
+    abstaining.add_options(parser)
     parser.set_defaults(verbose=True)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Calibrate, write the profile, and show the shares and AUROCs on the held-out prompts."""
+    """Calibrate the thresholds of the strategies, or the one below which an answer is unsure."""
     name = PRECISION.sub("", options.model_name(arguments))
     path = Path(arguments.output or user_folder() / f"{name.lower()}.toml")
     prepare(path)
+    if abstaining.asked_for(arguments):
+        return abstaining.run(arguments, name, path)
+    return _solve(arguments, name, path)
+
+
+def _solve(arguments: argparse.Namespace, name: str, path: Path) -> int:
+    """Calibrate, write the profile, and show the shares and AUROCs on the held-out prompts."""
     model, tokenizer = options.load_model(arguments)
     from ..lab.calibrate import calibrate, read_prompts
 
@@ -55,7 +67,10 @@ def run(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
         on_progress=_show_progress,
     )
-    write_profile(result.profile, path, datetime.date.today().isoformat())
+    # Which answers are called unsure is another question: what was set for that stays.
+    unsure = asdict(profile_for(model.config).abstain)
+    profile = result.profile.replace({"abstain": unsure})
+    write_profile(profile, path, datetime.date.today().isoformat())
     terminal.tell(f"{'strategy':14} share of tokens on held-out prompts")
     for strategy, share in result.rates.items():
         terminal.tell(f"{strategy:14} {share:6.1%}")

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import argparse
 import io
+import os
 import sys
 from typing import TYPE_CHECKING
 
-from ..errors import PromptError
+from ..errors import PromptError, SettingsError
+from ..files import expanded
+from ..serving.address import KEY_VARIABLE, Address
 from ..traces.trace import TraceFolder
-from . import options, terminal
+from . import extras, options, terminal, values
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-    from ..models.llama import Model
+    from ..models.base import LanguageModel
 
 ALTERNATIVES = 8
 """Most probable tokens that the terminal UI shows for each token."""
@@ -27,12 +30,24 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
     options.add_model(parser)
     parser.add_argument("--plain", action="store_true", help="line by line, without a full screen")
+    parser.add_argument(
+        "--demo", action="store_true", help="play a recorded session, without a model"
+    )
+    parser.add_argument(
+        "--no-save", action="store_true", help="do not keep this chat (the terminal UI keeps all)"
+    )
     parser.add_argument("--system-prompt", help="instructions that precede the conversation")
     parser.add_argument(
         "--trace",
-        type=options.file,
+        type=values.file,
         metavar="DIR",
         help="record every answer in a file of this folder as it comes",
+    )
+    parser.add_argument(
+        "--server",
+        metavar="URL",
+        help="converse with the model of an entropix serve, as at http://127.0.0.1:8080"
+        f" (its key in {KEY_VARIABLE})",
     )
     options.add_settings(parser)
     options.add_output(parser)
@@ -40,30 +55,98 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Converse on a full screen, or line by line."""
-    return run_plain(arguments) if arguments.plain else run_screen(arguments)
+    if arguments.demo or arguments.server is not None:
+        pass_over_configured(arguments)
+    if arguments.demo:
+        _check_demo(arguments)
+        return run_demo(arguments)
+    server = _server(arguments)
+    return run_plain(arguments) if arguments.plain else run_screen(arguments, server)
 
 
-def run_screen(arguments: argparse.Namespace) -> int:
+def run_screen(arguments: argparse.Namespace, server: Address | None = None) -> int:
     """Open the terminal UI."""
     terminal.check_screen("add --plain in a pipe")
-    from tui.app import run_chat
+    from tui.running import run_chat
     from tui.terminal import require_full_screen
 
+    from ..chat.store import Store
     from ..serving.worker import Chat
 
     require_full_screen("add --plain")
     settings = options.to_settings(arguments, ALTERNATIVES)
 
-    def load() -> tuple[Model, TokenizerWrapper]:
+    def load(model: str | None) -> tuple[LanguageModel, TokenizerWrapper]:
         from ..checkpoints.loading import load
 
-        return load(arguments.model, dequantize=arguments.dequantize)
+        # What was asked for beside the model fits that one, and not another that is picked later.
+        asked = extras.of_model(arguments) if model == arguments.model else None
+        return load(model, dequantize=arguments.dequantize, extras=asked)
 
-    name = options.model_name(arguments)
+    name = options.model_name(arguments) if server is None else server.url
     traces = _trace_folder(arguments)
-    chat = Chat(name, load, settings, arguments.system_prompt, arguments.ask, traces)
-    run_chat(chat)
+    chat = Chat(
+        name,
+        lambda: load(arguments.model),
+        settings,
+        arguments.system_prompt,
+        arguments.ask,
+        traces,
+        server,
+        load_named=load,
+    )
+    run_chat(chat, None if arguments.no_save else Store(), arguments.configuration)
     return 0
+
+
+def pass_over_configured(arguments: argparse.Namespace) -> None:
+    """Leave out what only the configuration file asks for and a recording or a server cannot do."""
+    configured = arguments.configuration.options if arguments.configuration else {}
+    for name in ("model", "trace", "ask"):
+        value = configured.get(name)
+        parsed = expanded(str(value), SettingsError) if name == "trace" else value
+        if value and str(getattr(arguments, name)) == str(parsed):
+            setattr(arguments, name, False if name == "ask" else None)
+
+
+def _check_demo(arguments: argparse.Namespace) -> None:
+    """Refuse what a recording cannot do."""
+    given = {
+        "--plain": arguments.plain,
+        "--server": arguments.server,
+        "--model": arguments.model,
+        "--trace": arguments.trace,
+    }
+    for option, value in given.items():
+        if value:
+            raise SettingsError(f"--demo plays a recording on the full screen: leave {option} out")
+
+
+def run_demo(arguments: argparse.Namespace) -> int:
+    """Open the terminal UI on what was recorded."""
+    terminal.check_screen("the demo cannot be shown in a pipe")
+    from tui.running import run_chat
+    from tui.terminal import require_full_screen
+
+    from ..serving.recorded import demo_chat
+
+    require_full_screen("use a terminal that can")
+    run_chat(demo_chat(options.to_settings(arguments, ALTERNATIVES)), None, arguments.configuration)
+    return 0
+
+
+def _server(arguments: argparse.Namespace) -> Address | None:
+    """Return the address of the server, after refusing what cannot be done there."""
+    if arguments.server is None:
+        return None
+    from ..serving.client import NO_ASKING, NO_TRACE
+
+    for name, reason in (("ask", NO_ASKING), ("trace", NO_TRACE)):
+        if getattr(arguments, name):
+            raise SettingsError(reason)
+    if arguments.plain or arguments.model is not None:
+        raise SettingsError("--server is for the full screen, and the server has its own model")
+    return Address(arguments.server, os.environ.get(KEY_VARIABLE) or None)
 
 
 def run_plain(arguments: argparse.Namespace) -> int:

@@ -8,24 +8,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ..lab.compare import Result, Sample, generate_samples, summarize
+from ..lab.compare import generate_samples
 from ..settings import Settings
 from ..step import Step
+from ..summary import Result, Sample, summarize, to_table
 from ..traces.trace import make_folder, recorded
-from . import asking, options, terminal
-
-COLUMNS = {
-    "sampler": "{.sampler}",
-    "answers": "{.answers}",
-    "distinct": "{.distinct_texts}",
-    "tokens": "{.tokens}",
-    "mean log p": "{.mean_logprob:.3f}",
-    "perplexity": "{.perplexity:.2f}",
-    "repetition": "{.repetition:.1%}",
-    "tokens/s": "{.tokens_per_second:.1f}",
-    "insertions": "{.insertions}",
-    "forks": "{.branches}",
-}
+from . import asking, options, terminal, values
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -44,21 +32,21 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--seeds",
-        type=options.positive,
+        type=values.positive,
         default=5,
         metavar="N",
         help="how many answers each gives (default 5)",
     )
     add(
         "--seed",
-        type=options.whole,
+        type=values.whole,
         default=0,
         help="of the first answer; the others count on (default 0)",
     )
     options.add_generation(parser)
     add(
         "--top-logprobs",
-        type=options.count,
+        type=values.count,
         default=0,
         metavar="N",
         help="list the N most probable tokens of each step (with --trace)",
@@ -66,7 +54,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="print one object, with the answers")
     add(
         "--trace",
-        type=options.file,
+        type=values.file,
         metavar="DIR",
         help="record every answer in a file of this folder",
     )
@@ -101,25 +89,12 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         terminal.write_json(_to_record(results, samples), indent=2)
     else:
-        terminal.write(_to_table(results))
+        terminal.write(to_table(results))
     return 0
 
 
 def _trace_file(folder: str, settings: Settings) -> Path:
     return Path(folder) / f"{settings.sampler}-{settings.seed}.jsonl"
-
-
-def _to_table(results: list[Result]) -> str:
-    rows = [list(COLUMNS), *([form.format(r) for form in COLUMNS.values()] for r in results)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = (
-        "  ".join(
-            cell.rjust(width) if place else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    )
-    return "\n".join(lines) + "\n"
 
 
 def _to_record(results: list[Result], samples: list[Sample]) -> dict[str, Any]:

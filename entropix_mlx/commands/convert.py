@@ -12,7 +12,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from ..conversion.recipe import BITS, DTYPES, GROUP_SIZES, Recipe
-from . import options, terminal
+from . import terminal, values
 
 if TYPE_CHECKING:
     from ..conversion.verify import Comparison
@@ -33,16 +33,21 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--mlx-path",
-        type=options.file,
+        type=values.file,
         default="mlx_model",
         metavar="OUT",
-        help="folder to write (mlx_model)",
+        help="folder to write (default: mlx_model)",
     )
     packing = parser.add_mutually_exclusive_group()
     packing.add_argument("--quantize", "-q", action="store_true", help="quantize the weights")
     packing.add_argument("--dequantize", "-d", action="store_true", help="unpack quantized weights")
-    add("--q-bits", type=int, choices=BITS, help="bits a weight (4)")
-    add("--q-group-size", type=int, choices=GROUP_SIZES, help="weights that share a scale (64)")
+    add("--q-bits", type=int, choices=BITS, help="bits a weight (default: 4)")
+    add(
+        "--q-group-size",
+        type=int,
+        choices=GROUP_SIZES,
+        help="weights that share a scale (default: 64)",
+    )
     add("--dtype", choices=DTYPES, help="type of what is not quantized (default: as it is)")
     add(
         "--force", action="store_true", help="replace OUT if it holds nothing but a converted model"

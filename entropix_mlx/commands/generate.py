@@ -6,10 +6,13 @@ import argparse
 import sys
 from collections.abc import Iterator
 
+from ..files import check_target
+from ..profiles.profile import Profile
+from ..settings import Settings
 from ..step import Step
 from ..summary import Summary
 from ..traces.trace import recorded
-from . import asking, many, options, terminal
+from . import asking, cached, many, options, terminal, values
 from .exit_codes import INTERRUPTED
 
 
@@ -19,18 +22,13 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     options.add_model(parser)
     asking.add_prompt(parser, file=True)
+    cached.add_options(parser)
     many.add_options(parser)
     options.add_settings(parser)
-    add(
-        "--top-logprobs",
-        type=options.count,
-        default=0,
-        metavar="N",
-        help="list the N most probable tokens of each step (with --jsonl or --trace)",
-    )
+    options.add_top_logprobs(parser, "with --jsonl or --trace")
     add(
         "--trace",
-        type=options.file,
+        type=values.file,
         metavar="FILE",
         help="record every step in a file as it goes (JSON Lines)",
     )
@@ -44,13 +42,15 @@ def run(arguments: argparse.Namespace) -> int:
     """Answer one prompt, or many."""
     if many.asked_for(arguments):
         return many.run(arguments)
+    if arguments.trace:
+        check_target(arguments.trace)
     prompt = asking.read_prompt(arguments.prompt)
     asked = options.to_settings(arguments, arguments.top_logprobs)
     model, tokenizer = options.load_model(arguments)
     settings = asked.resolved(model.config)
     if arguments.verbose:
         options.hint_at_calibration(asked, settings)
-    tokens = asking.encode_prompt(tokenizer, prompt, arguments)
+    cache, tokens = cached.encode(tokenizer, prompt, arguments)
     from ..decoding.generation import stream_generate
 
     steps: Iterator[Step] = stream_generate(
@@ -58,6 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         tokenizer,
         tokens,
         settings,
+        prompt_cache=cache,
         on_prefill=terminal.prefill_progress(arguments.verbose),
         choose=terminal.ask if arguments.ask else None,
     )
@@ -65,23 +66,22 @@ def run(arguments: argparse.Namespace) -> int:
         header = asking.trace_header(arguments, settings, prompt, tokens, model)
         steps = recorded(steps, arguments.trace, header)
     summary = Summary(prompt_tokens=len(tokens))
-    colour = terminal.wants_colour(arguments.color, sys.stdout)
-    code = 0
-    try:
-        for step in steps:
-            summary.add(step)
-            if arguments.jsonl:
-                terminal.write_json(step.to_dict())
-            elif not arguments.json:
-                terminal.write_step(step, colour)
-    except KeyboardInterrupt:
+    interrupted = asking.show_steps(steps, arguments, summary.add)
+    if interrupted:
         summary.finish_reason = "interrupted"
-        code = INTERRUPTED
+    _tell_totals(arguments, settings, summary)
+    return INTERRUPTED if interrupted else 0
+
+
+def _tell_totals(arguments: argparse.Namespace, settings: Settings, summary: Summary) -> None:
+    """Print what the answer amounts to, and whether it is unsure."""
+    verdict = Profile.load(settings.profile).abstain.verdict(summary.measured)
     if arguments.json:
-        terminal.write_json(summary.to_dict() | {"seed": settings.seed}, indent=2)
+        told = {} if verdict is None else {"certainty": verdict.to_dict()}
+        terminal.write_json(summary.to_dict() | {"seed": settings.seed} | told, indent=2)
     elif not arguments.jsonl:
         terminal.write("\n")
     if arguments.verbose:
         colour = terminal.wants_colour(arguments.color, sys.stderr)
         terminal.print_statistics(summary, settings.seed or 0, colour)
-    return code
+        terminal.tell_if_unsure(verdict)

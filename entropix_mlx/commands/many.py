@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from ..decoding.answers_file import AnswersFile, Task, all_tasks
 from ..decoding.prompt_file import PromptLine, at_line, read_prompt_file
 from ..errors import PromptError
 from ..settings import BATCH, Settings
-from . import asking, options, terminal
+from . import asking, options, progress, terminal, values
 from .exit_codes import INTERRUPTED, USAGE
 
 if TYPE_CHECKING:
@@ -32,21 +30,9 @@ Write = Callable[[Task, dict[str, Any]], None]
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options about many answers."""
     add = parser.add_argument
-    add("--n", type=options.positive, default=1, help="answers to each prompt (default: 1)")
-    add(
-        "--output",
-        "-o",
-        type=options.file,
-        metavar="FILE",
-        help="write the answers to a file, a line each as they end (JSON Lines)",
-    )
-    add("--resume", action="store_true", help="go on with the answers that --output lacks")
-    add(
-        "--batch",
-        type=options.positive,
-        metavar="N",
-        help=f"answers at once (default: {BATCH}; fewer where the memory does not allow it)",
-    )
+    add("--n", type=values.positive, default=1, help="answers to each prompt (default: 1)")
+    what = "write the answers to a file, a line each as they end (JSON Lines)"
+    options.add_answers_file(parser, what, batch=None)
 
 
 def asked_for(arguments: argparse.Namespace) -> bool:
@@ -60,8 +46,12 @@ def asked_for(arguments: argparse.Namespace) -> bool:
         if getattr(arguments, name):
             why = "is for one answer" if many else "is for --prompts, --n and --output"
             raise PromptError(f"--{name} {why}: leave it out")
-    if arguments.resume and not arguments.output:
-        raise PromptError("--resume goes on with a file of answers: name it with --output")
+    if many:
+        for name in ("prefill_response", "prompt_cache_file"):
+            if getattr(arguments, name):
+                option = "--" + name.replace("_", "-")
+                raise PromptError(f"{option} is for one answer: leave it out")
+    options.check_answers_file(arguments)
     return many
 
 
@@ -107,13 +97,13 @@ def _generate(arguments: argparse.Namespace, batch: Batch, tasks: list[Task], wr
         written.add(index)
         answer.steps.clear()  # thousands of answers would fill the memory
 
-    with _progress(len(tasks), arguments.verbose) as progress:
+    with progress.shown(len(tasks), arguments.verbose) as bar:
         try:
             for index, step in batch:
-                progress.token()
+                bar.token()
                 if step.finish_reason:
                     end(index)
-                    progress.answer()
+                    bar.answer()
             for index in range(len(tasks)):
                 if index not in written:  # it failed, or was not allowed a token
                     end(index)
@@ -121,7 +111,7 @@ def _generate(arguments: argparse.Namespace, batch: Batch, tasks: list[Task], wr
             _tell(arguments, "\n" + _interrupted(arguments, len(written)))
             return INTERRUPTED
     failed = [index for index, answer in enumerate(batch.answers) if answer.error]
-    _tell(arguments, f"{_count(len(tasks) - len(failed))}, {progress.totals}")
+    _tell(arguments, f"{_count(len(tasks) - len(failed))}, {bar.totals}")
     for index in failed[:MOST_FAILURES]:
         line = f"line {tasks[index].asked.line}: " if arguments.prompts else ""
         terminal.tell_error(f"{line}{batch.answers[index].error}")
@@ -169,50 +159,6 @@ def _to_stdout(arguments: argparse.Namespace) -> Write:
         terminal.write_json(record)
 
     return write_json if arguments.json else write_text
-
-
-class _Progress:
-    """A bar on stderr: answers that have ended, tokens per second, time left."""
-
-    def __init__(self, bar: Any) -> None:
-        self._bar = bar
-        self._began = time.perf_counter()
-        self._tokens = 0
-
-    def token(self) -> None:
-        self._tokens += 1
-        self._bar.set_postfix_str(f"{self._speed:.1f} tokens/s", refresh=False)
-        self._bar.update(0)
-
-    def answer(self) -> None:
-        self._bar.update(1)
-        self._bar.refresh()
-
-    @property
-    def totals(self) -> str:
-        """Tokens in all, and how fast they came, prefill included."""
-        return f"{self._tokens} tokens at {self._speed:.1f} tokens/s"
-
-    @property
-    def _speed(self) -> float:
-        return self._tokens / (time.perf_counter() - self._began)
-
-
-@contextmanager
-def _progress(total: int, verbose: bool) -> Iterator[_Progress]:
-    from tqdm import tqdm
-
-    with tqdm(
-        total=total,
-        file=sys.stderr,
-        disable=None if verbose else True,  # None: shown on a terminal only
-        leave=False,
-        smoothing=0,  # answers end in bursts
-        miniters=0,
-        mininterval=0.2,
-        bar_format="{n}/{total} answers {bar}{postfix}, {remaining} left",
-    ) as bar:
-        yield _Progress(bar)
 
 
 def _count(answers: int) -> str:

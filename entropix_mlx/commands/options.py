@@ -5,29 +5,28 @@ from __future__ import annotations
 import argparse
 import gc
 import os
-import tomllib
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ProfileError
-from ..files import expanded
+from ..errors import PromptError
 from ..policies.registry import POLICIES
 from ..profiles.choice import AUTO
 from ..profiles.fields import Number, overlaid
 from ..profiles.kinds import parameters
 from ..profiles.profile import Profile
-from ..settings import Settings
-from . import terminal
+from ..settings import BATCH, Settings
+from . import extras, terminal, values
+from .assignments import changes_of, interventions
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-    from ..models.llama import Model
+    from ..models.base import LanguageModel
 
 DEFAULT_SAMPLER = Settings.sampler
 
 _SHORT = {"temperature": "--temp"}
 """Parameters whose option is not their name."""
+_EACH = "; may be repeated, and each is compared"
 
 
 def samplers() -> str:
@@ -41,7 +40,7 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "--model",
-        type=_given,
+        type=values.given,
         help="folder, .gguf file or hub id (default: the demo model if installed)",
     )
     add(
@@ -50,21 +49,38 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         help="unpack quantized weights: more"
         " memory, and on a CPU more speed (default: on a CPU, if memory allows)",
     )
+    extras.add_to_model(parser)
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """Add the options of `Settings`, and those that change its profile."""
     add = parser.add_argument
     add("--sampler", default=DEFAULT_SAMPLER, help=f"{samplers()} (default: {DEFAULT_SAMPLER})")
-    add("--seed", type=whole, help="repeat a generation (default: a fresh one, shown at the end)")
+    add(
+        "--seed",
+        type=values.whole,
+        help="repeat a generation (default: a fresh one, shown at the end)",
+    )
     add_generation(parser)
     add("--ask", action="store_true", help="ask which way to take where their scores are close")
 
 
-def add_generation(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `Settings` that one sampler and seed have in common with another."""
+def add_generation(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
+    """Add the options of `Settings` that one sampler and seed have in common with another.
+
+    Args:
+        parser: to add them to.
+        several: whether --profile, --set and --temp may be repeated to name several ways of
+            answering; each is a list then.
+    """
     add = parser.add_argument
-    add("--max-tokens", "-m", type=_token_count, default=256, help="default 256; -1: no limit")
+    add(
+        "--max-tokens",
+        "-m",
+        type=values.token_count,
+        default=256,
+        help="default %(default)s; -1: no limit",
+    )
     add(
         "--stop",
         action="append",
@@ -72,26 +88,50 @@ def add_generation(parser: argparse.ArgumentParser) -> None:
         metavar="TEXT",
         help="end an answer before this text; may be repeated",
     )
+    add_profile(parser, several=several)
+    _add_parameters(parser, several)
+    add("--no-think", action="store_true", help="never insert the thinking text")
+    add("--no-branch", action="store_true", help="never follow a fork, only sample there")
+    add("--branch-width", type=values.positive, metavar="K", help="follow K ways at a fork")
+    add(
+        "--branch-depth", type=values.positive, metavar="L", help="follow each for at most L tokens"
+    )
+    add_attention_layers(parser)
+    add(
+        "--lookup",
+        type=values.lookup,
+        default=Settings.lookup,
+        metavar="auto|off|N",
+        help="guess tokens where the text repeats itself, N at once (default: auto, where it pays)",
+    )
+
+
+def add_profile(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
+    """Add the options that name a profile and change its fields; `several` as above."""
+    add = parser.add_argument
     add(
         "--profile",
-        default=AUTO,
+        action="append" if several else "store",
+        default=None if several else AUTO,
         help="thresholds: a name, a TOML file, or auto (default): the"
-        " one that was calibrated for the model, else reference",
+        f" one that was calibrated for the model, else reference{_EACH if several else ''}",
     )
+    change = "change a field of the profile, as in thresholds.low_entropy=0.2"
     add(
         "--set",
         action="append",
         default=[],
         dest="assignments",
         metavar="FIELD=VALUE",
-        help="change a field of the profile, as in thresholds.low_entropy=0.2; may be repeated",
+        help=f"{change}, or several with ; between them{_EACH}"
+        if several
+        else f"{change}; may be repeated",
     )
-    _add_parameters(parser)
-    add("--no-think", action="store_true", help="never insert the thinking text")
-    add("--no-branch", action="store_true", help="never follow a fork, only sample there")
-    add("--branch-width", type=positive, metavar="K", help="follow K ways at a fork")
-    add("--branch-depth", type=positive, metavar="L", help="follow each for at most L tokens")
-    add(
+
+
+def add_attention_layers(parser: argparse.ArgumentParser) -> None:
+    """Add the option that says whose attention is measured."""
+    parser.add_argument(
         "--attention-layers",
         choices=("last", "all"),
         default="last",
@@ -99,18 +139,68 @@ def add_generation(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_parameters(parser: argparse.ArgumentParser) -> None:
+def add_answers_file(parser: argparse.ArgumentParser, what: str, batch: int | None) -> None:
+    """Add the options of commands that keep answers in a file.
+
+    Args:
+        parser: to add them to.
+        what: the help text of --output.
+        batch: the default of --batch; None where the command must know whether it was given.
+    """
+    add = parser.add_argument
+    add("--output", "-o", type=values.file, metavar="FILE", help=what)
+    add("--resume", action="store_true", help="go on with the answers that --output lacks")
+    add(
+        "--batch",
+        type=values.positive,
+        default=batch,
+        metavar="N",
+        help=f"answers at once (default: {BATCH}; fewer where the memory does not allow it)",
+    )
+
+
+def check_answers_file(arguments: argparse.Namespace) -> None:
+    """Check that there is a file of answers where one is to be resumed.
+
+    Raises:
+        PromptError: --resume without --output.
+    """
+    if arguments.resume and not arguments.output:
+        raise PromptError("--resume goes on with a file of answers: name it with --output")
+
+
+def add_top_logprobs(parser: argparse.ArgumentParser, where: str) -> None:
+    """Add the option that lists alternatives, and say where they are seen."""
+    parser.add_argument(
+        "--top-logprobs",
+        type=values.count,
+        default=0,
+        metavar="N",
+        help=f"list the N most probable tokens of each step ({where})",
+    )
+
+
+def _add_parameters(parser: argparse.ArgumentParser, several: bool) -> None:
     """Add the sampling parameters that policies share, as the table of policies describes them."""
     for name, parameter in parameters().items():
+        if several and name == "temperature":
+            parser.add_argument(
+                "--temp",
+                type=values.number,
+                action="append",
+                dest=name,
+                help=parameter.help + _EACH,
+            )
+            continue
         option = _SHORT.get(name, f"--{name.replace('_', '-')}")
         if isinstance(parameter.rule, Number):
-            kind = int if parameter.rule.whole else float
+            kind = values.whole if parameter.rule.whole else values.number
             parser.add_argument(option, type=kind, dest=name, help=parameter.help)
         else:
             parser.add_argument(
                 option,
                 action="append",
-                type=_bias,
+                type=values.bias,
                 metavar="TOKEN=BIAS",
                 dest=name,
                 help=f"{parameter.help}; may be repeated",
@@ -134,7 +224,7 @@ def add_verbose(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--verbose",
         nargs="?",
-        type=_boolean,
+        type=values.boolean,
         const=True,
         default=True,
         metavar="BOOL",
@@ -157,6 +247,7 @@ def to_settings(arguments: argparse.Namespace, top_logprobs: int = 0) -> Setting
         seed=arguments.seed,
         attention_layers=arguments.attention_layers,
         top_logprobs=top_logprobs,
+        lookup=arguments.lookup,
         stop=tuple(arguments.stop),
     )
     settings.check()
@@ -177,7 +268,7 @@ def model_name(arguments: argparse.Namespace) -> str:
     return os.path.basename(name.rstrip("/")) or name
 
 
-def load_model(arguments: argparse.Namespace) -> tuple[Model, TokenizerWrapper]:
+def load_model(arguments: argparse.Namespace) -> tuple[LanguageModel, TokenizerWrapper]:
     """Load the model that the options name, saying so on stderr."""
     # Some million objects are made here that stay; looking for garbage among them takes 0.1 s.
     gc.disable()
@@ -188,7 +279,11 @@ def load_model(arguments: argparse.Namespace) -> tuple[Model, TokenizerWrapper]:
         templates.start()  # meanwhile
         if arguments.verbose:
             terminal.tell(f"loading {terminal.shortened(model_name(arguments))} …")
-        return load(arguments.model, dequantize=arguments.dequantize)
+        return load(
+            arguments.model,
+            dequantize=arguments.dequantize,
+            extras=extras.of_model(arguments),
+        )
     finally:
         gc.enable()
 
@@ -205,102 +300,12 @@ def hint_at_calibration(asked: Settings, resolved: Settings) -> None:
 
 def _changes(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """Return the fields of the profile that the options change."""
-    changes = _interventions(arguments)
+    return overlaid(interventions(arguments), assigned(arguments))
+
+
+def assigned(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """Return the fields of the profile that --set changes."""
+    changes: dict[str, dict[str, Any]] = {}
     for assignment in arguments.assignments:
-        source = f"--set {assignment}"
-        parsed = _parse_assignment(assignment, source)
-        Profile.load().replace(parsed, source)  # a mistake is told of this option
-        changes = overlaid(changes, parsed)
+        changes = overlaid(changes, changes_of(assignment))
     return changes
-
-
-def _parse_assignment(assignment: str, source: str) -> dict[str, Any]:
-    """Read ``section.field=value``: it is a line of TOML."""
-    try:
-        changes = tomllib.loads(assignment)
-    except ValueError as error:
-        raise ProfileError(
-            f"{source}: not FIELD=VALUE with a TOML value (a text needs quotes): {error}"
-        ) from error
-    if not changes:
-        raise ProfileError(f"{source}: nothing is set; write FIELD=VALUE")
-    return changes
-
-
-def _interventions(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    rollouts: dict[str, Any] = {}
-    if arguments.no_branch:
-        rollouts["max_branches"] = 0
-    if arguments.branch_width is not None:
-        rollouts["width"] = arguments.branch_width
-    if arguments.branch_depth is not None:
-        rollouts["depth"] = arguments.branch_depth
-    think = {"max_insertions": 0} if arguments.no_think else {}
-    return {"think": think, "branch": rollouts, "cntp": rollouts}
-
-
-def _boolean(text: str) -> bool:
-    if text.lower() in ("true", "t", "1", "yes"):
-        return True
-    if text.lower() in ("false", "f", "0", "no"):
-        return False
-    raise argparse.ArgumentTypeError(f"true or false, not {text!r}")
-
-
-def _bias(text: str) -> tuple[int, float]:
-    token, _, bias = text.partition("=")
-    try:
-        return whole(token), float(bias)
-    except (ValueError, argparse.ArgumentTypeError):
-        raise argparse.ArgumentTypeError(
-            f"TOKEN=BIAS, a token's id and a number, not {text!r}"
-        ) from None
-
-
-def _given(text: str) -> str:
-    if not text:
-        raise argparse.ArgumentTypeError("it is empty: leave the option out for the default")
-    return text
-
-
-def file(text: str) -> Path:
-    """Parse a path: the shell leaves the ``~`` of ``--trace=~/file`` as it is."""
-    return expanded(text, argparse.ArgumentTypeError)
-
-
-def whole(text: str) -> int:
-    """Parse a whole number."""
-    sign, digits = (-1, text[1:]) if text.startswith("-") else (1, text)
-    if not _is_number(digits):
-        raise argparse.ArgumentTypeError(f"a whole number{_OF_DIGITS}, not {text!r}")
-    return sign * int(digits)
-
-
-def positive(text: str) -> int:
-    """Parse a whole number of at least 1."""
-    if not _is_number(text) or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"a positive whole number{_OF_DIGITS}, not {text!r}")
-    return int(text)
-
-
-def count(text: str) -> int:
-    """Parse a whole number of at least 0."""
-    if not _is_number(text):
-        raise argparse.ArgumentTypeError(f"a whole number of at least 0{_OF_DIGITS}, not {text!r}")
-    return int(text)
-
-
-_MOST_DIGITS = 30
-_OF_DIGITS = f" (of at most {_MOST_DIGITS} digits)"
-
-
-def _is_number(text: str) -> bool:
-    return text.isdecimal() and len(text) <= _MOST_DIGITS
-
-
-def _token_count(text: str) -> int:
-    if text != "-1" and not (_is_number(text) and int(text) > 0):
-        raise argparse.ArgumentTypeError(
-            f"a positive whole number, or -1 for no limit, not {text!r}"
-        )
-    return int(text)

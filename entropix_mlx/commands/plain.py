@@ -10,31 +10,24 @@ from math import exp
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..chat import slash
+from ..chat.attaching import with_files
 from ..errors import EntropixError, SessionError
 from ..files import expanded
 from ..palette import printable, to_json
 from ..step import Step
 from ..summary import Summary
-from . import options, terminal
+from . import terminal, values
 from .exit_codes import USAGE
 
 if TYPE_CHECKING:
     from ..chat.session import Session
 
-HELP = """\
-/regenerate            answer the last question once more
-/edit TEXT             ask TEXT in the place of the last question
-/steps                 list the tokens of the last answer, with the most probable others
-/fork STEP TOKEN       put the token of that id at a step of the last answer, and go on from there
-/select N              take the last question's Nth answer
-/system TEXT           precede the conversation with TEXT (nothing: with nothing)
-/new                   begin another conversation
-/save FILE  /load FILE
-/help  /quit           also: Ctrl-C stops an answer, Ctrl-D ends"""
+ENDS = "Ctrl-C stops an answer, Ctrl-D ends; @FILE in a question puts the file's text in"
 
 
 class PlainChat:
-    """Read lines, and send each to the session as a question, or do what `HELP` says of it."""
+    """Read lines, and send each to the session as a question, or do the command that it is."""
 
     def __init__(self, session: Session, verbose: bool, color: str) -> None:
         """Set up.
@@ -57,7 +50,7 @@ class PlainChat:
             "/new": lambda _: session.new(),
             "/save": lambda path: session.save(_file(path)),
             "/load": lambda path: session.load(_file(path)),
-            "/help": lambda _: terminal.tell(HELP),
+            "/help": lambda _: terminal.tell(f"{slash.listing(slash.shared())}\n{ENDS}"),
         }
 
     def run(self) -> int:
@@ -97,20 +90,20 @@ class PlainChat:
             terminal.write("\n")
         if self._verbose:
             self._print_statistics(summary)
+            terminal.tell_if_unsure(self._session.certainty)
 
     def _do(self, line: str) -> Iterator[Step] | None:
-        name, _, argument = line.partition(" ")
-        if not name.startswith("/"):
-            return self._session.send(line)
-        if name not in self._commands:
-            raise SessionError(f"no command {name}: /help lists them")
-        return self._commands[name](argument.strip())
+        command = slash.parse(line, slash.shared())
+        if command is None:
+            return self._session.send(with_files(line))
+        name, argument = command
+        return self._commands[name](argument)
 
     def _edit(self, text: str) -> Iterator[Step]:
         turns = self._session.conversation.turns
         if not turns:
             raise SessionError("nothing was asked yet: there is no question to edit")
-        return self._session.send(text, turn=len(turns) - 1)
+        return self._session.send(with_files(text), turn=len(turns) - 1)
 
     def _fork(self, argument: str) -> Iterator[Step]:
         step, _, token = argument.partition(" ")
@@ -173,7 +166,7 @@ def _file(argument: str) -> Path:
 
 def _whole(text: str) -> int:
     try:
-        return options.count(text.strip())
+        return values.count(text.strip())
     except argparse.ArgumentTypeError:
         message = f"{text!r} is not a number: /help shows what the command takes"
         raise SessionError(message) from None

@@ -5,21 +5,26 @@ from __future__ import annotations
 import argparse
 
 from ..errors import OutputError
-from ..files import write_whole, writing
+from ..files import keep_source, write_whole, writing
 from ..traces.reading import read_trace
 from ..traces.report import render
-from . import options, terminal
+from . import terminal, values
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.set_defaults(run=run)
     add = parser.add_argument
-    add("traces", nargs="+", metavar="TRACE", help="a file that --trace wrote; two are compared")
+    add(
+        "traces",
+        nargs="+",
+        metavar="TRACE",
+        help="a file that --trace or entropix read wrote; two are compared",
+    )
     add(
         "--output",
         "-o",
-        type=options.file,
+        type=values.file,
         metavar="FILE",
         help="the page to write (default: print it)",
     )
@@ -27,6 +32,8 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write a report of one trace, or of two side by side."""
+    for trace in arguments.traces:
+        keep_source(arguments.output, trace)
     page = render([read_trace(trace) for trace in arguments.traces])
     if arguments.output is None:
         terminal.write(page)

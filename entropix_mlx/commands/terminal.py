@@ -13,6 +13,7 @@ from typing import Any, TextIO
 
 from ..errors import OutputError
 from ..palette import LOOKS, paint, paint_step, printable, to_json
+from ..profiles.certainty import Verdict
 from ..step import Branch, Step
 from ..summary import Summary
 from . import streams
@@ -53,6 +54,10 @@ def write_json(record: Any, indent: int | None = None) -> None:
 def shown(text: str, stream: TextIO) -> str:
     """Return what a model wrote, made `printable` if the stream is a terminal, unchanged if not."""
     return printable(text) if stream.isatty() else text
+
+
+WHAT_TO_DO = "ask more precisely, try another seed, let it think (think.max_insertions), or abstain"
+"""With an answer that is unsure."""
 
 
 class LibraryLog(logging.Handler):
@@ -105,14 +110,14 @@ def wants_colour(choice: str, stream: TextIO) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def prefill_progress(verbose: bool) -> Callable[[int, int], None] | None:
+def prefill_progress(verbose: bool, what: str = "the prompt") -> Callable[[int, int], None] | None:
     """Return a callback that shows the progress of prefill; None if stderr is no terminal."""
     if not verbose or not sys.stderr.isatty():
         return None
 
     def show(done: int, total: int) -> None:
         end = "\r\x1b[K" if done >= total else ""
-        tell(f"\rreading the prompt: {done}/{total} tokens{end}", end="")
+        tell(f"\rreading {what}: {done}/{total} tokens{end}", end="")
 
     return show
 
@@ -151,6 +156,13 @@ def shares(summary: Summary, colour: bool) -> str:
     return "  ".join(labels) or "no tokens"
 
 
+def _saved(summary: Summary) -> str:
+    """Return what guesses from the text saved; empty if they saved nothing."""
+    if not summary.kept:
+        return ""
+    return f", {summary.tokens_per_pass:.2f} a pass ({summary.kept}/{summary.guessed} guesses kept)"
+
+
 def print_statistics(summary: Summary, seed: int, colour: bool) -> None:
     """Print the totals of a generation to stderr."""
     done = summary.interventions
@@ -162,7 +174,13 @@ def print_statistics(summary: Summary, seed: int, colour: bool) -> None:
         " (means)",
         f"{summary.prompt_tokens} prompt tokens, first token after"
         f" {summary.time_to_first_token:.1f} s; {summary.completion_tokens} tokens at"
-        f" {summary.tokens_per_second:.1f} tokens/s",
+        f" {summary.tokens_per_second:.1f} tokens/s" + _saved(summary),
         f"finished: {summary.finish_reason}; seed {seed}",
     ]
     tell("\n".join(lines))
+
+
+def tell_if_unsure(verdict: Verdict | None) -> None:
+    """Say on stderr that an answer is unsure, where it is."""
+    if verdict is not None and verdict.unsure:
+        tell(f"{verdict.reason}; {WHAT_TO_DO}")

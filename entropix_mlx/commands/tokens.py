@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from ..palette import to_json
-from . import options, terminal
+from . import options, terminal, values
 
 if TYPE_CHECKING:
     from ..lab.undertrained import Candidate, Findings
@@ -25,7 +25,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add(
         "--undertrained",
         nargs="?",
-        type=options.positive,
+        type=values.positive,
         const=20,
         default=0,
         metavar="N",
@@ -34,7 +34,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add(
         "--unused",
         action="append",
-        type=options.count,
+        type=values.count,
         default=[],
         metavar="ID",
         help="a token known to be unused, to compare with; may be repeated (default: the reserved"

@@ -11,7 +11,7 @@ from . import terminal
 def add_parser(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.set_defaults(run=run)
-    parser.add_argument("trace", help="a file that --trace wrote")
+    parser.add_argument("trace", help="a file that --trace or entropix read --output wrote")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -22,5 +22,5 @@ def run(arguments: argparse.Namespace) -> int:
     require_full_screen("make a page of the trace by entropix report")
     trace = read_trace(arguments.trace)
     terminal.check_screen("make a page of the trace by entropix report")
-    ViewerApp.of_trace(trace).run()
+    ViewerApp.of_trace(trace, arguments.configuration).run()
     return 0

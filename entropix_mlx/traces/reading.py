@@ -95,7 +95,9 @@ def _read_header(path: str | Path, line: str) -> Header:
     except ValueError:
         content = {}
     if content.get("format") != FORMAT:
-        raise TraceError(f"{path} is not a trace: name a file that --trace wrote")
+        raise TraceError(
+            f"{path} is not a trace: name a file that --trace or entropix read --output wrote"
+        )
     version = content.get("version")
     if version != VERSION:
         advice = "upgrade entropix_mlx to read it"

@@ -17,6 +17,9 @@ from typing import Any
 
 from ..errors import TraceError
 from ..palette import LOOKS, printable
+from ..profiles.explain import explain
+from ..profiles.profile import Profile
+from ..profiles.tree import TREE_SAMPLER
 from ..step import Branch, ChosenBy, Origin, Rollout, Step, Strategy, first_divergence
 from ..summary import Summary
 from .charts import Frame, curve, frame_of, plane
@@ -24,9 +27,6 @@ from .trace import Trace
 
 _DIGITS = 4
 """Significant digits of each measurement in the page."""
-
-_TREE_SAMPLER = "entropix"
-"""The policy that decides by the thresholds of its profile: only it has areas in the plane."""
 
 _FIELDS = {
     "logprob": "nats",
@@ -93,8 +93,10 @@ def _number(value: float) -> float | None:
 
 def _data(trace: Trace, frame: Frame) -> dict[str, Any]:
     """Return what the page's script needs of a trace."""
+    thresholds = _thresholds(trace)
     steps = [
         {
+            "why": str(explain(thresholds, step)),
             "values": [_value(getattr(step, name)) for name in _FIELDS],
             "alternatives": [[a.text, _number(a.logprob)] for a in step.top_logprobs],
             "place": [round(frame.x(step.entropy), 1), round(frame.y(step.varentropy), 1)],
@@ -102,6 +104,11 @@ def _data(trace: Trace, frame: Frame) -> dict[str, Any]:
         for step in trace.steps
     ]
     return {"fields": list(_FIELDS.items()), "steps": steps}
+
+
+def _thresholds(trace: Trace) -> Profile | None:
+    """Return the profile that decided; None if the policy has no thresholds."""
+    return trace.header.profile if trace.header.sampler == TREE_SAMPLER else None
 
 
 def _value(value: Any) -> Any:
@@ -152,7 +159,7 @@ def _way_on(trace: Trace, index: int) -> str:
 def _section(trace: Trace, number: int, frame: Frame, split: int | None) -> str:
     summary = Summary.of(trace.steps, trace.header.prompt_tokens)
     marks = _interventions(trace.steps)
-    knows_thresholds = trace.header.sampler == _TREE_SAMPLER
+    thresholds = _thresholds(trace)
     return "".join(
         (
             f'<section class="trace"><h2>{_text(trace.header.model)}</h2>',
@@ -164,11 +171,11 @@ def _section(trace: Trace, number: int, frame: Frame, split: int | None) -> str:
             "<h3>Varentropy V, bits²</h3>",
             _chart([step.varentropy for step in trace.steps], frame.varentropy, marks),
             "<h3>Entropy and varentropy</h3>",
-            plane(trace.steps, frame, trace.header.profile if knows_thresholds else None),
+            plane(trace.steps, frame, thresholds),
             '<p class="faint">Square-root scales.',
             " Areas: the thresholds of the profile, without its other conditions. All tokens of an"
             " inserted text are marked as think, wherever they stand.</p>"
-            if knows_thresholds
+            if thresholds
             else "</p>",
             "<h3>Strategies</h3>",
             _rates(summary),
@@ -180,10 +187,12 @@ def _section(trace: Trace, number: int, frame: Frame, split: int | None) -> str:
 
 def _facts(trace: Trace, summary: Summary) -> str:
     header = trace.header
+    read = any(step.origin is Origin.READ for step in trace.steps)
     messages = [(message["role"], message["content"]) for message in header.messages]
     facts = {
         "sampler": f"{header.sampler}, profile {header.profile.name}, seed {header.seed}",
-        "tokens": f"{header.prompt_tokens} of the prompt, {summary.completion_tokens} generated"
+        "tokens": f"{header.prompt_tokens} of the prompt, {summary.completion_tokens}"
+        f" {'read' if read else 'generated'}"
         f" at {summary.tokens_per_second:.1f} a second",
         "finished": _ending(trace),
         "means": f"H {summary.mean_entropy:.2f} bits, V {summary.mean_varentropy:.2f} bits²",

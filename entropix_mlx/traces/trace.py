@@ -75,6 +75,8 @@ class Header:
     """The most tokens that the model can hold."""
     prompt_tokens: int
     """Tokens of the prompt, with those of the chat template."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """What was asked for beside the sampler, the profile and the seed: `Settings.options`."""
     versions: dict[str, str] = field(default_factory=installed_versions)
 
 

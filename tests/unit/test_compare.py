@@ -7,8 +7,9 @@ import pytest
 
 from entropix_mlx import Settings, cli
 from entropix_mlx.errors import ContextLengthError
-from entropix_mlx.lab.compare import Sample, generate_samples, repetition, summarize
+from entropix_mlx.lab.compare import generate_samples
 from entropix_mlx.step import Branch, Origin, Rollout
+from entropix_mlx.summary import Sample, repetition, summarize
 from entropix_mlx.traces.reading import read_trace
 from tests.tui.conftest import make_step
 

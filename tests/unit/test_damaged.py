@@ -88,7 +88,7 @@ def test_a_header_that_is_no_table(folder, refused):
 def test_a_wrong_type(folder, refused):
     file = holder(folder, NORM)
     edit_shard(file, lambda weights: weights.update({NORM: weights[NORM].astype(np.int32)}))
-    refused(folder, file.name, NORM, "I32")
+    refused(folder, file.name, NORM, "int32")
     edit_shard(file, lambda weights: weights.update({NORM: weights[NORM].astype(np.uint32)}))
     refused(folder, file.name, NORM, "uint32", "must be floating")
 

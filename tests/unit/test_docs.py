@@ -45,7 +45,7 @@ def test_every_field_of_a_trace_is_documented(heading, record, more):
 def test_the_footer_of_a_trace_is_documented():
     rows, totals = documented("## Footer"), Summary().to_dict()
     assert set(rows) == {"record", *totals}
-    for name in ("usage", "interventions", "timings"):
+    for name in ("usage", "interventions", "lookup", "timings"):
         assert all(f"`{part}`" in rows[name] for part in totals[name])
 
 
@@ -94,7 +94,9 @@ def mapped():
             folders.add("/".join(path))
         names = re.match(r" *((?:[\w.]+\.(?:py|toml|html) )+)", line + " ")
         for name in names[1].split() if names else ():
-            files.add("/".join([*path[:depth], name]))
+            file = "/".join([*path[:depth], name])
+            assert file not in files, f"{file} is on the map twice"
+            files.add(file)
     return files, {folder for folder in folders if not any(f.startswith(folder) for f in files)}
 
 

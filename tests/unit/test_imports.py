@@ -15,15 +15,35 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("entropix_mlx", "tui")
-CORE = ("chat", "checkpoints", "conversion", "decoding", "models", "policies", "profiles", "traces")
-MLX_FREE = ("profiles", "traces", "serving", "commands")
+CORE = (
+    "chat",
+    "checkpoints",
+    "configuration",
+    "conversion",
+    "decoding",
+    "models",
+    "policies",
+    "profiles",
+    "traces",
+)
+MLX_FREE = ("configuration", "profiles", "traces", "serving", "commands")
 MLX_FREE_MODULES = {
+    "entropix_mlx.chat.attaching",
     "entropix_mlx.chat.conversation",
+    "entropix_mlx.chat.finding",
+    "entropix_mlx.chat.reasoning",
+    "entropix_mlx.chat.slash",
+    "entropix_mlx.chat.store",
     "entropix_mlx.conversion.recipe",
+    "entropix_mlx.lab.evaluation.page",
+    "entropix_mlx.lab.evaluation.run",
+    "entropix_mlx.lab.evaluation.tasks",
     "entropix_mlx.models.config",
     "entropix_mlx.policies.registry",
 }
 HEAVY = {"mlx", "mlx_lm", "transformers"}
+EXTRAS = {"entropix_mlx.lab.lm_eval"}
+"""They are of use only where an optional package is installed, and import it."""
 CONSUMERS = {"entropix_mlx.commands", "entropix_mlx.lab", "entropix_mlx.serving", "tui"}
 """They read what the core yields. The command line opens the others; none else knows another."""
 
@@ -134,7 +154,7 @@ def test_what_reads_steps_does_not_wait_for_mlx(name):
 
 def test_the_core_knows_no_front_end():
     names = tuple(f"entropix_mlx.{name}." for name in (*CORE, "lab", "serving"))
-    core = [module for module in FILES if module.startswith(names)]
+    core = [module for module in FILES if module.startswith(names) and module not in EXTRAS]
     assert not {"textual", "tui"} & set.union(*loaded_by(core).values())
 
 

@@ -12,6 +12,7 @@ import pytest
 from entropix_mlx import Profile, cli
 from entropix_mlx.errors import TraceError
 from entropix_mlx.palette import LOOKS
+from entropix_mlx.profiles.explain import explain
 from entropix_mlx.step import (
     Alternative,
     Branch,
@@ -142,6 +143,7 @@ def test_every_measurement_is_in_the_page(make_trace, steps):
         assert values["entropy"] == pytest.approx(step.entropy, rel=1e-3)
         assert values["head_divergence"] == step.head_divergence
         assert values["strategy"] == step.strategy
+        assert record["why"] == str(explain(Profile.load(), step))
     assert data["steps"][8]["alternatives"] == [["</script>", -0.25]]
 
 
@@ -262,6 +264,10 @@ def test_the_command_writes_a_page(make_trace, steps, tmp_path, capsys):
     for mistake in (["absent"], [str(recording)] * 3, [str(recording), "-o", str(tmp_path)]):
         assert cli.main(["report", *mistake]) == 2
         assert capsys.readouterr().err.startswith("entropix: ")
+    before = recording.read_bytes()
+    assert cli.main(["report", str(recording), "-o", str(recording)]) == 2
+    assert "write to another file" in capsys.readouterr().err
+    assert recording.read_bytes() == before
 
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
