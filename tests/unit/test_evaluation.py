@@ -3,6 +3,7 @@
 import json
 import math
 import random
+import re
 import subprocess
 import sys
 import time
@@ -61,6 +62,14 @@ def test_every_rung_knows_its_answers():
     (question,) = of("arithmetic", limit=1, rungs=("add1",), examples=0)
     one, other = map(int, question.subject.split(","))
     assert question.answers == (str(one + other),)
+
+
+@pytest.mark.parametrize("rung", ["count", "after", "plus1", "round", "tens", "add1", "mul1"])
+def test_a_question_states_what_its_answer_is_computed_from(rung):
+    for question in of("arithmetic", limit=30, rungs=(rung,)):
+        numbers = [int(number) for number in re.findall(r"\d+", question.text)]
+        right = {"mul1": math.prod, "count": lambda n: n[2] + 1, "after": lambda n: n[0] + 1}
+        assert question.answers == (str(right.get(rung, sum)(numbers)),)
 
 
 def test_there_are_many_facts():
