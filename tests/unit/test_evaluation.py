@@ -21,6 +21,7 @@ from entropix_mlx.lab.evaluation.report import Report
 from entropix_mlx.lab.evaluation.results import summarize
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.settings import Settings
+from entropix_mlx.traces.reading import read_trace
 
 
 def of(task, split=None, **wanted):
@@ -344,6 +345,20 @@ def test_open_answers_are_not_graded_but_looked_at(folder, tmp_path, capsys):
     assert (row["n"], row["loops"]) == (6, 0.0)
     surprise = [-p for record in read_records(output) for p in record.tokens.logprob]
     assert row["surprise"] == pytest.approx(sum(surprise) / len(surprise) / math.log(2))
+    assert row["distance"] is None
+    human = tmp_path / "human.jsonl"
+    (tmp_path / "human.txt").write_text("Ships sail at dawn.")
+    read = ["read", str(tmp_path / "human.txt"), "--model", str(folder), "-o", str(human)]
+    assert cli.main(read) == 0
+    capsys.readouterr()
+    again = ["eval", "--read", str(output), "--human", str(human), "--json"]
+    assert cli.main(again) == 0
+    (row,) = json.loads(capsys.readouterr().out)["open_answers"]
+    theirs = [-step.logprob for step in read_trace(human).steps]
+    expected = stats.wasserstein_distance(surprise, theirs) / math.log(2)
+    assert row["distance"] == pytest.approx(expected)
+    assert cli.main([*again, "--human", str(output)]) == 2
+    assert "trace" in capsys.readouterr().err
 
 
 def test_variety():
