@@ -21,7 +21,7 @@ from ..policies.memory import State, joined, rows_of
 from ..policies.metrics import numbers
 from ..policies.policy import Policy
 from ..policies.position import Position, position
-from .lookup import Guessing
+from .guessing import Guesser
 from .reading import Reading
 from .text import Text
 
@@ -37,8 +37,8 @@ class Sampling:
     seed: int
     attention_layers: AttentionLayers = "last"
     top_logprobs: int = 0
-    guessing: Guessing | None = None
-    """How long guesses from the text itself may be; None for no guesses."""
+    guesser: Guesser | None = None
+    """Guesses what comes next; None for no guesses."""
 
     @property
     def kind(self) -> tuple[int, int]:
