@@ -30,6 +30,8 @@ SILENT_SECONDS = 4
 LONGEST_LINE = 2**26
 """Bytes of a record: whoever sends more is no rank."""
 
+RECEIVED_AT_ONCE = 2**16
+
 Record = Mapping[str, Any]
 OnEnd = Callable[[int, str | None], None]
 """Called, on a thread of its own, with a rank whose connection closed, and with the error that it
@@ -44,7 +46,7 @@ class Line:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         _watch_for_silence(connection)
         self._socket = connection
-        self._reader = connection.makefile("rb")
+        self._read = b""
         self._lock = threading.Lock()
 
     def send(self, record: Record) -> None:
@@ -55,9 +57,15 @@ class Line:
 
     def read(self) -> dict[str, Any] | None:
         """Return the next record, waiting for it; None where there will be none."""
+        parts = [self._read]
         try:
-            line = self._reader.readline(LONGEST_LINE)
-            record = json.loads(line) if line.endswith(b"\n") else None
+            while b"\n" not in parts[-1]:
+                part = self._socket.recv(RECEIVED_AT_ONCE)
+                if not part or sum(map(len, parts)) > LONGEST_LINE:
+                    return None
+                parts.append(part)
+            line, _, self._read = b"".join(parts).partition(b"\n")
+            record = json.loads(line)
         except (OSError, ValueError):
             return None
         return record if isinstance(record, dict) else None
@@ -69,7 +77,7 @@ class Line:
     def close(self) -> None:
         """Close the connection."""
         with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes up whoever reads
         self._socket.close()
 
 
@@ -131,7 +139,7 @@ class Hub:
             rank = said.get("rank") if said else None
             if (
                 said is None
-                or not isinstance(rank, int)
+                or type(rank) is not int
                 or not 0 < rank < self._place.size
                 or rank in self._lines
             ):
@@ -173,6 +181,12 @@ class Hub:
     def send(self, rank: int, record: Record) -> None:
         """Send a record to one of them."""
         self._lines[rank].send(record)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._server.close()
+        for line in self._lines.values():
+            line.close()
 
 
 class Spoke:
@@ -236,3 +250,7 @@ class Spoke:
     def send(self, record: Record) -> None:
         """Send a record to rank 0."""
         self._line.send(record)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._line.close()
