@@ -60,7 +60,11 @@ class Leader:
         self._bereft = threading.Event()
         self._hub = Hub(place)
         with _on_signal(signal.SIGTERM, self._give_up):
-            self._hub.join(hello(), self._check)
+            try:
+                self._hub.join(hello(), self._check)
+            except GroupError:
+                self._hub.tell({"do": "end", "code": USAGE})
+                raise
         self._hub.watch(self._lost)
         signal.signal(signal.SIGINT, lambda *_: self._interrupted())
 
@@ -98,7 +102,7 @@ class Leader:
         """End all ranks; MLX would wait for those that are gone."""
         with self._lock:
             self._ended = True
-            self._hub.tell({"do": "end", "code": code})
+        self._hub.end({"do": "end", "code": code})
         _leave(code)
 
     def await_loss(self) -> None:
@@ -111,8 +115,8 @@ class Leader:
             if self._ended:
                 return
             self._ended = True
-            terminal.tell_error(message)
-            self._hub.tell({"do": "end", "code": code})
+        terminal.tell_error(message)
+        self._hub.end({"do": "end", "code": code})
         _leave(code)
 
     def _lost(self, rank: int, error: str | None) -> None:
@@ -201,6 +205,9 @@ def follow(place: Place) -> NoReturn:
             spoke = Spoke.join(place, hello())
         except GroupError:
             give_up()
+    begun = spoke.begin()  # from here on, rank 0 tells what happens as long as it is there
+    if begun is None or begun.get("do") == "end":
+        ended(begun)
     spoke.watch(ended)
     try:
         _do(spoke)

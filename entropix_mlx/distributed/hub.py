@@ -25,6 +25,7 @@ from .place import Place
 JOIN_SECONDS = 60.0
 """A rank that has not come by then is not waited for: Python and its libraries load in seconds."""
 RETRY_SECONDS = 0.05
+END_SECONDS = 1.0
 SILENT_SECONDS = 4
 """A machine that does not answer for so long is lost: its cable was pulled, or it has no power."""
 LONGEST_LINE = 2**26
@@ -104,6 +105,7 @@ class Hub:
         """
         self._place = place
         self._lines: dict[int, Line] = {}
+        self._threads: list[threading.Thread] = []
         self.results: Queue[tuple[int, Record | None]] = Queue()
         """What the others sent that is no error, with their ranks; None where one is gone."""
         try:
@@ -120,12 +122,13 @@ class Hub:
 
         Args:
             hello: what rank 0 says of itself.
-            check: called with a rank, what it says, and what rank 0 says; raises where the two do
-                not fit each other.
+            check: called with each rank, what it says, and what rank 0 says; raises where the two
+                do not fit each other.
 
         Raises:
-            GroupError: a rank did not come.
+            GroupError: a rank did not come, or does not fit.
         """
+        came: dict[int, Record] = {}
         until = time.monotonic() + JOIN_SECONDS
         while len(self._lines) < self._place.size - 1:
             self._server.settimeout(max(0.01, until - time.monotonic()))
@@ -145,9 +148,10 @@ class Hub:
             ):
                 line.close()  # a stranger
                 continue
-            check(rank, said, hello)
-            self._lines[rank] = line
+            self._lines[rank], came[rank] = line, said
         self._server.close()
+        for rank in sorted(came):
+            check(rank, came[rank], hello)
         self.tell(hello)
 
     def missing(self) -> str:
@@ -162,7 +166,9 @@ class Hub:
         """Have each line read on a thread of its own, from now on."""
         for rank, line in self._lines.items():
             line.wait_for_ever()
-            threading.Thread(target=self._read, args=(rank, line, on_end), daemon=True).start()
+            thread = threading.Thread(target=self._read, args=(rank, line, on_end), daemon=True)
+            self._threads.append(thread)
+            thread.start()
 
     def _read(self, rank: int, line: Line, on_end: OnEnd) -> None:
         while (record := line.read()) is not None:
@@ -182,6 +188,17 @@ class Hub:
         """Send a record to one of them."""
         self._lines[rank].send(record)
 
+    def end(self, record: Record) -> None:
+        """Send the last record to all, and wait a moment until they are gone.
+
+        A connection that is closed before all that came over it was read may lose what was sent.
+        """
+        self.tell(record)
+        until = time.monotonic() + END_SECONDS
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, until - time.monotonic()))
+
     def close(self) -> None:
         """Close all connections."""
         self._server.close()
@@ -192,11 +209,9 @@ class Hub:
 class Spoke:
     """Another rank's side: a line to rank 0."""
 
-    def __init__(self, line: Line, hello: Record) -> None:
-        """Take a line on which both sides said who they are."""
+    def __init__(self, line: Line) -> None:
+        """Take a line on which this rank said who it is."""
         self._line = line
-        self.hello = hello
-        """What rank 0 says of itself."""
         self._orders: Queue[dict[str, Any] | None] = Queue()
 
     @classmethod
@@ -204,7 +219,7 @@ class Spoke:
         """Connect to rank 0, which may still be starting.
 
         Raises:
-            GroupError: it does not answer, or does not take this rank.
+            GroupError: it does not answer.
         """
         until = time.monotonic() + JOIN_SECONDS
         while True:
@@ -221,10 +236,15 @@ class Spoke:
                 time.sleep(RETRY_SECONDS)
         line = Line(connection)
         line.send({"rank": place.rank} | dict(hello))
-        answer = line.read()
-        if answer is None:
-            raise GroupError(f"{place.name(0)} closed the connection before all ranks were there")
-        return cls(line, answer)
+        return cls(line)
+
+    def begin(self) -> Record | None:
+        """Wait until all ranks are there.
+
+        Returns:
+            What rank 0 says of itself, or the order to end; None where it is gone.
+        """
+        return self._line.read()
 
     def watch(self, on_end: Callable[[Record | None], None]) -> None:
         """Have orders read on a thread of its own; `on_end` is called there with the last one.

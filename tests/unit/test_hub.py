@@ -43,6 +43,7 @@ def three():
     hub.join(HELLO, accept)
     for thread in threads:
         thread.join()
+    assert [spoke.begin() for spoke in spokes.values()] == [HELLO] * 2
     yield hub, [spokes[place.rank] for place in others]
     hub.close()
     for spoke in spokes.values():
