@@ -125,6 +125,17 @@ def batch_generate(
     return Batch(Scheduler(model, steady=steady), model, tokenizer, requests, batch, on_progress)
 
 
+def steady_batch(
+    model: LanguageModel,
+    tokenizer: TokenizerWrapper,
+    prompts: Sequence[Sequence[int]],
+    settings: Sequence[Settings],
+    batch: int,
+) -> Batch:
+    """Return a batch that repeats its answers exactly, with settings for each prompt."""
+    return batch_generate(model, tokenizer, prompts, settings, batch=batch, steady=True)
+
+
 @dataclass(frozen=True)
 class _Request:
     """One answer that was asked for."""
