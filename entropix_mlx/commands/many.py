@@ -11,7 +11,7 @@ from ..decoding.answers_file import AnswersFile, Task, all_tasks
 from ..decoding.prompt_file import PromptLine, at_line, read_prompt_file
 from ..errors import PromptError
 from ..settings import BATCH, Settings
-from . import asking, options, progress, terminal, values
+from . import asking, drafting, options, progress, terminal, values
 from .exit_codes import INTERRUPTED, USAGE
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     model, tokenizer = options.load_model(arguments)
     if arguments.verbose:
         options.hint_at_calibration(settings, settings.resolved(model.config))
+    draft = drafting.load_draft(arguments, model, tokenizer)
     from ..decoding.batch import batch_generate
 
     batch = batch_generate(
@@ -78,6 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
         [task.settings for task in tasks],
         batch=arguments.batch or BATCH,
         steady=True,
+        draft_model=draft,
     )
     wanted = min(arguments.batch or BATCH, len(tasks))
     fewer = f": the memory does not allow {wanted}" if batch.size < wanted else ""

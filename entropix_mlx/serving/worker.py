@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from ..chat.session import Session
     from ..decoding.batch import Batch
+    from ..decoding.draft import Draft
     from ..models.base import LanguageModel
 
 T = TypeVar("T")
@@ -72,6 +73,8 @@ class Chat:
     """Makes what answers in place of a `ModelThread`."""
     no_duel: str | None = None
     """Why two samplers cannot answer side by side; None if they can."""
+    load_draft: Callable[[LanguageModel, TokenizerWrapper], Draft | None] | None = None
+    """Loads a model that guesses for the first one; another one may have another tokenizer."""
 
 
 class ModelThread:
@@ -188,7 +191,8 @@ class ModelThread:
             del self._session, self._model, self._tokenizer  # room for the other one
             self._loaded.clear()
         error = None
-        chosen = replace(before, model=model, load=lambda: load_named(model))  # type: ignore[misc]
+        chosen = replace(before, model=model, load_draft=None)
+        chosen = replace(chosen, load=lambda: load_named(model))  # type: ignore[misc]
         for chat in (chosen, before) if conversation else (chosen,):
             try:
                 self._chat = replace(chat, settings=settings)
@@ -230,6 +234,8 @@ class ModelThread:
         self._session.on_rollouts = lambda index, branch: self._report(
             events.RolloutsGrew(index, branch)
         )
+        if self._chat.load_draft is not None:
+            self._session.draft_model = self._chat.load_draft(self._model, self._tokenizer)
         config, settings = self._model.config, self._chat.settings
         self._loaded.set()
         profile = resolve(settings.profile, config, settings.changes)
