@@ -98,12 +98,12 @@ class Watched:
 
     def __init__(self, cache: KVCache | SharedPrefixCache) -> None:
         """Wrap a layer's cache, which is updated as without; of rows that share, one row's."""
-        self._cache = cache
+        self.cache = cache
 
     @property
     def offset(self) -> int:
         """Number of tokens before the next one."""
-        return int(self._cache.offset)
+        return int(self.cache.offset)
 
     def attend(
         self, queries: mx.array, keys: mx.array, values: mx.array, scale: float, with_scores: bool
@@ -112,9 +112,9 @@ class Watched:
 
         Args: as for `attend_cached`, with one row.
         """
-        keys, values = self._cache.update_and_fetch(keys, values)
-        if isinstance(self._cache, SharedPrefixCache):
-            pieces = [*self._cache.shared(), KeysValues(keys, values)]
+        keys, values = self.cache.update_and_fetch(keys, values)
+        if isinstance(self.cache, SharedPrefixCache):
+            pieces = [*self.cache.shared(), KeysValues(keys, values)]
             output = attend_run(queries, pieces, scale)
             if with_scores:
                 keys = mx.concatenate([piece.keys for piece in pieces], axis=2)
@@ -269,7 +269,7 @@ def share(layer: Any, step: int, rows: int = 1) -> RowsCache:
         step: tokens by which the memory of the rows grows.
         rows: how many there will be.
     """
-    if isinstance(layer, KVCache):
+    if not hasattr(layer, "share"):  # mlx-lm's own
         return SharedPrefixCache([layer], step)
     shared: RowsCache = layer.share(step, rows)
     return shared
@@ -289,8 +289,11 @@ def hold(layer: Any) -> None:
 
 def copied(layer: Any, length: int) -> Any:
     """Return a cache of its own with the first tokens of a layer's; at most `length` of them."""
-    if hasattr(layer, "copy"):
-        return layer.copy(length)
+    return layer.copy(length) if hasattr(layer, "copy") else own_copy(layer, length)
+
+
+def own_copy(layer: KVCache | SharedPrefixCache, length: int) -> KVCache:
+    """Return the first tokens of a layer's cache in one piece, at most `length` of them."""
     pieces = [*layer.prefixes, layer.suffix] if isinstance(layer, SharedPrefixCache) else [layer]
     whole, left = KVCache(), length
     for piece in pieces:

@@ -14,7 +14,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from ..chat.conversation import Conversation
 from ..errors import EntropixError
@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from ..chat.session import Session
     from ..decoding.batch import Batch
     from ..decoding.draft import Draft
+    from ..decoding.hooks import OnRollouts
     from ..models.base import LanguageModel
-
-T = TypeVar("T")
 
 JOIN_SECONDS = 5.0
 """How long `join` waits for a cancelled answer, which ends within one token or prompt chunk."""
@@ -190,8 +189,7 @@ class ModelThread:
             self._session.close()
             del self._session, self._model, self._tokenizer  # room for the other one
             self._loaded.clear()
-        error = None
-        chosen = replace(before, model=model, load_draft=None)
+        error, chosen = None, replace(before, model=model, load_draft=None)
         chosen = replace(chosen, load=lambda: load_named(model))  # type: ignore[misc]
         for chat in (chosen, before) if conversation else (chosen,):
             try:
@@ -231,9 +229,7 @@ class ModelThread:
             choose=self._choose if self._chat.ask else None,
             traces=self._chat.traces,
         )
-        self._session.on_rollouts = lambda index, branch: self._report(
-            events.RolloutsGrew(index, branch)
-        )
+        self._session.on_rollouts = lambda *grown: self._report(events.RolloutsGrew(*grown))
         if self._chat.load_draft is not None:
             self._session.draft_model = self._chat.load_draft(self._model, self._tokenizer)
         config, settings = self._model.config, self._chat.settings
@@ -307,8 +303,9 @@ class ModelThread:
         context = Context(self._tokenizer, self._model.config.max_position_embeddings)
         asked = self._session.conversation.asking(question.text, question.turn)
         prompts = [context.fit(asked, settings.max_tokens) for settings in sides]
+        hooks = [Hooks(cancel, on_rollouts=self._report_rollouts(cancel, n)) for n in (0, 1)]
         batch = batch_generate(
-            self._model, self._tokenizer, prompts, sides, hooks=Hooks(cancel), steady=True
+            self._model, self._tokenizer, prompts, sides, hooks=hooks, steady=True
         )
         headers = [
             None if answer.error else self._header(settings, asked.asked, answer.prompt_tokens)
@@ -316,6 +313,10 @@ class ModelThread:
         ]
         self._report(events.DuelBegan(cancel, tuple(headers)))
         return batch
+
+    def _report_rollouts(self, cancel: Token, side: int) -> OnRollouts:
+        """Return what reports the ways of a fork at one side of a duel."""
+        return lambda _, branch: self._report(events.DuelRolloutsGrew(cancel, side, branch))
 
     def _header(
         self, settings: Settings, messages: list[dict[str, str]], prompt_tokens: int

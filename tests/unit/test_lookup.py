@@ -160,6 +160,7 @@ def same(one, other):
     )
 
 
+@pytest.mark.usefixtures("anywhere")
 @pytest.mark.parametrize(
     "options",
     [
@@ -203,6 +204,7 @@ def test_guesses_save_passes(cyclic, endless):
     assert Step.from_dict(steps[-1].to_dict()).kept == steps[-1].kept
 
 
+@pytest.mark.usefixtures("anywhere")
 def test_the_loop_need_not_run_ahead(cyclic, endless):
     ahead = lookups(cyclic, endless, 4, profile=THINKING)
     assert lookups(cyclic, endless, 4, profile=THINKING, pipelined=False) == ahead
