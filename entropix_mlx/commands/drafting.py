@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from ..decoding.guessing import checked_length
 from ..errors import SettingsError
 from . import terminal, values
 
@@ -34,12 +35,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Refuse a number of tokens without a model that guesses them.
+    """Check the number of tokens to guess, before anything is loaded.
 
     Raises:
-        SettingsError: it is so.
+        SettingsError: there is no model that guesses them, or they are too many.
     """
-    if arguments.num_draft_tokens is not None and arguments.draft_model is None:
+    if arguments.num_draft_tokens is None:
+        return
+    checked_length(arguments.num_draft_tokens)
+    if arguments.draft_model is None:
         raise SettingsError("--num-draft-tokens is for a draft model: name it with --draft-model")
 
 

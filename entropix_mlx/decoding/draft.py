@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import mlx.core as mx
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-from ..errors import SettingsError, TokenizerError, UnsupportedModelError, whole_number
+from ..errors import TokenizerError, UnsupportedModelError
 from ..models.base import LanguageModel
 from ..models.llama import Model
 from ..policies.draw import uniforms
@@ -23,8 +23,8 @@ from ..policies.metrics import numbers
 from ..policies.policy import Policy
 from ..policies.position import position
 from ..policies.registry import make_policy
-from ..settings import BATCH, LONGEST_LOOKUP
-from .guessing import Guesser
+from ..settings import BATCH
+from .guessing import Guesser, checked_length
 from .text import Text
 
 DRAFT_TOKENS = 3
@@ -61,11 +61,7 @@ class Draft:
             SettingsError: so many cannot be guessed.
         """
         self.model = model
-        self.tokens = whole_number("tokens", tokens, least=1)
-        if self.tokens > LONGEST_LOOKUP:
-            raise SettingsError(
-                f"a draft model guesses at most {LONGEST_LOOKUP} tokens for a pass, not {tokens}"
-            )
+        self.tokens = checked_length(tokens)
         self._tokenizer = tokenizer
         self._idle: list[Text] = []
         self._fits: TokenizerWrapper | None = None
