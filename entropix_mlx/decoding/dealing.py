@@ -68,12 +68,15 @@ class Dealt:
             workers: the other ranks, which run `work`.
             batch: answers at once, on each rank.
         """
-        self.answers = [BatchAnswer(index, len(one), None) for index, one in enumerate(prompts)]
         self.size = batch
         self._model = model
         self._tokenizer = tokenizer
         self._prompts = prompts
         self._settings = _resolved(model, settings)
+        self.answers = [
+            BatchAnswer(index, len(prompt), own)
+            for index, (prompt, own) in enumerate(zip(prompts, self._settings, strict=True))
+        ]
         self._workers = workers
         self._waiting = deque(range(len(prompts)))
         self._held: dict[int, set[int]] = {rank: set() for rank in workers.ranks}
@@ -127,7 +130,7 @@ class Dealt:
             self.size,
         )
         for index, answer in zip(chunk, batch.answers, strict=True):
-            self.answers[index].seed, self.answers[index].steps = answer.seed, answer.steps
+            self.answers[index].steps = answer.steps
         for here, step in batch:
             yield chunk[here], step
             yield from self._received(0)
@@ -155,7 +158,6 @@ class Dealt:
         index = result["answer"]
         self._held[rank].remove(index)
         answer = self.answers[index]
-        answer.seed = result["seed"]
         answer.error = None if result["failed"] is None else EntropixError(result["failed"])
         answer.steps = [Step.from_dict(step) for step in result["steps"]]
         if not self._held[rank]:
@@ -200,7 +202,6 @@ def work(
 def _record(index: int, answer: BatchAnswer) -> dict[str, Any]:
     return {
         "answer": index,
-        "seed": answer.seed,
         "failed": None if answer.error is None else str(answer.error),
         "steps": [step.to_dict() for step in answer.steps],
     }
