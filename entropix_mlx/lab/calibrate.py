@@ -66,7 +66,7 @@ UNINTERRUPTED: Changes = {**OFF["think"], **OFF["branch"]}
 LONGER = 2
 """Answers in which thoughts are tried, and interventions compared, may be so many times as long:
 thoughts stand after the first sentences."""
-SPOT_ROUNDS, GAIN_ROUNDS = 2, 2
+SPOT_ROUNDS, GAIN_ROUNDS = 3, 2
 """How often each prompt is asked, with another seed, to find places, and to measure gains."""
 
 
