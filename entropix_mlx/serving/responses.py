@@ -104,6 +104,7 @@ class Choice:
             "strategies": strategies,
             "insertions": summary.insertions,
             "forks": summary.branches,
+            "dropped": summary.dropped,
             "roll_backs": summary.roll_backs,
             "seed": self._item.settings.seed,
         }
