@@ -22,11 +22,12 @@ CORE = (
     "conversion",
     "decoding",
     "models",
+    "notes",
     "policies",
     "profiles",
     "traces",
 )
-MLX_FREE = ("configuration", "profiles", "traces", "serving", "commands")
+MLX_FREE = ("configuration", "notes", "profiles", "traces", "serving", "commands")
 MLX_FREE_MODULES = {
     "entropix_mlx.chat.attaching",
     "entropix_mlx.chat.conversation",
