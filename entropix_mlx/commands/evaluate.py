@@ -10,7 +10,7 @@ from typing import Any
 from ..decoding.answers_file import AnswersFile
 from ..errors import OutputError, PromptError
 from ..files import check_target, keep_source, write_whole, writing
-from ..lab.evaluation.arms import FORMS, PLAIN, Arm, Axes, arms_of
+from ..lab.evaluation.arms import FORMS, OWN_PROFILE, PLAIN, Arm, Axes, arms_of
 from ..lab.evaluation.page import render
 from ..lab.evaluation.questions import EXAMPLES, SPLITS, Question, Wanted
 from ..lab.evaluation.records import Planned, Record, parse_record, read_records
@@ -91,7 +91,8 @@ def _add_arms(parser: argparse.ArgumentParser) -> None:
         action="append",
         dest="samplers",
         metavar="NAME",
-        help=f"{options.samplers()}; may be repeated (default: {' and '.join(DEFAULT_ARMS)})",
+        help=f"{options.samplers()}; with a profile of its own, as in entropix:reference; may be"
+        f" repeated (default: {' and '.join(DEFAULT_ARMS)})",
     )
     add(
         "--seeds",
@@ -209,7 +210,7 @@ def _arms(arguments: argparse.Namespace) -> list[Arm]:
         temperatures=tuple(dict.fromkeys(arguments.temperature or (None,))),
     )
     shared = vars(arguments) | {
-        "sampler": axes.samplers[0],
+        "sampler": axes.samplers[0].partition(OWN_PROFILE)[0],
         "profile": axes.profiles[0],
         "assignments": [],
         "temperature": None,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
     from ..models.base import LanguageModel
+    from .ranks import Leader
 
 DEFAULT_SAMPLER = Settings.sampler
 
@@ -280,11 +281,11 @@ def load_model(arguments: argparse.Namespace) -> tuple[LanguageModel, TokenizerW
         templates.start()  # meanwhile
         if arguments.verbose:
             terminal.tell(f"loading {terminal.shortened(model_name(arguments))} …")
-        return load(
-            arguments.model,
-            dequantize=arguments.dequantize,
-            extras=extras.of_model(arguments),
-        )
+        asked = extras.of_model(arguments)
+        if arguments.leader is not None:
+            leader: Leader = arguments.leader
+            return leader.load(model=arguments.model, dequantize=arguments.dequantize, extras=asked)
+        return load(arguments.model, dequantize=arguments.dequantize, extras=asked)
     finally:
         gc.enable()
 

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from entropix_mlx import cli
-from entropix_mlx.errors import PromptError, SettingsError
+from entropix_mlx.errors import ProfileError, PromptError, SettingsError
 from entropix_mlx.lab.evaluation import arithmetic, facts, open_answers, tasks
 from entropix_mlx.lab.evaluation.arms import Axes, arms_of, asked, seed_of
 from entropix_mlx.lab.evaluation.questions import FIT, REPORT, Wanted
@@ -139,6 +139,16 @@ def test_a_sampler_without_a_temperature_has_one_arm():
     axes = Axes(samplers=("greedy", "temperature"), profiles=("auto",), temperatures=(0.7, 2.0))
     names = [arm.name for arm in arms_of(axes, Settings())]
     assert names == ["greedy", "temperature T=0.7", "temperature T=2"]
+
+
+def test_a_sampler_may_have_a_profile_of_its_own():
+    axes = Axes(samplers=("min_p", "entropix:reference", "entropix"), profiles=("auto",))
+    arms = arms_of(axes, Settings())
+    assert [arm.name for arm in arms] == ["min_p", "entropix:reference", "entropix"]
+    assert [arm.settings.profile for arm in arms] == ["auto", "reference", "auto"]
+    assert [arm.settings.sampler for arm in arms] == ["min_p", "entropix", "entropix"]
+    with pytest.raises(ProfileError, match="nowhere"):
+        arms_of(Axes(samplers=("entropix:nowhere",), profiles=("auto",)), Settings())
 
 
 def test_arms_share_random_numbers_and_questions_do_not():
