@@ -24,6 +24,7 @@ MEANINGS = {
 _SYMBOLS = {"entropy": "H", "varentropy": "V", "margin": "margin"}
 _MARKS = {
     Origin.INSERTED: "an inserted thinking text",
+    Origin.RETRIEVED: "a passage of your notes",
     Origin.BRANCH: "the winner of a fork",
     Origin.CHOSEN: "what you chose",
 }

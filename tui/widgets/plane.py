@@ -18,7 +18,7 @@ from textual.style import Style
 from entropix_mlx.palette import LOOKS
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.profiles.tree import Row, table
-from entropix_mlx.step import Metrics, Origin, Step, Strategy
+from entropix_mlx.step import NOT_OF_THE_MODEL, Metrics, Step, Strategy
 
 from ..drawing import DIM, OVERFLOW, runs, scales
 from ..styles import COLOURS, faded, tinted
@@ -166,8 +166,8 @@ class Cloud:
 
 
 def glyph(step: Step, strategy: Strategy) -> str:
-    """Return the mark of a token: hollow if it was inserted."""
-    if step.origin is Origin.INSERTED:
+    """Return the mark of a token: hollow if it was inserted or retrieved."""
+    if step.origin in NOT_OF_THE_MODEL:
         return HOLLOW.get(strategy, LOOKS[strategy].glyph)
     return LOOKS[strategy].glyph
 
