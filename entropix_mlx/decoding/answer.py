@@ -22,7 +22,8 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from ..step import Branch, ChosenBy, Origin, Step, Strategy
-from .branching import Branching, Drafts
+from .branching import Branching
+from .drafts import Drafts
 from .reading import Reading
 from .thinking import Thinking
 from .writer import Writer
@@ -67,19 +68,22 @@ class Roll(NamedTuple):
 
 
 class Read(NamedTuple):
-    """A side text is put after every rollout, or after the text where there are none.
+    """A side text is put after rollouts, or after the text where there are none.
 
     What may come after it is measured, and then it is forgotten."""
 
     tokens: tuple[int, ...]
-    after: tuple[int, ...] = ()
-    """The last token of each rollout: it is not in the cache yet."""
+    after: tuple[int | None, ...] = ()
+    """The last token of each rollout, which is not in the cache yet; None where it is."""
+    rollouts: tuple[int, ...] = ()
+    """Which ones; () for all of them, in order."""
 
 
 class Unread(NamedTuple):
-    """The last tokens of every rollout, or of the text where there are none, are forgotten."""
+    """The last tokens of some rollouts, or of the text where there are none, are forgotten."""
 
     length: int
+    rollouts: tuple[int, ...] = ()
 
 
 class Keep(NamedTuple):
@@ -207,7 +211,7 @@ class Answer:
             positions = yield _grow(drafts)
             drafts.grow([position.reading.without_thinking() for position in positions])
             self._branching.tell(self._writer.index, drafts)
-        branch = drafts.compare()
+        branch = yield from self._second_opinion(drafts)
         if self._asks and drafts.close(branch) and not self._cancelled():
             asked = yield Ask(branch)
             branch = branch if self._cancelled() else asked
@@ -218,6 +222,14 @@ class Answer:
         last = committed[-1]
         here = yield Follow(last.token, last.logprob, self._then())
         return here
+
+    def _second_opinion(self, drafts: Drafts) -> Generator[Want, Any, Branch]:
+        """Compare rollouts; before another than the first wins, ask the model, if that is set."""
+        wanted = None if self._cancelled() else drafts.second_opinion()
+        if wanted is not None:
+            positions = yield Read(*wanted)
+            drafts.judge([position.given(drafts.answers) for position in positions])
+        return drafts.compare()
 
     def _commit_winner(self, readings: list[Reading], branch: Branch) -> list[Reading]:
         """Commit a rollout's tokens as far as the answer may grow; return what was committed."""
@@ -279,15 +291,29 @@ def without_reads(life: Life) -> Life:
 
 
 def _read(want: Read) -> Generator[Want, Any, Any]:
-    rollouts = tuple(range(len(want.after)))
-    rows = [want.after] if want.after else []
-    rows += [(token,) * max(1, len(rollouts)) for token in want.tokens]
+    if not want.after:
+        return (yield from _read_after_text(want.tokens))
+    rollouts = want.rollouts or tuple(range(len(want.after)))
+    last = dict(zip(rollouts, want.after, strict=True))
+    unread = {rollout: token for rollout, token in last.items() if token is not None}
+    if unread:
+        # What follows is queued ahead only where it is the same rollouts that go on.
+        then = want.tokens[0] if len(unread) == len(rollouts) else NOTHING
+        yield Roll(tuple(unread), tuple(unread.values()), None, then)
     found: Any = None
-    for number, row in enumerate(rows):
-        then = want.tokens[number + 1 - bool(rollouts)] if number + 1 < len(rows) else NOTHING
-        if rollouts:
-            found = yield Roll(rollouts, row, None, then)
-        else:
-            found = yield Follow(row[0], None, then, side=True)
-    yield Unread(len(rows))
+    for number, token in enumerate(want.tokens):
+        then = want.tokens[number + 1] if number + 1 < len(want.tokens) else NOTHING
+        found = yield Roll(rollouts, (token,) * len(rollouts), None, then)
+    yield Unread(len(want.tokens), rollouts)
+    if unread:
+        yield Unread(1, tuple(unread))
+    return found
+
+
+def _read_after_text(tokens: Sequence[int]) -> Generator[Want, Any, Any]:
+    found: Any = None
+    for number, token in enumerate(tokens):
+        then = tokens[number + 1] if number + 1 < len(tokens) else NOTHING
+        found = yield Follow(token, None, then, side=True)
+    yield Unread(len(tokens))
     return found

@@ -323,7 +323,7 @@ class Row:
             if self._remembering is not None:
                 self._remembering.keep(want.rollout, len(want.tokens))
         elif self._branches is not None:
-            self._branches.shorten(want.length)
+            self._branches.shorten(want.rollouts, want.length)
         else:
             text.shorten(len(text.ids) - want.length)
 
