@@ -25,6 +25,7 @@ from .commands import (
     generate,
     models,
     profile,
+    ranks,
     read,
     report,
     serve,
@@ -35,6 +36,7 @@ from .commands import (
 )
 from .commands.exit_codes import BROKEN_PIPE, INTERRUPTED, USAGE
 from .commands.terminal import LibraryLog
+from .distributed.place import of_environment
 from .errors import EntropixError
 
 
@@ -43,8 +45,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     streams.prepare()
     _show_log()
     try:
+        place = of_environment()
+    except EntropixError as error:
+        terminal.tell_error(str(error))
+        return USAGE
+    if place is None:
+        return _run(argv)
+    if place.rank == 0:
+        ranks.lead(place, lambda leader: _run(argv, leader))
+    return ranks.follow(place)
+
+
+def _run(argv: Sequence[str] | None, leader: ranks.Leader | None = None) -> int:
+    try:
         arguments = parse(argv)
+        arguments.leader = leader
         _check_current_folder()
+        if leader is not None:
+            ranks.check_command(arguments)
         return int(arguments.run(arguments))
     except EntropixError as error:
         terminal.tell_error(str(error))
@@ -136,7 +154,7 @@ def build_parser() -> Parser:
         subcommand = commands.add_parser(name, help=purpose, allow_abbrev=False)
         command.add_parser(subcommand)
         configured.add_config(subcommand, by_itself=command in (chat, view))
-        subcommand.set_defaults(subcommand=subcommand)
+        subcommand.set_defaults(subcommand=subcommand, subcommand_name=name)
         subcommands.append(subcommand)
     parser.set_defaults(subcommands=subcommands)
     return parser

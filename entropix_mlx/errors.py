@@ -16,6 +16,7 @@ EntropixError
 │                             it does not have
 ├── TraceError                a trace that cannot be read or written
 ├── BenchError                a program of the bench that failed, or its folder cannot be written
+├── GroupError                ranks that cannot work together, or do not reach one another
 └── NonFiniteLogitsError      the model computed NaN or infinite logits
 
 Each message says what is wrong and what to do next. An argument of a wrong type is a TypeError, as
@@ -87,6 +88,10 @@ class TraceError(EntropixError):
 
 class BenchError(EntropixError):
     """A program that the bench starts failed, or its temporary folder cannot be written."""
+
+
+class GroupError(EntropixError):
+    """The ranks of a group cannot work together, or do not reach one another."""
 
 
 class NonFiniteLogitsError(EntropixError):

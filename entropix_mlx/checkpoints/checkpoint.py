@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +17,27 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 FLOATS = (mx.float32, mx.float16, mx.bfloat16)
 """The types that a weight may have unless it is packed."""
+
+
+class Cut(NamedTuple):
+    """A part of a tensor: some of its rows (axis 0) or columns (the last axis)."""
+
+    axis: int
+    start: int
+    stop: int
+
+    def of(self, shape: tuple[int, ...]) -> tuple[slice, ...]:
+        """Return the indices of the part in an array of a shape."""
+        own = slice(self.start, self.stop)
+        return tuple(own if axis == self.axis else slice(None) for axis in range(len(shape)))
+
+
+class Place(NamedTuple):
+    """Where the numbers of a tensor lie."""
+
+    file: Path
+    offset: int
+    nbytes: int
 
 
 class Tensor(NamedTuple):
@@ -27,6 +49,21 @@ class Tensor(NamedTuple):
     """For messages."""
     read: Callable[[], mx.array]
     """Read it from the file, anew at each call; the array may be evaluated lazily."""
+    read_part: Callable[[Cut], mx.array] | None = None
+    """Read a part without the rest; None where the format cannot."""
+    places: Callable[[], tuple[Place, ...]] = tuple
+    """Say where its numbers lie in the files."""
+
+    def part(self, cut: Cut) -> Tensor:
+        """Return a part as a tensor of its own."""
+        shape = list(self.shape)
+        shape[cut.axis] = cut.stop - cut.start
+        return self._replace(shape=tuple(shape), read=partial(self._cut, cut), read_part=None)
+
+    def _cut(self, cut: Cut) -> mx.array:
+        if self.read_part is not None:
+            return self.read_part(cut)
+        return mx.contiguous(self.read()[cut.of(self.shape)])
 
 
 @dataclass(frozen=True)

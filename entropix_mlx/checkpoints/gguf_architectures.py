@@ -137,7 +137,9 @@ def _without_one(tensors: Tensors, _: dict[str, Any]) -> Tensors:
         return tensor.read() - 1
 
     return {
-        name: tensor._replace(read=partial(less, tensor)) if "norm." in name else tensor
+        name: tensor._replace(read=partial(less, tensor), read_part=None)
+        if "norm." in name
+        else tensor
         for name, tensor in tensors.items()
     }
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from .. import limits
 from ..errors import WeightsError
-from .checkpoint import Tensor
+from .checkpoint import Cut, Place, Tensor
 from .gguf_blocks import BlockType, Part, block_type
 
 _VERSIONS = (2, 3)
@@ -196,16 +196,23 @@ def _check_places(entries: dict[str, _Entry], alignment: int, room: int) -> None
 def _tensor(path: Path, start: int, entry: _Entry, part: Part) -> Tensor:
     width = entry.shape[-1] // entry.kind.numbers * part.width
     shape = (*entry.shape[:-1], width)
-    return Tensor(shape, part.dtype, path, partial(_read, path, start, entry, part, shape))
+    place = Place(path, start + entry.offset, entry.nbytes)
+    read = partial(_read, place, entry, part, shape)
+    return Tensor(shape, part.dtype, path, read, read, lambda: (place,))
 
 
-def _read(path: Path, start: int, entry: _Entry, part: Part, shape: tuple[int, ...]) -> mx.array:
+def _read(
+    place: Place, entry: _Entry, part: Part, shape: tuple[int, ...], cut: Cut | None = None
+) -> mx.array:
     rows = math.prod(entry.shape[:-1])
     stored = (rows, entry.shape[-1] // entry.kind.numbers, entry.kind.nbytes)
     try:
-        blocks = np.memmap(path, np.uint8, "r", start + entry.offset, stored)
+        blocks = np.memmap(place.file, np.uint8, "r", place.offset, stored)
     except (OSError, ValueError) as error:
-        raise WeightsError(f"{path}: cannot be read any more: {error}") from error
+        raise WeightsError(f"{place.file}: cannot be read any more: {error}") from error
+    if cut is not None:
+        blocks, shape = _part_of(blocks, cut, part, shape)
+        rows = math.prod(shape[:-1])
     numbers = np.empty((rows, shape[-1]), _IN_NUMPY[part.dtype])
     for row in range(0, rows, _ROWS_AT_ONCE):
         some = slice(row, row + _ROWS_AT_ONCE)
@@ -213,3 +220,17 @@ def _read(path: Path, start: int, entry: _Entry, part: Part, shape: tuple[int, .
             numbers[some] = part.unpack(np.asarray(blocks[some]))
     array = mx.array(numbers.reshape(shape))
     return array if array.dtype == part.dtype else array.view(part.dtype)
+
+
+def _part_of(
+    blocks: Any, cut: Cut, part: Part, shape: tuple[int, ...]
+) -> tuple[Any, tuple[int, ...]]:
+    """Return the blocks `(rows, blocks, bytes)` of a part of a tensor, and the part's shape."""
+    if len(shape) == 2 and cut.axis == 1:
+        if cut.start % part.width or cut.stop % part.width:
+            raise ValueError(f"{cut} does not lie between blocks")
+        blocks = blocks[:, cut.start // part.width : cut.stop // part.width]
+        return blocks, (shape[0], cut.stop - cut.start)
+    if len(shape) == 2:
+        return blocks[cut.start : cut.stop], (cut.stop - cut.start, shape[1])
+    return blocks[:, cut.start : cut.stop], (cut.stop - cut.start,)  # a bias: blocks of 1

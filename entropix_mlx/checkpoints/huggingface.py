@@ -7,18 +7,20 @@ the header of every file before MLX, which trusts it, opens the file.
 from __future__ import annotations
 
 import json
-from functools import partial
+import struct
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+import numpy as np
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 from safetensors import SafetensorError, safe_open
 
 from .. import limits
 from ..errors import TokenizerError, WeightsError, brief, first_line
 from .architecture import read_supported
-from .checkpoint import Checkpoint, Tensor
+from .checkpoint import Checkpoint, Cut, Place, Tensor
 from .model_files import COMPANIONS, INDEX, check_files, inside
 from .tokenizer import ModelTokenizer, end_tokens, tokenizer_errors
 
@@ -33,6 +35,9 @@ _DTYPES = {
     "I32": mx.int32,
     "I64": mx.int64,
 }
+_BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+"""Types of NumPy by their bytes: it has no bfloat16, and the bits are all that is read."""
+_LENGTH = struct.Struct("<Q")
 
 
 def open_huggingface(folder: Path) -> Checkpoint:
@@ -124,7 +129,15 @@ def _open_shard(file: Path) -> dict[str, Tensor]:
                         f"{file}: the tensor {name} has type {kind}, which no weight has here"
                         f" ({', '.join(_DTYPES)})"
                     )
-                tensors[name] = Tensor(shape, _DTYPES[kind], file, partial(read, name))
+                dtype = _DTYPES[kind]
+                tensors[name] = Tensor(
+                    shape,
+                    dtype,
+                    file,
+                    partial(read, name),
+                    partial(read.part, name, shape, dtype),
+                    partial(read.places, name),
+                )
     except (OSError, SafetensorError) as error:
         raise WeightsError(f"{file}: cannot be read: {error}. Download it again.") from error
     return tensors
@@ -146,6 +159,35 @@ class _Reader:
         except (RuntimeError, KeyError) as error:
             message = f"{self._file}: cannot be read: {error}. Download it again."
             raise WeightsError(message) from error
+
+    def places(self, name: str) -> tuple[Place, ...]:
+        """Return the one place of a tensor's numbers."""
+        begin, end = self._header[name]["data_offsets"]
+        return (Place(self._file, self._start + begin, end - begin),)
+
+    def part(self, name: str, shape: tuple[int, ...], dtype: mx.Dtype, cut: Cut) -> mx.array:
+        """Return a part of a tensor; MLX would read all of it."""
+        stored = _BITS[dtype.size]
+        try:
+            (place,) = self.places(name)
+            numbers = np.memmap(place.file, stored, "r", place.offset, shape)
+            own = mx.array(np.ascontiguousarray(numbers[cut.of(shape)]))
+        except (OSError, ValueError) as error:
+            message = f"{self._file}: cannot be read: {error}. Download it again."
+            raise WeightsError(message) from error
+        return own if own.dtype == dtype else own.view(dtype)
+
+    @cached_property
+    def _start(self) -> int:
+        """Where the numbers begin: after the length of the header, and the header."""
+        with self._file.open("rb") as file:
+            return _LENGTH.size + int(_LENGTH.unpack(file.read(_LENGTH.size))[0])
+
+    @cached_property
+    def _header(self) -> dict[str, Any]:
+        """What the file says of its tensors, which the safetensors library has checked."""
+        with self._file.open("rb") as file:
+            return dict(json.loads(file.read(self._start)[_LENGTH.size :]))
 
 
 def read_tokenizer(folder: Path, config: dict[str, Any]) -> TokenizerWrapper:

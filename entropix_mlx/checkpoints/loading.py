@@ -14,6 +14,7 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten, tree_unflatten
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
+from ..distributed.group import Group
 from ..errors import UnsupportedModelError, WeightsError
 from ..models.base import LanguageModel
 from ..models.layout import arranged, should_unpack
@@ -24,6 +25,7 @@ from .checkpoint import Checkpoint, Tensor
 from .extras import Extras, add_to_model, add_to_tokenizer
 from .formats import open_checkpoint
 from .locate import default_model, locate
+from .sharding import digest
 from .skeleton import load_tokenizer, make_skeleton
 
 READ_AT_ONCE = 2**24
@@ -36,6 +38,7 @@ def load(
     dequantize: bool | None = None,
     tapped: bool = False,
     extras: Extras | None = None,
+    group: Group | None = None,
 ) -> tuple[LanguageModel, TokenizerWrapper]:
     """Load a model and its tokenizer.
 
@@ -53,6 +56,7 @@ def load(
         tapped: have mlx-lm run a model of the Llama family, too.
         extras: adapters, a quantized cache and the like; the port has neither of these two, so with
             them mlx-lm runs the model.
+        group: the ranks that compute the model together; this one reads its part of the weights.
 
     Raises:
         ModelNotFoundError: there is no such model, or it cannot be downloaded.
@@ -64,9 +68,17 @@ def load(
     checkpoint = open_checkpoint(locate(model if model is not None else default_model()))
     extras = extras or Extras()
     if is_tapped(checkpoint.config) or tapped or extras.needs_tap:
+        if group is not None:
+            raise UnsupportedModelError(
+                f"{checkpoint.path}: mlx-lm computes this model, or what was added to it, and such"
+                " a model cannot be split here: give --mode data, and each rank holds all of it"
+            )
         return _load_tapped(checkpoint, dequantize, extras)
-    built, tensors = make_skeleton(checkpoint)
+    built, tensors = make_skeleton(checkpoint, group)
     unpack = should_unpack(built) if dequantize is None else dequantize
+    if group is not None:
+        group.check_same(digest(checkpoint), str(checkpoint.path))
+        unpack = bool(group.least(unpack))
     # Reading the weights releases the interpreter lock, so that the tokenizer is read meanwhile.
     with ThreadPoolExecutor(max_workers=1) as helper:
         tokenizer = helper.submit(load_tokenizer, checkpoint, built.config.vocab_size)

@@ -16,7 +16,7 @@ import mlx.core as mx
 
 from .. import limits
 from ..errors import WeightsError, brief
-from .checkpoint import Checkpoint, Tensor
+from .checkpoint import Checkpoint, Place, Tensor
 from .meta_tokenizer import read_meta_tokenizer
 from .model_files import check_files, inside
 from .rotary import in_halves
@@ -122,7 +122,10 @@ def _joined(name: str, slices: list[Tensor], width: int) -> Tensor:
     def read() -> mx.array:
         return mx.concatenate([part.read() for part in slices], axis=axis)
 
-    return Tensor(tuple(shape), first.dtype, first.file, read)
+    def places() -> tuple[Place, ...]:
+        return tuple(place for part in slices for place in part.places())
+
+    return Tensor(tuple(shape), first.dtype, first.file, read, None, places)
 
 
 def _config(folder: Path, params: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 import mlx.core as mx
 
 from ..errors import WeightsError
-from .checkpoint import Tensor
+from .checkpoint import Cut, Tensor
 
 
 def in_halves(tensors: dict[str, Tensor], config: dict[str, Any]) -> dict[str, Tensor]:
@@ -39,9 +39,16 @@ def _reordered(name: str, tensor: Tensor, heads: int) -> Tensor:
     if tensor.shape[0] % (2 * heads):
         raise WeightsError(f"{tensor.file}: {name} has {tensor.shape[0]} rows for {heads} heads")
 
-    def read() -> mx.array:
-        # (head, pair, which of the two) → (head, which of the two, pair)
-        pairs = tensor.read().reshape(heads, -1, 2, *tensor.shape[1:])
-        return pairs.swapaxes(1, 2).reshape(tensor.shape)
+    of_head = tensor.shape[0] // heads
 
-    return tensor._replace(read=read)
+    def ordered(stored: mx.array) -> mx.array:
+        # (head, pair, which of the two) → (head, which of the two, pair)
+        pairs = stored.reshape(-1, of_head // 2, 2, *stored.shape[1:])
+        return pairs.swapaxes(1, 2).reshape(stored.shape)
+
+    def read_part(cut: Cut) -> mx.array:
+        if cut.axis or cut.start % of_head or cut.stop % of_head:
+            raise ValueError(f"{name} is split between heads only, not at rows {cut}")
+        return ordered(tensor.part(cut).read())
+
+    return tensor._replace(read=lambda: ordered(tensor.read()), read_part=read_part)

@@ -13,41 +13,53 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
+from ..distributed.group import Group
 from ..errors import TokenizerError, UnsupportedModelError, WeightsError
-from ..models.config import parse_config
+from ..models.config import LlamaConfig, parse_config
+from ..models.leading import LeadingModel
 from ..models.llama import Model
+from ..models.sharded import ShardedModel
 from .checkpoint import FLOATS, Checkpoint, Tensor
+from .sharding import shared_out
 
 _SMALLEST_VOCABULARY = 0.5
 """The share of a model's vocabulary that its tokenizer must know. Some ids of a model are padding
 without a token, but never most of them."""
 
 
-def make_skeleton(checkpoint: Checkpoint) -> tuple[Model, dict[str, Tensor]]:
+def make_skeleton(
+    checkpoint: Checkpoint, group: Group | None = None
+) -> tuple[Model, dict[str, Tensor]]:
     """Return a model of a checkpoint's shape without its weights, and the tensors to fill it with.
 
     Layers whose weights are packed are quantized layers of the same packing. Without
     ``tie_word_embeddings``, the presence of an output head decides.
 
+    Args:
+        checkpoint: what to make it of.
+        group: the ranks that share it, of which this one takes its share; None for all of it.
+
     Raises:
         WeightsError: a field of the configuration is absurd, or a tensor is missing, superfluous,
             or of another shape or type.
-        UnsupportedModelError: a rotary scaling or a packing that is not handled.
+        UnsupportedModelError: a rotary scaling or a packing that is not handled, or it cannot be
+            split over so many ranks.
     """
+    shape = shape_of(checkpoint)
+    if group is not None:
+        checkpoint = shared_out(checkpoint, shape, group.rank, group.size)
     path, tensors = checkpoint.path, checkpoint.tensors
-    config = {"tie_word_embeddings": "lm_head.weight" not in tensors} | dict(checkpoint.config)
     taken = {
         name: tensor
         for name, tensor in tensors.items()
-        if not (config["tie_word_embeddings"] and name.startswith("lm_head."))
+        if not (shape.tie_word_embeddings and name.startswith("lm_head."))
         and not name.endswith("rotary_emb.inv_freq")
     }
-    shape = parse_config(config, str(path))
     last_layer = f"model.layers.{shape.num_hidden_layers - 1}.input_layernorm.weight"
     if last_layer not in taken:  # else a wrong number would build endless layers
         raise WeightsError(f"{path}: the tensor {last_layer} is missing (see num_hidden_layers)")
     try:
-        model = Model(shape)
+        model = _empty(shape, group)
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
         raise UnsupportedModelError(
             f"{path}: its sizes or its rope_scaling are not supported: {error!r}"
@@ -58,6 +70,23 @@ def make_skeleton(checkpoint: Checkpoint) -> tuple[Model, dict[str, Tensor]]:
         raise UnsupportedModelError(f"{path}: its packing is not supported: {error}") from error
     _check_fit(checkpoint, model, taken)
     return model, taken
+
+
+def _empty(shape: LlamaConfig, group: Group | None) -> Model:
+    """Return a model, or this rank's share of it."""
+    if group is None:
+        return Model(shape)
+    return ShardedModel(shape, group) if group.tell is None else LeadingModel(shape, group)
+
+
+def shape_of(checkpoint: Checkpoint) -> LlamaConfig:
+    """Return the shape that a checkpoint states, all of it.
+
+    Raises:
+        WeightsError, UnsupportedModelError: as for `parse_config`.
+    """
+    tied = {"tie_word_embeddings": "lm_head.weight" not in checkpoint.tensors}
+    return parse_config(tied | dict(checkpoint.config), str(checkpoint.path))
 
 
 def packing_of(checkpoint: Checkpoint) -> Callable[[str, nn.Module], bool | dict[str, Any]]:

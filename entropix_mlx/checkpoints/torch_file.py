@@ -24,7 +24,7 @@ import numpy as np
 
 from .. import limits
 from ..errors import WeightsError
-from .checkpoint import Tensor
+from .checkpoint import Cut, Place, Tensor
 
 _STORAGES = {
     "torch FloatStorage": (mx.float32, np.float32),
@@ -109,11 +109,18 @@ def _tensor(path: Path, entry: zipfile.ZipInfo, name: str, part: _Part) -> Tenso
     if part.offset + math.prod(part.shape) > part.storage.numbers:
         raise _UnreadableError(f"the tensor {name} reaches beyond its storage")
     read = partial(_read, path, entry, part, stored, dtype)
-    return Tensor(part.shape, dtype, path, read)
+    # An archive's numbers are checked as a whole, so all of them pass by, though not all are kept.
+    place = Place(path, entry.header_offset, nbytes)
+    return Tensor(part.shape, dtype, path, read, read, lambda: (place,))
 
 
 def _read(
-    path: Path, entry: zipfile.ZipInfo, part: _Part, stored: Any, dtype: mx.Dtype
+    path: Path,
+    entry: zipfile.ZipInfo,
+    part: _Part,
+    stored: Any,
+    dtype: mx.Dtype,
+    cut: Cut | None = None,
 ) -> mx.array:
     # Not by `zipfile`: it would read the list of all entries again for each tensor.
     try:
@@ -126,6 +133,8 @@ def _read(
             raise ValueError(f"the numbers in {entry.filename} are damaged")
         numbers = np.frombuffer(content, stored)
         own = numbers[part.offset : part.offset + math.prod(part.shape)].reshape(part.shape)
+        if cut is not None:
+            own = own[cut.of(part.shape)]
     except (OSError, struct.error, ValueError) as error:
         raise WeightsError(f"{path}: cannot be read: {error}. Download it again.") from error
     array = mx.array(own)

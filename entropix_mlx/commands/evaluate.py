@@ -10,7 +10,7 @@ from typing import Any
 from ..decoding.answers_file import AnswersFile
 from ..errors import OutputError, PromptError
 from ..files import check_target, keep_source, write_whole, writing
-from ..lab.evaluation.arms import FORMS, PLAIN, Arm, Axes, arms_of
+from ..lab.evaluation.arms import FORMS, OWN_PROFILE, PLAIN, Arm, Axes, arms_of
 from ..lab.evaluation.page import render
 from ..lab.evaluation.questions import EXAMPLES, SPLITS, Question, Wanted
 from ..lab.evaluation.records import Planned, Record, parse_record, read_records
@@ -22,6 +22,7 @@ from ..profiles.choice import AUTO
 from ..profiles.fields import overlaid
 from ..profiles.profile import Profile
 from ..settings import BATCH
+from ..traces.reading import read_trace
 from . import options, progress, terminal, values
 from .assignments import changes_of
 from .exit_codes import INTERRUPTED, USAGE
@@ -43,6 +44,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     options.add_model(parser)
     _add_questions(parser)
     _add_arms(parser)
+    _add_comparisons(parser)
     _add_output(parser)
     options.add_verbose(parser)
 
@@ -91,7 +93,8 @@ def _add_arms(parser: argparse.ArgumentParser) -> None:
         action="append",
         dest="samplers",
         metavar="NAME",
-        help=f"{options.samplers()}; may be repeated (default: {' and '.join(DEFAULT_ARMS)})",
+        help=f"{options.samplers()}; with a profile of its own, as in entropix:reference; may be"
+        f" repeated (default: {' and '.join(DEFAULT_ARMS)})",
     )
     add(
         "--seeds",
@@ -105,17 +108,8 @@ def _add_arms(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(max_tokens=MAX_TOKENS)
 
 
-def _add_output(parser: argparse.ArgumentParser) -> None:
+def _add_comparisons(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    what = "keep every answer in a file, a line each (JSON Lines)"
-    options.add_answers_file(parser, what, BATCH)
-    add(
-        "--read",
-        action="append",
-        type=values.file,
-        metavar="FILE",
-        help="sum up the answers of such a file, without a model; may be repeated",
-    )
     add(
         "--vote",
         action="append",
@@ -140,10 +134,29 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         metavar=("ARM", "ARM"),
         help="compare these two of the ways, and no others; may be repeated (default: every two)",
     )
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    what = "keep every answer in a file, a line each (JSON Lines)"
+    options.add_answers_file(parser, what, BATCH)
+    add(
+        "--read",
+        action="append",
+        type=values.file,
+        metavar="FILE",
+        help="sum up the answers of such a file, without a model; may be repeated",
+    )
     add(
         "--confidence",
         action="store_true",
         help="how well scores of an answer's own tokens tell the right ones from the wrong ones",
+    )
+    add(
+        "--human",
+        type=values.file,
+        metavar="TRACE",
+        help="compare the surprise of open answers with that of a text that entropix read recorded",
     )
     add("--json", action="store_true", help="print one object")
     add("--markdown", action="store_true", help="print tables in Markdown")
@@ -154,9 +167,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Answer all questions in all ways, and print what that shows."""
     _check(arguments)
     _check_page(arguments)
+    human = _human(arguments)
     if arguments.read:
         found = [record for file in arguments.read for record in read_records(file)]
-        return _report(arguments, found)
+        return _report(arguments, found, human)
     questions = _questions(arguments)
     arms = _arms(arguments)
     design = Design(options.model_name(arguments), arguments.form, arguments.seed, arguments.seeds)
@@ -172,7 +186,7 @@ def run(arguments: argparse.Namespace) -> int:
     if planned:
         new, code = _answer(arguments, planned, file)
         done += new
-    return code if code == INTERRUPTED else _report(arguments, done) or code
+    return code if code == INTERRUPTED else _report(arguments, done, human) or code
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -191,6 +205,11 @@ def _check_page(arguments: argparse.Namespace) -> None:
         if source is not None:
             keep_source(arguments.page, source)
     check_target(arguments.page)
+
+
+def _human(arguments: argparse.Namespace) -> list[float]:
+    """Read the trace of a human text before hours are spent on what is compared with it."""
+    return [step.logprob for step in read_trace(arguments.human).steps] if arguments.human else []
 
 
 def _questions(arguments: argparse.Namespace) -> list[Question]:
@@ -223,7 +242,7 @@ def _arms(arguments: argparse.Namespace) -> list[Arm]:
         temperatures=tuple(dict.fromkeys(arguments.temperature or (None,))),
     )
     shared = vars(arguments) | {
-        "sampler": axes.samplers[0],
+        "sampler": axes.samplers[0].partition(OWN_PROFILE)[0],
         "profile": axes.profiles[0],
         "assignments": [],
         "temperature": None,
@@ -270,8 +289,8 @@ def _answer(
     return records, USAGE if failures else 0
 
 
-def _report(arguments: argparse.Namespace, records: list[Record]) -> int:
-    """Print what the answers amount to."""
+def _report(arguments: argparse.Namespace, records: list[Record], human: list[float]) -> int:
+    """Print what the answers amount to; `human` are log probabilities of a human text."""
     if not records:
         raise OutputError("there are no answers to sum up")
     joint: list[Record] = []
@@ -282,7 +301,7 @@ def _report(arguments: argparse.Namespace, records: list[Record]) -> int:
     named = (arguments.profile or [AUTO])[0]
     profile = Profile.load(SHARES_BY if named == AUTO else named) if arguments.confidence else None
     pairs = [(first, second) for first, second in arguments.contrast]
-    report = Report.of([*records, *joint], profile, pairs)
+    report = Report.of([*records, *joint], profile, human, pairs)
     if arguments.json:
         terminal.write_json(report.to_dict(), indent=2)
     elif arguments.markdown:

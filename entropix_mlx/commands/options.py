@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
     from ..models.base import LanguageModel
+    from .ranks import Leader
 
 DEFAULT_SAMPLER = Settings.sampler
 
@@ -90,7 +91,8 @@ def add_generation(parser: argparse.ArgumentParser, *, several: bool = False) ->
     )
     add_profile(parser, several=several)
     _add_parameters(parser, several)
-    add("--no-think", action="store_true", help="never insert the thinking text")
+    add("--think", action="store_true", help="insert the thinking text whatever the profile says")
+    add("--no-think", action="store_true", help="never insert the thinking text, --think or not")
     add("--no-branch", action="store_true", help="never follow a fork, only sample there")
     add("--branch-width", type=values.positive, metavar="K", help="follow K ways at a fork")
     add(
@@ -279,11 +281,11 @@ def load_model(arguments: argparse.Namespace) -> tuple[LanguageModel, TokenizerW
         templates.start()  # meanwhile
         if arguments.verbose:
             terminal.tell(f"loading {terminal.shortened(model_name(arguments))} …")
-        return load(
-            arguments.model,
-            dequantize=arguments.dequantize,
-            extras=extras.of_model(arguments),
-        )
+        asked = extras.of_model(arguments)
+        if arguments.leader is not None:
+            leader: Leader = arguments.leader
+            return leader.load(model=arguments.model, dequantize=arguments.dequantize, extras=asked)
+        return load(arguments.model, dequantize=arguments.dequantize, extras=asked)
     finally:
         gc.enable()
 

@@ -28,7 +28,12 @@ def fitting_rows(model: LanguageModel, lengths: Sequence[int], most: int) -> int
 
 
 def cache_tokens(model: LanguageModel) -> int:
-    """Return how many tokens caches may hold beside what is in memory now."""
+    """Return how many tokens caches may hold beside what is in memory now, on all machines."""
+    return model.least(own_room(model))
+
+
+def own_room(model: LanguageModel) -> int:
+    """Return how many tokens this machine's memory holds."""
     free = (_memory() - mx.get_active_memory()) * CACHE_SHARE
     return int(free // max(1, model.bytes_per_token))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import mlx.core as mx
@@ -43,6 +43,18 @@ class Looks(NamedTuple):
     """`(1, heads, length, head_dim)`, multiplied by the scale: those of the last `length` keys."""
     keys: mx.array
     """`(1, kv_heads, keys, head_dim)`"""
+    first: int = 0
+    """The place of the first token among those of the pass."""
+    completed: Callable[[Looks, mx.array], mx.array] | None = None
+    """Makes of these looks' scores `(heads, …)` those of all heads, where other machines compute
+    some of them."""
+    others: int = 0
+    """Heads that other machines compute."""
+
+    @property
+    def heads(self) -> int:
+        """The number of heads, those of other machines included."""
+        return int(self.queries.shape[1]) + self.others
 
     @property
     def length(self) -> int:
@@ -52,7 +64,10 @@ class Looks(NamedTuple):
     def part(self, first: int, end: int) -> Looks:
         """Return the looks of some of the tokens, in the order of the text."""
         unseen = self.length - end
-        return Looks(self.queries[:, :, first:end], self.keys[:, :, : self.keys.shape[2] - unseen])
+        keys = self.keys[:, :, : self.keys.shape[2] - unseen]
+        return self._replace(
+            queries=self.queries[:, :, first:end], keys=keys, first=self.first + first
+        )
 
     def key_counts(self) -> list[int]:
         """Return how many keys each token can see: its own is the last of them."""
@@ -66,6 +81,8 @@ class Looks(NamedTuple):
         # As in attend_with_scores, the queries are grouped by their key head.
         grouped = self.queries.reshape(kv_heads, heads // kv_heads * length, head_dim)
         by_head = (grouped @ self.keys[0].swapaxes(-1, -2)).reshape(heads, length, keys)
+        if self.completed is not None:
+            by_head = self.completed(self, by_head)
         later = mx.arange(keys) >= mx.array(self.key_counts())[:, None]
         return mx.where(later[:, None], -math.inf, by_head.swapaxes(0, 1))
 

@@ -90,12 +90,12 @@ class Watched:
 
     def __init__(self, cache: KVCache) -> None:
         """Wrap a layer's cache, which is updated as without."""
-        self._cache = cache
+        self.cache = cache
 
     @property
     def offset(self) -> int:
         """Number of tokens before the next one."""
-        return int(self._cache.offset)
+        return int(self.cache.offset)
 
     def attend(
         self, queries: mx.array, keys: mx.array, values: mx.array, scale: float, with_scores: bool
@@ -104,7 +104,7 @@ class Watched:
 
         Args: as for `attend_cached`, with one row.
         """
-        keys, values = self._cache.update_and_fetch(keys, values)
+        keys, values = self.cache.update_and_fetch(keys, values)
         mask = "causal" if queries.shape[2] > 1 else None
         output = attend(queries, keys, values, scale, mask)
         return output, Looks(queries * scale, keys) if with_scores else None
@@ -255,7 +255,7 @@ def share(layer: Any, step: int, rows: int = 1) -> RowsCache:
         step: tokens by which the memory of the rows grows.
         rows: how many there will be.
     """
-    if isinstance(layer, KVCache):
+    if not hasattr(layer, "share"):  # mlx-lm's own
         return SharedPrefixCache([layer], step)
     shared: RowsCache = layer.share(step, rows)
     return shared
@@ -275,8 +275,11 @@ def hold(layer: Any) -> None:
 
 def copied(layer: Any, length: int) -> Any:
     """Return a cache of its own with the first tokens of a layer's; at most `length` of them."""
-    if hasattr(layer, "copy"):
-        return layer.copy(length)
+    return layer.copy(length) if hasattr(layer, "copy") else own_copy(layer, length)
+
+
+def own_copy(layer: KVCache | SharedPrefixCache, length: int) -> KVCache:
+    """Return the first tokens of a layer's cache in one piece, at most `length` of them."""
     pieces = [*layer.prefixes, layer.suffix] if isinstance(layer, SharedPrefixCache) else [layer]
     whole, left = KVCache(), length
     for piece in pieces:

@@ -10,7 +10,7 @@ Shapes: B batch, L query length, H query heads, KV key/value heads, D head dimen
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -105,18 +105,20 @@ class Block(nn.Module):
 class Decoder(nn.Module):
     """Everything below the output head; the ``model.`` of a checkpoint's keys."""
 
-    def __init__(self, config: LlamaConfig) -> None:
+    def __init__(
+        self, config: LlamaConfig, make_block: Callable[[LlamaConfig], Block] = Block
+    ) -> None:
         """Make the embedding and all layers."""
         super().__init__()
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.layers = [Block(config) for _ in range(config.num_hidden_layers)]
+        self.layers = [make_block(config) for _ in range(config.num_hidden_layers)]
         self.norm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
 
     def __call__(
         self, tokens: mx.array, cache: Sequence[LayerCache], measured: range
     ) -> tuple[mx.array, tuple[Scores, ...]]:
         """Return the last states `(B, L, hidden)` and the scores of the measured layers."""
-        x = self.embed_tokens(tokens)
+        x = self.embed(tokens)
         mask = "causal" if tokens.shape[1] > 1 else None
         collected = []
         for number, (layer, layer_cache) in enumerate(zip(self.layers, cache, strict=True)):
@@ -124,6 +126,11 @@ class Decoder(nn.Module):
             if scores is not None:
                 collected.append(scores)
         return self.norm(x), tuple(collected)
+
+    def embed(self, tokens: mx.array) -> mx.array:
+        """Return the first states `(B, L, hidden)`."""
+        states: mx.array = self.embed_tokens(tokens)
+        return states
 
 
 class Model(LanguageModel):
@@ -151,8 +158,7 @@ class Model(LanguageModel):
                 Rows that share a prefix or come in groups take one token each, L = 1.
             attention_layers: which layers' scores to return.
         """
-        states, scores = self.states(tokens, cache or self.make_cache(), attention_layers)
-        return Forward(self.head(states), scores)
+        return self._forward(tokens, cache or self.make_cache(), attention_layers)
 
     def states(
         self, tokens: mx.array, cache: Sequence[LayerCache], attention_layers: AttentionLayers
@@ -161,6 +167,17 @@ class Model(LanguageModel):
 
         Args: as for a call.
         """
+        return self._states(tokens, cache, attention_layers)
+
+    def _forward(
+        self, tokens: mx.array, cache: Sequence[LayerCache], attention_layers: AttentionLayers
+    ) -> Forward:
+        states, scores = self._states(tokens, cache, attention_layers)
+        return Forward(self._logits(states), scores)
+
+    def _states(
+        self, tokens: mx.array, cache: Sequence[LayerCache], attention_layers: AttentionLayers
+    ) -> tuple[mx.array, tuple[Scores, ...]]:
         layers = len(self.model.layers)
         measured = range(layers) if attention_layers == "all" else range(layers - 1, layers)
         states, scores = self.model(tokens, cache, measured)
@@ -168,6 +185,9 @@ class Model(LanguageModel):
 
     def head(self, states: mx.array) -> mx.array:
         """Return the logits `(B, L, vocab)` of last states."""
+        return self._logits(states)
+
+    def _logits(self, states: mx.array) -> mx.array:
         if self.config.tie_word_embeddings:
             logits: mx.array = self.model.embed_tokens.as_linear(states)
             return logits
@@ -178,14 +198,15 @@ class Model(LanguageModel):
         caches = [_watched(rows) if rows.run else rows.layers for rows in groups]
         if len(groups) == 1:
             ((_, tokens, run),) = groups
-            return self(tokens[None] if run else tokens[:, None], caches[0], attention_layers)
+            ids = tokens[None] if run else tokens[:, None]
+            return self._forward(ids, caches[0], attention_layers)
         sizes = [rows.tokens.size for rows in groups]
         at = mx.array([offset for rows in groups for offset in rows.offsets(rows.layers[0].offset)])
         cache: list[LayerCache] = [
             RowGroups(of_layer, sizes, at) for of_layer in zip(*caches, strict=True)
         ]
         tokens = mx.concatenate([rows.tokens for rows in groups])
-        return self(tokens[:, None], cache, attention_layers)
+        return self._forward(tokens[:, None], cache, attention_layers)
 
     def make_cache(self) -> list[KVCache]:
         """Return an empty KV cache: one entry a layer."""

@@ -21,7 +21,7 @@ def measure_looks(layers: Sequence[Looks], kernels: AttentionKernels = PLAIN_ATT
         kernels: what computes them.
     """
     first = layers[0]
-    tokens = max(1, SCORES_AT_ONCE // (first.queries.shape[1] * first.keys.shape[2]))
+    tokens = max(1, SCORES_AT_ONCE // (first.heads * first.keys.shape[2]))
     parts = []
     for begin in range(0, first.length, tokens):
         end = min(begin + tokens, first.length)
@@ -37,6 +37,6 @@ def _measured(looks: Looks, kernels: AttentionKernels) -> mx.array:
     # The sum of |score| comes last; it must leave out the −∞ of keys that come later.
     seen = mx.where(mx.isneginf(scores), 0.0, mx.abs(scores.astype(mx.float32)))
     columns = [*kernels.split(sums)[:-1], seen.sum(axis=-1, keepdims=True)]
-    each = 1 / looks.queries.shape[1]
+    each = 1 / looks.heads
     factors = [[each, each, each / n, each / 2, each / n] for n in looks.key_counts()]
     return kernels.over_heads(keyed, columns, mx.array(each), mx.array(factors))

@@ -8,13 +8,29 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from ..palette import LOOKS
-from ..step import Branch, ChosenBy, Metrics, Origin, Rollout, Step, Stopped, Strategy
+from ..palette import LOOKS, printable
+from ..step import (
+    Branch,
+    ChosenBy,
+    DropReason,
+    Metrics,
+    Origin,
+    Rollout,
+    Step,
+    Stopped,
+    Strategy,
+)
 from .profile import Profile
 from .tree import Row, table
 
 SYMBOLS = {"entropy": "H", "varentropy": "V", "margin": "margin"}
 """What the measurements are called that conditions are about."""
+DROPPED = {
+    DropReason.END: "the answer would have ended there",
+    DropReason.ECHO: "it was said again at once",
+    DropReason.LOOP: "the answer repeated itself",
+}
+"""Why an insertion was not kept, in words."""
 
 
 class Condition(NamedTuple):
@@ -169,8 +185,9 @@ def _case(row: Row, metrics: Metrics[float]) -> Case:
 
 def _without_table(step: Step) -> bool:
     """Tell whether no decision was made where a step stands, or one without thresholds."""
-    follows = step.origin is Origin.INSERTED and not step.rolled_back
-    return follows or step.strategy is Strategy.SAMPLE
+    here = step.rolled_back and step.wish in (None, step.index)  # None: of an older version
+    elsewhere = step.origin is Origin.INSERTED and not here
+    return elsewhere or step.strategy is Strategy.SAMPLE
 
 
 def _unsampled(strategy: Strategy) -> Strategy:
@@ -197,10 +214,22 @@ def _lack(case: Case) -> float:
 
 
 def _action(step: Step, profile: Profile | None) -> str:
+    done = _done(step, profile)
+    if step.dropped is None:
+        return done
+    tried = f"“{printable(step.dropped.text.strip())}” was tried and dropped"
+    because = f"{tried}: {DROPPED[step.dropped.reason]}"
+    return f"{done}; {because}" if done else because
+
+
+def _done(step: Step, profile: Profile | None) -> str:
     if step.origin is Origin.INSERTED:
         text = profile.think.text if profile else None
-        what = f"“{text.strip()}”" if isinstance(text, str) else "a thinking text"
-        return f"inserting {what}" if step.rolled_back else "part of the inserted text"
+        said = text.strip() if isinstance(text, str) else ""
+        what = f"“{said}”" if said else "a thinking text"
+        waited = step.wish is not None and step.wish < step.index
+        wished = f", as was wished for at token {step.wish}" if waited else ""
+        return f"inserting {what}{wished}" if step.rolled_back else "part of the inserted text"
     if step.branch is not None:
         return f"following {len(step.branch.rollouts)} ways, {_chosen(step.branch)}"
     if step.origin is Origin.CHOSEN:

@@ -38,6 +38,7 @@ class Report:
         cls,
         records: Sequence[Record],
         profile: Profile | None = None,
+        human: Sequence[float] = (),
         pairs: Sequence[Pair] = (),
     ) -> Report:
         """Sum up some answers.
@@ -46,6 +47,7 @@ class Report:
             records: the answers, at least one.
             profile: where the scores of confidence are wanted, too: whose thresholds tell the
                 strategies apart.
+            human: log probabilities of the tokens of a human text, to compare open answers with.
             pairs: the arms to compare, as for `summarize`.
 
         Raises:
@@ -60,7 +62,7 @@ class Report:
             summarize(graded, pairs),
             tuple(certainties(graded, profile)) if profile else (),
             tuple(abstentions(graded, profile.abstain)) if profile else (),
-            tuple(varieties(records)),
+            tuple(varieties(records, human)),
             {split: found for split, found in ids.items() if found},
             ", ".join(sorted({record.model for record in records})),
             ", ".join(sorted({record.question.form for record in records})),
@@ -102,11 +104,16 @@ def _variety_tables(found: Sequence[Variety]) -> list[Table]:
             percent(each.distinct_2),
             "–" if math.isnan(each.self_bleu) else f"{each.self_bleu:.3f}",
             f"{each.surprise:.2f}",
+            "–" if math.isnan(each.distance) else f"{each.distance:.2f}",
         )
         for each in found
     )
-    header = ("arm", "answers", "loops", "distinct-2", "self-BLEU", "bits a token")
-    note = "how varied answers are, and how surprising to the model: nothing about their quality"
+    header = ("arm", "answers", "loops", "distinct-2", "self-BLEU", "bits a token",
+              "from human text")  # fmt: skip
+    note = (
+        "how varied answers are, how surprising to the model, and how far (in bits a token) those"
+        " surprises lie from a human text's: nothing about their quality"
+    )
     return [Table("Open answers", header, rows, note)] if rows else []
 
 

@@ -1,0 +1,244 @@
+"""The command line under `mlx.launch`: rank 0 runs the command, the others do what it tells.
+
+The others print nothing, read nothing and write nothing; what goes wrong there is told by rank 0.
+Whatever ends one rank ends all of them, with one message, and with an exit code that is not 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ..distributed.hub import Hub, Spoke
+from ..distributed.place import Place
+from ..errors import EntropixError, GroupError
+from ..traces.trace import installed_versions
+from . import terminal
+from .exit_codes import BUG, INTERRUPTED, LOST, USAGE
+
+if TYPE_CHECKING:
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+    from ..models.base import LanguageModel
+
+ALONE = ("convert", "tokens", "bench")
+"""Commands that look inside a model, or at the speed of one machine."""
+GRACE_SECONDS = 1.5
+"""What went wrong on all ranks, rank 0 tells by itself; it gets so much time to do so."""
+LOSS_SECONDS = 5.0
+"""Within this a lost rank shows on its connection, after MLX complained about it."""
+
+
+class Leader:
+    """What the commands on rank 0 know of the other ranks."""
+
+    def __init__(self, place: Place) -> None:
+        """Wait for the others.
+
+        Raises:
+            GroupError: one does not come, or does not fit.
+        """
+        self.place = place
+        self._lock = threading.Lock()
+        self._ended = False
+        self._hub = Hub(place)
+        with _on_signal(signal.SIGTERM, self._give_up):
+            self._hub.join(hello(), self._check)
+        self._hub.watch(self._lost)
+        signal.signal(signal.SIGINT, lambda *_: self._interrupted())
+
+    def load(self, **options: Any) -> tuple[LanguageModel, TokenizerWrapper]:
+        """Load this rank's share of a model while the others load theirs.
+
+        Args: as for `checkpoints.loading.load`, ready for JSON but for the extras.
+        """
+        from ..checkpoints.loading import load
+        from ..distributed.group import Group
+
+        self._hub.tell({"do": "load", "options": options | {"extras": vars(options["extras"])}})
+        group = Group.init(led=True, tell=self._hub.tell)
+        return load(**options, group=group)
+
+    def end(self, code: int) -> NoReturn:
+        """End all ranks; MLX would wait for those that are gone."""
+        with self._lock:
+            self._ended = True
+            self._hub.tell({"do": "end", "code": code})
+        _leave(code)
+
+    def await_loss(self) -> None:
+        """Give a lost rank the time to show, after an error that it may be the reason of."""
+        time.sleep(LOSS_SECONDS)
+
+    def _fail(self, message: str, code: int) -> None:
+        """End all ranks with a message, unless they end already."""
+        with self._lock:
+            if self._ended:
+                return
+            self._ended = True
+            terminal.tell_error(message)
+            self._hub.tell({"do": "end", "code": code})
+        _leave(code)
+
+    def _lost(self, rank: int, error: str | None) -> None:
+        name = self.place.name(rank)
+        if error is None:
+            self._fail(f"{name} was lost, and all other ranks were ended: start them again", LOST)
+        else:
+            time.sleep(GRACE_SECONDS)
+            self._fail(f"{name}: {error}", USAGE)
+
+    def _interrupted(self) -> None:
+        self._fail("interrupted: all ranks were ended", INTERRUPTED)
+
+    def _give_up(self) -> NoReturn:
+        terminal.tell_error(self._hub.missing())
+        _leave(LOST)
+
+    def _check(self, rank: int, said: Mapping[str, Any], hello: Mapping[str, Any]) -> None:
+        for package, version in hello["versions"].items():
+            other = said.get("versions", {}).get(package)
+            if other != version:
+                raise GroupError(
+                    f"{self.place.name(rank)} has {package} {other}, and rank 0 has {version}:"
+                    " install the same versions on all machines"
+                )
+
+
+def lead(place: Place, run: Callable[[Leader], int]) -> NoReturn:
+    """Run a command on rank 0, and end all ranks with its exit code.
+
+    Args:
+        place: of this process.
+        run: the command; returns its exit code.
+    """
+    try:
+        leader = Leader(place)
+    except EntropixError as error:
+        terminal.tell_error(str(error))
+        _leave(USAGE)
+    try:
+        code = run(leader)
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else USAGE
+    except Exception as error:
+        if isinstance(error, RuntimeError):  # MLX's, of a rank that does not answer
+            leader.await_loss()
+        traceback.print_exc()
+        code = BUG
+    leader.end(code)
+
+
+def follow(place: Place) -> NoReturn:
+    """Do on another rank what rank 0 tells, until it ends."""
+    stderr = _silence()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # rank 0 gets it, too
+
+    def tell_lost() -> None:
+        if place.rank == 1:  # the others would say the same
+            name = place.name(0)
+            message = f"entropix: {name} was lost, and all other ranks were ended: start them again"
+            with contextlib.suppress(OSError):
+                os.write(stderr, f"{message}\n".encode())
+
+    def ended(order: Mapping[str, Any] | None) -> None:
+        if order is None:
+            tell_lost()
+        os._exit(LOST if order is None else int(order["code"]))
+
+    def give_up() -> None:
+        tell_lost()
+        os._exit(LOST)
+
+    with _on_signal(signal.SIGTERM, give_up):
+        try:
+            spoke = Spoke.join(place, hello())
+        except GroupError:
+            give_up()
+    spoke.watch(ended)
+    try:
+        _do(spoke)
+    except Exception as error:
+        if isinstance(error, RuntimeError):  # MLX's, of a rank that does not answer
+            time.sleep(LOSS_SECONDS)
+        known = isinstance(error, EntropixError)
+        spoke.send({"error": str(error) if known else f"{type(error).__name__}: {error}"})
+    time.sleep(2 * LOSS_SECONDS)  # rank 0 ends this
+    os._exit(LOST)
+
+
+def _do(spoke: Spoke) -> None:
+    """Load what rank 0 loads, and follow its passes."""
+    orders = spoke.orders()
+    first = next(orders, None)
+    if first is None:
+        return
+    from ..checkpoints.extras import Extras
+    from ..checkpoints.loading import load
+    from ..decoding.following import follow as follow_passes
+    from ..distributed.group import Group
+    from ..models.sharded import ShardedModel
+
+    options = dict(first["options"])
+    options["extras"] = Extras(**options["extras"])
+    model, _ = load(**options, group=Group.init(led=True))
+    if isinstance(model, ShardedModel):
+        follow_passes(model, orders)
+
+
+def hello() -> dict[str, Any]:
+    """Return what a rank says of itself."""
+    return {"host": socket.gethostname(), "versions": installed_versions()}
+
+
+def check_command(arguments: argparse.Namespace) -> None:
+    """Refuse a command that cannot be shared.
+
+    Raises:
+        GroupError: it cannot.
+    """
+    subcommand = arguments.subcommand_name
+    if subcommand in ALONE:
+        raise GroupError(f"entropix {subcommand} works on one machine: start it without mlx.launch")
+    if subcommand == "chat" and not arguments.plain:
+        raise GroupError("mlx.launch gives the terminal UI no terminal: add --plain")
+    if getattr(arguments, "prompt", None) == "-":
+        raise GroupError(
+            "mlx.launch never ends the input that it passes on: give --prompt a text, or --prompts"
+            " a file"
+        )
+
+
+@contextlib.contextmanager
+def _on_signal(number: signal.Signals, do: Callable[[], None]) -> Iterator[None]:
+    before = signal.signal(number, lambda *_: do())
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
+def _silence() -> int:
+    """Send what this process prints nowhere; return a descriptor of what was stderr."""
+    stderr = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for descriptor in (1, 2):
+        os.dup2(nowhere, descriptor)
+    return stderr
+
+
+def _leave(code: int) -> NoReturn:
+    """End this process at once, with everything printed."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)

@@ -1,0 +1,1 @@
+"""One model, or one list of questions, on several machines: MLX's distribution and our hub."""

@@ -1,0 +1,119 @@
+"""The ranks that compute one model together, over MLX's own distribution.
+
+A collective is an operation that every rank takes part in. All ranks must ask for the same ones in
+the same order, and what they get has the same bits on every rank.
+
+There are two ways to see to the order. In a script, every rank runs the same lines with the same
+seeds. Under the command line, rank 0 *leads*: it alone runs the command, and tells the others each
+pass that it begins (`models/leading.py`), so that whatever decides is on one rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+
+from ..errors import WeightsError
+
+Tell = Callable[[Mapping[str, Any]], None]
+"""Sends what the others are to do: a JSON-ready record."""
+
+
+@dataclass
+class Traffic:
+    """What was handed to collectives; each may be asked for without ever being computed."""
+
+    summed: int = 0
+    """Bytes of the arrays that were summed."""
+    gathered: int = 0
+    """Bytes of this rank's share of the arrays that were gathered."""
+    collectives: int = 0
+
+    def sent(self, size: int) -> float:
+        """Return the bytes that a rank of a ring of so many sends for all of it.
+
+        A ring sums in two rounds, in each of which a rank passes on all parts of the array but one:
+        2 · (n − 1) / n of its bytes. To gather, it passes on the shares of all ranks but one.
+        """
+        return 2 * (size - 1) / size * self.summed + (size - 1) * self.gathered
+
+
+class Group:
+    """The ranks of a model, of which this process is one."""
+
+    def __init__(
+        self, group: mx.distributed.Group, *, led: bool = False, tell: Tell | None = None
+    ) -> None:
+        """Take a group of MLX's.
+
+        Args:
+            group: more than one rank.
+            led: whether rank 0 alone decides what is computed.
+            tell: on rank 0 of a group that is led, what sends its orders to the others.
+        """
+        self._group = group
+        self.rank: int = group.rank()
+        self.size: int = group.size()
+        self.led = led
+        self.tell = tell
+        self.traffic = Traffic()
+
+    @classmethod
+    def init(cls, *, led: bool = False, tell: Tell | None = None) -> Group | None:
+        """Return the group in which `mlx.launch` started this process; None where it is alone.
+
+        Raises:
+            RuntimeError: MLX does not reach the other ranks; the message is its own.
+        """
+        group = mx.distributed.init()
+        return cls(group, led=led, tell=tell) if group.size() > 1 else None
+
+    def total(self, x: mx.array) -> mx.array:
+        """Return the sum over all ranks, of the shape of `x`."""
+        self.traffic.summed += x.nbytes
+        self.traffic.collectives += 1
+        return mx.distributed.all_sum(x, group=self._group)
+
+    def gathered(self, x: mx.array) -> mx.array:
+        """Return the arrays of all ranks one after the other: `(ranks · n, …)` for `(n, …)`."""
+        self.traffic.gathered += x.nbytes
+        self.traffic.collectives += 1
+        return mx.distributed.all_gather(x, group=self._group)
+
+    def leaders(self, x: mx.array) -> mx.array:
+        """Return what rank 0 has for `x`, of which the others know the shape, where it leads."""
+        if not self.led:
+            return x
+        return self.total(x if self.rank == 0 else mx.zeros_like(x))
+
+    def least(self, number: int) -> int:
+        """Return the smallest of the ranks' numbers, waiting for all of them."""
+        # As two halves: an int32 does not hold the size of a large memory.
+        numbers = self._read(mx.array([divmod(number, 2**30)], dtype=mx.int32))
+        return int(min(high * 2**30 + low for high, low in numbers))
+
+    def _read(self, own: mx.array) -> Any:
+        """Return the rows of all ranks as lists of numbers, waiting for them."""
+        return mx.distributed.all_gather(own, group=self._group).tolist()
+
+    def check_same(self, digest: str, what: str) -> None:
+        """Compare a hash with that of rank 0; all ranks learn the result.
+
+        Args:
+            digest: hexadecimal digits, as many on all ranks.
+            what: was hashed, for the message.
+
+        Raises:
+            WeightsError: it differs on some ranks.
+        """
+        found = self._read(mx.array([list(bytes.fromhex(digest))], dtype=mx.uint8))
+        others = [str(rank) for rank, one in enumerate(found) if one != found[0]]
+        if others:
+            ranks = f"rank {others[0]}" if len(others) == 1 else f"ranks {', '.join(others)}"
+            raise WeightsError(
+                f"{what}: {ranks} and rank 0 have different files on their disks: copy rank 0's to"
+                " the others"
+            )

@@ -1,0 +1,238 @@
+"""The connections between rank 0 and the others: orders, results, and who is still there.
+
+Records are JSON, a line each. A connection that closes before its rank said that it is done means
+that the rank is lost: each rank watches for that on a thread of its own, since the main one may be
+inside a collective that will never come to its end.
+
+There is no key: whoever reaches rank 0's port while the others are awaited could take the place of
+one, as with MLX's own connections. Ranks belong on a network of their own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from queue import Queue
+from typing import Any
+
+from ..errors import GroupError
+from .place import Place
+
+JOIN_SECONDS = 60.0
+"""A rank that has not come by then is not waited for: Python and its libraries load in seconds."""
+RETRY_SECONDS = 0.05
+SILENT_SECONDS = 4
+"""A machine that does not answer for so long is lost: its cable was pulled, or it has no power."""
+LONGEST_LINE = 2**26
+"""Bytes of a record: whoever sends more is no rank."""
+
+Record = Mapping[str, Any]
+OnEnd = Callable[[int, str | None], None]
+"""Called, on a thread of its own, with a rank whose connection closed, and with the error that it
+told of, if it did."""
+
+
+class Line:
+    """One connection to another rank."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        """Take a connected socket."""
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        _watch_for_silence(connection)
+        self._socket = connection
+        self._reader = connection.makefile("rb")
+        self._lock = threading.Lock()
+
+    def send(self, record: Record) -> None:
+        """Send a record; where the other side is gone, reading will show it."""
+        content = json.dumps(record, separators=(",", ":")).encode() + b"\n"
+        with self._lock, contextlib.suppress(OSError):
+            self._socket.sendall(content)
+
+    def read(self) -> dict[str, Any] | None:
+        """Return the next record, waiting for it; None where there will be none."""
+        try:
+            line = self._reader.readline(LONGEST_LINE)
+            record = json.loads(line) if line.endswith(b"\n") else None
+        except (OSError, ValueError):
+            return None
+        return record if isinstance(record, dict) else None
+
+    def wait_for_ever(self) -> None:
+        """Read without a limit of time."""
+        self._socket.settimeout(None)
+
+    def close(self) -> None:
+        """Close the connection."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+
+def _watch_for_silence(connection: socket.socket) -> None:
+    """Have the system close a connection to a machine that does not answer any more."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    idle = getattr(socket, "TCP_KEEPIDLE", getattr(socket, "TCP_KEEPALIVE", None))  # macOS's name
+    options = {idle: 1, getattr(socket, "TCP_KEEPINTVL", None): 1}
+    options |= {getattr(socket, "TCP_KEEPCNT", None): SILENT_SECONDS - 1}
+    options |= {getattr(socket, "TCP_USER_TIMEOUT", None): SILENT_SECONDS * 1000}
+    for option, value in options.items():
+        if option is not None:
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+class Hub:
+    """Rank 0's side: a line to every other rank."""
+
+    def __init__(self, place: Place) -> None:
+        """Listen.
+
+        Raises:
+            GroupError: the address is not this machine's, or taken.
+        """
+        self._place = place
+        self._lines: dict[int, Line] = {}
+        self.results: Queue[tuple[int, Record | None]] = Queue()
+        """What the others sent that is no error, with their ranks; None where one is gone."""
+        try:
+            self._server = socket.create_server(place.address, backlog=place.size)
+        except OSError as error:
+            host, port = place.address
+            raise GroupError(
+                f"rank 0 cannot listen at {host}:{port}: {error.strerror or error}; give mlx.launch"
+                " another --starting-port, or the addresses of the machines in their order"
+            ) from error
+
+    def join(self, hello: Record, check: Callable[[int, Record, Record], None]) -> None:
+        """Wait for all ranks.
+
+        Args:
+            hello: what rank 0 says of itself.
+            check: called with a rank, what it says, and what rank 0 says; raises where the two do
+                not fit each other.
+
+        Raises:
+            GroupError: a rank did not come.
+        """
+        until = time.monotonic() + JOIN_SECONDS
+        while len(self._lines) < self._place.size - 1:
+            self._server.settimeout(max(0.01, until - time.monotonic()))
+            try:
+                connection, _ = self._server.accept()
+            except TimeoutError:
+                raise GroupError(self.missing()) from None
+            connection.settimeout(max(0.01, until - time.monotonic()))
+            line = Line(connection)
+            said = line.read()
+            rank = said.get("rank") if said else None
+            if (
+                said is None
+                or not isinstance(rank, int)
+                or not 0 < rank < self._place.size
+                or rank in self._lines
+            ):
+                line.close()  # a stranger
+                continue
+            check(rank, said, hello)
+            self._lines[rank] = line
+        self._server.close()
+        self.tell(hello)
+
+    def missing(self) -> str:
+        """Return a message about the ranks that have not come."""
+        missing = [rank for rank in range(1, self._place.size) if rank not in self._lines]
+        return (
+            f"{', '.join(map(self._place.name, missing))} did not come: see that the same program"
+            " is installed there and reaches rank 0"
+        )
+
+    def watch(self, on_end: OnEnd) -> None:
+        """Have each line read on a thread of its own, from now on."""
+        for rank, line in self._lines.items():
+            line.wait_for_ever()
+            threading.Thread(target=self._read, args=(rank, line, on_end), daemon=True).start()
+
+    def _read(self, rank: int, line: Line, on_end: OnEnd) -> None:
+        while (record := line.read()) is not None:
+            if "error" in record:
+                on_end(rank, str(record["error"]))
+            else:
+                self.results.put((rank, record))
+        self.results.put((rank, None))
+        on_end(rank, None)
+
+    def tell(self, record: Record) -> None:
+        """Send a record to every other rank."""
+        for line in self._lines.values():
+            line.send(record)
+
+    def send(self, rank: int, record: Record) -> None:
+        """Send a record to one of them."""
+        self._lines[rank].send(record)
+
+
+class Spoke:
+    """Another rank's side: a line to rank 0."""
+
+    def __init__(self, line: Line, hello: Record) -> None:
+        """Take a line on which both sides said who they are."""
+        self._line = line
+        self.hello = hello
+        """What rank 0 says of itself."""
+        self._orders: Queue[dict[str, Any] | None] = Queue()
+
+    @classmethod
+    def join(cls, place: Place, hello: Record) -> Spoke:
+        """Connect to rank 0, which may still be starting.
+
+        Raises:
+            GroupError: it does not answer, or does not take this rank.
+        """
+        until = time.monotonic() + JOIN_SECONDS
+        while True:
+            try:
+                connection = socket.create_connection(place.address, timeout=JOIN_SECONDS)
+                break
+            except OSError as error:
+                if time.monotonic() > until:
+                    host, port = place.address
+                    reason = error.strerror or error
+                    raise GroupError(
+                        f"{place.name(0)} does not answer at {host}:{port}: {reason}"
+                    ) from error
+                time.sleep(RETRY_SECONDS)
+        line = Line(connection)
+        line.send({"rank": place.rank} | dict(hello))
+        answer = line.read()
+        if answer is None:
+            raise GroupError(f"{place.name(0)} closed the connection before all ranks were there")
+        return cls(line, answer)
+
+    def watch(self, on_end: Callable[[Record | None], None]) -> None:
+        """Have orders read on a thread of its own; `on_end` is called there with the last one.
+
+        That is the order to end, or None where rank 0 is gone without one.
+        """
+
+        self._line.wait_for_ever()
+
+        def read() -> None:
+            while (record := self._line.read()) is not None and record.get("do") != "end":
+                self._orders.put(record)
+            self._orders.put(None)
+            on_end(record)
+
+        threading.Thread(target=read, daemon=True).start()
+
+    def orders(self) -> Iterator[dict[str, Any]]:
+        """Yield what rank 0 tells, waiting for each, until it ends or is gone."""
+        while (order := self._orders.get()) is not None:
+            yield order
+
+    def send(self, record: Record) -> None:
+        """Send a record to rank 0."""
+        self._line.send(record)

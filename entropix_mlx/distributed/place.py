@@ -1,0 +1,101 @@
+"""Which rank this process is, as `mlx.launch` or MPI say it in the environment; without MLX.
+
+Beside MLX's own connections the ranks need one over which rank 0 tells the others what to do, and
+over which it shows at once that a rank is gone. It goes to rank 0, at the port below MLX's own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import GroupError
+
+ADDRESS = "ENTROPIX_HUB"
+"""The variable that says ``host:port`` where the launcher does not, or another one is wanted."""
+_MPI = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"))
+"""What Open MPI, and MPICH and its kin, call rank and size."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """One rank among several."""
+
+    rank: int
+    size: int
+    address: tuple[str, int]
+    """Where rank 0 listens for the others."""
+    hosts: tuple[str, ...] = ()
+    """The addresses of the ranks, where they are known."""
+
+    def name(self, rank: int) -> str:
+        """Return what a message calls a rank."""
+        return f"rank {rank} ({self.hosts[rank]})" if rank < len(self.hosts) else f"rank {rank}"
+
+
+def of_environment(environment: Mapping[str, str] = os.environ) -> Place | None:
+    """Return the place of this process; None where it was started alone.
+
+    Raises:
+        GroupError: the environment contradicts itself, or does not say where rank 0 listens.
+    """
+    for rank, size in _MPI:
+        if rank in environment and size in environment:
+            return _placed(environment, environment[rank], int(environment[size]), None, ())
+    rank_given = environment.get("MLX_RANK")
+    if rank_given is None:
+        return None
+    if environment.get("MLX_HOSTFILE"):
+        nodes = _read(environment["MLX_HOSTFILE"])
+        first = [str(node[0]).rpartition(":") for node in nodes]
+        hosts = tuple(host for host, _, _ in first)
+        ports = [int(port) for _, _, port in first]
+        return _placed(
+            environment, rank_given, len(nodes), (hosts[:1], min(ports, default=0)), hosts
+        )
+    if environment.get("MLX_IBV_DEVICES"):
+        size_found = len(_read(environment["MLX_IBV_DEVICES"]))
+        host, _, port = environment.get("MLX_JACCL_COORDINATOR", "").rpartition(":")
+        return _placed(environment, rank_given, size_found, ((host,), int(port or 0)), ())
+    if environment.get("MLX_WORLD_SIZE"):
+        at = (environment.get("NCCL_HOST_IP", ""),), int(environment.get("NCCL_PORT", 0))
+        return _placed(environment, rank_given, int(environment["MLX_WORLD_SIZE"]), at, ())
+    return None
+
+
+def _placed(
+    environment: Mapping[str, str],
+    rank: str,
+    size: int,
+    known: tuple[tuple[str, ...], int] | None,
+    hosts: tuple[str, ...],
+) -> Place | None:
+    """Return a place among more than one; `known` is rank 0's host and MLX's lowest port."""
+    if size < 2:
+        return None
+    if not rank.isdecimal() or int(rank) >= size:
+        raise GroupError(f"this is rank {rank} of {size}: start all ranks with mlx.launch")
+    host, _, port = environment.get(ADDRESS, "").rpartition(":")
+    if port.isdecimal():
+        return Place(int(rank), size, (host, int(port)), hosts)
+    if known is None or not known[0] or known[1] < 2:
+        raise GroupError(
+            f"the ranks do not know where rank 0 listens: set {ADDRESS}=HOST:PORT for all of them"
+        )
+    return Place(int(rank), size, (known[0][0], known[1] - 1), hosts)
+
+
+def _read(name: str) -> list[Any]:
+    """Return the list in a file that the launcher wrote; an empty file stands for no group."""
+    try:
+        content = Path(name).read_text(encoding="utf-8").strip()
+        nodes = json.loads(content) if content else []
+        if not isinstance(nodes, list) or not all(isinstance(node, list) for node in nodes):
+            raise ValueError("it holds no list of ranks")
+    except (OSError, ValueError) as error:
+        raise GroupError(f"{name}: cannot be read as a list of ranks: {error}") from error
+    return nodes

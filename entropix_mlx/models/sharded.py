@@ -1,0 +1,232 @@
+"""The Llama family on several machines: each rank computes some of the heads (tensor parallelism).
+
+    rank 0   heads 0–2   feed-forward 0–511     tokens 0–16383  ┐
+    rank 1   heads 3–5   feed-forward 512–1023  tokens …        ├ all ranks have all states
+    rank 2   heads 6–8   feed-forward …         tokens …        ┘
+
+A layer splits as in Megatron-LM (arXiv 1909.08053): projections into heads and into the
+feed-forward network keep some of their outputs, those out of them some of their inputs, and the
+outputs of the latter are summed over the ranks. The embedding and the head keep some tokens of the
+vocabulary: the others' embeddings are 0 in the sum, and logits are gathered.
+
+Attention is measured over all heads, so the scores of the others' are gathered, for all measured
+layers and rows of a pass at once. Logits and scores then have the same bits on every rank, and with
+them whatever is measured, planned and drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from math import ceil, prod
+from typing import Any, TypeAlias
+
+import mlx.core as mx
+
+from ..distributed.group import Group
+from ..errors import UnsupportedModelError
+from .attention import Looks, Masked
+from .cache import LayerCache, Scores
+from .config import LlamaConfig
+from .llama import Block, Decoder, Model
+
+
+def token_range(vocabulary: int, rank: int, size: int) -> range:
+    """Return the tokens whose embeddings a rank has: as many as all others, the last may have less.
+
+    Args:
+        vocabulary: tokens of the model.
+        rank: from 0.
+        size: ranks in all.
+    """
+    each = ceil(vocabulary / size)
+    return range(each * rank, min(each * (rank + 1), vocabulary))
+
+
+def share_of(config: LlamaConfig, rank: int, size: int) -> LlamaConfig:
+    """Return the shape of what one rank computes.
+
+    Args:
+        config: the model's; see `fits` for what must divide.
+        rank: from 0.
+        size: ranks in all.
+    """
+    return replace(
+        config,
+        vocab_size=len(token_range(config.vocab_size, rank, size)),
+        intermediate_size=config.intermediate_size // size,
+        num_attention_heads=config.num_attention_heads // size,
+        num_key_value_heads=config.num_key_value_heads // size,
+    )
+
+
+def fits(config: LlamaConfig, size: int) -> bool:
+    """Tell whether a model can be split over so many ranks: its heads and its width must divide."""
+    return (
+        config.num_key_value_heads % size == 0
+        and config.intermediate_size % size == 0
+        and len(token_range(config.vocab_size, size - 1, size)) > 0
+    )
+
+
+def check_fits(config: LlamaConfig, size: int, where: object) -> None:
+    """Check that a model can be split.
+
+    Raises:
+        UnsupportedModelError: it cannot; the message says over how many ranks it can.
+    """
+    if fits(config, size):
+        return
+    sizes = [n for n in range(2, config.num_key_value_heads + 1) if fits(config, n)]
+    able = f"over {' or '.join(map(str, sizes))} ranks" if sizes else "not at all"
+    raise UnsupportedModelError(
+        f"{where}: {config.num_attention_heads} heads over {config.num_key_value_heads} key heads,"
+        f" and a feed-forward width of {config.intermediate_size}, cannot be split over {size}"
+        f" ranks: this model can be split {able}, or give --mode data, and each rank holds all of"
+        " it"
+    )
+
+
+class ShardedBlock(Block):
+    """One layer, of which this rank computes some heads and a part of the feed-forward network."""
+
+    def __init__(self, config: LlamaConfig, group: Group) -> None:
+        """Make one layer; `config` is this rank's share."""
+        super().__init__(config)
+        self._group = group
+
+    def __call__(
+        self, x: mx.array, mask: Any, cache: LayerCache, with_scores: bool
+    ) -> tuple[mx.array, Scores | None]:
+        """Map `(B, L, hidden)` to the same shape; also the scores of this rank's heads."""
+        attended, scores = self.self_attn(self.input_layernorm(x), mask, cache, with_scores)
+        x = x + self._group.total(attended)
+        return x + self._group.total(self.mlp(self.post_attention_layernorm(x))), scores
+
+
+class ShardedDecoder(Decoder):
+    """Everything below the head."""
+
+    def __init__(self, config: LlamaConfig, tokens: range, group: Group) -> None:
+        """Make the embedding of some tokens, and all layers; `config` is this rank's share."""
+        super().__init__(config, partial(ShardedBlock, group=group))
+        self._group = group
+        self._tokens = tokens
+
+    def __call__(
+        self, tokens: mx.array, cache: Sequence[LayerCache], measured: range
+    ) -> tuple[mx.array, tuple[Scores, ...]]:
+        """Return the last states `(B, L, hidden)`, and the scores of all heads."""
+        states, scores = super().__call__(tokens, cache, measured)
+        whole = of_all_heads(scores, states, self._group)
+        # What comes next waits for the scores: every rank computes its collectives in this order.
+        arrays = [part for part in parts_of(whole) if isinstance(part, mx.array)]
+        return mx.depends(states, arrays) if arrays else states, whole
+
+    def embed(self, tokens: mx.array) -> mx.array:
+        """Return the first states: those of the tokens that others have are 0 in this rank's."""
+        own = self._group.leaders(tokens.astype(mx.int32)) - self._tokens.start
+        here = mx.logical_and(own >= 0, own < len(self._tokens))
+        found: mx.array = self.embed_tokens(mx.where(here, own, 0))
+        return self._group.total(mx.where(here[..., None], found, mx.zeros_like(found)))
+
+
+class ShardedModel(Model):
+    """This rank's share of a model of the Llama family."""
+
+    def __init__(self, config: LlamaConfig, group: Group) -> None:
+        """Make a share with random weights; `loading` replaces them.
+
+        Args:
+            config: the shape of the whole model, for which `fits` holds.
+            group: the ranks that compute the others.
+        """
+        share = share_of(config, group.rank, group.size)
+        super().__init__(share)
+        self._share = share
+        tokens = token_range(config.vocab_size, group.rank, group.size)
+        self.config = config
+        self.model = ShardedDecoder(share, tokens, group)
+        self.group = group
+
+    def _logits(self, states: mx.array) -> mx.array:
+        """Return the logits `(B, L, vocab)` of last states, gathered from all ranks."""
+        logits = super()._logits(states)
+        short = ceil(self.config.vocab_size / self.group.size) - logits.shape[-1]
+        if short:  # every rank's must have one shape
+            logits = mx.pad(logits, [(0, 0), (0, 0), (0, short)])
+        by_rank = mx.moveaxis(self.group.gathered(logits[None]), 0, 2)
+        return by_rank.reshape(*by_rank.shape[:2], -1)[..., : self.config.vocab_size]
+
+    def take_cache(self, cache: Sequence[Any]) -> list[Any]:
+        """Refuse a cache of mlx-lm's.
+
+        Raises:
+            UnsupportedModelError: always: it holds the keys of all heads.
+        """
+        raise UnsupportedModelError(
+            "a prompt cache holds the keys of all heads, and here each rank has some of them: leave"
+            " it out, or use one machine"
+        )
+
+    def least(self, number: int) -> int:
+        """Return the smallest of the numbers of all ranks."""
+        return self.group.least(number)
+
+    @property
+    def bytes_per_token(self) -> int:
+        """The size of this rank's keys and values of one token in all layers."""
+        width = self._share.num_key_value_heads * self._share.head_dim
+        return int(2 * self._share.num_hidden_layers * width * self.dtype.size)
+
+
+Part: TypeAlias = mx.array | Masked | Looks
+
+
+def parts_of(layers: Sequence[Scores]) -> Iterator[Part]:
+    """Yield the scores of each group of rows in each layer."""
+    for layer in layers:
+        if isinstance(layer, mx.array | Masked | Looks):
+            yield layer
+        else:
+            yield from layer
+
+
+def of_all_heads(layers: Sequence[Scores], states: mx.array, group: Group) -> tuple[Scores, ...]:
+    """Return the scores of all ranks' heads, by one gather for all measured layers and rows.
+
+    Args:
+        layers: this rank's, as in `base.Forward`.
+        states: what the ranks compute before they gather.
+        group: the ranks.
+    """
+    arrays = [part for part in parts_of(layers) if isinstance(part, mx.array)]
+    whole = iter(_gathered(arrays, states, group) if arrays else ())
+
+    def completed(part: Part) -> Part:
+        if isinstance(part, Looks):
+            others = part.heads * (group.size - 1)
+            return part._replace(completed=lambda _, scores: group.gathered(scores), others=others)
+        return next(whole)
+
+    return tuple(
+        completed(layer)
+        if isinstance(layer, mx.array | Masked | Looks)
+        else tuple(map(completed, layer))
+        for layer in layers
+    )
+
+
+def _gathered(arrays: Sequence[mx.array], states: mx.array, group: Group) -> list[mx.array]:
+    """Return arrays `(rows, heads, keys)` of some heads with all of them."""
+    by_head = [array.swapaxes(0, 1) for array in arrays]
+    flat = [array.reshape(array.shape[0], -1) for array in by_head]
+    own = flat[0] if len(flat) == 1 else mx.concatenate(flat, axis=1)
+    whole = group.gathered(mx.depends(own, states))
+    found, start = [], 0
+    for array in by_head:
+        end = start + prod(array.shape[1:])
+        found.append(whole[:, start:end].reshape(-1, *array.shape[1:]).swapaxes(0, 1))
+        start = end
+    return found
