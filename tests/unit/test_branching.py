@@ -383,9 +383,9 @@ def test_cntp_widens_with_the_entropy_and_is_greedy_otherwise(run):
 @pytest.mark.slow
 def test_the_prefix_is_not_copied(byte_tokenizer):
     shape = {"head_dim": 64, "num_key_value_heads": 4, "num_hidden_layers": 6}
-    model = make_tiny_model(max_position_embeddings=3000, **shape)
+    model = make_tiny_model(max_position_embeddings=2000, **shape)
     cache = model.make_cache()
-    model(mx.array([PROMPT * 100]), cache)
+    model(mx.array([PROMPT * 50]), cache)
     mx.eval([layer.state[:2] for layer in cache])
     prefix = sum(a.nbytes for layer in cache for a in layer.keys_and_values())
     mx.synchronize()
