@@ -45,7 +45,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     options.add_model(parser)
     _add_questions(parser)
     _add_arms(parser)
-    _add_sums(parser)
+    _add_comparisons(parser)
     _add_output(parser)
     options.add_verbose(parser)
 
@@ -109,8 +109,7 @@ def _add_arms(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(max_tokens=MAX_TOKENS)
 
 
-def _add_sums(parser: argparse.ArgumentParser) -> None:
-    """Add what is computed from the answers."""
+def _add_comparisons(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "--vote",
@@ -136,17 +135,6 @@ def _add_sums(parser: argparse.ArgumentParser) -> None:
         metavar=("ARM", "ARM"),
         help="compare these two of the ways, and no others; may be repeated (default: every two)",
     )
-    add(
-        "--confidence",
-        action="store_true",
-        help="how well scores of an answer's own tokens tell the right ones from the wrong ones",
-    )
-    add(
-        "--human",
-        type=values.file,
-        metavar="TRACE",
-        help="compare the surprise of open answers with that of a text that entropix read recorded",
-    )
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
@@ -160,6 +148,17 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         type=values.file,
         metavar="FILE",
         help="sum up the answers of such a file, without a model; may be repeated",
+    )
+    add(
+        "--confidence",
+        action="store_true",
+        help="how well scores of an answer's own tokens tell the right ones from the wrong ones",
+    )
+    add(
+        "--human",
+        type=values.file,
+        metavar="TRACE",
+        help="compare the surprise of open answers with that of a text that entropix read recorded",
     )
     add("--json", action="store_true", help="print one object")
     add("--markdown", action="store_true", help="print tables in Markdown")
@@ -309,7 +308,7 @@ def _report(arguments: argparse.Namespace, records: list[Record], human: list[fl
     named = (arguments.profile or [AUTO])[0]
     profile = Profile.load(SHARES_BY if named == AUTO else named) if arguments.confidence else None
     pairs = [(first, second) for first, second in arguments.contrast]
-    report = Report.of([*records, *joint], profile, pairs, human)
+    report = Report.of([*records, *joint], profile, human, pairs)
     if arguments.json:
         terminal.write_json(report.to_dict(), indent=2)
     elif arguments.markdown:

@@ -16,8 +16,9 @@ from .engine import Group, Pending, Sampling
 from .guessing import Guesser
 from .hooks import Choose, Hooks
 from .remembering import Remembering
+from .side_texts import without_reads
 from .text import TEXT, Branches, Prompt, RolloutGroup, Text
-from .wants import DRAWN, NOTHING, Ask, Follow, Keep, Roll, Split, Unread, without_reads
+from .wants import DRAWN, NOTHING, Ask, Follow, Keep, Roll, Split, Unread
 
 
 class _Flight(NamedTuple):
@@ -237,12 +238,11 @@ class Row:
             }
             if self._remembering is not None:
                 self._remembering.received(want, last, places)
-            rolls = isinstance(want, Roll)
             found = [positions[member] for member in want.taken]
             if run:
                 self._go_through(last, places[TEXT], run)
             else:
-                self._go_on(found if rolls else found[0])
+                self._go_on(found if isinstance(want, Roll) else found[0])
         except Exception as error:  # this answer's alone: the others go on
             self.end(error)
         else:

@@ -12,6 +12,7 @@ import pytest
 from entropix_mlx.decoding.answer import Answer
 from entropix_mlx.decoding.branching import Branching, chosen
 from entropix_mlx.decoding.reading import Reading
+from entropix_mlx.decoding.side_texts import without_reads
 from entropix_mlx.decoding.thinking import Thinking
 from entropix_mlx.decoding.wants import (
     Ask,
@@ -21,7 +22,6 @@ from entropix_mlx.decoding.wants import (
     Roll,
     Split,
     Unread,
-    without_reads,
 )
 from entropix_mlx.decoding.writer import Writer
 from entropix_mlx.profiles.profile import Profile

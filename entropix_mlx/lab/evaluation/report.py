@@ -38,8 +38,8 @@ class Report:
         cls,
         records: Sequence[Record],
         profile: Profile | None = None,
-        pairs: Sequence[Pair] = (),
         human: Sequence[float] = (),
+        pairs: Sequence[Pair] = (),
     ) -> Report:
         """Sum up some answers.
 
@@ -47,6 +47,7 @@ class Report:
             records: the answers, at least one.
             profile: where the scores of confidence are wanted, too: whose thresholds tell the
                 strategies apart.
+            human: log probabilities of the tokens of a human text, to compare open answers with.
             pairs: the arms to compare, as for `summarize`.
             human: log probabilities of the tokens of a human text, to compare open answers with.
 
