@@ -44,8 +44,14 @@ class Origin(StrEnum):
     """Part of the rollout that scored best at a fork."""
     CHOSEN = "chosen"
     """Picked by the user: a rollout at a fork, or a token put in another's place."""
+    RETRIEVED = "retrieved"
+    """Part of a passage that was looked up in the user's notes, and of what introduces it."""
     READ = "read"
     """Part of a text that was given and only measured; nothing was drawn."""
+
+
+NOT_OF_THE_MODEL = frozenset({Origin.INSERTED, Origin.RETRIEVED})
+"""Origins of tokens that the model did not choose: they tell nothing about how sure it was."""
 
 
 class Metrics(NamedTuple, Generic[T]):
@@ -151,17 +157,50 @@ class DropReason(StrEnum):
     """What followed it repeated it."""
     LOOP = "loop"
     """What followed it repeated the answer."""
+    LOST = "lost"
+    """It was the beginning of a sentence, and the model did not know how to go on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """An insertion that was tried and taken back, with the tokens that followed it."""
+    """What was tried and taken back: an insertion with the tokens that followed it, or a sentence
+    in the place of which a passage was looked up."""
 
     origin: Origin
     """What its tokens would have been."""
     tokens: tuple[int, ...]
     text: str
     reason: DropReason
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a passage stands in the user's notes."""
+
+    name: str
+    """Of the file, relative to the folder of the notes, with slashes."""
+    line: int
+    """Of its first word, from 1; in a PDF file, on the page."""
+    page: int | None = None
+    """In a PDF file, from 1."""
+    heading: str = ""
+    """Of the section."""
+
+    @property
+    def told(self) -> str:
+        """The source for people: ``harbour.md, line 3``."""
+        page = f", page {self.page}" if self.page is not None else ""
+        return f"{self.name}{page}, line {self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A passage of the user's notes that may be put into an answer."""
+
+    text: str
+    source: Source
+    score: float
+    """How much of what was looked for it holds, from 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +243,8 @@ class Step:
     """On the first token of an inserted text: index of the step at which it was wished for."""
     dropped: Dropped | None = None
     """What was inserted here on trial, and not kept; the text goes on as if it had not been."""
+    source: Source | None = None
+    """On the first token of a retrieved passage: where that stands."""
     guessed: int = field(default=0, compare=False)
     """Tokens that were looked up in the text and computed in the same pass, to follow this one."""
     kept: int = field(default=0, compare=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from contextlib import nullcontext
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
@@ -22,7 +23,7 @@ from ..profiles.fields import overlaid
 from ..profiles.profile import Profile
 from ..settings import BATCH
 from ..traces.reading import read_trace
-from . import options, progress, terminal, values
+from . import options, progress, ranks, terminal, values
 from .assignments import changes_of
 from .exit_codes import INTERRUPTED, USAGE
 
@@ -110,6 +111,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     what = "keep every answer in a file, a line each (JSON Lines)"
     options.add_answers_file(parser, what, BATCH)
+    options.add_mode(parser)
     add(
         "--read",
         type=values.file,
@@ -237,7 +239,12 @@ def _answer(
     with file or nullcontext(), progress.shown(len(planned), arguments.verbose) as bar:
         try:
             for task, line in answers(
-                model, tokenizer, planned, batch=arguments.batch, on_token=bar.token
+                model,
+                tokenizer,
+                planned,
+                batch=arguments.batch,
+                on_token=bar.token,
+                generate=partial(ranks.generate_batch, arguments.leader),
             ):
                 if file:
                     file.write(task, line)

@@ -45,6 +45,11 @@ class Follow(NamedTuple):
     side: bool = False
     """Whether it is part of a side text, which leaves no trace."""
 
+    @property
+    def taken(self) -> dict[int, int]:
+        """The token that the text takes, whose only row has the number 0."""
+        return {0: self.token}
+
 
 class Split(NamedTuple):
     """From here on there are so many rollouts, numbered from 0, until one of them is kept."""
@@ -65,6 +70,11 @@ class Roll(NamedTuple):
     def side(self) -> bool:
         """Whether they are part of a side text, which leaves no trace."""
         return self.logprobs is None
+
+    @property
+    def taken(self) -> dict[int, int]:
+        """The token that each rollout takes."""
+        return dict(zip(self.rollouts, self.tokens, strict=True))
 
 
 class Read(NamedTuple):

@@ -19,6 +19,7 @@ from ..profiles.profile import Profile
 from ..settings import BATCH, Settings
 from ..step import Step
 from .capacity import fitting_rows
+from .draft import Draft
 from .generation import parse_options, prompt_tokens
 from .hooks import Hooks
 from .job import Job, begin, prepare
@@ -96,9 +97,9 @@ def batch_generate(
         on_progress: see `OnProgress`.
         **options: fields of `Settings`, which replace those of all `settings`; `hooks`, a `Hooks`
             for all or one for each prompt: while a person is asked (`choose`, which is called on
-            another thread), the other answers go on; and `steady`: with True, running answers wait
-            longer while a prompt is read, but on the same machine the same batch with the same
-            seeds gives the same answers exactly.
+            another thread), the other answers go on; `draft_model`, a `Draft` that guesses for all;
+            and `steady`: with True, running answers wait longer while a prompt is read, but on the
+            same machine the same batch with the same seeds gives the same answers exactly.
 
     Returns:
         The batch: iterate over it, or call `finish`; one answer that fails has an `error`, and the
@@ -114,15 +115,32 @@ def batch_generate(
     whole_number("batch", batch, least=1)
     given = _one_each(settings, Settings, len(prompts), "settings")
     hooked = _one_each(options.pop("hooks", None), Hooks, len(prompts), "hooks")
-    steady = bool(options.pop("steady", False))
+    steady, draft = bool(options.pop("steady", False)), options.pop("draft_model", None)
     requests = []
     for prompt, own, hook in zip(prompts, given, hooked, strict=True):
+        called = hook or Hooks()
+        if draft is not None:
+            called = replace(called, draft_model=draft)
         parsed, named = parse_options(own, options, ("hooks", "steady"))
         if named != Hooks():
             raise TypeError("callbacks of a batch are passed as hooks=Hooks(…)")
         one = prompt if isinstance(prompt, str) else list(prompt)
-        requests += [_Request(one, parsed, sample, hook or Hooks()) for sample in range(n)]
+        requests += [_Request(one, parsed, sample, called) for sample in range(n)]
     return Batch(Scheduler(model, steady=steady), model, tokenizer, requests, batch, on_progress)
+
+
+def steady_batch(
+    model: LanguageModel,
+    tokenizer: TokenizerWrapper,
+    prompts: Sequence[Sequence[int]],
+    settings: Sequence[Settings],
+    batch: int,
+    draft: Draft | None = None,
+) -> Batch:
+    """Return a batch that repeats its answers exactly, with settings for each prompt."""
+    return batch_generate(
+        model, tokenizer, prompts, settings, batch=batch, steady=True, draft_model=draft
+    )
 
 
 @dataclass(frozen=True)

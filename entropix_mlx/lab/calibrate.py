@@ -40,7 +40,7 @@ from ..models.layout import precision
 from ..policies.draw import uniforms
 from ..profiles.profile import Profile
 from ..settings import Settings
-from ..step import Metrics, Origin, Step, Strategy
+from ..step import NOT_OF_THE_MODEL, Metrics, Step, Strategy
 from .asking import Answered, Asker, Progress
 from .gains import OFF, Changes, Gain, gains, without_harm
 from .insertions import Trials, spots
@@ -271,7 +271,7 @@ def disagreement_auroc(steps: Sequence[Step], seed: int) -> dict[str, float]:
         steps: with `top_logprobs`; inserted tokens do not count.
         seed: of these draws.
     """
-    free = [step for step in steps if step.origin is not Origin.INSERTED]
+    free = [step for step in steps if step.origin not in NOT_OF_THE_MODEL]
     top = np.array([math.exp(step.top_logprobs[0].logprob) for step in free])
     drawn = np.array([uniforms(seed, number, 1)[0][0] for number in range(len(free))])
     return {
@@ -283,7 +283,7 @@ def disagreement_auroc(steps: Sequence[Step], seed: int) -> dict[str, float]:
 
 def _solved(base: Profile, steps: Sequence[Step]) -> Profile:
     """Return a profile with thresholds, and slopes of the adaptive strategy, for some steps."""
-    free = [step.metrics for step in steps if step.origin is not Origin.INSERTED]
+    free = [step.metrics for step in steps if step.origin not in NOT_OF_THE_MODEL]
     columns = {name: np.array([m[name] for m in free]) for name in Metrics._fields}
     thresholds = solve(columns["entropy"], columns["varentropy"], columns["margin"], base.targets)
     uncertain = float(np.quantile(columns["entropy"] + columns["varentropy"], WARMEST_AT))
@@ -316,7 +316,7 @@ def _auroc(scores: Floats, positive: npt.NDArray[np.bool_]) -> float:
 
 
 def _quantiles(steps: Sequence[Step], name: str) -> list[float]:
-    values = [step.metrics[name] for step in steps if step.origin is not Origin.INSERTED]
+    values = [step.metrics[name] for step in steps if step.origin not in NOT_OF_THE_MODEL]
     return [_short(float(value)) for value in np.quantile(values, QUANTILES)]
 
 

@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import Any
 
 from ..profiles.profile import Profile
-from ..step import Origin, Step
+from ..step import NOT_OF_THE_MODEL, Step
 from ..summary import repetition
 from .asking import Asker
 from .evaluation.records import forward_tokens
@@ -119,7 +119,7 @@ def without_harm(profile: Profile, found: Sequence[Gain]) -> Profile:
 
 def own_logprob(steps: Sequence[Step]) -> float:
     """Return the mean log probability of an answer's own tokens, in nats."""
-    own = [step.logprob for step in steps if step.origin is not Origin.INSERTED]
+    own = [step.logprob for step in steps if step.origin not in NOT_OF_THE_MODEL]
     return fmean(own) if own else 0.0
 
 

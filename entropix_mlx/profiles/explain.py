@@ -9,7 +9,7 @@ import math
 from typing import NamedTuple
 
 from ..palette import LOOKS, printable
-from ..step import ChosenBy, DropReason, Metrics, Origin, Step, Strategy
+from ..step import NOT_OF_THE_MODEL, ChosenBy, DropReason, Metrics, Origin, Step, Strategy
 from .profile import Profile
 from .tree import Row, table
 
@@ -19,6 +19,7 @@ DROPPED = {
     DropReason.END: "the answer would have ended there",
     DropReason.ECHO: "it was said again at once",
     DropReason.LOOP: "the answer repeated itself",
+    DropReason.LOST: "the model was lost there",
 }
 """Why an insertion was not kept, in words."""
 
@@ -156,7 +157,7 @@ def _case(row: Row, metrics: Metrics[float]) -> Case:
 def _without_table(step: Step) -> bool:
     """Tell whether no decision was made where a step stands, or one without thresholds."""
     here = step.rolled_back and step.wish in (None, step.index)  # None: of an older version
-    elsewhere = step.origin is Origin.INSERTED and not here
+    elsewhere = step.origin in NOT_OF_THE_MODEL and not here
     return elsewhere or step.strategy is Strategy.SAMPLE
 
 
@@ -200,6 +201,8 @@ def _done(step: Step, profile: Profile | None) -> str:
         waited = step.wish is not None and step.wish < step.index
         wished = f", as was wished for at token {step.wish}" if waited else ""
         return f"inserting {what}{wished}" if step.rolled_back else "part of the inserted text"
+    if step.origin is Origin.RETRIEVED:
+        return f"looked up in {printable(step.source.told)}" if step.source else "part of a passage"
     if step.branch is not None:
         ways = f"following {len(step.branch.rollouts)} ways"
         return f"{ways}, you chose" if step.branch.chosen_by is ChosenBy.USER else ways

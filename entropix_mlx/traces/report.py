@@ -20,7 +20,16 @@ from ..palette import LOOKS, printable
 from ..profiles.explain import explain
 from ..profiles.profile import Profile
 from ..profiles.tree import TREE_SAMPLER
-from ..step import Branch, ChosenBy, Origin, Rollout, Step, Strategy, first_divergence
+from ..step import (
+    NOT_OF_THE_MODEL,
+    Branch,
+    ChosenBy,
+    Origin,
+    Rollout,
+    Step,
+    Strategy,
+    first_divergence,
+)
 from ..summary import Summary
 from .charts import Frame, curve, frame_of, plane
 from .trace import Trace
@@ -217,7 +226,7 @@ def _interventions(steps: Sequence[Step]) -> dict[int, Strategy]:
     """
     marks = {}
     for step in steps:
-        if step.rolled_back and step.origin is Origin.INSERTED:
+        if step.rolled_back and step.origin in NOT_OF_THE_MODEL:
             marks[step.index] = Strategy.THINK
         elif step.branch is not None or (step.rolled_back and step.origin is Origin.CHOSEN):
             marks[step.index] = Strategy.BRANCH
@@ -241,7 +250,7 @@ def _answer(
         elif step.index in marks:
             strategy = marks[step.index]
             pieces.append(f'<span class="mark {strategy}">{LOOKS[strategy].glyph}</span>')
-        inserted = " inserted" if step.origin is Origin.INSERTED else ""
+        inserted = " inserted" if step.origin in NOT_OF_THE_MODEL else ""
         text = _text(step.text).replace("\n", "↵\n")
         pieces.append(f'<span class="token {step.strategy}{inserted}">{text}</span>')
     return f'<div class="text" tabindex="0">{"".join(pieces)}</div>'

@@ -16,6 +16,7 @@ from entropix_mlx.step import (
     Metrics,
     Origin,
     Rollout,
+    Source,
     Step,
     Strategy,
 )
@@ -45,6 +46,7 @@ def documented(heading):
         ("## Step", Step, {"record"}),
         ("An element of `top_logprobs`:", Alternative, set()),
         ("`dropped`:", Dropped, set()),
+        ("`source`:", Source, set()),
         ("`branch`:", Branch, set()),
         ("A rollout:", Rollout, set()),
     ],

@@ -13,11 +13,19 @@ from textual.widgets import Static
 from entropix_mlx.palette import LOOKS, NOT_MEASURED, printable
 from entropix_mlx.profiles.explain import Case, explain
 from entropix_mlx.profiles.profile import Profile
-from entropix_mlx.step import Alternative, Branch, Step, Strategy
+from entropix_mlx.step import Alternative, Branch, Origin, Step, Strategy
 
 from ..drawing import DIM, SCALES, bar
 from ..styles import COLOURS, STYLES
 
+ORIGINS = {
+    Origin.SAMPLED: "drawn",
+    Origin.INSERTED: "part of an inserted text",
+    Origin.BRANCH: "from the winner of a fork",
+    Origin.CHOSEN: "what you chose",
+    Origin.READ: "given",
+}
+"""How a token came about."""
 HEADING = Style(bold=True)
 CASE_WIDTH = 11
 """Cells that the longest strategy of a table takes, with its glyph."""
@@ -66,12 +74,14 @@ def draw_decision(step: Step, profile: Profile | None) -> Content:
         profile: whose thresholds decided; None if there were none.
     """
     why = explain(profile, step)
-    heading = f"{why.heading}, {step.origin}"
+    heading = f"{why.heading}, {ORIGINS[step.origin]}"
     lines = [Content.styled(heading, STYLES[step.strategy]) + Content(why.outcome)]
     if not why.cases:
         lines.append(Content("no thresholds had a part in this"))
     elif why.reason is None:
         lines.append(Content("other thresholds than these decided this"))
+    if why.cases:
+        lines.append(Content.styled("✓ holds, ✗ does not (by how much)", DIM))
     for case in why.cases:
         lines += _draw_case(case, decided=case is why.reason)
     if step.rolled_back:

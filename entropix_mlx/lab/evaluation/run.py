@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,16 @@ from .records import Planned
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
+    from ...decoding.batch import Batch
+    from ...decoding.dealing import Dealt
     from ...models.base import LanguageModel
 
 TOGETHER = 512
 """Answers that are prepared at once: each takes a millisecond, and a run may have thousands."""
 
 OnToken = Callable[[], None]
+Generate = Callable[..., "Batch | Dealt"]
+"""Called with a model, a tokenizer, prompts and settings for each of them, and answers at once."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,7 @@ def answers(
     *,
     batch: int = BATCH,
     on_token: OnToken = lambda: None,
+    generate: Generate | None = None,
 ) -> Iterator[tuple[Planned, dict[str, Any]]]:
     """Generate answers, and yield each with its record as it ends.
 
@@ -83,33 +89,28 @@ def answers(
         planned: from `plan`.
         batch: answers at once.
         on_token: called with every token.
+        generate: answers prompts in place of `steady_batch`.
     """
+    from ...decoding.batch import steady_batch
+
+    begin = partial(generate or steady_batch, model, tokenizer)
     waiting = iter(planned)
     while together := list(islice(waiting, TOGETHER)):
-        yield from _together(model, tokenizer, together, batch, on_token)
+        yield from _together(partial(begin, batch=batch), tokenizer, together, on_token)
 
 
 def _together(
-    model: LanguageModel,
+    begin: Callable[..., Batch | Dealt],
     tokenizer: TokenizerWrapper,
     planned: Sequence[Planned],
-    size: int,
     on_token: OnToken,
 ) -> Iterator[tuple[Planned, dict[str, Any]]]:
-    from ...decoding.batch import batch_generate
-
     prompts: dict[int, list[int]] = {}
     for task in planned:
         if task.asked.line not in prompts:
             prompts[task.asked.line] = task.asked.tokens(tokenizer, bare=task.form == PLAIN)
-    batch = batch_generate(
-        model,
-        tokenizer,
-        [prompts[task.asked.line] for task in planned],
-        [task.settings for task in planned],
-        batch=size,
-        steady=True,
-    )
+    settings = [task.settings for task in planned]
+    batch = begin([prompts[task.asked.line] for task in planned], settings)
     ended: set[int] = set()
 
     def end(index: int) -> tuple[Planned, dict[str, Any]]:
