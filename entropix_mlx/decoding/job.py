@@ -110,7 +110,7 @@ def begin(
     """Return the row of a job, or None where it may not have a single token.
 
     Raises:
-        ProfileError: the thinking text does not fit the tokenizer.
+        ProfileError: the thinking text, or what a judge is asked, does not fit the tokenizer.
         TokenizerError, UnsupportedModelError: the draft model cannot guess for this one.
     """
     config = model.config
@@ -126,7 +126,14 @@ def begin(
     answer = Answer(
         Writer(tokenizer, policy.confidence, limit, job.stop, clock, before),
         Thinking(policy.think, tokenizer, config.vocab_size),
-        Branching(policy.rollouts, tokenizer, job.hooks.on_rollouts),
+        Branching(
+            policy.rollouts,
+            tokenizer,
+            job.hooks.on_rollouts,
+            seed=job.seed,
+            prompt=before,
+            stops=job.stop,
+        ),
         before=job.prompt,
         context_room=context_room,
         asks=job.hooks.choose is not None,

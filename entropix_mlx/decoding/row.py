@@ -9,7 +9,7 @@ from typing import NamedTuple
 import mlx.core as mx
 
 from ..step import Branch, Step
-from .answer import DRAWN, NOTHING, Answer, Ask, Follow, Keep, Roll, Split, Unread, without_reads
+from .answer import Answer
 from .branching import chosen
 from .clock import Clock
 from .engine import Group, Pending, Sampling
@@ -17,6 +17,7 @@ from .guessing import Guesser
 from .hooks import Choose, Hooks
 from .remembering import Remembering
 from .text import TEXT, Branches, Prompt, RolloutGroup, Text
+from .wants import DRAWN, NOTHING, Ask, Follow, Keep, Roll, Split, Unread, without_reads
 
 
 class _Flight(NamedTuple):
@@ -69,8 +70,7 @@ class Row:
         self.ended = False
         self.asked: Branch | None = None
         """The rollouts among which a person is to choose; see `reply`."""
-        self.text: Text | None = None
-        """What is in the cache, once the prompt is."""
+        self.text: Text | None = None  # until the prompt is in the cache
         self._answer = answer
         self._start = len(prompt.text.ids) + len(prompt.unread) + 1
         self._life = without_reads(answer.live(last, forced))
@@ -331,7 +331,7 @@ class Row:
             if self._remembering is not None:
                 self._remembering.keep(want.rollout, len(want.tokens))
         elif self._branches is not None:
-            self._branches.shorten(want.length)
+            self._branches.shorten(want.rollouts, want.length)
         else:
             text.shorten(len(text.ids) - want.length)
 

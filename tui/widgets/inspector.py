@@ -11,9 +11,9 @@ from textual.style import Style
 from textual.widgets import Static
 
 from entropix_mlx.palette import LOOKS, NOT_MEASURED, printable
-from entropix_mlx.profiles.explain import Case, explain
+from entropix_mlx.profiles.explain import Case, explain, fate
 from entropix_mlx.profiles.profile import Profile
-from entropix_mlx.step import Alternative, Branch, Origin, Step, Strategy
+from entropix_mlx.step import Alternative, Branch, Origin, Rollout, Step, Strategy
 
 from ..drawing import DIM, SCALES, bar
 from ..styles import COLOURS, STYLES
@@ -27,6 +27,8 @@ ORIGINS = {
 }
 """How a token came about."""
 HEADING = Style(bold=True)
+WAY_WIDTH = 11
+"""Cells for how a way stands to the first one."""
 CASE_WIDTH = 11
 """Cells that the longest strategy of a table takes, with its glyph."""
 
@@ -106,7 +108,7 @@ def _draw_case(case: Case, decided: bool) -> list[Content]:
 
 
 def draw_ways(branch: Branch, selected: int | None, width: int) -> Content:
-    """Return the ways of a fork as a tree: the one taken, and those left, with their scores.
+    """Return the ways of a fork as a tree: the one taken, and those left, with their leads.
 
     Args:
         branch: the fork.
@@ -120,11 +122,20 @@ def draw_ways(branch: Branch, selected: int | None, width: int) -> Content:
         stem = "└" if number == count - 1 else "├"
         taken = "✓" if number == branch.winner else "▸" if number == selected else " "
         text = printable(rollout.text).replace("\n", "⏎")
-        line = f"{stem}{taken}{rollout.score:6.2f} {text}"
+        line = f"{stem}{taken}{_lead(rollout, first=number == 0):<{WAY_WIDTH}}{text}"
+        if number == selected and rollout.stopped:
+            line += f" ({fate(rollout)})"
         style = HEADING if number in (branch.winner, selected) else DIM
         lines.append(Content.styled(line if number == selected else line[:width], style))
     hint = "Enter goes this way" if selected is not None else "↓ selects one that was left"
     return Content("\n").join([*lines, Content.styled(hint, DIM)])
+
+
+def _lead(rollout: Rollout, first: bool) -> str:
+    """Return by how much a way leads the first, in nats a token, in few cells."""
+    if rollout.lead is None:  # an older record
+        return f"{rollout.mean_logprob:6.2f}"
+    return "first" if first else f"{rollout.lead:+.2f}±{rollout.error or 0.0:.2f}"
 
 
 class Inspector(VerticalScroll):
