@@ -51,16 +51,16 @@ format: $(VENV)/.dev
 
 # Greedy answers to both halves, for "does it know when it is wrong?"; then one half at several temperatures.
 # Each goes on where it was stopped. ASKED is the number of questions of each task.
-ASKED := 3400
-HOT := temperature top_p min_p top_n_sigma p_less dynatemp mirostat xtc adaptive_temperature entropix
-RUNGS := add1,add2,add21,mul1,sub18,sum3,words,story,capitals,states,symbols,continents,currencies,languages,opposites,pasts
+ASKED := 2800
+HOT := temperature top_p min_p top_n_sigma p_less dynatemp mirostat xtc adaptive_temperature entropix entropix:reference
+RUNGS := count,after,plus1,round,tens,add1,mul1,capitals,states,symbols,continents,currencies,languages,opposites,pasts
 evidence: $(VENV)/.run
 	@mkdir -p evidence
 	$(BIN)/python -m entropix_mlx eval --task arithmetic --task facts --limit $(ASKED) --rungs $(RUNGS) --split all \
 	    --sampler greedy --confidence --output evidence/greedy.jsonl --resume \
 	    --page evidence/greedy.html --markdown > evidence/greedy.md
 	$(BIN)/python -m entropix_mlx eval --task arithmetic --task facts --limit 250 \
-	    --rungs add1,capitals,opposites,pasts,continents $(HOT:%=--sampler %) \
+	    --max-tokens 12 --rungs add1,capitals,opposites,pasts,continents $(HOT:%=--sampler %) \
 	    --temp 0.7 --temp 1 --temp 1.5 --temp 2 --temp 3 --output evidence/heat.jsonl --resume \
 	    --page evidence/heat.html --markdown > evidence/heat.md
 	$(BIN)/python -m entropix_mlx eval --task open --form chat --max-tokens 120 --seeds 3 $(HOT:%=--sampler %) \

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import SettingsError
 from .policies.registry import Overrides, find_policy, make_policy
+from .profiles.certainty import Measured, Verdict
 from .profiles.choice import AUTO, resolve
 from .profiles.fields import LARGEST_WHOLE, Number, shown
 from .profiles.kinds import parameters
@@ -131,6 +132,16 @@ class Settings:
             return self
         seed = secrets.randbits(SEED_BITS) if self.seed is None else self.seed
         return replace(self, profile=profile, changes={}, seed=seed)
+
+    def verdict(self, tokens: Measured) -> Verdict | None:
+        """Return whether an answer is unsure by the profile of resolved settings.
+
+        None where the profile has no threshold: ``entropix calibrate --abstain`` sets one.
+
+        Args:
+            tokens: what was measured at the answer's tokens.
+        """
+        return Profile.load(self.profile).abstain.verdict(tokens)
 
     def policy(self) -> Policy:
         """Build the policy of resolved settings.

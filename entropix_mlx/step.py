@@ -142,6 +142,28 @@ class Branch:
     chosen_by: ChosenBy = ChosenBy.SCORE
 
 
+class DropReason(StrEnum):
+    """Why an insertion that was tried did not become the text."""
+
+    END = "end"
+    """The answer would have ended with it."""
+    ECHO = "echo"
+    """What followed it repeated it."""
+    LOOP = "loop"
+    """What followed it repeated the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """An insertion that was tried and taken back, with the tokens that followed it."""
+
+    origin: Origin
+    """What its tokens would have been."""
+    tokens: tuple[int, ...]
+    text: str
+    reason: DropReason
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """One committed token, with all that was measured and decided where it stands."""
@@ -164,7 +186,8 @@ class Step:
     confidence: float
     """The published confidence; logprob + confidence is a score to compare positions by."""
     strategy: Strategy
-    """What was decided here; all tokens of an inserted text say `think`. Whether a fork was
+    """What was decided here; all tokens of an inserted text say `think`, wherever it was wished
+    for, and `think-sample` says that the wish has to wait, or may not be. Whether a fork was
     followed where it says `branch`, or only sampled, is in `branch` and `origin`."""
     temperature: float
     top_p: float
@@ -177,6 +200,10 @@ class Step:
     """On the first token of a rollout: what it was compared with."""
     rolled_back: int = 0
     """Tokens that were drawn here and taken back: 1 where an intervention came between."""
+    wish: int | None = None
+    """On the first token of an inserted text: index of the step at which it was wished for."""
+    dropped: Dropped | None = None
+    """What was inserted here on trial, and not kept; the text goes on as if it had not been."""
     guessed: int = field(default=0, compare=False)
     """Tokens that were looked up in the text and computed in the same pass, to follow this one."""
     kept: int = field(default=0, compare=False)

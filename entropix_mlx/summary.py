@@ -30,6 +30,8 @@ class Summary:
         self.completion_tokens = 0
         self.inserted_tokens = 0
         self.insertions = 0
+        self.dropped = 0
+        """How many insertions were tried and not kept."""
         self.branches = 0
         self.choices = 0
         """How many tokens or rollouts the user chose."""
@@ -67,6 +69,7 @@ class Summary:
         self._clock(step)
         self.completion_tokens += 1
         self.inserted_tokens += step.origin is Origin.INSERTED
+        self.dropped += step.dropped is not None
         self.branches += step.branch is not None
         self.roll_backs += step.rolled_back
         self.guessed += step.guessed
@@ -126,6 +129,7 @@ class Summary:
         """The interventions in words, such as "1 insertion, 2 forks"; empty if there were none."""
         counts = {
             "insertion": self.insertions,
+            "dropped insertion": self.dropped,
             "fork": self.branches,
             "choice": self.choices,
             "roll-back": self.roll_backs,
@@ -175,6 +179,7 @@ class Summary:
             },
             "interventions": {
                 "insertions": self.insertions,
+                "dropped": self.dropped,
                 "branches": self.branches,
                 "choices": self.choices,
                 "roll_backs": self.roll_backs,

@@ -20,6 +20,7 @@ import entropix_mlx
 from entropix_mlx.checkpoints import locate
 from entropix_mlx.conversion import convert
 from entropix_mlx.conversion.recipe import Recipe
+from entropix_mlx.decoding.prose import Place, Surroundings
 from entropix_mlx.models.config import LlamaConfig
 from entropix_mlx.models.llama import Model
 
@@ -73,6 +74,14 @@ def own_profiles(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
     """Keep the profiles of whoever runs the tests out of them."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
+
+
+@pytest.fixture
+def anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let text be inserted anywhere: what a tiny random model writes is no prose."""
+    monkeypatch.setattr(
+        Surroundings, "place", lambda self, following: Place.SENTENCE if following else None
+    )
 
 
 @pytest.fixture(scope="session")

@@ -28,6 +28,7 @@ from .base import WorkspaceApp
 from .chat_keys import CHAT_BINDINGS, rests, useful_keys
 from .code_blocks import copy_last_block
 from .commands import run_command
+from .defaults import kept_settings
 from .filing import Filing
 from .keeping import KEEP_SECONDS, Keeper
 from .link import ModelLink
@@ -39,7 +40,6 @@ from .screens.models import ModelPicker
 from .screens.options import Chosen, OptionsDialog
 from .screens.tune import Tuned, TuneScreen
 from .widgets.composer import Composer
-from .widgets.status import State
 from .widgets.transcript import Transcript
 from .widgets.welcome import Welcome
 from .workspace import Workspace
@@ -190,7 +190,7 @@ class ChatApp(WorkspaceApp):
 
     def action_tune(self) -> None:
         """Open the settings; which profile they begin at is known when the model is."""
-        if not self._settings_known():
+        if not self.link.settings_known():
             return
         settings = replace(self._settings, profile=self.workspace.profile, changes={})
         screen = TuneScreen(settings, self._ask, self.workspace.preview)
@@ -249,10 +249,10 @@ class ChatApp(WorkspaceApp):
             if chosen is not None:
                 self._settings = chosen.settings
                 self.link.configure(chosen.settings, self._ask)
-                for name, value in (chosen.kept or {}).items():
-                    self.remember(OPTIONS, name.replace("_", "-"), value)
+                kept = (chosen.kept or {}).items()
+                self.remember(OPTIONS, {name.replace("_", "-"): value for name, value in kept})
 
-        if self._settings_known():
+        if self.link.settings_known():
             self.push_screen(OptionsDialog(self._settings), take)
 
     def action_find(self) -> None:
@@ -325,13 +325,6 @@ class ChatApp(WorkspaceApp):
             self.notify("nothing was asked yet", severity="warning")
         return bool(self._turns)
 
-    def _settings_known(self) -> bool:
-        """Tell whether the model is there, and with it the profile; if not, say so."""
-        known = self.status.state not in (State.LOADING, State.FAILED)
-        if not known:
-            self.notify(self.status.state.refusal, severity="warning")
-        return known
-
     def _last_question(self) -> Question:
         """Return the last question, to be asked in its own place."""
         return Question(self._turns[-1].question, len(self._turns) - 1)
@@ -346,5 +339,9 @@ class ChatApp(WorkspaceApp):
         if tuned.ask and self._remote:
             self.notify(NO_ASKING, severity="warning")
         self.link.configure(tuned.settings, tuned.ask)
+        if tuned.keep:
+            configured = self.configured_options
+            usual = Profile.load(tuned.profile or self.link.profile)
+            self.remember(OPTIONS, kept_settings(tuned, usual, configured))
         if tuned.regenerate:
             self.action_regenerate()

@@ -12,6 +12,7 @@ from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.filter import LineFilter
 from textual.screen import Screen
+from textual.theme import BUILTIN_THEMES
 
 from entropix_mlx.chat.slash import Command
 from entropix_mlx.configuration.reading import KEYS, SCREEN, THEME, Configuration
@@ -19,7 +20,7 @@ from entropix_mlx.configuration.writing import Value, change
 from entropix_mlx.errors import ConfigurationError
 
 from .contrast import ReadableColours
-from .keys import palette_commands
+from .keys import impossible, palette_commands
 from .screens.help import HelpScreen
 from .widgets.composer import Composer
 from .widgets.key_bar import KeyBar
@@ -99,49 +100,63 @@ class WorkspaceApp(App[None]):
             configuration: the theme and keys, and where another theme is written; None for none.
 
         Raises:
-            ConfigurationError: there is no such theme, or no key of that name.
+            ConfigurationError: as for `check`.
         """
         super().__init__()
         self.workspace = workspace
         self._configuration = configuration
         if configuration is not None:
-            self._use(configuration)
+            self.check(configuration)
+            if configuration.theme is not None:
+                self.theme = configuration.theme
+            self.set_keymap(configuration.keys)
         self._readable = ReadableColours()
 
-    def _use(self, configuration: Configuration) -> None:
-        if configuration.theme is not None:
-            if configuration.theme not in self.available_themes:
-                names = ", ".join(self.available_themes)
-                raise configuration.fault(SCREEN, THEME, f"there is no such theme: {names}")
-            self.theme = configuration.theme
-        for action in configuration.keys:
-            self._check_action(action, configuration)
-        self.set_keymap(configuration.keys)
+    @classmethod
+    def check(cls, configuration: Configuration) -> None:
+        """Check what only the screen knows of a configuration: the theme, and the keys.
 
-    def _check_action(self, action: str, configuration: Configuration) -> None:
-        """Check that a key of the configuration is for something that there is."""
-        groups = (type(self), WorkspaceApp, Workspace, Transcript, Composer)
+        Raises:
+            ConfigurationError: there is no such theme, nothing that a key could be for, or no such
+                key.
+        """
+        if configuration.theme is not None and configuration.theme not in BUILTIN_THEMES:
+            names = ", ".join(BUILTIN_THEMES)
+            raise configuration.fault(SCREEN, THEME, f"there is no such theme: {names}")
+        groups = (cls, WorkspaceApp, Workspace, Transcript, Composer)
         bindings = [binding for group in groups for binding in group.BINDINGS]
         known = {binding.id for binding in bindings if isinstance(binding, Binding) and binding.id}
-        group = action.partition(".")[0]
-        of_another_app = group in APPS and not any(name.startswith(f"{group}.") for name in known)
-        if action not in known and not of_another_app:
-            raise configuration.fault(
-                KEYS, action, "no key has this name: see docs/configuration.md for those there are"
-            )
+        for action, keys in configuration.keys.items():
+            group = action.partition(".")[0]
+            elsewhere = group in APPS and not any(name.startswith(f"{group}.") for name in known)
+            if action not in known and not elsewhere:
+                told = "no key has this name: see docs/configuration.md for those there are"
+                raise configuration.fault(KEYS, action, told)
+            if (key := impossible(keys)) is not None:
+                told = f'there is no key {key!r}: write it as "ctrl+j", "f9" or "question_mark"'
+                raise configuration.fault(KEYS, action, told)
 
     def remember_theme(self) -> None:
         """Write each theme into the configuration file that the user chooses from now on."""
         self.theme_changed_signal.subscribe(
-            self, lambda theme: self.remember(SCREEN, THEME, theme.name)
+            self, lambda theme: self.remember(SCREEN, {THEME: theme.name})
         )
 
-    def remember(self, section: str, key: str, value: Value | None) -> None:
-        """Write a value into the configuration file; None takes it away."""
+    @property
+    def configured_options(self) -> Mapping[str, object]:
+        """The options of the configuration file as it is now; none if it cannot be read."""
+        path = self._configuration.path if self._configuration is not None else None
+        try:
+            return Configuration.load(path).options if path is not None and path.exists() else {}
+        except ConfigurationError:  # `remember` says so
+            return {}
+
+    def remember(self, section: str, values: Mapping[str, Value | None]) -> None:
+        """Write values into the configuration file; None takes one away."""
         if self._configuration is None:
             return
         try:
-            change(self._configuration.path, section, {key: value})
+            change(self._configuration.path, section, values)
         except ConfigurationError as error:
             self.notify(str(error), severity="error", markup=False)
 

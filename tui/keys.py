@@ -7,12 +7,17 @@ have one tooltip, on the binding that displays both.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Iterator
 from functools import partial
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.dom import DOMNode
+from textual.keys import KEY_TO_UNICODE_NAME, REPLACED_KEYS, Keys
+
+MODIFIERS = {"ctrl", "alt", "shift", "super", "meta", "hyper"}
+_NAMED = {key.value.rpartition("+")[2] or key.value for key in Keys if "<" not in key.value}
 
 
 def key_rows(bindings: Iterable[BindingType]) -> list[tuple[str, str]]:
@@ -29,6 +34,34 @@ def palette_commands(
         if explanation:
             action = partial(app.run_action, binding.action, node)
             yield SystemCommand(title, explanation, action)
+
+
+def impossible(keys: str) -> str | None:
+    """Return the first of some keys, separated by commas, that no keyboard has; None if all exist.
+
+    Names are Textual's, in small letters: ``ctrl+j``, ``f9``, ``question_mark``, or ``?``.
+    """
+    return next((key for key in keys.split(",") if not _exists(key.strip())), None)
+
+
+def _exists(key: str) -> bool:
+    if len(key) == 1:
+        return key.isprintable() and not key.isspace()
+    *modifiers, name = key.split("+")
+    known = set(modifiers) <= MODIFIERS and len(set(modifiers)) == len(modifiers)
+    return known and (name in _NAMED or _is_character(name, alone=not modifiers))
+
+
+def _is_character(name: str, alone: bool) -> bool:
+    """Tell whether a name is that of a character; with Ctrl and the like, letters are small."""
+    if len(name) == 1:
+        return name.isprintable() and not name.isspace() and (alone or name == name.lower())
+    original = REPLACED_KEYS.get(name, name)
+    try:
+        unicodedata.lookup(KEY_TO_UNICODE_NAME.get(original, original.replace("_", " ")))
+    except KeyError:
+        return False
+    return name == name.lower()
 
 
 def _explained(bindings: Iterable[BindingType]) -> Iterator[Binding]:

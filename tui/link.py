@@ -51,6 +51,8 @@ class ModelLink:
         self._cancel = Token()  # that of the newest job
         self._waiting = False  # a job was given before the model was there
         self._question: Question | None = None  # that of this job
+        self.profile = workspace.profile
+        """The one that came with the model, before the user changes anything."""
         self._worker = model_thread(chat, self._post)
         self._status.state = State.LOADING
 
@@ -125,12 +127,20 @@ class ModelLink:
             self._app.notify(refusal, severity="warning")
         return not refusal
 
+    def settings_known(self) -> bool:
+        """Tell whether the model is there, and with it the profile; if not, say so."""
+        known = self._status.state not in (State.LOADING, State.FAILED)
+        if not known:
+            self._app.notify(self._status.state.refusal, severity="warning")
+        return known
+
     async def receive(self, event: Event) -> None:
         """Show what the thread reports."""
         status = self._status
         match event:
             case events.Loaded():
                 status.context_length, status.model = event.context_length, event.model
+                self.profile = event.profile
                 self._workspace.use_profile(event.profile)
                 status.state = State.GENERATING if self._waiting else State.READY
             case events.LoadFailed():
@@ -150,14 +160,14 @@ class ModelLink:
                 self._app.notify(f"the context is full: {told}", severity="warning")
             case events.Asked():
                 self._ask_user(event)
-            case events.DuelBegan() | events.DuelStepsArrived() | events.ModelsListed():
+            case events.ModelsListed():
+                self._pass_on(event)
+            case events.DuelBegan() | events.DuelStepsArrived() | events.DuelRolloutsGrew():
                 self._pass_on(event)
             case events.AnswerEnded():
                 self._end(event)
 
-    def _pass_on(
-        self, event: events.DuelBegan | events.DuelStepsArrived | events.ModelsListed
-    ) -> None:
+    def _pass_on(self, event: events.OfDuel | events.ModelsListed) -> None:
         """Hand an event to the screen that waits for it; a dialog may lie over that."""
         for screen in self._app.screen_stack:
             if isinstance(event, events.ModelsListed):

@@ -24,6 +24,12 @@ class Reasoning(NamedTuple):
     """Whether the closing tag is there."""
 
 
+def quoted(reasoning: str) -> str:
+    """Return reasoning as a quotation in Markdown, without its tags, and a blank line after it."""
+    lines = reasoning.replace(OPENING, "").replace(CLOSING, "").strip().splitlines()
+    return "".join(f"> {line}\n" for line in lines) + "\n"
+
+
 def find_reasoning(texts: Iterable[str]) -> list[Reasoning]:
     """Return the spans of reasoning in an answer.
 

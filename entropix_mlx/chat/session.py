@@ -26,7 +26,6 @@ from ..models.base import LanguageModel
 from ..models.config import fingerprint
 from ..policies.policy import Policy
 from ..profiles.certainty import Measured, Verdict
-from ..profiles.profile import Profile
 from ..settings import Settings
 from ..step import Step
 from ..traces.trace import Header, TraceFolder
@@ -116,8 +115,8 @@ class Session:
         turns = self.conversation.turns
         if not turns or not turns[-1].answers:
             return None
-        profile = Profile.load(self.settings.resolved(self._model.config).profile)
-        return profile.abstain.verdict(Measured.of(turns[-1].answer.steps))
+        settings = self.settings.resolved(self._model.config)
+        return settings.verdict(Measured.of(turns[-1].answer.steps))
 
     def send(
         self, text: str, turn: int | None = None, *, cancel: Event | None = None

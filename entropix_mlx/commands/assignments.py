@@ -36,7 +36,7 @@ def _parse_assignment(assignment: str, source: str) -> dict[str, Any]:
 
 
 def interventions(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """Return the fields that --no-think, --no-branch and the options about branches change."""
+    """Return the fields that --think, --no-think, --no-branch and --branch-… change."""
     rollouts: dict[str, Any] = {}
     if arguments.no_branch:
         rollouts["max_branches"] = 0
@@ -44,5 +44,9 @@ def interventions(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
         rollouts["width"] = arguments.branch_width
     if arguments.branch_depth is not None:
         rollouts["depth"] = arguments.branch_depth
-    think = {"max_insertions": 0} if arguments.no_think else {}
+    think = {}
+    if arguments.think:
+        think["max_insertions"] = Profile.load().think.max_insertions
+    if arguments.no_think:
+        think["max_insertions"] = 0
     return {"think": think, "branch": rollouts, "cntp": rollouts}

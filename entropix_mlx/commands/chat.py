@@ -61,6 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
         _check_demo(arguments)
         return run_demo(arguments)
     server = _server(arguments)
+    _check_screen(arguments)
     return run_plain(arguments) if arguments.plain else run_screen(arguments, server)
 
 
@@ -97,6 +98,19 @@ def run_screen(arguments: argparse.Namespace, server: Address | None = None) -> 
     )
     run_chat(chat, None if arguments.no_save else Store(), arguments.configuration)
     return 0
+
+
+def _check_screen(arguments: argparse.Namespace) -> None:
+    """Refuse a mistake in what a configuration file says of the screen, also where none is shown.
+
+    Raises:
+        ConfigurationError: there is one.
+    """
+    configuration = arguments.configuration
+    if configuration and (configuration.theme is not None or configuration.keys):
+        from tui.app import ChatApp  # slow to import, and needed for little
+
+        ChatApp.check(configuration)
 
 
 def pass_over_configured(arguments: argparse.Namespace) -> None:

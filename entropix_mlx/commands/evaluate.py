@@ -11,7 +11,7 @@ from typing import Any
 from ..decoding.answers_file import AnswersFile
 from ..errors import OutputError, PromptError
 from ..files import check_target, keep_source, write_whole, writing
-from ..lab.evaluation.arms import FORMS, PLAIN, Arm, Axes, arms_of
+from ..lab.evaluation.arms import FORMS, OWN_PROFILE, PLAIN, Arm, Axes, arms_of
 from ..lab.evaluation.page import render
 from ..lab.evaluation.questions import EXAMPLES, SPLITS, Question, Wanted
 from ..lab.evaluation.records import Planned, Record, parse_record, read_records
@@ -22,6 +22,7 @@ from ..profiles.choice import AUTO
 from ..profiles.fields import overlaid
 from ..profiles.profile import Profile
 from ..settings import BATCH
+from ..traces.reading import read_trace
 from . import options, progress, ranks, terminal, values
 from .assignments import changes_of
 from .exit_codes import INTERRUPTED, USAGE
@@ -91,7 +92,8 @@ def _add_arms(parser: argparse.ArgumentParser) -> None:
         action="append",
         dest="samplers",
         metavar="NAME",
-        help=f"{options.samplers()}; may be repeated (default: {' and '.join(DEFAULT_ARMS)})",
+        help=f"{options.samplers()}; with a profile of its own, as in entropix:reference; may be"
+        f" repeated (default: {' and '.join(DEFAULT_ARMS)})",
     )
     add(
         "--seeds",
@@ -121,6 +123,12 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="how well scores of an answer's own tokens tell the right ones from the wrong ones",
     )
+    add(
+        "--human",
+        type=values.file,
+        metavar="TRACE",
+        help="compare the surprise of open answers with that of a text that entropix read recorded",
+    )
     add("--json", action="store_true", help="print one object")
     add("--markdown", action="store_true", help="print tables in Markdown")
     add("--page", type=values.file, metavar="FILE", help="write a page with plots for a browser")
@@ -130,8 +138,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Answer all questions in all ways, and print what that shows."""
     _check(arguments)
     _check_page(arguments)
+    human = _human(arguments)
     if arguments.read:
-        return _report(arguments, read_records(arguments.read))
+        return _report(arguments, read_records(arguments.read), human)
     questions = _questions(arguments)
     arms = _arms(arguments)
     design = Design(options.model_name(arguments), arguments.form, arguments.seed, arguments.seeds)
@@ -147,7 +156,7 @@ def run(arguments: argparse.Namespace) -> int:
     if planned:
         new, code = _answer(arguments, planned, file)
         done += new
-    return code if code == INTERRUPTED else _report(arguments, done) or code
+    return code if code == INTERRUPTED else _report(arguments, done, human) or code
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -166,6 +175,11 @@ def _check_page(arguments: argparse.Namespace) -> None:
         if source is not None:
             keep_source(arguments.page, source)
     check_target(arguments.page)
+
+
+def _human(arguments: argparse.Namespace) -> list[float]:
+    """Read the trace of a human text before hours are spent on what is compared with it."""
+    return [step.logprob for step in read_trace(arguments.human).steps] if arguments.human else []
 
 
 def _questions(arguments: argparse.Namespace) -> list[Question]:
@@ -198,7 +212,7 @@ def _arms(arguments: argparse.Namespace) -> list[Arm]:
         temperatures=tuple(dict.fromkeys(arguments.temperature or (None,))),
     )
     shared = vars(arguments) | {
-        "sampler": axes.samplers[0],
+        "sampler": axes.samplers[0].partition(OWN_PROFILE)[0],
         "profile": axes.profiles[0],
         "assignments": [],
         "temperature": None,
@@ -250,13 +264,13 @@ def _answer(
     return records, USAGE if failures else 0
 
 
-def _report(arguments: argparse.Namespace, records: list[Record]) -> int:
-    """Print what the answers amount to."""
+def _report(arguments: argparse.Namespace, records: list[Record], human: list[float]) -> int:
+    """Print what the answers amount to; `human` are log probabilities of a human text."""
     if not records:
         raise OutputError("there are no answers to sum up")
     named = (arguments.profile or [AUTO])[0]
     profile = Profile.load(SHARES_BY if named == AUTO else named) if arguments.confidence else None
-    report = Report.of(records, profile)
+    report = Report.of(records, profile, human)
     if arguments.json:
         terminal.write_json(report.to_dict(), indent=2)
     elif arguments.markdown:

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator
 
 from ..files import check_target
-from ..profiles.profile import Profile
 from ..settings import Settings
 from ..step import Step
 from ..summary import Summary
@@ -75,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _tell_totals(arguments: argparse.Namespace, settings: Settings, summary: Summary) -> None:
     """Print what the answer amounts to, and whether it is unsure."""
-    verdict = Profile.load(settings.profile).abstain.verdict(summary.measured)
+    verdict = settings.verdict(summary.measured)
     if arguments.json:
         told = {} if verdict is None else {"certainty": verdict.to_dict()}
         terminal.write_json(summary.to_dict() | {"seed": settings.seed} | told, indent=2)

@@ -91,7 +91,8 @@ def add_generation(parser: argparse.ArgumentParser, *, several: bool = False) ->
     )
     add_profile(parser, several=several)
     _add_parameters(parser, several)
-    add("--no-think", action="store_true", help="never insert the thinking text")
+    add("--think", action="store_true", help="insert the thinking text whatever the profile says")
+    add("--no-think", action="store_true", help="never insert the thinking text, --think or not")
     add("--no-branch", action="store_true", help="never follow a fork, only sample there")
     add("--branch-width", type=values.positive, metavar="K", help="follow K ways at a fork")
     add(

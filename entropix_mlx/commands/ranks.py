@@ -254,8 +254,7 @@ def generate_batch(
     batch: int,
 ) -> Batch | Dealt:
     """Return a batch of answers, dealt to other ranks where there are any that hold the model."""
-    from ..decoding.batch import steady_batch
-    from ..decoding.dealing import Dealt
+    from ..decoding.dealing import Dealt, steady_batch
 
     if leader is not None and leader.workers is not None:
         return Dealt(model, tokenizer, prompts, settings, leader.workers, batch)

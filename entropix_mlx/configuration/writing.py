@@ -9,7 +9,7 @@ from .. import limits
 from ..errors import ConfigurationError
 from ..files import reason, write_whole, writing
 
-Value = str | int | float | bool
+Value = str | int | float | bool | list[str]
 HEADER = "Of entropix chat and view; docs/configuration.md explains it."
 
 

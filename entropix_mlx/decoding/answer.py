@@ -21,8 +21,9 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from ..step import Branch, ChosenBy, Origin, Step, Strategy
+from ..step import Branch, ChosenBy, Dropped, Origin, Step
 from .branching import Branching, Drafts
+from .placement import Insertion, Trial
 from .reading import Reading
 from .thinking import Thinking
 from .writer import Writer
@@ -83,7 +84,7 @@ class Unread(NamedTuple):
 
 
 class Keep(NamedTuple):
-    """The first tokens of a rollout join the text; there are no rollouts any more."""
+    """The first tokens of a rollout, perhaps none, join the text; no rollout is left."""
 
     rollout: int
     tokens: tuple[int, ...]
@@ -131,7 +132,7 @@ class Answer:
 
         Args:
             writer: makes the steps.
-            thinking: says whether, and which, text may be inserted.
+            thinking: says where, and which, text is inserted, and whether it is kept.
             branching: says whether, and how, rollouts are followed.
             before: the last tokens of the prompt, or the whole of it.
             context_room: tokens that the model's context holds after the prompt.
@@ -172,16 +173,30 @@ class Answer:
             return
         here = yield from self._put(here, forced, Origin.CHOSEN)
         while not self._over:
-            reading = here.reading
-            width = self._branching.width(self._writer.index, reading)
-            if self._may_think and reading.decision.strategy is Strategy.THINK:
-                here = yield from self._put(here, self._thinking.tokens(), Origin.INSERTED)
+            reading, index = here.reading, self._writer.index
+            thought = self._thinking.due(index, reading, self._context_room)
+            width = self._branching.width(index, reading)
+            if thought is not None:
+                here = yield from self._try(here, thought)
             elif width > 1:
                 here = yield from self._fork(here, width)
             else:
-                self._commit(reading, Origin.SAMPLED)
-                if not self._writer.finished:
-                    here = yield Follow(reading.token, reading.logprob, self._then())
+                here = yield from self._take_draw(here)
+
+    def _take_draw(
+        self, here: Position, dropped: Dropped | None = None
+    ) -> Generator[Want, Any, Position]:
+        """Commit the token that was drawn.
+
+        Args:
+            here: where it stands.
+            dropped: what was tried there before.
+        """
+        reading = here.reading
+        self._commit(reading, Origin.SAMPLED, dropped=dropped)
+        if not self._writer.finished:
+            here = yield Follow(reading.token, reading.logprob, self._then())
+        return here
 
     def _put(
         self, here: Position, tokens: Sequence[int], origin: Origin
@@ -195,6 +210,37 @@ class Answer:
             following = tokens[number + 1] if number + 1 < len(tokens) else DRAWN
             here = yield Follow(token, reading.logprob, self._then(following))
         return here
+
+    def _try(self, here: Position, insertion: Insertion) -> Generator[Want, Any, Position]:
+        """Insert a text, follow what comes after it, and commit both, or neither of them."""
+        trial = self._thinking.begin(insertion, here)
+        yield Split(1)
+        while trial.growing and not self._cancelled():
+            (after,) = yield _grow_trial(trial)
+            trial.grow(after)
+        if self._cancelled():
+            yield Keep(0, ())
+            return here
+        dropped = self._thinking.judge(trial)
+        if dropped is not None:
+            yield Keep(0, ())
+            return (yield from self._take_draw(here, dropped))
+        committed = self._commit_trial(trial)
+        yield Keep(0, tuple(reading.token for reading in committed[:-1]))
+        if not self._writer.finished:
+            last = committed[-1]
+            here = yield Follow(last.token, last.logprob, self._then())
+        return here
+
+    def _commit_trial(self, trial: Trial) -> list[Reading]:
+        """Commit an insertion and what follows it as far as the answer may grow; return that."""
+        for number, reading in enumerate(trial.readings):
+            first = number == 0
+            wish = trial.insertion.wish if first else None
+            self._commit(reading, trial.origin(number), rolled_back=int(first), wish=wish)
+            if self._over:
+                return trial.readings[: number + 1]
+        return trial.readings
 
     def _fork(self, here: Position, width: int) -> Generator[Want, Any, Position]:
         """Follow several ways at once, compare them, and commit the best one."""
@@ -224,17 +270,14 @@ class Answer:
         origin = Origin.CHOSEN if branch.chosen_by is ChosenBy.USER else Origin.BRANCH
         for number, reading in enumerate(readings):
             first = number == 0
-            self._commit(reading, origin, branch if first else None, rolled_back=int(first))
+            self._commit(reading, origin, branch=branch if first else None, rolled_back=int(first))
             if self._over:
                 return readings[: number + 1]
         return readings
 
-    def _commit(
-        self, reading: Reading, origin: Origin, branch: Branch | None = None, rolled_back: int = 0
-    ) -> None:
-        if not self._may_think:
-            reading = reading.without_thinking()
-        step = self._writer.write(reading, origin, branch, rolled_back)
+    def _commit(self, reading: Reading, origin: Origin, **told: Any) -> None:
+        """Commit a token; what else its step tells is as for `Writer.write`."""
+        step = self._writer.write(reading.without_thinking(), origin, **told)
         self._context_room -= 1
         self._observe(step)
         self._tail.append(step.token)
@@ -245,16 +288,18 @@ class Answer:
         self._branching.observe(step)
 
     @property
-    def _may_think(self) -> bool:
-        return self._thinking.allowed(self._writer.index)
-
-    @property
     def _over(self) -> bool:
         return self._writer.finished or self._cancelled()
 
     def _then(self, token: int = DRAWN) -> int:
         """Return what comes after the token that is followed now, given its successor."""
         return NOTHING if self._writer.room == 1 else token
+
+
+def _grow_trial(trial: Trial) -> Roll:
+    last, following = trial.readings[-1], trial.forced
+    then = NOTHING if trial.at_last else DRAWN if following is None else following
+    return Roll((0,), (last.token,), (last.logprob,), then)
 
 
 def _grow(drafts: Drafts) -> Roll:

@@ -66,7 +66,9 @@ class Task:
         begun |= {"seed": answer.seed, "batch": batch}
         if answer.error is not None:
             return begun | {"error": str(answer.error)}
-        return begun | Summary.of(answer.steps, answer.prompt_tokens).to_dict()
+        verdict = answer.certainty
+        judged = {} if verdict is None else {"certainty": verdict.to_dict()}
+        return begun | Summary.of(answer.steps, answer.prompt_tokens).to_dict() | judged
 
 
 def all_tasks(prompts: Sequence[PromptLine], n: int) -> list[Task]:

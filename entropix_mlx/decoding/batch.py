@@ -14,6 +14,7 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 from ..errors import EntropixError, whole_number
 from ..models.base import LanguageModel
 from ..policies.policy import Policy
+from ..profiles.certainty import Measured, Verdict
 from ..profiles.profile import Profile
 from ..settings import BATCH, Settings
 from ..step import Step
@@ -38,9 +39,9 @@ class BatchAnswer:
     """One answer of a batch, as far as it has come."""
 
     index: int
-    prompt_tokens: int
-    seed: int | None
-    """None where the settings could not be used."""
+    prompt_tokens: int = 0
+    settings: Settings | None = None
+    """Those of this answer, with its profile and seed; None where they could not be used."""
     steps: list[Step] = field(default_factory=list)
     error: Exception | None = None
     """What ended the answer, if it was not its own end."""
@@ -49,6 +50,18 @@ class BatchAnswer:
     def text(self) -> str:
         """The text so far."""
         return "".join(step.text for step in self.steps)
+
+    @property
+    def seed(self) -> int | None:
+        """The seed of this answer; None where its settings could not be used."""
+        return None if self.settings is None else self.settings.seed
+
+    @property
+    def certainty(self) -> Verdict | None:
+        """Whether the answer is unsure; None where its profile has no threshold (`Settings`)."""
+        if self.settings is None:
+            return None
+        return self.settings.verdict(Measured.of(self.steps))
 
 
 def batch_generate(
@@ -110,17 +123,6 @@ def batch_generate(
         one = prompt if isinstance(prompt, str) else list(prompt)
         requests += [_Request(one, parsed, sample, hook or Hooks()) for sample in range(n)]
     return Batch(Scheduler(model, steady=steady), model, tokenizer, requests, batch, on_progress)
-
-
-def steady_batch(
-    model: LanguageModel,
-    tokenizer: TokenizerWrapper,
-    prompts: Sequence[Sequence[int]],
-    settings: Sequence[Settings],
-    batch: int,
-) -> Batch:
-    """Return a batch that repeats its answers exactly, with settings for each prompt."""
-    return batch_generate(model, tokenizer, prompts, settings, batch=batch, steady=True)
 
 
 @dataclass(frozen=True)
@@ -210,7 +212,7 @@ class Batch:
 
     def _prepare(self, request: _Request) -> tuple[BatchAnswer, Job] | None:
         """Return the answer and job of a request; None where it cannot be used."""
-        answer = BatchAnswer(len(self.answers), 0, None)
+        answer = BatchAnswer(len(self.answers))
         self.answers.append(answer)
         try:
             tokens = prompt_tokens(self._tokenizer, request.prompt)
@@ -218,7 +220,7 @@ class Batch:
             seed = request.settings.seed
             own = seed if seed is None else seed + request.sample
             settings, policy = self._resolve(replace(request.settings, seed=own))
-            answer.seed = settings.seed
+            answer.settings = settings
             job = Job.of_settings(tokens, settings, policy, hooks=request.hooks)
             # Whatever is wrong with the prompt or the thinking text is found before any pass.
             begin(self._model, self._tokenizer, job, prepare(self._model, self._nothing(), job))

@@ -21,7 +21,7 @@ from ..models.base import LanguageModel
 from ..profiles.profile import Profile
 from ..settings import BATCH, Settings
 from ..step import Step
-from .batch import BatchAnswer, steady_batch
+from .batch import Batch, BatchAnswer, batch_generate
 
 CHUNKS = 2
 """Batches that a rank is dealt at once: while its slowest answers run, others can begin."""
@@ -68,7 +68,7 @@ class Dealt:
             workers: the other ranks, which run `work`.
             batch: answers at once, on each rank.
         """
-        self.answers = [BatchAnswer(index, len(one), None) for index, one in enumerate(prompts)]
+        self.answers = [BatchAnswer(index, len(one)) for index, one in enumerate(prompts)]
         self.size = batch
         self._model = model
         self._tokenizer = tokenizer
@@ -127,7 +127,8 @@ class Dealt:
             self.size,
         )
         for index, answer in zip(chunk, batch.answers, strict=True):
-            self.answers[index].seed, self.answers[index].steps = answer.seed, answer.steps
+            self.answers[index].settings = answer.settings
+            self.answers[index].steps = answer.steps
         for here, step in batch:
             yield chunk[here], step
             yield from self._received(0)
@@ -155,13 +156,24 @@ class Dealt:
         index = result["answer"]
         self._held[rank].remove(index)
         answer = self.answers[index]
-        answer.seed = result["seed"]
+        answer.settings = self._settings[index] if result["began"] else None
         answer.error = None if result["failed"] is None else EntropixError(result["failed"])
         answer.steps = [Step.from_dict(step) for step in result["steps"]]
         if not self._held[rank]:
             self._deal(rank)
         yield from ((index, step) for step in answer.steps)
         yield index, None
+
+
+def steady_batch(
+    model: LanguageModel,
+    tokenizer: TokenizerWrapper,
+    prompts: Sequence[Sequence[int]],
+    settings: Sequence[Settings],
+    batch: int,
+) -> Batch:
+    """Return a batch that repeats its answers exactly, with settings for each prompt."""
+    return batch_generate(model, tokenizer, prompts, settings, batch=batch, steady=True)
 
 
 def work(
@@ -200,7 +212,7 @@ def work(
 def _record(index: int, answer: BatchAnswer) -> dict[str, Any]:
     return {
         "answer": index,
-        "seed": answer.seed,
+        "began": answer.settings is not None,
         "failed": None if answer.error is None else str(answer.error),
         "steps": [step.to_dict() for step in answer.steps],
     }

@@ -21,12 +21,15 @@ from ..policies.memory import State, joined, rows_of
 from ..policies.metrics import numbers
 from ..policies.policy import Policy
 from ..policies.position import Position, position
-from .lookup import Guessing
+from .guessing import Guesser
 from .reading import Reading
 from .text import Text
 
 CLEAR_EVERY = 256
 """Passes between two releases of MLX's unused buffers."""
+RUN_AT_ONCE = 4
+"""Tokens of a run that are measured and planned together: several arrays of the size of their
+logits are in memory then."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +40,8 @@ class Sampling:
     seed: int
     attention_layers: AttentionLayers = "last"
     top_logprobs: int = 0
-    guessing: Guessing | None = None
-    """How long guesses from the text itself may be; None for no guesses."""
+    guesser: Guesser | None = None
+    """Guesses what comes next; None for no guesses."""
 
     @property
     def kind(self) -> tuple[int, int]:
@@ -240,7 +243,7 @@ def _parts(
     logits = forward.logits[0] if single_run else forward.logits[:, -1]
     scores = _by_group(forward, groups)
     row = number = 0
-    for (_, count, chained), members in groupby(groups, key=_kind):
+    for (_, count, apart), members in groupby(groups, key=_kind):
         of_part = list(members)
         size = sum(group.tokens.size for group in of_part)
         rows = slice(row, row + size)
@@ -248,8 +251,8 @@ def _parts(
         randomness = mx.array([uniforms(s.seed, at, policy.draws) for s, at in places[rows]])
         of_rows = logits[rows] if size < len(places) else logits
         looked = scores[number : number + len(of_part)]
-        if chained:
-            yield from _chained(of_part[0], of_rows, looked[0], randomness)
+        if apart:
+            yield from _in_pieces(of_part[0], of_rows, looked[0], randomness)
         else:
             states = joined([group.state for group in of_part]) if policy.remembered else ()
             queued = position(policy, of_rows, looked, randomness, count, states)
@@ -260,25 +263,33 @@ def _parts(
 def _kind(group: Group) -> tuple[int, int, int]:
     """Return what the rows of a part have in common.
 
-    Where a policy remembers the text, the tokens of a run are planned one after the other: such a
-    run is a part of its own.
+    A run that is cut into pieces has parts of its own.
     """
-    chained = group.run and group.sampling.policy.remembered is not None
-    return *group.sampling.kind, id(group.layers) if chained else 0
+    apart = group.run and group.tokens.size > _piece(group.sampling.policy)
+    return *group.sampling.kind, id(group.layers) if apart else 0
 
 
-def _chained(
+def _piece(policy: Policy) -> int:
+    """Return how many tokens of a run are planned together.
+
+    Where a policy remembers the text, they are planned one after the other.
+    """
+    return RUN_AT_ONCE if policy.remembered is None else 1
+
+
+def _in_pieces(
     group: Group, logits: mx.array, looks: Sequence[mx.array | Looks], randomness: mx.array
 ) -> Iterator[Part]:
-    """Yield a part for each token of a run, planned in the state that the one before leads to."""
+    """Yield the parts of a run, each planned in the state that the one before leads to."""
     policy, state = group.sampling.policy, group.state
-    for row in range(group.tokens.size):
-        here = slice(row, row + 1)
-        look = [one.part(row, row + 1) for one in looks if isinstance(one, Looks)]
-        count = group.sampling.top_logprobs
+    size, count = _piece(policy), group.sampling.top_logprobs
+    for begin in range(0, group.tokens.size, size):
+        end = min(begin + size, group.tokens.size)
+        here = slice(begin, end)
+        look = [one.part(begin, end) for one in looks if isinstance(one, Looks)]
         queued = position(policy, logits[here], [look], randomness[here], count, state)
         yield Part(policy, queued)
-        following = group.tokens[row + 1 : row + 2]
+        following = group.tokens[end : end + 1]
         if policy.remembered and following.size:
             observed = logprob(queued.measured, following[:, None])[:, 0]
             state = policy.remembered.observe(queued.noted, following, observed)

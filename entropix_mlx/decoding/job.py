@@ -19,8 +19,9 @@ from .answer import Answer
 from .branching import Branching
 from .clock import Clock
 from .engine import Sampling
+from .guessing import BATCHED, CAREFUL, Guesser, Lengths
 from .hooks import Hooks
-from .lookup import BATCHED, CAREFUL, Guessing
+from .lookup import Lookup
 from .remembering import check_biased, remembering
 from .row import Row
 from .text import Prompt, Text
@@ -131,7 +132,7 @@ def begin(
     )
     answer.take_up(job.answered)
     sampling = Sampling(
-        policy, job.seed, job.attention_layers, job.top_logprobs, _guessing(model, job.lookup)
+        policy, job.seed, job.attention_layers, job.top_logprobs, _guesser(model, job)
     )
     return Row(
         answer,
@@ -145,8 +146,8 @@ def begin(
     )
 
 
-def _guessing(model: LanguageModel, lookup: str | int) -> Guessing | None:
-    """Return how long guesses may be on this machine; None for no guesses.
+def _guesser(model: LanguageModel, job: Job) -> Guesser | None:
+    """Return what guesses the tokens of an answer on this machine; None for no guesses.
 
     Where MLX computes with quantized weights on a CPU, nobody has measured a pass of several
     tokens: guesses are made only if a length was asked for. A model that mlx-lm computes measures
@@ -154,11 +155,11 @@ def _guessing(model: LanguageModel, lookup: str | int) -> Guessing | None:
     """
     if not isinstance(model, Model):
         return None
-    if isinstance(lookup, int):
-        return Guessing(lookup)
-    if lookup == "off" or (on_cpu() and precision(model).bits is not None):
+    if isinstance(job.lookup, int):
+        return Lookup(Lengths(job.lookup))
+    if job.lookup == "off" or (on_cpu() and precision(model).bits is not None):
         return None
-    return Guessing(costs=BATCHED if on_cpu() and blas_batches() else CAREFUL)
+    return Lookup(Lengths(costs=BATCHED if on_cpu() and blas_batches() else CAREFUL))
 
 
 def check_tokens(tokens: Sequence[int], vocab_size: int) -> None:

@@ -1,108 +1,122 @@
 """Guessing what comes next from the text itself: what followed the last tokens before.
 
 Where an answer copies from its prompt or from itself, the next tokens stand in the text already.
-`Lookup` finds them by an index that grows with every token, and says how many of them to run in one
-pass. A guess changes no token: the scheduler keeps a guessed token only if it is the one that is
-drawn there.
+`Lookup` finds them by an index that grows with every token: what followed the last 4, 3 or 2 tokens
+where they stood last. Once found, that place is followed from token to token.
 
-How long a guess is depends on the text and the settings alone, never on a clock, so that a seed
-repeats its passes, too. It is the length that promises the most tokens for the time:
+A copy with a change in it loses its place at the change. So the lookup goes on behind the place
+that it lost, as if one token had been replaced by another, and looks for the newest token among
+those that follow there:
 
-    a pass of 1 + n tokens takes cost(n) times as long as one of 1 token;
-    if each guess holds with probability r, it yields 1 + r + r² + … + rⁿ tokens.
+    the text before    the  quick  brown  fox  jumpd  over  the  lazy  dog
+    the answer         the  quick  brown  fox  jumped over
+                                               lost   found again: the lazy dog
 
-r is a running mean over the answer so far, whether its tokens were guessed or only would have been,
-kept apart for matches of 2, 3 and 4 tokens. So a text without repetition is not slowed down.
+How probably a guess holds is a running mean over the answer so far, whether its tokens were guessed
+or only would have been, kept apart for each number of tokens that were alike before. So a text
+without repetition is not slowed down.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from .guessing import Lengths
 
 SHORTEST, LONGEST = 2, 4
 """Tokens that must be repeated before what followed them is a guess: the longest match counts."""
-FIRST_RATES = {2: 0.3, 3: 0.5, 4: 0.7}
-"""How often guesses are taken to hold after a match of so many tokens, before any was compared."""
-FORGETS = 0.25
+FIRST_RATES = {0: 0.35, 1: 0.35, 2: 0.4, 3: 0.5, 4: 0.7, 8: 0.85}
+"""How often guesses are taken to hold after so many tokens that were alike, or more, before any was
+compared. With 0 the last token was taken for another one, and 1 was found behind a lost place."""
+_LEVELS = tuple(FIRST_RATES)
+FORGETS = 0.1
 """The weight of the newest token in that mean."""
-GAIN = 1.1
-"""Tokens for the time, relative to a pass without a guess, that a guess must promise."""
-
-Costs = Sequence[tuple[int, float]]
-"""Lengths of guesses, and the time of a pass with one of each, relative to a pass without."""
-CAREFUL: Costs = ((2, 2.1), (4, 3.3), (8, 4.8))
-"""Measured with the reference BLAS, which does not batch. Used for GPUs, too, where nothing was
-measured: a pass there reads the weights once, so that longer ones should cost less than here."""
-BATCHED: Costs = ((2, 1.6), (4, 1.9), (8, 2.1))
-"""Measured with OpenBLAS."""
-
-
-@dataclass(frozen=True)
-class Guessing:
-    """How long guesses may be."""
-
-    length: int | None = None
-    """Always so many tokens where anything is repeated; None for as many as seem to pay."""
-    costs: Costs = CAREFUL
+NEAR = 12
+"""Tokens behind a place that was lost in which the newest token is looked for."""
+PATIENCE = 4
+"""Tokens after which a lost place is forgotten."""
 
 
 class Lookup:
     """The index of one text, and how often its guesses held."""
 
-    def __init__(self, guessing: Guessing) -> None:
+    looks_ahead = True
+
+    def __init__(self, lengths: Lengths) -> None:
         """Begin without a text."""
-        self._guessing = guessing
+        self._lengths = lengths
         self._tokens: list[int] = []
         self._ends: dict[tuple[int, ...], int] = {}
         """Where the last tokens of each kind ended when they were seen last."""
         self._next: int | None = None
         """Where what followed the last tokens begins."""
         self._matched = 0
-        """How many of the last tokens were found there."""
+        """How many of the last tokens are those before it."""
+        self._lost: int | None = None
+        """The place that did not go on as the text did."""
+        self._since = 0
+        """Tokens since then."""
         self._rates = dict(FIRST_RATES)
 
-    def follow(self, tokens: Sequence[int]) -> None:
-        """Take note of a text, which begins with the one that was told before.
+    def guess(self, tokens: Sequence[int], ahead: int = 0, alone: bool = True) -> list[int]:
+        """Return what probably follows a text, as `Guesser` says.
 
         What is told first is the prompt: whether it repeats itself says little of the answer.
         """
         answered = bool(self._tokens)
         for token in tokens[len(self._tokens) :]:
-            if answered and self._next is not None:
-                held = self._tokens[self._next] == token
-                self._rates[self._matched] += FORGETS * (held - self._rates[self._matched])
-            self._add(token)
-
-    def guess(self, ahead: int = 0) -> list[int]:
-        """Return what probably follows, as far as it pays; nothing where nothing is repeated.
-
-        Args:
-            ahead: tokens that come before the guess, and are drawn already but not known yet.
-        """
+            self._add(token, answered)
         if self._next is None:
             return []
-        return self._continued(ahead + self._length(ahead))[ahead:]
+        most = ahead + self._lengths.longest
+        rates = [self._rates[_level(self._matched + number)] for number in range(most)]
+        return self._continued(ahead + self._lengths.best(rates, ahead, alone))[ahead:]
 
-    def _add(self, token: int) -> None:
+    def close(self) -> None:
+        """Do nothing: the index is this answer's alone."""
+
+    def _add(self, token: int, answered: bool) -> None:
+        """Take note of a token, and find where what follows it stood before."""
+        place, matched = self._next, self._matched
+        held = place is not None and self._tokens[place] == token
+        if place is not None and answered:
+            level = _level(matched)
+            self._rates[level] += FORGETS * (held - self._rates[level])
+        if place is not None and not held and matched >= SHORTEST:
+            self._lost, self._since = place, 0
         self._tokens.append(token)
-        self._next = None
+        self._next, self._matched = self._found()
+        if held and place is not None and matched + 1 >= self._matched:
+            self._next, self._matched = place + 1, matched + 1
+        if self._next is None and self._lost is not None and answered:
+            self._next, self._matched = self._near(token)
+            self._since += 1
+        if self._matched >= SHORTEST or self._since > PATIENCE:
+            self._lost = None
+
+    def _found(self) -> tuple[int | None, int]:
+        """Return where what followed the last tokens begins, and how many of them stood there."""
+        found: int | None = None
+        matched = 0
         for length in range(SHORTEST, min(LONGEST, len(self._tokens)) + 1):
             last = tuple(self._tokens[-length:])
-            if (found := self._ends.get(last)) is not None:
-                self._next, self._matched = found, length
+            if (place := self._ends.get(last)) is not None:
+                found, matched = place, length
             self._ends[last] = len(self._tokens)
+        return found, matched
 
-    def _length(self, ahead: int) -> int:
-        """Return the length that promises the most tokens for the time; 0 if none pays."""
-        if self._guessing.length is not None:
-            return self._guessing.length
-        best, chosen, rate = GAIN, 0, self._rates[self._matched]
-        for length, cost in self._guessing.costs:
-            tokens = 1 + sum(rate ** (ahead + number) for number in range(1, length + 1))
-            if tokens / cost > best:
-                best, chosen = tokens / cost, length
-        return chosen
+    def _near(self, token: int) -> tuple[int | None, int]:
+        """Return where what follows the newest token may stand, close behind the lost place."""
+        if self._lost is None:
+            return None, 0
+        end = min(self._lost + NEAR + self._since, len(self._tokens) - 1)
+        begin = self._lost + (self._since == 0)
+        for place in range(begin, end):
+            if self._tokens[place] == token:
+                return place + 1, 1
+        skipped = self._lost + self._since + 1
+        return (skipped, 0) if skipped < len(self._tokens) else (None, 0)
 
     def _continued(self, count: int) -> list[int]:
         """Return `count` tokens from where the last ones stood before.
@@ -112,3 +126,8 @@ class Lookup:
         begin = len(self._tokens) if self._next is None else self._next
         period = len(self._tokens) - begin
         return [self._tokens[begin + number % period] for number in range(count)]
+
+
+def _level(matched: int) -> int:
+    """Return the kind of guess that so many equal tokens allow."""
+    return _LEVELS[bisect_right(_LEVELS, matched) - 1]

@@ -14,7 +14,6 @@ from .branching import chosen
 from .clock import Clock
 from .engine import Group, Pending, Sampling
 from .hooks import Choose, Hooks
-from .lookup import Lookup
 from .remembering import Remembering
 from .text import TEXT, Branches, Prompt, RolloutGroup, Text
 
@@ -83,7 +82,7 @@ class Row:
         self._members: list[int] = []
         self._places: dict[int, int] = {}
         self._run: tuple[int, ...] = ()
-        self._lookup = Lookup(sampling.guessing) if sampling.guessing else None
+        self._guesser, self._alone = sampling.guesser, True
         self._told = False
 
     @property
@@ -123,6 +122,8 @@ class Row:
         self.ended = True
         self.asked = None
         self._branches = self._want = self._flight = None
+        if self._guesser is not None:
+            self._guesser.close()
         if self.text is not None:
             self.text.take_back()
 
@@ -149,20 +150,22 @@ class Row:
             self._clock.go_on()
             self._go_on(branch)
 
-    def queue(self, last: Pending | None) -> list[Group]:
+    def queue(self, last: Pending | None, alone: bool = True) -> list[Group]:
         """Return the rows that this answer has in the next pass.
 
         Args:
             last: the pass before, in which this answer may have a flight.
+            alone: whether no other answer runs.
         """
+        self._alone = alone
         self._members, self._places, self._run = [], {}, ()
         if self._want is not None:
             return [self._certain(self._want, holder) for holder in self._holders(self._want)]
         if self._flight is None or last is None or self._flight.want.then == NOTHING:
             return []
         want, places, run = self._flight
-        if run:  # what follows depends on how much of it holds
-            return []
+        if run or not (self._guesser is None or self._guesser.looks_ahead):
+            return []  # how it goes on depends on what is not known yet
         return [self._guessed(want, holder, last, places) for holder in self._holders(want)]
 
     def _certain(self, want: Follow | Roll, holder: Text | RolloutGroup) -> Group:
@@ -176,9 +179,8 @@ class Row:
         holder.confirm(ids)
         state = self._remembering.wanted(want, members) if self._remembering else ()
         self._run = self._guess(want)
-        return Group(
-            holder.layers, mx.array([*ids, *self._run]), self.sampling, state, bool(self._run)
-        )
+        taken = mx.array([*ids, *self._run])
+        return Group(holder.layers, taken, self.sampling, state, bool(self._run))
 
     def _guessed(
         self, want: Follow | Roll, holder: Text | RolloutGroup, last: Pending, at: dict[int, int]
@@ -198,12 +200,11 @@ class Row:
 
     def _guess(self, want: Follow | Roll, ahead: int = 0) -> tuple[int, ...]:
         """Return what probably follows a want and `ahead` unknown tokens, by the text so far."""
-        if self._lookup is None or isinstance(want, Roll) or want.side or want.then != DRAWN:
+        if self._guesser is None or isinstance(want, Roll) or want.side or want.then != DRAWN:
             return ()
         if self._known_text.shares:  # several tokens in a row would need a copy of what is shared
             return ()
-        self._lookup.follow(self._known_text.ids)
-        return tuple(self._lookup.guess(ahead))
+        return tuple(self._guesser.guess(self._known_text.ids, ahead, self._alone))
 
     def queued(self, first: int) -> None:
         """Note where the rows of `queue` are in the pass: there, and in order."""

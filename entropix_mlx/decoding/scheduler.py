@@ -102,7 +102,7 @@ class Scheduler:
         # Rows of one kind follow one another; the kinds, in the order in which they came.
         kinds = list(dict.fromkeys(row.sampling.kind for row in self._running))
         rows = sorted(self._running, key=lambda row: kinds.index(row.sampling.kind))
-        queued = [(row, row.queue(self._pending)) for row in rows]
+        queued = [(row, row.queue(self._pending, alone=len(rows) == 1)) for row in rows]
         groups = [group for _, found in queued for group in found]
         if not groups:
             return None

@@ -158,7 +158,7 @@ def _steps(
             if job.hooks.on_prefill and told + PREFILL_CHUNK <= writer.index:
                 told = writer.index
                 job.hooks.on_prefill(told, count)
-            yield writer.write(reading, Origin.READ, None, rolled_back=0)
+            yield writer.write(reading, Origin.READ)
     if job.hooks.on_prefill:
         job.hooks.on_prefill(count, count)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..profiles.sections import Confidence
-from ..step import Alternative, Branch, Origin, Step, Strategy
+from ..step import Alternative, Branch, Dropped, Origin, Step, Strategy
 from .reading import Reading
 from .stops import StopStrings
 from .text_stream import TextStream
@@ -75,9 +75,16 @@ class Writer:
         self._skipped = step.time
 
     def write(
-        self, reading: Reading, origin: Origin, branch: Branch | None, rolled_back: int
+        self,
+        reading: Reading,
+        origin: Origin,
+        *,
+        branch: Branch | None = None,
+        rolled_back: int = 0,
+        wish: int | None = None,
+        dropped: Dropped | None = None,
     ) -> Step:
-        """Return the next step."""
+        """Return the next step; the arguments after `origin` are fields of it."""
         decision = reading.decision
         given = origin is Origin.READ
         finish_reason = ("read" if given else "length") if self.room == 1 else None
@@ -101,17 +108,20 @@ class Writer:
             top_k=decision.top_k,
             min_p=decision.min_p,
             origin=origin,
-            top_logprobs=tuple(
-                Alternative(number, self._tokenizer.decode([number]), logprob)
-                for number, logprob in reading.best
-            ),
+            top_logprobs=self._alternatives(reading),
             branch=branch,
             rolled_back=rolled_back,
+            wish=wish,
+            dropped=dropped,
             finish_reason=finish_reason,
             time=self._skipped + self._clock(),
         )
         self.index += 1
         return step
+
+    def _alternatives(self, reading: Reading) -> tuple[Alternative, ...]:
+        decode = self._tokenizer.decode
+        return tuple(Alternative(token, decode([token]), p) for token, p in reading.best)
 
     def _text(self, token: int, finish_reason: str | None) -> str:
         """Return the text that is certain once a token has joined the answer."""

@@ -38,9 +38,6 @@ def build(name: str, profile: Profile, given: Mapping[str, float]) -> Policy:
         name=name,
         profile=profile,
         plan=Planner(_plan, (mx.array(float(options["target"])), mx.array(float(min_p)))),
-        think=profile.think,
-        rollouts=profile.branch,
-        confidence=profile.confidence,
         memory=AdaptiveP(options["target"], options["decay"]),
     )
 

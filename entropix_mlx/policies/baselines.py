@@ -49,9 +49,6 @@ def baseline(name: str, profile: Profile, given: Mapping[str, float], adjust: Ad
         name=name,
         profile=profile,
         plan=Planner(_rule(adjust), numbers),
-        think=profile.think,
-        rollouts=profile.branch,
-        confidence=profile.confidence,
         max_top_k=top_k or None,
         needs_order=top_k != TOP_K_OFF or fixed.get("top_p", 1.0) < 1.0,
     )

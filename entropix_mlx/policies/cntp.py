@@ -25,9 +25,7 @@ def build(name: str, profile: Profile, given: Mapping[str, float]) -> Policy:
         name=name,
         profile=profile,
         plan=Planner(_plan, numbers),
-        think=profile.think,
-        rollouts=rule,
-        confidence=profile.confidence,
+        own_rollouts=rule,
         draws=0,
     )
 

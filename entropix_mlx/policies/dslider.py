@@ -36,9 +36,6 @@ def build(name: str, profile: Profile, given: Mapping[str, float]) -> Policy:
         name=name,
         profile=profile,
         plan=Planner(_plan, mx.array([float(options[key]) for key in _OPTIONS])),
-        think=profile.think,
-        rollouts=profile.branch,
-        confidence=profile.confidence,
         memory=RunningMeans(options["rate"]),
     )
 

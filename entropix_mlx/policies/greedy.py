@@ -17,9 +17,6 @@ def build(name: str, profile: Profile, given: Mapping[str, float]) -> Policy:
         name=name,
         profile=profile,
         plan=Planner(_plan, ()),
-        think=profile.think,
-        rollouts=profile.branch,
-        confidence=profile.confidence,
         draws=0,
     )
 

@@ -89,12 +89,8 @@ class Policy:
     """Called with what was measured and, where there is a memory, its state. It knows nothing of
     interventions: where no thinking text may be inserted, the host calls the strategy `think` by
     another name."""
-    think: Think
-    """The text to insert where the strategy is `think`."""
-    rollouts: Rollouts
-    """How to follow the strategy `branch`."""
-    confidence: Confidence
-    """What a step tells as its confidence."""
+    own_rollouts: Rollouts | None = None
+    """How to follow the strategy `branch`, where that is not the profile's way."""
     max_top_k: int | None = None
     """The largest top-k that a plan can hold; None where plans set none."""
     needs_order: bool = False
@@ -110,6 +106,21 @@ class Policy:
     takes_chance: bool = False
     """Whether its plans are partly left to chance: then `draws` is 2, and the second of the
     position's random numbers is `Measured.chance`."""
+
+    @property
+    def think(self) -> Think:
+        """The text to insert where the strategy is `think`."""
+        return self.profile.think
+
+    @property
+    def rollouts(self) -> Rollouts:
+        """How to follow the strategy `branch`."""
+        return self.own_rollouts or self.profile.branch
+
+    @property
+    def confidence(self) -> Confidence:
+        """What a step tells as its confidence."""
+        return self.profile.confidence
 
     def planned(self, measured: Measured, state: State = ()) -> Planned:
         """Return what `plan` does, in one form for all policies."""

@@ -8,13 +8,19 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from ..palette import LOOKS
-from ..step import ChosenBy, Metrics, Origin, Step, Strategy
+from ..palette import LOOKS, printable
+from ..step import ChosenBy, DropReason, Metrics, Origin, Step, Strategy
 from .profile import Profile
 from .tree import Row, table
 
 SYMBOLS = {"entropy": "H", "varentropy": "V", "margin": "margin"}
 """What the measurements are called that conditions are about."""
+DROPPED = {
+    DropReason.END: "the answer would have ended there",
+    DropReason.ECHO: "it was said again at once",
+    DropReason.LOOP: "the answer repeated itself",
+}
+"""Why an insertion was not kept, in words."""
 
 
 class Condition(NamedTuple):
@@ -149,8 +155,9 @@ def _case(row: Row, metrics: Metrics[float]) -> Case:
 
 def _without_table(step: Step) -> bool:
     """Tell whether no decision was made where a step stands, or one without thresholds."""
-    follows = step.origin is Origin.INSERTED and not step.rolled_back
-    return follows or step.strategy is Strategy.SAMPLE
+    here = step.rolled_back and step.wish in (None, step.index)  # None: of an older version
+    elsewhere = step.origin is Origin.INSERTED and not here
+    return elsewhere or step.strategy is Strategy.SAMPLE
 
 
 def _unsampled(strategy: Strategy) -> Strategy:
@@ -177,10 +184,22 @@ def _lack(case: Case) -> float:
 
 
 def _action(step: Step, profile: Profile | None) -> str:
+    done = _done(step, profile)
+    if step.dropped is None:
+        return done
+    tried = f"“{printable(step.dropped.text.strip())}” was tried and dropped"
+    because = f"{tried}: {DROPPED[step.dropped.reason]}"
+    return f"{done}; {because}" if done else because
+
+
+def _done(step: Step, profile: Profile | None) -> str:
     if step.origin is Origin.INSERTED:
         text = profile.think.text if profile else None
-        what = f"“{text.strip()}”" if isinstance(text, str) else "a thinking text"
-        return f"inserting {what}" if step.rolled_back else "part of the inserted text"
+        said = text.strip() if isinstance(text, str) else ""
+        what = f"“{said}”" if said else "a thinking text"
+        waited = step.wish is not None and step.wish < step.index
+        wished = f", as was wished for at token {step.wish}" if waited else ""
+        return f"inserting {what}{wished}" if step.rolled_back else "part of the inserted text"
     if step.branch is not None:
         ways = f"following {len(step.branch.rollouts)} ways"
         return f"{ways}, you chose" if step.branch.chosen_by is ChosenBy.USER else ways

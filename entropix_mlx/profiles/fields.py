@@ -124,6 +124,17 @@ def check_thinking_text(value: Any) -> Any:
     return value
 
 
+def one_of(*values: str) -> Rule:
+    """Return a rule for one of some words."""
+
+    def check(value: Any) -> str:
+        if value not in values:
+            raise ValueError(f"must be one of {', '.join(values)}, not {shown(value)}")
+        return str(value)
+
+    return check
+
+
 def ruled(rule: Rule) -> Any:
     """Return a dataclass field whose values a rule checks, in `build_section`."""
     return field(metadata={"rule": rule})

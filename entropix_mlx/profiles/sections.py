@@ -12,6 +12,7 @@ from .fields import (
     check_text,
     check_thinking_text,
     flag,
+    one_of,
     real,
     ruled,
     threshold,
@@ -46,9 +47,13 @@ class Thresholds:
 
 @dataclass(frozen=True)
 class Think:
-    """The thinking text, how often it may be inserted, and the sampling just after it."""
+    """The thinking text, where and how often it may be inserted, and how to sample without it."""
 
     text: str | int | list[str | int] = ruled(check_thinking_text)
+    place: str = ruled(one_of("sentence", "clause", "word"))
+    wait: int = whole(0)
+    watch: int = whole(0, 1000)
+    loop_length: int = whole(0)
     max_insertions: int = whole(0)
     min_gap: int = whole(1)
     temperature_offset: float = real()

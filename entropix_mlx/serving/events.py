@@ -143,6 +143,20 @@ class DuelStepsArrived:
     """Why this side failed; the other one goes on."""
 
 
+@dataclass(frozen=True)
+class DuelRolloutsGrew:
+    """A side of a duel is at a fork, whose ways have grown."""
+
+    cancel: Token
+    """The cancel token that the duel was given; it tells one duel from another."""
+    side: int
+    """0 or 1."""
+    branch: Branch
+    """The ways as far as they are known; its winner is the one that leads."""
+
+
+OfDuel = DuelBegan | DuelStepsArrived | DuelRolloutsGrew
+"""What only the screen of a duel wants to know."""
 Event = (
     Loaded
     | LoadFailed
@@ -154,6 +168,5 @@ Event = (
     | AnswerEnded
     | TurnsDropped
     | Asked
-    | DuelBegan
-    | DuelStepsArrived
+    | OfDuel
 )

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..decoding.reading import Likelihood
-from ..profiles.profile import Profile
 from ..step import Step
 from ..summary import Summary
 from .openai import Asked
@@ -96,7 +95,7 @@ class Choice:
         """Return what the steps amount to."""
         summary = self._summary
         strategies = {str(name): count for name, count in summary.strategies.items()}
-        verdict = Profile.load(self._item.settings.profile).abstain.verdict(summary.measured)
+        verdict = self._item.settings.verdict(summary.measured)
         return {
             "confidence": summary.confidence,
             "certainty": None if verdict is None else verdict.to_dict(),
@@ -105,6 +104,7 @@ class Choice:
             "strategies": strategies,
             "insertions": summary.insertions,
             "forks": summary.branches,
+            "dropped": summary.dropped,
             "roll_backs": summary.roll_backs,
             "seed": self._item.settings.seed,
         }

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from ..chat.session import Session
     from ..decoding.batch import Batch
+    from ..decoding.hooks import OnRollouts
     from ..models.base import LanguageModel
 
 T = TypeVar("T")
@@ -301,8 +302,9 @@ class ModelThread:
         context = Context(self._tokenizer, self._model.config.max_position_embeddings)
         asked = self._session.conversation.asking(question.text, question.turn)
         prompts = [context.fit(asked, settings.max_tokens) for settings in sides]
+        hooks = [Hooks(cancel, on_rollouts=self._report_rollouts(cancel, n)) for n in (0, 1)]
         batch = batch_generate(
-            self._model, self._tokenizer, prompts, sides, hooks=Hooks(cancel), steady=True
+            self._model, self._tokenizer, prompts, sides, hooks=hooks, steady=True
         )
         headers = [
             None if answer.error else self._header(settings, asked.asked, answer.prompt_tokens)
@@ -310,6 +312,10 @@ class ModelThread:
         ]
         self._report(events.DuelBegan(cancel, tuple(headers)))
         return batch
+
+    def _report_rollouts(self, cancel: Token, side: int) -> OnRollouts:
+        """Return what reports the ways of a fork at one side of a duel."""
+        return lambda _, branch: self._report(events.DuelRolloutsGrew(cancel, side, branch))
 
     def _header(
         self, settings: Settings, messages: list[dict[str, str]], prompt_tokens: int

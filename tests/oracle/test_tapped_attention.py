@@ -55,7 +55,7 @@ def busy_profile(model, tokenizer) -> Profile:
                 "branch_min_varentropy": -1,
                 "branch_max_margin": 2,
             },
-            "think": {"min_gap": 4, "text": " So,"},
+            "think": {"min_gap": 4, "text": " So,", "watch": 3, "loop_length": 0},
             "branch": {"depth": 4, "width": 3, "min_gap": 4, "margin": 0.0},
         }
     )
@@ -127,6 +127,7 @@ def test_greedy_tokens_are_mlx_lms_and_the_entropy_is_exact(kind, byte_tokenizer
         np.testing.assert_allclose(measured, expected, atol=1e-3)
 
 
+@pytest.mark.usefixtures("anywhere")
 @pytest.mark.parametrize("kind", TAKES_BACK)
 def test_pipelining_changes_nothing_where_text_is_inserted_and_forks_are_followed(
     kind, byte_tokenizer
@@ -149,6 +150,7 @@ def test_pipelining_changes_nothing_where_text_is_inserted_and_forks_are_followe
     np.testing.assert_allclose([step.logprob for step in steps], expected, atol=2e-3)
 
 
+@pytest.mark.usefixtures("anywhere")
 @pytest.mark.parametrize("kind", ["llama", "gemma3_text", "qwen3_next", "mamba"])
 def test_what_a_session_does_again_equals_a_fresh_run(kind, byte_tokenizer):
     model = TappedModel(*make(kind))

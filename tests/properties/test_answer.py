@@ -99,7 +99,14 @@ class Host:
 
 
 def a_profile(chance):
-    think = {"max_insertions": chance.choice([0, 1, 3]), "min_gap": chance.choice([1, 4])}
+    think = {
+        "text": [" Wait,", " Hm.", "\n"],
+        "max_insertions": chance.choice([0, 1, 3]),
+        "min_gap": chance.choice([1, 4]),
+        "wait": chance.choice([0, 5]),
+        "watch": chance.choice([0, 1, 5]),
+        "loop_length": chance.choice([0, 2, 3]),
+    }
     branch = {
         "width": chance.choice([1, 2, 4]),
         "depth": chance.choice([1, 2, 6]),
@@ -159,6 +166,7 @@ def run(life, host, answer):
             answer.steps.clear()
 
 
+@pytest.mark.usefixtures("anywhere")
 @pytest.mark.parametrize("block", range(20))
 def test_no_step_is_lost_or_doubled_in_any_course(block):
     for seed in range(150 * block, 150 * (block + 1)):
@@ -202,9 +210,14 @@ def check_interventions(steps, profile, forced):
             assert all(s.origin is (Origin.CHOSEN if by_user else Origin.BRANCH) for s in there)
     inserted = [step.index for step in steps if step.origin is Origin.INSERTED]
     begins = [index for index in inserted if index - 1 not in inserted]
-    assert len(begins) <= profile.think.max_insertions
-    thought = len(TOKENIZER.encode(" Wait,"))
-    assert all(b - a >= thought + profile.think.min_gap for a, b in pairwise(begins))
+    tried = [step.index for step in steps if step.dropped]
+    assert not any(steps[index].rolled_back for index in tried), "the draw was put back"
+    assert len(begins) + len(tried) <= profile.think.max_insertions
+    for index in begins:
+        assert 0 <= index - steps[index].wish <= profile.think.wait
+        assert all(step.wish is None for step in steps[index + 1 : index + 3])
+    covered = sorted([*inserted, *tried])
+    assert all(b - a == 1 or b - a > profile.think.min_gap for a, b in pairwise(covered))
     starts = [s.index for s in steps if s.rolled_back]
     assert set(starts) == set(begins) | set(forks) | ({0} if forced and steps else set())
 
@@ -221,6 +234,7 @@ def check_text(steps, stops):
     assert not any(stop in shown for stop in stops)
 
 
+@pytest.mark.usefixtures("anywhere")
 @pytest.mark.parametrize("seed", range(100))
 def test_a_side_text_leaves_no_trace(seed):
     """The same life, with texts read after the rollouts and after the text, has the same steps."""

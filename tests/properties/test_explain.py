@@ -13,7 +13,7 @@ from entropix_mlx import Profile, decide
 from entropix_mlx.profiles.explain import Condition, decided, explain, judge
 from entropix_mlx.profiles.sections import Thresholds
 from entropix_mlx.profiles.tree import classify
-from entropix_mlx.step import Branch, Metrics, Origin, Rollout, Strategy
+from entropix_mlx.step import Branch, Dropped, DropReason, Metrics, Origin, Rollout, Strategy
 from tests.tui.conftest import make_step
 
 CASES = [
@@ -98,6 +98,14 @@ def test_the_lines_of_inserted_text():
     action = "→ inserting “Wait,”; nearly ●: H 4.00 > 2.02"
     assert begun == f"◆ think: {reasons} {action}"
     assert line(Strategy.THINK, **at) == "◆ think → part of the inserted text"
+    later = line(Strategy.THINK, rolled_back=1, wish=2, **at)
+    assert later == "◆ think → inserting “Wait,”, as was wished for at token 2"
+
+
+def test_a_thought_that_was_dropped_is_told():
+    dropped = Dropped(Origin.INSERTED, (1, 2), " Wait, wait,", DropReason.ECHO)
+    told = line(Strategy.ARGMAX, entropy=0.5, varentropy=1.5, dropped=dropped)
+    assert told.endswith("“Wait, wait,” was tried and dropped: it was said again at once")
 
 
 def test_what_other_thresholds_decided_is_not_explained_by_these():

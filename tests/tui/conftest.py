@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 
 import pytest
+from textual._context import active_app
 
 from entropix_mlx import Profile, Settings
 from entropix_mlx.chat.conversation import Turn
@@ -18,6 +20,8 @@ from tui.viewer import ViewerApp
 from tui.widgets.status import State
 
 AWKWARD = ["[bold]", "x[/]", "\n", "👩‍👩‍👧", "", "\x1b[31m", "日本", "\t", "[link=x]", " end.\n"]
+QUIET_ROUNDS = 5
+"""Rounds of the event loop without a message, after which nothing more is on its way."""
 WORDS = ["The", "keeper", "counted", "ships", "until", "the", "lamp", "went", "out", "."]
 
 
@@ -103,6 +107,27 @@ def make_chat():
         return ChatApp(Chat("tiny", load, Settings(**settings), ask=ask, traces=traces))
 
     return make
+
+
+async def settle(_min_sleep: float = 0, max_sleep: float = 1) -> None:
+    """Wait until no widget has a message left, in place of watching the processor's time.
+
+    Textual's own wait sleeps 20 ms at least, and a whole second while a model computes.
+    """
+    app = active_app.get()
+    quiet, end = 0, time.monotonic() + max_sleep
+    while quiet < QUIET_ROUNDS and time.monotonic() < end:
+        await asyncio.sleep(0)
+        pumps = [app, *(node for screen in app.screen_stack for node in screen.walk_children())]
+        idle = all(p.message_queue_size == 0 and not p._next_callbacks for p in pumps)
+        idle = idle and app._resize_event is None
+        quiet = quiet + 1 if idle else 0
+
+
+@pytest.fixture(autouse=True)
+def soon_settled(monkeypatch) -> None:
+    monkeypatch.setattr("textual.app.wait_for_idle", settle)
+    monkeypatch.setattr("textual.pilot.wait_for_idle", settle)
 
 
 def drive(

@@ -56,6 +56,19 @@ def test_a_key_for_nothing_is_told_by_its_line(make, name):
         make(f'[keys]\n"{name}" = "f9"\n')
 
 
+@pytest.mark.parametrize(
+    "key", ["f99", "ctl+j", "Ctrl+J", "ctrl+", "controll", "f9,hjkl", "ctrl+J"]
+)
+def test_a_key_that_no_keyboard_has_is_told_by_its_line(make, key):
+    with pytest.raises(ConfigurationError, match=r"line 2: chat.duel: there is no key '"):
+        make(f'[keys]\n"chat.duel" = "{key}"\n')
+
+
+@pytest.mark.parametrize("key", ["f12", "ctrl+j", "question_mark", "?", "ctrl+shift+up", "X", "at"])
+def test_keys_by_all_names_that_they_have(make, key):
+    make(f'[keys]\n"chat.duel" = "{key}"\n')
+
+
 def test_what_the_user_changes_is_written(make, tmp_path):
     app = make('# Mine.\n[screen]\ntheme = "nord"\n')
 
@@ -73,6 +86,38 @@ def test_what_the_user_changes_is_written(make, tmp_path):
     assert read.text.startswith("# Mine.")
     assert read.theme == "textual-light"
     assert dict(read.options) == {"max-tokens": 77, "top-p": 0.5}
+
+
+def test_what_is_tuned_is_written_and_read_again(make, tmp_path):
+    app = make('[options]\nsampler = "min_p"\nset = ["think.max_insertions=2"]\n')
+
+    async def scenario(pilot):
+        await until(pilot, lambda: ready(app))
+        await pilot.press("f3")
+        app.screen.query_one("#sampler").value = "entropix"
+        app.screen.query_one("#temperature").value = "0.5"
+        app.screen.query_one("#branch").value = False
+        slider = app.screen.query_one("#slider-low_entropy")
+        slider.focus()
+        await pilot.press("right", "ctrl+d")
+        await pilot.pause()
+        low = app.workspace.profile.thresholds.low_entropy
+        read = Configuration.load(tmp_path / "config.toml").options
+        assert read == {
+            "sampler": "entropix",
+            "temperature": 0.5,
+            "no-branch": True,
+            "set": ["think.max_insertions=2", f"thresholds.low_entropy={low}"],
+        }
+        await pilot.press("f3", "shift+right", "ctrl+d")
+        await pilot.pause()
+        assert app.workspace.profile.thresholds.low_entropy != low
+        read = Configuration.load(tmp_path / "config.toml").options
+        assert read["set"][1] == (
+            f"thresholds.low_entropy={app.workspace.profile.thresholds.low_entropy}"
+        )
+
+    drive(app, scenario)
 
 
 def test_a_trace_is_shown_in_the_same_theme(make, tmp_path):

@@ -5,12 +5,14 @@ from dataclasses import replace
 import pytest
 
 from entropix_mlx import Profile, Settings
-from entropix_mlx.serving.events import DuelBegan, DuelStepsArrived, Question
+from entropix_mlx.serving.events import DuelBegan, DuelRolloutsGrew, DuelStepsArrived, Question
 from entropix_mlx.traces.reading import read_trace
 from entropix_mlx.traces.trace import Header
-from tests.tui.conftest import drive, make_step, make_viewer
+from tests.tui.conftest import drive, make_step, make_steps, make_viewer
 from tui.screens.duel import DuelScreen
 from tui.widgets.answer import AnswerView
+from tui.widgets.key_bar import KeyBar
+from tui.widgets.race import Race
 
 LEFT = [make_step(n, f" w{n}") for n in range(6)]
 RIGHT = [*LEFT[:4], make_step(4, " other", token=7), make_step(5, " end", token=8)]
@@ -78,6 +80,33 @@ def test_the_first_difference_is_marked_as_it_happens():
         arrive(0, LEFT[5:], ended=True)
         arrive(1, RIGHT[5:], ended=True)
         assert (left._cursor, right._cursor) == (4, 4)
+
+    play(scenario)
+
+
+def test_the_ways_of_a_fork_race_below_their_side():
+    branch = next(step.branch for step in make_steps() if step.branch)
+
+    async def scenario(pilot, screen, arrive):
+        races = screen.query(Race)
+        arrive(1, RIGHT[:1])
+        screen.receive(DuelRolloutsGrew(arrive.cancel, 1, branch))
+        await pilot.pause(0.3)
+        assert [race.display for race in races] == [False, True]
+        assert "following 3 ways" in str(races[1].visual)
+        arrive(1, RIGHT[1:2])
+        assert not races[1].display
+
+    play(scenario)
+
+
+def test_the_last_line_names_what_can_be_kept():
+    async def scenario(pilot, screen, arrive):
+        bar = screen.query_one(KeyBar)
+        assert "Keep" not in bar.render().plain
+        arrive(1, RIGHT[:2])
+        assert "2 Keep right" in bar.render().plain
+        assert "1 Keep left" not in bar.render().plain
 
     play(scenario)
 

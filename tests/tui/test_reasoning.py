@@ -1,6 +1,6 @@
 """The reasoning of a model is one line, until it is unfolded."""
 
-from tests.tui.conftest import drive, make_step, make_viewer
+from tests.tui.conftest import drive, make_step, make_viewer, until
 from tests.tui.test_viewer import shown
 
 THOUGHT = ["<think>", "\n", "Let", " me", " see", "</think>"]
@@ -74,6 +74,26 @@ def test_it_grows_while_the_model_thinks():
         answer.fold(False)
         await pilot.pause()
         assert shown(app).count("so") == 199
+
+    drive(app, scenario)
+
+
+def test_it_is_folded_as_markdown_too():
+    app = viewer(["<think>", "Let", " me"])
+
+    async def scenario(pilot):
+        def seen():
+            blocks = app.query("MarkdownBlock")
+            return "\n".join(str(block._content) for block in blocks if block.is_attached)
+
+        app.workspace.append([make_step(9, "\n"), make_step(10, "see")])
+        await pilot.press("ctrl+t")
+        await until(pilot, lambda: seen() == "▸ thinking for 8 tokens")
+        app.workspace.append([make_step(11, "</think>"), make_step(12, "Yes, *it* is.")])
+        await until(pilot, lambda: seen() == "▸ thought for 9 tokens\nYes, it is.")
+        await pilot.press("t")
+        await until(pilot, lambda: "Let me" in seen())
+        assert "<think>" not in seen()
 
     drive(app, scenario)
 

@@ -107,6 +107,9 @@ def test_generate_says_that_an_answer_is_unsure(tiny_folder, capsys):
     out, err = capsys.readouterr()
     assert json.loads(out)["certainty"]["unsure"] is True
     assert "unsure: mean_logprob" in err
+    assert cli.main([*run, *always, "--json", "--n", "2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [json.loads(line)["certainty"]["unsure"] for line in lines] == [True, True]
     assert cli.main([*run, "--json"]) == 0
     out, err = capsys.readouterr()
     assert "certainty" not in json.loads(out)

@@ -90,8 +90,8 @@ def test_files_lie_in_the_home_folder_if_named_so(chat, monkeypatch, tmp_path):
 
 
 def test_a_terminal_does_not_obey_an_answer(chat, monkeypatch, tmp_path):
-    def write(self, *arguments):
-        return replace(original(self, *arguments), text="\x1b[2J")
+    def write(self, *arguments, **told):
+        return replace(original(self, *arguments, **told), text="\x1b[2J")
 
     original = Writer.write
     monkeypatch.setattr(Writer, "write", write)

@@ -2,12 +2,14 @@
 
 import itertools
 import threading
+from dataclasses import replace
 
 import mlx.core as mx
 import numpy as np
 import pytest
 
 from entropix_mlx import generate, stream_generate
+from entropix_mlx.decoding import thinking
 from entropix_mlx.errors import (
     ContextLengthError,
     NonFiniteLogitsError,
@@ -16,7 +18,7 @@ from entropix_mlx.errors import (
     PromptError,
 )
 from entropix_mlx.profiles.profile import Profile
-from entropix_mlx.step import Origin, Strategy
+from entropix_mlx.step import DropReason, Origin, Strategy
 from tests.conftest import make_tiny_model
 from tests.unit.test_branching import always_branch
 
@@ -24,7 +26,10 @@ pytestmark = pytest.mark.slow
 
 PROMPT = list(b"The quick brown fox")
 ALWAYS_THINK = Profile.load().replace(
-    {"thresholds": {"low_entropy": -1, "think_min_entropy": -1, "think_max_varentropy": 1e9}}
+    {
+        "thresholds": {"low_entropy": -1, "think_min_entropy": -1, "think_max_varentropy": 1e9},
+        "think": {"text": [" Wait,", " Hm.", " So:"], "watch": 4, "loop_length": 0},
+    }
 )
 
 
@@ -44,6 +49,7 @@ def run(tiny_model, byte_tokenizer):
 
 @pytest.mark.parametrize("profile", [Profile.load(), ALWAYS_THINK], ids=["reference", "thinking"])
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.usefixtures("anywhere")
 def test_pipelining_does_not_change_the_steps(run, profile, seed):
     assert run(profile=profile, seed=seed) == run(profile=profile, seed=seed, pipelined=False)
 
@@ -72,19 +78,43 @@ def test_global_random_state_is_neither_read_nor_changed(run):
     assert run() == first
 
 
-def test_thinking_text_is_inserted_with_its_limits(run):
+@pytest.mark.usefixtures("anywhere")
+def test_thinking_text_is_inserted_with_its_limits(run, byte_tokenizer):
     steps = run(90, profile=ALWAYS_THINK)
     inserted = [step.index for step in steps if step.origin is Origin.INSERTED]
-    length = len(b" Wait,")
     starts = [index for index in inserted if index - 1 not in inserted]
-    assert starts == [0, length + 16, 2 * (length + 16)]
-    assert len(inserted) == 3 * length
-    assert "".join(step.text for step in steps).startswith(" Wait,")
+    assert starts == [1, 1 + 6 + 16, 1 + 6 + 16 + 4 + 16], "never as the first words"
+    assert byte_tokenizer.decode([steps[n].token for n in inserted]) == " Wait, Hm. So:"
     for step in steps:
         expected = Strategy.THINK if step.index in inserted else Strategy.THINK_SAMPLE
         assert step.strategy is expected
+        assert (step.wish is not None) == (step.index in starts)
 
 
+def test_where_no_prose_is_nothing_is_inserted(run):
+    """The tiny model writes nothing that reads like a sentence: the wishes are dropped."""
+    never = ALWAYS_THINK.replace({"think": {"max_insertions": 0}})
+    assert run(60, profile=ALWAYS_THINK) == run(60, profile=never)
+
+
+@pytest.mark.usefixtures("anywhere")
+@pytest.mark.parametrize("pipelined", [True, False])
+def test_a_dropped_thought_leaves_its_record_alone(run, byte_tokenizer, monkeypatch, pipelined):
+    monkeypatch.setattr(thinking, "said_again", lambda *_: True)
+    steps = run(60, profile=ALWAYS_THINK, pipelined=pipelined)
+    never = ALWAYS_THINK.replace({"think": {"max_insertions": 0}})
+    bare = [replace(step, dropped=None) for step in steps]
+    assert bare == run(60, profile=never, pipelined=pipelined)
+    tried = {step.index: step.dropped for step in steps if step.dropped}
+    assert list(tried) == [1, 18, 35], "what was tried counts as what was kept"
+    for dropped, text in zip(tried.values(), ALWAYS_THINK.think.text, strict=True):
+        tokens = byte_tokenizer.encode(text)
+        assert list(dropped.tokens[: len(tokens)]) == tokens
+        assert len(dropped.tokens) == len(tokens) + ALWAYS_THINK.think.watch
+        assert (dropped.reason, dropped.origin) == (DropReason.ECHO, Origin.INSERTED)
+
+
+@pytest.mark.usefixtures("anywhere")
 def test_the_model_continues_from_the_inserted_text(run, tiny_model, byte_tokenizer):
     steps = run(12, profile=ALWAYS_THINK)
     tokens = PROMPT + [step.token for step in steps]
@@ -96,24 +126,28 @@ def test_the_model_continues_from_the_inserted_text(run, tiny_model, byte_tokeni
 
 
 @pytest.mark.parametrize(
-    ("text", "in_turn"), [(7, [7, 7, 7]), (["A", 7], ["A", 7, "A"]), ("Hm.", ["Hm."] * 3)]
+    ("text", "in_turn"), [(7, [7, 7, 7]), (["A", 7], [" A", 7]), ("Hm.", [" Hm."])]
 )
+@pytest.mark.usefixtures("anywhere")
 def test_thinking_text_may_be_a_token_or_a_list(run, byte_tokenizer, text, in_turn):
     steps = run(90, profile=ALWAYS_THINK.replace({"think": {"text": text}}))
     inserted = [step.token for step in steps if step.origin is Origin.INSERTED]
     expected = [[t] if isinstance(t, int) else byte_tokenizer.encode(t) for t in in_turn]
-    assert inserted == list(itertools.chain(*expected))
+    assert inserted == list(itertools.chain(*expected)), "no text twice in a paragraph"
 
 
+@pytest.mark.usefixtures("anywhere")
 def test_a_thinking_token_may_be_a_reserved_one_by_name(run):
     steps = run(20, profile=ALWAYS_THINK.replace({"think": {"text": "<s>"}}))
-    assert [step.token for step in steps if step.origin is Origin.INSERTED] == [256, 256]
+    inserted = [step.token for step in steps if step.origin is Origin.INSERTED]
+    assert inserted[-1:] == [256]
 
 
+@pytest.mark.usefixtures("anywhere")
 def test_a_roll_back_is_told_once_where_an_insertion_begins(run):
     for pipelined in (True, False):
         steps = run(30, profile=ALWAYS_THINK, pipelined=pipelined)
-        assert [step.index for step in steps if step.rolled_back] == [0, len(b" Wait,") + 16]
+        assert [step.index for step in steps if step.rolled_back] == [1, 1 + len(b" Wait,") + 16]
 
 
 @pytest.mark.parametrize(
@@ -144,6 +178,7 @@ def test_a_thinking_text_without_tokens_is_a_profile_error(demo):
 
 @pytest.mark.parametrize("pipelined", [True, False])
 @pytest.mark.parametrize("taken", [1, 7, 30])
+@pytest.mark.usefixtures("anywhere")
 def test_the_cache_holds_all_committed_tokens_but_the_last(
     tiny_model, byte_tokenizer, pipelined, taken
 ):

@@ -8,7 +8,17 @@ from pathlib import Path
 import pytest
 
 from entropix_mlx import Profile, cli
-from entropix_mlx.step import Alternative, Branch, Metrics, Origin, Rollout, Step, Strategy
+from entropix_mlx.step import (
+    Alternative,
+    Branch,
+    Dropped,
+    DropReason,
+    Metrics,
+    Origin,
+    Rollout,
+    Step,
+    Strategy,
+)
 from entropix_mlx.summary import Summary
 from entropix_mlx.traces.trace import VERSION, Header
 
@@ -34,6 +44,7 @@ def documented(heading):
         ("## Header", Header, {"record", "format", "version"}),
         ("## Step", Step, {"record"}),
         ("An element of `top_logprobs`:", Alternative, set()),
+        ("`dropped`:", Dropped, set()),
         ("`branch`:", Branch, set()),
         ("A rollout:", Rollout, set()),
     ],
@@ -53,6 +64,7 @@ def test_every_word_of_a_step_is_documented():
     rows = documented("## Step")
     assert all(f"`{strategy}`" in rows["strategy"] for strategy in Strategy)
     assert all(f"`{origin}`" in rows["origin"] for origin in Origin)
+    assert all(f"`{reason}`" in documented("`dropped`:")["reason"] for reason in DropReason)
     assert f"{VERSION} today" in documented("## Header")["version"]
 
 
@@ -74,6 +86,9 @@ def test_the_explained_numbers_are_those_of_the_reference():
         f"draws {profile.adaptive.candidates} candidates",
         f"at most {profile.think.max_insertions} times",
         f"at least {profile.think.min_gap} tokens between",
+        f"`wait` = {profile.think.wait} tokens",
+        f"`watch` = {profile.think.watch} tokens",
+        f"`loop_length` = {profile.think.loop_length} tokens",
         f"up to {profile.branch.depth} tokens",
         f"at most {profile.branch.max_branches} forks",
         f"λ = {profile.branch.entropy_weight} nats",

@@ -3,6 +3,7 @@
 import json
 import math
 import random
+import re
 import subprocess
 import sys
 import time
@@ -11,7 +12,7 @@ import pytest
 from scipy import stats
 
 from entropix_mlx import cli
-from entropix_mlx.errors import PromptError, SettingsError
+from entropix_mlx.errors import ProfileError, PromptError, SettingsError
 from entropix_mlx.lab.evaluation import arithmetic, facts, open_answers, tasks
 from entropix_mlx.lab.evaluation.arms import Axes, arms_of, asked, seed_of
 from entropix_mlx.lab.evaluation.questions import FIT, REPORT, Wanted
@@ -20,6 +21,7 @@ from entropix_mlx.lab.evaluation.report import Report
 from entropix_mlx.lab.evaluation.results import summarize
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.settings import Settings
+from entropix_mlx.traces.reading import read_trace
 
 
 def of(task, split=None, **wanted):
@@ -61,6 +63,14 @@ def test_every_rung_knows_its_answers():
     (question,) = of("arithmetic", limit=1, rungs=("add1",), examples=0)
     one, other = map(int, question.subject.split(","))
     assert question.answers == (str(one + other),)
+
+
+@pytest.mark.parametrize("rung", ["count", "after", "plus1", "round", "tens", "add1", "mul1"])
+def test_a_question_states_what_its_answer_is_computed_from(rung):
+    for question in of("arithmetic", limit=30, rungs=(rung,)):
+        numbers = [int(number) for number in re.findall(r"\d+", question.text)]
+        right = {"mul1": math.prod, "count": lambda n: n[2] + 1, "after": lambda n: n[0] + 1}
+        assert question.answers == (str(right.get(rung, sum)(numbers)),)
 
 
 def test_there_are_many_facts():
@@ -129,6 +139,16 @@ def test_a_sampler_without_a_temperature_has_one_arm():
     axes = Axes(samplers=("greedy", "temperature"), profiles=("auto",), temperatures=(0.7, 2.0))
     names = [arm.name for arm in arms_of(axes, Settings())]
     assert names == ["greedy", "temperature T=0.7", "temperature T=2"]
+
+
+def test_a_sampler_may_have_a_profile_of_its_own():
+    axes = Axes(samplers=("min_p", "entropix:reference", "entropix"), profiles=("auto",))
+    arms = arms_of(axes, Settings())
+    assert [arm.name for arm in arms] == ["min_p", "entropix:reference", "entropix"]
+    assert [arm.settings.profile for arm in arms] == ["auto", "reference", "auto"]
+    assert [arm.settings.sampler for arm in arms] == ["min_p", "entropix", "entropix"]
+    with pytest.raises(ProfileError, match="nowhere"):
+        arms_of(Axes(samplers=("entropix:nowhere",), profiles=("auto",)), Settings())
 
 
 def test_arms_share_random_numbers_and_questions_do_not():
@@ -335,6 +355,20 @@ def test_open_answers_are_not_graded_but_looked_at(folder, tmp_path, capsys):
     assert (row["n"], row["loops"]) == (6, 0.0)
     surprise = [-p for record in read_records(output) for p in record.tokens.logprob]
     assert row["surprise"] == pytest.approx(sum(surprise) / len(surprise) / math.log(2))
+    assert row["distance"] is None
+    human = tmp_path / "human.jsonl"
+    (tmp_path / "human.txt").write_text("Ships sail at dawn.")
+    read = ["read", str(tmp_path / "human.txt"), "--model", str(folder), "-o", str(human)]
+    assert cli.main(read) == 0
+    capsys.readouterr()
+    again = ["eval", "--read", str(output), "--human", str(human), "--json"]
+    assert cli.main(again) == 0
+    (row,) = json.loads(capsys.readouterr().out)["open_answers"]
+    theirs = [-step.logprob for step in read_trace(human).steps]
+    expected = stats.wasserstein_distance(surprise, theirs) / math.log(2)
+    assert row["distance"] == pytest.approx(expected)
+    assert cli.main([*again, "--human", str(output)]) == 2
+    assert "trace" in capsys.readouterr().err
 
 
 def test_variety():

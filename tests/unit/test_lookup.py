@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from entropix_mlx import Settings, cli, stream_generate
 from entropix_mlx.decoding.batch import batch_generate
-from entropix_mlx.decoding.lookup import BATCHED, CAREFUL, LONGEST, SHORTEST, Guessing, Lookup
+from entropix_mlx.decoding.guessing import BATCHED, CAREFUL, Lengths
+from entropix_mlx.decoding.lookup import LONGEST, SHORTEST, Lookup
 from entropix_mlx.errors import SettingsError
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.step import Origin, Step
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.slow
 texts = st.lists(st.integers(0, 3), max_size=40)
 
 
-def expected(tokens, count):
+def found_by_search(tokens, count):
     """Return what followed the longest end of a text that stands in it before, found by search."""
     for length in range(LONGEST, SHORTEST - 1, -1):
         last = tokens[len(tokens) - length :]
@@ -33,44 +34,87 @@ def expected(tokens, count):
 
 
 @given(texts, st.integers(1, 9))
-def test_a_guess_is_what_followed_the_longest_match(tokens, count):
-    lookup = Lookup(Guessing(count))
-    lookup.follow(tokens)
-    assert lookup.guess() == expected(tokens, count)
-    assert lookup.guess(ahead=1) == expected(tokens, count + 1)[1:]
+def test_a_guess_is_what_followed_the_last_tokens_before(tokens, count):
+    lookup, text = Lookup(Lengths(count)), []
+    guessed = lookup.guess(tokens)
+    assert len(guessed) in (0, count)
+    assert guessed == Lookup(Lengths(count + 1)).guess(tokens)[:count]
+    assert guessed[1:] == Lookup(Lengths(count - 1)).guess(tokens, ahead=1)
+    assert bool(guessed) == bool(found_by_search(tokens, 1))
+    # The first time that anything is repeated, there is one place where it stood.
+    for token in tokens:
+        text.append(token)
+        if wanted := found_by_search(text, count):
+            assert Lookup(Lengths(count)).guess(text) == wanted
+            break
 
 
 @given(texts, st.integers(0, 40))
 def test_a_text_may_be_told_bit_by_bit(tokens, middle):
-    whole, parts = Lookup(Guessing(4)), Lookup(Guessing(4))
-    whole.follow(tokens)
-    parts.follow(tokens[:middle])
-    parts.follow(tokens)
-    assert whole.guess() == parts.guess()
+    lookup = Lookup(Lengths(4))
+    lookup.guess(tokens[:middle])
+    guessed = lookup.guess(tokens)
+    if wanted := found_by_search(tokens, 4):
+        assert guessed, wanted
+
+
+COPIED = list(range(40))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [[*range(20), 99, *range(21, 26)], [*range(20), *range(23, 26)], [*range(20), 98, 99, 20, 21]],
+    ids=["replaced", "left out", "put in"],
+)
+def test_a_copy_is_found_again_behind_a_change(changed):
+    lookup = Lookup(Lengths(4))
+    lookup.guess([*COPIED, 50])
+    text = [*COPIED, 50]
+    guesses = []
+    for token in changed:
+        text.append(token)
+        guesses.append(lookup.guess(text))
+    assert guesses[19] == [20, 21, 22, 23]
+    back = next(at for at in range(20, len(changed)) if changed[at] in COPIED)
+    following = changed[back] + 1
+    assert guesses[back] == list(range(following, following + 4)), "the first token tells"
+    if changed[20] == 99:
+        assert guesses[20] == [21, 22, 23, 24], "one token may have been replaced by another"
+
+
+def test_a_place_that_was_lost_is_forgotten():
+    lookup, text = Lookup(Lengths(4)), [*COPIED, 50, *range(10), *range(60, 70)]
+    lookup.guess(text[:41])
+    guesses = [lookup.guess(text[:length]) for length in range(42, len(text) + 1)]
+    assert guesses[10], "something may have been replaced"
+    assert guesses[-1] == []
 
 
 @pytest.mark.parametrize("costs", [BATCHED, CAREFUL])
 def test_guesses_grow_while_they_hold_and_end_where_they_do_not(costs):
-    lookup, text = Lookup(Guessing(costs=costs)), [1, 2, 3, 4, 5, 6, 7] * 2
-    lookup.follow(text)
-    lengths = []
-    for token in [1, 2, 3, 4, 5, 6, 7] * 3:
-        lengths.append(len(lookup.guess()))
+    lookup, text = Lookup(Lengths(costs=costs)), [1, 2, 3, 4, 5, 6, 7] * 2
+    lengths = [len(lookup.guess(text))]
+    for token in [1, 2, 3, 4, 5, 6, 7] * 4:
         text.append(token)
-        lookup.follow(text)
-    assert lengths == sorted(lengths)
+        lengths.append(len(lookup.guess(text)))
+    assert lengths[-1] == max(lengths)
     assert set(lengths) <= {0, *(length for length, _ in costs)}
     assert lengths[-1] == costs[-1][0]
-    for token in (1, 2, 8, 1, 2, 9, 1, 2):
-        text.append(token)
-        lookup.follow(text)
-    assert lookup.guess() == [], "after two tokens something else came each time"
+    for number in range(40):
+        text += [1, 2, 100 + number]
+        lookup.guess(text)
+    text += [1, 2]
+    assert lookup.guess(text) == [], "after two tokens something else came each time"
+
+
+def test_guesses_are_shorter_where_others_share_the_pass():
+    text = [1, 2, 3, 4, 5, 6, 7] * 6
+    lengths = Lengths(costs=BATCHED)
+    assert len(Lookup(lengths).guess(text)) > len(Lookup(lengths).guess(text, alone=False))
 
 
 def test_nothing_is_guessed_where_nothing_is_repeated():
-    lookup = Lookup(Guessing(8))
-    lookup.follow(list(range(100)))
-    assert lookup.guess() == []
+    assert Lookup(Lengths(8)).guess(list(range(100))) == []
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +160,7 @@ def same(one, other):
     )
 
 
+@pytest.mark.usefixtures("anywhere")
 @pytest.mark.parametrize(
     "options",
     [
@@ -159,6 +204,7 @@ def test_guesses_save_passes(cyclic, endless):
     assert Step.from_dict(steps[-1].to_dict()).kept == steps[-1].kept
 
 
+@pytest.mark.usefixtures("anywhere")
 def test_the_loop_need_not_run_ahead(cyclic, endless):
     ahead = lookups(cyclic, endless, 4, profile=THINKING)
     assert lookups(cyclic, endless, 4, profile=THINKING, pipelined=False) == ahead

@@ -6,18 +6,19 @@ import mlx.core as mx
 import pytest
 
 from entropix_mlx import Session, stream_generate
-from entropix_mlx.decoding import row
+from entropix_mlx.decoding import row, thinking
 from entropix_mlx.decoding.answer import Follow, Keep, Read, Split, without_reads
 from entropix_mlx.decoding.batch import batch_generate
 from entropix_mlx.decoding.decode import decode
 from entropix_mlx.decoding.job import Job
+from entropix_mlx.decoding.thinking import Thinking
 from entropix_mlx.errors import PolicyError
 from entropix_mlx.policies.policy import CODE
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.settings import Settings
 from entropix_mlx.step import Origin, Strategy
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("anywhere")]
 
 PROMPT = list(b"The quick brown fox")
 PENALTIES = {
@@ -41,7 +42,10 @@ NAMES = [f"{kind['sampler']}{'+' * (len(kind) > 1)}" for kind in WITH_MEMORY]
 NOTES = ("dslider_run", "dslider")
 """Policies that note what they measure, which no step records."""
 every_memory = pytest.mark.parametrize("kind", WITH_MEMORY, ids=NAMES)
-FORKS = {"think": {"min_gap": 3}, "branch": {"min_gap": 2, "depth": 6, "margin": 0.0}}
+FORKS = {
+    "think": {"min_gap": 3, "watch": 3, "loop_length": 0},
+    "branch": {"min_gap": 2, "depth": 6, "margin": 0.0},
+}
 
 
 @pytest.fixture
@@ -128,6 +132,15 @@ def test_a_side_text_leaves_no_trace(live, kind, monkeypatch):
     steps = live(kind, max_tokens=25)
     monkeypatch.setattr(row, "without_reads", lambda life: without_reads(reading(life)))
     assert decided(live(kind, max_tokens=25)) == decided(steps)
+
+
+@every_memory
+def test_a_thought_that_is_dropped_is_not_remembered(live, kind, monkeypatch):
+    monkeypatch.setattr(thinking, "said_again", lambda *_: True)
+    steps = live(kind)
+    assert any(step.dropped for step in steps)
+    monkeypatch.setattr(Thinking, "due", lambda *position: None)
+    assert decided(live(kind)) == decided(steps)
 
 
 @every_memory

@@ -8,7 +8,6 @@ from mlx_lm.generate import BatchGenerator
 from entropix_mlx.errors import PolicyError
 from entropix_mlx.policies.mlx_lm import logits_processor, sampler
 from tests import architectures
-from tests.unit.test_decode import ALWAYS_THINK
 
 PROMPT = list(b"The quick brown fox")
 
@@ -43,17 +42,6 @@ def test_a_seed_repeats_as_sampler_and_as_processor(theirs, byte_tokenizer):
 @pytest.mark.parametrize("name", ["min_p", "mirostat", "dslider"])
 def test_other_policies_draw_too(theirs, byte_tokenizer, name):
     assert len(run(theirs, byte_tokenizer, sampler=sampler(name, seed=1))) == 20
-
-
-def test_thinking_text_is_inserted_with_its_gap_and_limit(theirs, byte_tokenizer):
-    rule = ALWAYS_THINK.think
-    text = byte_tokenizer.encode(rule.text, add_special_tokens=False)
-    draw = sampler(profile=ALWAYS_THINK, tokenizer=byte_tokenizer, seed=1)
-    rows = mx.random.normal((200, 258), key=mx.random.key(0))
-    tokens = [draw(row[None]).item() for row in rows]
-    begins = [n for n in range(len(tokens)) if tokens[n : n + len(text)] == text]
-    distance = len(text) + rule.min_gap
-    assert begins == [distance * n for n in range(rule.max_insertions)]
 
 
 def test_a_batch_generator_takes_it(theirs, byte_tokenizer):

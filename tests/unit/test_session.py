@@ -25,7 +25,7 @@ from entropix_mlx.traces.reading import read_trace
 from entropix_mlx.traces.trace import TraceFolder, TraceWriter
 from tests.conftest import make_tiny_model
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("anywhere")]
 
 INTERVENING = Profile.load().replace(
     {
@@ -36,7 +36,7 @@ INTERVENING = Profile.load().replace(
             "branch_min_varentropy": 2.0,
         },
         "branch": {"min_gap": 2, "depth": 4, "width": 3},
-        "think": {"min_gap": 5},
+        "think": {"min_gap": 5, "watch": 3, "loop_length": 0},
     }
 )
 SETTINGS = Settings(max_tokens=8, seed=5, profile=INTERVENING)

@@ -29,6 +29,15 @@ def test_clopper_pearson(count, level):
     assert statistics.clopper_pearson_upper(errors, n, level) == pytest.approx(expected, abs=1e-9)
 
 
+samples = st.lists(st.floats(-50, 50), min_size=1, max_size=30)
+
+
+@given(samples, samples)
+def test_wasserstein(one, other):
+    expected = stats.wasserstein_distance(one, other)
+    assert statistics.wasserstein(one, other) == pytest.approx(expected, abs=1e-9)
+
+
 @given(counts, st.floats(0, 1))
 def test_binomial_distribution(count, p):
     k, n = count

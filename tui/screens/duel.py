@@ -12,25 +12,35 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.content import Content
 from textual.screen import Screen
-from textual.widgets import Footer, Label, Static
+from textual.widgets import Label, Static
 
 from entropix_mlx.errors import EntropixError
 from entropix_mlx.palette import printable
 from entropix_mlx.policies.registry import POLICIES
 from entropix_mlx.profiles.profile import Profile
-from entropix_mlx.serving.events import DuelBegan, DuelStepsArrived, Question, Token
+from entropix_mlx.serving.events import (
+    DuelBegan,
+    DuelRolloutsGrew,
+    DuelStepsArrived,
+    OfDuel,
+    Question,
+    Token,
+)
 from entropix_mlx.settings import Settings
 from entropix_mlx.step import Step, first_divergence
 from entropix_mlx.summary import COLUMNS, Sample, summarize, to_table
 from entropix_mlx.traces.trace import Header, TraceWriter
 
 from ..widgets.duel_side import DuelSide
+from ..widgets.key_bar import KeyBar
 
 Start = Callable[[Question, tuple[Settings, Settings], Token], None]
 
 DRAW_SECONDS = 1 / 5
 """How often the gauges are drawn while the sides answer."""
 _LEFT_OUT = ("answers", "distinct", "perplexity")
+KEY_ORDER = ("duel.left", "duel.right", "duel.again", "duel.save", "duel.close", "app.help")
+"""The bindings that the last line names."""
 VERDICT = {name: form for name, form in COLUMNS.items() if name not in _LEFT_OUT}
 """The columns of the verdict, which fit into 80 cells: there is one answer of each sampler."""
 
@@ -86,7 +96,7 @@ class DuelScreen(Screen[Kept | None]):
         with Horizontal():
             yield from self._sides
         yield Label("", id="divergence")
-        yield Footer()
+        yield KeyBar(KEY_ORDER, self._useful_keys)
 
     async def on_mount(self) -> None:
         """Begin."""
@@ -114,13 +124,20 @@ class DuelScreen(Screen[Kept | None]):
         left, right = (POLICIES[name].fitting(self._settings) for name in self._samplers)
         self._start(self._question, (left, right), cancel)
 
-    def receive(self, event: DuelBegan | DuelStepsArrived) -> None:
-        """Show the next steps of a side, mark where the sides part; at the end tell the verdict."""
+    def receive(self, event: OfDuel) -> None:
+        """Show how a side goes on, mark where the sides part; at the end tell the verdict."""
         if event.cancel is not self._cancel:
             return
         if isinstance(event, DuelBegan):
             self._headers = event.headers
-            return
+        elif isinstance(event, DuelRolloutsGrew):
+            self._sides[event.side].race(event.branch)
+        else:
+            self._grow(event)
+
+    def _grow(self, event: DuelStepsArrived) -> None:
+        if not self._sides[event.side].steps:
+            self.refresh_bindings()  # there is something to keep now
         self._sides[event.side].add(event.steps)
         self._mark_parting()
         if event.ended:
@@ -160,6 +177,11 @@ class DuelScreen(Screen[Kept | None]):
             names.append(str(path))
         told = f"saved {' and '.join(names)}" if names else "there is nothing to save yet"
         self.notify(told, markup=False)
+
+    def _useful_keys(self) -> dict[str, bool]:
+        """Return which keys would do something now."""
+        left, right = (bool(side.steps) for side in self._sides)
+        return {"duel.left": left, "duel.right": right, "duel.save": left or right}
 
     def _chosen(self) -> tuple[str, ...]:
         return tuple(side.sampler for side in self._sides)

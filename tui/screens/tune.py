@@ -35,15 +35,20 @@ class Tuned:
 
     settings: Settings
     ask: bool
-    regenerate: bool
+    profile: str | None = None
+    """The name or file of another profile, if one was chosen."""
+    regenerate: bool = False
+    keep: bool = False
+    """Whether these are to be defaults."""
 
 
 class TuneScreen(ModalScreen[Tuned | None]):
     """Settings at the right edge; the conversation stays in view."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "done(False)", "Use from the next answer on"),
-        Binding("ctrl+r", "done(True)", "Use and answer once more"),
+        Binding("enter", "done", "Use from the next answer on"),
+        Binding("ctrl+r", "done('regenerate')", "Use and answer once more"),
+        Binding("ctrl+d", "done('keep')", "Use, also as defaults", priority=True),
         Binding("escape,ctrl+z", "forget", "Leave everything as it was"),
     ]
 
@@ -62,7 +67,7 @@ class TuneScreen(ModalScreen[Tuned | None]):
         self._ask = ask
         self._preview = preview
         self._profile = Profile.load(settings.profile)
-        self._named = self._profile.name  # in the field, and loaded
+        self._first = self._named = self._profile.name  # in the field, and loaded
 
     def compose(self) -> ComposeResult:
         """Make a row for each setting, and the plane below them."""
@@ -97,6 +102,7 @@ class TuneScreen(ModalScreen[Tuned | None]):
             "← → move it, Shift ten times as far; or drag it\n"
             "Enter: use from the next answer on\n"
             "Ctrl+R: use, and answer once more\n"
+            "Ctrl+D: use, also as defaults\n"
             "Escape: leave everything as it was",
             classes="hint",
         )
@@ -131,15 +137,15 @@ class TuneScreen(ModalScreen[Tuned | None]):
         if event.input.id == "profile" and event.value.strip() not in ("", self._named):
             self._show_named_profile()
         else:
-            self.action_done(False)
+            self.action_done()
 
     def on_input_blurred(self, event: Input.Blurred) -> None:
         """Do so also without Enter, before a threshold of that profile is moved."""
         if event.input.id == "profile":
             self._show_named_profile()
 
-    def action_done(self, regenerate: bool) -> None:
-        """Take the settings."""
+    def action_done(self, also: str = "") -> None:
+        """Take the settings; `also` "regenerate" the answer, or "keep" them as defaults."""
         if not self._show_named_profile():
             return
         try:
@@ -156,7 +162,9 @@ class TuneScreen(ModalScreen[Tuned | None]):
             return
         self._preview(None)  # the tokens on screen were decided by the settings before
         ask = self.query_one("#ask", Checkbox).value
-        self.dismiss(Tuned(settings, ask, regenerate))
+        named = self.query_one("#profile", Input).value.strip()
+        profile = None if named in ("", self._first) else named
+        self.dismiss(Tuned(settings, ask, profile, also == "regenerate", also == "keep"))
 
     def action_forget(self) -> None:
         """Leave everything as it was."""

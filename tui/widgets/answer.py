@@ -18,7 +18,7 @@ from textual.message import Message
 from textual.style import Style
 from textual.widgets import Static
 
-from entropix_mlx.chat.reasoning import Reasoning, find_reasoning
+from entropix_mlx.chat.reasoning import Reasoning, find_reasoning, quoted
 from entropix_mlx.palette import LOOKS, printable
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.profiles.tree import classify
@@ -68,6 +68,7 @@ class AnswerView(Vertical):
         self._starts: list[int] = []  # the first step of each block
         self._blocks: list[TokenBlock] = []
         self._markdown: Markdown | None = None
+        self._markdown_text = ""  # what it shows
         self._reasoning = self._find_reasoning()
         self._unfolded: set[int] = set()  # spans of reasoning, by their first steps
 
@@ -89,8 +90,6 @@ class AnswerView(Vertical):
         new = list(steps)
         self.strategies += [step.strategy for step in new]
         self.steps += new
-        if self._markdown is not None:
-            self._markdown.append(printable("".join(step.text for step in new)))
         last = max(0, len(self._starts) - 1)
         self._divide(last)
         known, self._reasoning = self._reasoning, self._find_reasoning()
@@ -104,6 +103,7 @@ class AnswerView(Vertical):
             there = any(span.start == other.start for other in known)
             touched = {self._block_of(span.start)} if there else self._blocks_of(span)
             self._redraw(number for number in touched if number < last)
+        self._draw_markdown()
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
         """Tell which token the mouse is over."""
@@ -172,10 +172,35 @@ class AnswerView(Vertical):
         if shown:
             from textual.widgets import Markdown  # slow to import, and seldom wanted
 
-            self._markdown = Markdown(printable(self.text))
+            self._markdown_text = self._as_markdown()
+            self._markdown = Markdown(self._markdown_text)
             await self.mount(self._markdown)
         for number, block in enumerate(self._blocks):
             block.display = self._is_shown(number)
+
+    def _draw_markdown(self) -> None:
+        """Bring the Markdown up to date: what is only longer is not read anew."""
+        if self._markdown is None:
+            return
+        known, self._markdown_text = self._markdown_text, self._as_markdown()
+        if not self._markdown_text.startswith(known):
+            self._markdown.update(self._markdown_text)
+        elif len(self._markdown_text) > len(known):
+            self._markdown.append(self._markdown_text[len(known) :])
+
+    def _as_markdown(self) -> str:
+        """Return the text; reasoning is a line that names its length, unfolded also a quotation."""
+        parts, place = [], 0
+        for span in self._reasoning:
+            parts += [step.text for step in self.steps[place : span.start]]
+            folded = span.start not in self._unfolded
+            parts.append(f"*{self._headline(span, folded).strip()}*\n\n")
+            if not folded:
+                thought = "".join(step.text for step in self.steps[span.start : span.end])
+                parts.append(quoted(thought))
+            place = span.end
+        parts += [step.text for step in self.steps[place:]]
+        return printable("".join(parts))
 
     def _tell_token(self, event: events.MouseEvent, clicked: bool) -> None:
         index = event.style.meta.get("step")
@@ -223,6 +248,7 @@ class AnswerView(Vertical):
         else:
             self._unfolded.add(span.start)
         self._redraw(self._blocks_of(span))
+        self._draw_markdown()
 
     def _is_shown(self, number: int) -> bool:
         """Tell whether something of a block is seen: it is not all folded."""

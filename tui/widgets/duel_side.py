@@ -10,11 +10,12 @@ from textual.widgets import Select
 
 from entropix_mlx.policies.registry import POLICIES
 from entropix_mlx.profiles.profile import Profile
-from entropix_mlx.step import Step
+from entropix_mlx.step import Branch, Step
 
 from .answer import AnswerView
 from .compact import Compact
 from .plane import Plane
+from .race import Race
 from .strip import Strip
 
 
@@ -33,6 +34,7 @@ class DuelSide(Vertical):
         self._number = number
         self._first = sampler
         self._profile = profile
+        self._ways = Race()
         self._gauges = (Compact(profile, id="compact"), Strip(profile, id="strip"), Plane(profile))
 
     def compose(self) -> ComposeResult:
@@ -41,6 +43,7 @@ class DuelSide(Vertical):
         name = f"sampler-{self._number}"
         yield Select(options, value=self._first, allow_blank=False, compact=True, id=name)
         yield VerticalScroll(AnswerView(), id=f"side-{self._number}")
+        yield self._ways
         yield from self._gauges
 
     @property
@@ -58,6 +61,7 @@ class DuelSide(Vertical):
         container = self.query_one(f"#side-{self._number}", VerticalScroll)
         await container.remove_children()
         await container.mount(AnswerView())
+        self._ways.show(None)
         container.anchor()  # the end stays in view until the user scrolls away
         for gauge in self._gauges:
             gauge.show_answer([], self._profile)
@@ -65,9 +69,14 @@ class DuelSide(Vertical):
     def add(self, steps: Sequence[Step]) -> None:
         """Take more steps; the next `draw` shows them on the gauges."""
         if steps:
+            self._ways.show(None)
             self.query_one(AnswerView).append(steps)
             for gauge in self._gauges:
                 gauge.add_steps(steps)
+
+    def race(self, branch: Branch) -> None:
+        """Show the ways of a fork as far as they have grown; the next steps end that."""
+        self._ways.show(branch)
 
     def point(self, index: int) -> None:
         """Mark a token, in the text and on the gauges."""
@@ -76,6 +85,7 @@ class DuelSide(Vertical):
             self.query_one(Strip).point(index)
 
     def draw(self) -> None:
-        """Bring the gauges up to date."""
+        """Bring the ways of a fork and the gauges up to date."""
+        self._ways.draw()
         for gauge in self._gauges:
             gauge.draw()

@@ -48,7 +48,7 @@ class Race(Static):
 
     DEFAULT_CSS = "Race { height: auto; padding: 0 1; display: none; }"
 
-    def __init__(self, *, id: str) -> None:
+    def __init__(self, *, id: str | None = None) -> None:
         """Begin hidden."""
         super().__init__(id=id)
         self._branch: Branch | None = None

@@ -1,4 +1,4 @@
-"""Generated arithmetic, in rungs of difficulty from one-digit sums to products of two digits."""
+"""Generated arithmetic, in rungs of difficulty from counting on to products of two digits."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from .questions import Draw, Question, Wanted, drawn
 
 NAME = "arithmetic"
 
+COUNT = ("What comes next: {0}, {1}, {2}?", "Which number follows {0}, {1}, {2}?")
+AFTER = ("What number comes after {0}?", "Which number follows {0}?")
 ADD = ("What is {0} plus {1}?", "What is {0} + {1}?", "What is the sum of {0} and {1}?")
 SUBTRACT = ("What is {0} minus {1}?", "What is {0} - {1}?")
 MULTIPLY = ("What is {0} times {1}?", "What is {0} * {1}?", "What is the product of {0} and {1}?")
@@ -41,6 +43,26 @@ def _larger_first(low: int, high: int) -> Operands:
     return operands
 
 
+def _consecutive(source: random.Random) -> tuple[int, ...]:
+    first = source.randint(1, 996)
+    return first, first + 1, first + 2
+
+
+def _one(source: random.Random) -> tuple[int, ...]:
+    return (source.randint(10, 998),)
+
+
+def _tens_and_ones(source: random.Random) -> tuple[int, ...]:
+    return 10 * source.randint(1, 9), source.randint(1, 9)
+
+
+def _and_tens(source: random.Random) -> tuple[int, ...]:
+    """Draw a number and tens that do not lead beyond 99."""
+    tens, number = source.randint(1, 8), source.randint(11, 19)
+    more = 10 * source.randint(0, 8 - tens)
+    return number + more, 10 * tens
+
+
 def _three(source: random.Random) -> tuple[int, ...]:
     return source.randint(1, 9), source.randint(1, 9), source.randint(1, 9)
 
@@ -49,11 +71,20 @@ def _product(numbers: tuple[int, ...]) -> int:
     return numbers[0] * numbers[1]
 
 
+def _successor(numbers: tuple[int, ...]) -> int:
+    return numbers[-1] + 1
+
+
 def _difference(numbers: tuple[int, ...]) -> int:
     return numbers[0] - numbers[1]
 
 
 RUNGS: dict[str, tuple[Operands, Callable[[tuple[int, ...]], int], tuple[str, ...]]] = {
+    "count": (_consecutive, _successor, COUNT),
+    "after": (_one, _successor, AFTER),
+    "plus1": (_add(10, 998, 1, 1), sum, ADD),
+    "round": (_tens_and_ones, sum, ADD),
+    "tens": (_and_tens, sum, ADD),
     "add1": (_add(1, 9), sum, ADD),
     "mul1": (_add(2, 9), _product, MULTIPLY),
     "sub18": (_larger_first(1, 18), _difference, SUBTRACT),

@@ -20,6 +20,10 @@ STOP = "\n"
 """What ends a graded answer: it is one line; a worked solution of GSM8K is shown as one, too."""
 
 
+OWN_PROFILE = ":"
+"""Stands between a sampler and its profile where it is not that of the others."""
+
+
 @dataclass(frozen=True)
 class Arm:
     """One way of answering."""
@@ -35,7 +39,9 @@ class Axes:
     """What arms are made of: every combination is one."""
 
     samplers: Sequence[str]
+    """Names; one with a profile of its own is written ``name:profile``."""
     profiles: Sequence[str | Path]
+    """Of the samplers that name none."""
     changes: Sequence[tuple[str, Mapping[str, Mapping[str, Any]]]] = (("", {}),)
     """Changes of the profile, each with what it is called."""
     temperatures: Sequence[float | None] = (None,)
@@ -52,12 +58,14 @@ def arms_of(axes: Axes, base: Settings) -> list[Arm]:
         PolicyError, ProfileError: a combination that cannot be used.
     """
     arms: dict[str, Arm] = {}
-    for sampler in axes.samplers:
-        for profile in axes.profiles:
+    for named in axes.samplers:
+        sampler, _, own = named.partition(OWN_PROFILE)
+        profiles = (own,) if own else axes.profiles
+        for profile in profiles:
             for told, changes in axes.changes:
                 for temperature in _temperatures(sampler, axes):
-                    parts = [sampler]
-                    parts += [Path(profile).stem] if len(axes.profiles) > 1 else []
+                    parts = [named]
+                    parts += [Path(profile).stem] if len(profiles) > 1 else []
                     parts += [told] if told else []
                     parts += [] if temperature is None else [f"T={temperature:g}"]
                     settings = replace(

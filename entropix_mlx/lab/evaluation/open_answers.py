@@ -15,6 +15,7 @@ from statistics import fmean
 
 from .questions import Question, Wanted, listed
 from .records import Record
+from .statistics import wasserstein
 
 NAME = RULE = "open"
 LOOP_LENGTH, LOOP_TIMES = 4, 3
@@ -54,18 +55,26 @@ class Variety:
     where no question has two answers."""
     surprise: float
     """Mean surprise of a token under the model at temperature 1, in bits."""
+    distance: float
+    """How far the surprises of its tokens lie from those of a human text, in bits a token
+    (`statistics.wasserstein`). NaN where there is no such text."""
 
 
-def varieties(records: Sequence[Record]) -> list[Variety]:
-    """Return what can be said of the open answers of each arm."""
+def varieties(records: Sequence[Record], human: Sequence[float] = ()) -> list[Variety]:
+    """Return what can be said of the open answers of each arm.
+
+    Args:
+        records: the answers; those that have a grade are left out.
+        human: log probabilities (nats) of the tokens of a human text under the same model.
+    """
     by_arm: dict[str, list[Record]] = defaultdict(list)
     for record in records:
         if record.question.rule == RULE:
             by_arm[record.question.arm].append(record)
-    return [_variety(arm, answers) for arm, answers in by_arm.items()]
+    return [_variety(arm, answers, human) for arm, answers in by_arm.items()]
 
 
-def _variety(arm: str, answers: Sequence[Record]) -> Variety:
+def _variety(arm: str, answers: Sequence[Record], human: Sequence[float]) -> Variety:
     texts = [answer.text.split() for answer in answers]
     by_question: dict[str, list[list[str]]] = defaultdict(list)
     for answer, words in zip(answers, texts, strict=True):
@@ -85,6 +94,7 @@ def _variety(arm: str, answers: Sequence[Record]) -> Variety:
         len(set(pairs)) / len(pairs) if pairs else 0.0,
         fmean(bleus) if bleus else math.nan,
         -fmean(logprobs) / math.log(2) if logprobs else math.nan,
+        wasserstein(logprobs, human) / math.log(2),
     )
 
 

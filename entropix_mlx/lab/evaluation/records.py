@@ -159,12 +159,15 @@ class Record:
 def forward_tokens(steps: Sequence[Step]) -> tuple[int, int]:
     """Return how many generated tokens an answer kept, and how many it discarded.
 
-    At a fork all tokens of all rollouts went through the model; those that became the text are
-    steps whose origin is the fork.
+    An insertion that was tried and dropped cost its tokens and the draw that was put back. At a
+    fork all tokens of all rollouts went through the model; those that became the text are steps
+    whose origin is the fork.
     """
     discarded = 0
     for place, step in enumerate(steps):
         discarded += step.rolled_back
+        if step.dropped is not None:
+            discarded += len(step.dropped.tokens) + 1
         if step.branch is not None:
             winner = len(step.branch.rollouts[step.branch.winner].tokens)
             rolled = sum(len(rollout.tokens) for rollout in step.branch.rollouts)

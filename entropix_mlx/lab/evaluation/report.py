@@ -34,13 +34,19 @@ class Report:
     form: str
 
     @classmethod
-    def of(cls, records: Sequence[Record], profile: Profile | None = None) -> Report:
+    def of(
+        cls,
+        records: Sequence[Record],
+        profile: Profile | None = None,
+        human: Sequence[float] = (),
+    ) -> Report:
         """Sum up some answers.
 
         Args:
             records: the answers, at least one.
             profile: where the scores of confidence are wanted, too: whose thresholds tell the
                 strategies apart.
+            human: log probabilities of the tokens of a human text, to compare open answers with.
         """
         ids = {
             split: sorted({r.question.id for r in records if r.question.split == split})
@@ -51,7 +57,7 @@ class Report:
             summarize(graded),
             tuple(certainties(graded, profile)) if profile else (),
             tuple(abstentions(graded, profile.abstain)) if profile else (),
-            tuple(varieties(records)),
+            tuple(varieties(records, human)),
             {split: found for split, found in ids.items() if found},
             ", ".join(sorted({record.model for record in records})),
             ", ".join(sorted({record.question.form for record in records})),
@@ -93,11 +99,16 @@ def _variety_tables(found: Sequence[Variety]) -> list[Table]:
             percent(each.distinct_2),
             "–" if math.isnan(each.self_bleu) else f"{each.self_bleu:.3f}",
             f"{each.surprise:.2f}",
+            "–" if math.isnan(each.distance) else f"{each.distance:.2f}",
         )
         for each in found
     )
-    header = ("arm", "answers", "loops", "distinct-2", "self-BLEU", "bits a token")
-    note = "how varied answers are, and how surprising to the model: nothing about their quality"
+    header = ("arm", "answers", "loops", "distinct-2", "self-BLEU", "bits a token",
+              "from human text")  # fmt: skip
+    note = (
+        "how varied answers are, how surprising to the model, and how far (in bits a token) those"
+        " surprises lie from a human text's: nothing about their quality"
+    )
     return [Table("Open answers", header, rows, note)] if rows else []
 
 

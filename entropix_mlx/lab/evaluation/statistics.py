@@ -112,6 +112,21 @@ def bootstrap_mean(
     return Interval(float(low), float(high))
 
 
+def wasserstein(first: Sequence[float], second: Sequence[float]) -> float:
+    """Return how far one sample's values must be moved on average to become the other's.
+
+    It is the area between the two distribution functions (Vallender, Theory Probab. Appl. 18,
+    1974), in the unit of the values; NaN where a sample is empty.
+    """
+    if not len(first) or not len(second):
+        return math.nan
+    ours, theirs = np.sort(np.asarray(first)), np.sort(np.asarray(second))
+    values = np.sort(np.concatenate([ours, theirs]))
+    gap = np.searchsorted(ours, values[:-1], "right") / len(ours)
+    gap -= np.searchsorted(theirs, values[:-1], "right") / len(theirs)
+    return float(np.abs(gap) @ np.diff(values))
+
+
 def normal_quantile(level: float) -> float:
     """Return z such that a standard normal value lies in ±z with the probability `level`."""
     return NormalDist().inv_cdf((1 + level) / 2)

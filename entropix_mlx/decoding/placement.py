@@ -1,0 +1,239 @@
+"""Insertions: a wish waits for its place, and what was inserted is watched before it is kept.
+
+Whoever wants to insert a text into an answer (a thought, say) makes a wish. It is remembered for
+some tokens. At the first place in the text that suits it, the text is written there *on trial*: an
+`Answer` follows it, and some tokens after it, as a rollout that is not committed. Where the rollout
+shows a loop it is dropped, and the answer goes on as if nothing had been; otherwise it becomes the
+text. Nothing here knows MLX.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from ..step import Dropped, DropReason, Origin, Step
+from .prose import Place, Surroundings
+from .reading import Reading
+
+if TYPE_CHECKING:  # an answer is run without MLX, too
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+TAIL = 8
+"""Tokens before a place with which the one that is drawn there is decoded."""
+_WORD = re.compile(r"\w+")
+_STOPS = ".!?…,;: "
+
+
+class Insertion(NamedTuple):
+    """A text that is to stand at a place."""
+
+    tokens: tuple[int, ...]
+    origin: Origin
+    """What its steps say of where they came from."""
+    wish: int
+    """Index of the step at which it was wished for."""
+    watch: int
+    """Tokens to follow after it before it is decided on."""
+
+
+class Wish:
+    """A wish to insert something: remembered until it is too old, or made true."""
+
+    def __init__(self, wait: int) -> None:
+        """Begin without a wish; one is remembered for `wait` tokens."""
+        self._wait = wait
+        self._made: int | None = None
+
+    def make(self, index: int) -> None:
+        """Wish for an insertion from a position of the answer on."""
+        self._made = index
+
+    def at(self, index: int) -> int | None:
+        """Return where the wish was made that is still remembered at a position; else None."""
+        if self._made is None or index > self._made + self._wait:
+            return None
+        return self._made
+
+    def end(self) -> None:
+        """Forget it."""
+        self._made = None
+
+
+class Ground:
+    """The answer so far, as far as it says what may be inserted after it."""
+
+    def __init__(self, tokenizer: TokenizerWrapper) -> None:
+        """Begin with no text."""
+        self.tokens: list[int] = []
+        self._tokenizer = tokenizer
+        self._surroundings = Surroundings()
+        self.paragraph = ""
+        """The text since the last blank line."""
+
+    def observe(self, step: Step) -> None:
+        """Go on with a step that was committed."""
+        self.tokens.append(step.token)
+        self._surroundings.add(step.text)
+        text = self.paragraph + step.text
+        begun = text.rstrip("\n").rfind("\n\n")
+        self.paragraph = text[begun + 2 :] if begun >= 0 else text
+
+    def place(self, drawn: int) -> Place | None:
+        """Return what place the end of the answer is, with the token that was drawn to follow."""
+        if drawn in self._tokenizer.eos_token_ids:
+            return None
+        tail = self.tokens[-TAIL:]
+        before = self._tokenizer.decode(tail)
+        return self._surroundings.place(self._tokenizer.decode([*tail, drawn])[len(before) :])
+
+    def echoes(self, text: str) -> bool:
+        """Tell whether the paragraph says already what is to be inserted."""
+        if not text.strip():
+            return self.paragraph.endswith("\n")
+        return _holds(_words(self.paragraph), _words(text))
+
+
+def written(text: str, place: Place, paragraph: str) -> str:
+    """Return a text as it is written at a place of a paragraph; see `forms`."""
+    plain, trailing = forms(text, place)
+    return trailing if re.search(r"…|\.\.\.", paragraph) else plain
+
+
+def forms(text: str, place: Place) -> tuple[str, str]:
+    """Return how a text is written at a place: usually, and where the text before has "…".
+
+    At a line's start it stands without a space before it. Inside a sentence it is an interruption:
+    " wait," after a comma, " — wait," or "… wait," between two words.
+    """
+    core = text.strip()
+    if not core or place is Place.SENTENCE:
+        alike = f" {core}" if core else text
+    elif place is Place.LINE:
+        alike = core
+    else:
+        body = core if re.match(r"I\b|\w?[A-Z]{2}", core) else core[0].lower() + core[1:]
+        body, ends = body.rstrip(_STOPS), core.endswith(",")
+        if place is Place.WORD:
+            return f" — {body}{',' if ends else ' —'}", f"… {body}{',' if ends else ' …'}"
+        alike = f" {body},"
+    return alike, alike
+
+
+class _Position(Protocol):
+    """What is known about the place after a token of a rollout; see `answer.Position`."""
+
+    @property
+    def reading(self) -> Reading: ...
+    def given(self, tokens: Sequence[int]) -> list[Reading]: ...
+
+
+class Trial:
+    """An insertion and the tokens after it, while neither is committed."""
+
+    def __init__(self, insertion: Insertion, here: _Position, tokenizer: TokenizerWrapper) -> None:
+        """Begin with the first token of the insertion at a position."""
+        self.insertion = insertion
+        self.readings: list[Reading] = here.given(insertion.tokens[:1])
+        self._tokenizer = tokenizer
+
+    @property
+    def growing(self) -> bool:
+        """Whether there is more to insert or to watch."""
+        return len(self.readings) < self._length and not self.ended
+
+    @property
+    def ended(self) -> bool:
+        """Whether the text ended while it was watched."""
+        return bool(self.watched) and self.watched[-1] in self._tokenizer.eos_token_ids
+
+    @property
+    def at_last(self) -> bool:
+        """Whether the next token is the last that is watched."""
+        return len(self.readings) + 1 == self._length
+
+    @property
+    def forced(self) -> int | None:
+        """The token to insert next; None where the next one is only watched."""
+        rest = self.insertion.tokens[len(self.readings) :]
+        return rest[0] if rest else None
+
+    @property
+    def watched(self) -> list[int]:
+        """The tokens after the insertion."""
+        return [one.token for one in self.readings[len(self.insertion.tokens) :]]
+
+    def grow(self, here: _Position) -> None:
+        """Add the token that is to be inserted, or the one that was drawn."""
+        token = self.forced
+        self.readings.append(
+            here.reading.without_thinking() if token is None else here.given([token])[0]
+        )
+
+    def origin(self, number: int) -> Origin:
+        """Return where a token of the trial came from."""
+        return self.insertion.origin if number < len(self.insertion.tokens) else Origin.SAMPLED
+
+    def dropped(self, reason: DropReason) -> Dropped:
+        """Return the record of a trial that did not become the text."""
+        tokens = [one.token for one in self.readings]
+        text = text_of(self._tokenizer, tokens)
+        return Dropped(self.insertion.origin, tuple(tokens), text, reason)
+
+    @property
+    def _length(self) -> int:
+        return len(self.insertion.tokens) + self.insertion.watch
+
+
+def text_of(tokenizer: TokenizerWrapper, tokens: Sequence[int]) -> str:
+    """Return the text of some tokens, without what ends an answer."""
+    ends = tokenizer.eos_token_ids
+    return str(tokenizer.decode([token for token in tokens if token not in ends]))
+
+
+def said_again(
+    inserted: Sequence[int], watched: Sequence[int], tokenizer: TokenizerWrapper
+) -> bool:
+    """Tell whether what follows an inserted text says it again."""
+    text = text_of(tokenizer, inserted)
+    following = text_of(tokenizer, watched)
+    if words := _words(text):
+        return _holds(_words(following), words)
+    if text.strip() or not text:  # signs, or a token without text
+        return bool(set(watched) & set(inserted))
+    return following.startswith("\n")
+
+
+def in_a_circle(
+    before: Sequence[int], inserted: Sequence[int], watched: Sequence[int], length: int
+) -> bool:
+    """Tell whether `length` tokens in a row, the last of them watched, stood in the text before.
+
+    Args:
+        before: the tokens of the answer.
+        inserted: those that were inserted after them.
+        watched: those that followed.
+        length: of a repetition; 0 looks for none.
+    """
+    if not length:
+        return False
+    text = [*before, *inserted, *watched]
+    first = len(before) + len(inserted)
+    seen = set()
+    for end in range(length, len(text) + 1):
+        run = tuple(text[end - length : end])
+        if end > first and run in seen:
+            return True
+        seen.add(run)
+    return False
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.casefold())
+
+
+def _holds(words: Sequence[str], part: Sequence[str]) -> bool:
+    """Tell whether some words stand in a row among others."""
+    length = len(part)
+    return any(list(words[at : at + length]) == list(part) for at in range(len(words)))
