@@ -18,6 +18,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ..distributed.guard import guarded
 from ..distributed.hub import Hub, Spoke
 from ..distributed.place import Place
 from ..errors import EntropixError, GroupError
@@ -78,7 +79,14 @@ class Leader:
         from ..distributed.group import Group
 
         self._tell_load(SHARE, options)
-        group = Group.init(led=True, tell=self._hub.tell)
+        for _ in range(1, self.place.size):
+            _, ready = self._hub.results.get()
+            if ready is None:  # it is lost, which another thread sees, too, and ends this one
+                self.await_loss()
+        self._hub.tell({"do": "meet"})
+        told = {line: lost(self.place, rank) for rank, line in self._hub.descriptors().items()}
+        with guarded(told, 2, LOST):
+            group = Group.init(led=True, tell=self._hub.tell)
         return load(**options, group=group)
 
     def load_whole(self, **options: Any) -> tuple[LanguageModel, TokenizerWrapper]:
@@ -129,7 +137,7 @@ class Leader:
                 terminal.tell_error(f"{name}: {why} prompts are dealt to the others")
             self._hub.send(rank, {"do": "end", "code": USAGE if error else LOST})
         elif error is None:
-            self._fail(f"{name} was lost, and all other ranks were ended: start them again", LOST)
+            self._fail(lost(self.place, rank), LOST)
         else:
             time.sleep(GRACE_SECONDS)
             self._fail(f"{name}: {error}", USAGE)
@@ -185,12 +193,12 @@ def follow(place: Place) -> NoReturn:
     stderr = _silence()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # rank 0 gets it, too
 
+    told = lost(place, 0) if place.rank == 1 else ""  # the others would say the same
+
     def tell_lost() -> None:
-        if place.rank == 1:  # the others would say the same
-            name = place.name(0)
-            message = f"entropix: {name} was lost, and all other ranks were ended: start them again"
+        if told:
             with contextlib.suppress(OSError):
-                os.write(stderr, f"{message}\n".encode())
+                os.write(stderr, f"entropix: {told}\n".encode())
 
     def ended(order: Mapping[str, Any] | None) -> None:
         if order is None:
@@ -211,7 +219,7 @@ def follow(place: Place) -> NoReturn:
         ended(begun)
     spoke.watch(ended)
     try:
-        _do(spoke)
+        _do(spoke, told, stderr)
     except Exception as error:
         if isinstance(error, RuntimeError):  # MLX's, of a rank that does not answer
             time.sleep(LOSS_SECONDS)
@@ -221,8 +229,14 @@ def follow(place: Place) -> NoReturn:
     os._exit(LOST)
 
 
-def _do(spoke: Spoke) -> None:
-    """Load what rank 0 loads, and follow its passes."""
+def _do(spoke: Spoke, told: str, stderr: int) -> None:
+    """Load what rank 0 loads, and follow its passes.
+
+    Args:
+        spoke: to rank 0.
+        told: what to tell where rank 0 is lost before MLX has connected the ranks.
+        stderr: where to tell it.
+    """
     orders = spoke.orders()
     first = next(orders, None)
     if first is None:
@@ -241,7 +255,12 @@ def _do(spoke: Spoke) -> None:
         model, tokenizer = load(**options)
         work(model, tokenizer, orders, spoke.send)
         return
-    model, _ = load(**options, group=Group.init(led=True))
+    spoke.send({"ready": True})
+    if next(orders, None) is None:
+        return
+    with guarded({spoke.descriptor: told}, stderr, LOST):
+        group = Group.init(led=True)
+    model, _ = load(**options, group=group)
     if isinstance(model, ShardedModel):
         follow_passes(model, orders)
 
@@ -256,12 +275,16 @@ def generate_batch(
     draft: Draft | None = None,
 ) -> Batch | Dealt:
     """Return a batch of answers, dealt to other ranks where there are any that hold the model."""
-    from ..decoding.batch import steady_batch
-    from ..decoding.dealing import Dealt
+    from ..decoding.dealing import Dealt, steady_batch
 
     if leader is not None and leader.workers is not None:
         return Dealt(model, tokenizer, prompts, settings, leader.workers, batch)
     return steady_batch(model, tokenizer, prompts, settings, batch, draft)
+
+
+def lost(place: Place, rank: int) -> str:
+    """Return what is told where a rank is gone."""
+    return f"{place.name(rank)} was lost, and all other ranks were ended: start them again"
 
 
 def hello() -> dict[str, Any]:

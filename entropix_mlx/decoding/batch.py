@@ -19,7 +19,6 @@ from ..settings import BATCH, Settings
 from ..step import Step
 from .batch_answer import BatchAnswer
 from .capacity import fitting_rows
-from .draft import Draft
 from .generation import parse_options, prompt_tokens
 from .hooks import Hooks
 from .job import Job, begin, prepare
@@ -97,20 +96,6 @@ def batch_generate(
         one = prompt if isinstance(prompt, str) else list(prompt)
         requests += [_Request(one, parsed, sample, called) for sample in range(n)]
     return Batch(Scheduler(model, steady=steady), model, tokenizer, requests, batch, on_progress)
-
-
-def steady_batch(
-    model: LanguageModel,
-    tokenizer: TokenizerWrapper,
-    prompts: Sequence[Sequence[int]],
-    settings: Sequence[Settings],
-    batch: int,
-    draft: Draft | None = None,
-) -> Batch:
-    """Return a batch that repeats its answers exactly, with settings for each prompt."""
-    return batch_generate(
-        model, tokenizer, prompts, settings, batch=batch, steady=True, draft_model=draft
-    )
 
 
 @dataclass(frozen=True)

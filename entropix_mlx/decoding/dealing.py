@@ -21,8 +21,9 @@ from ..models.base import LanguageModel
 from ..profiles.profile import Profile
 from ..settings import BATCH, Settings
 from ..step import Step
-from .batch import steady_batch
+from .batch import Batch, batch_generate
 from .batch_answer import BatchAnswer
+from .draft import Draft
 
 CHUNKS = 2
 """Batches that a rank is dealt at once: while its slowest answers run, others can begin."""
@@ -69,15 +70,12 @@ class Dealt:
             workers: the other ranks, which run `work`.
             batch: answers at once, on each rank.
         """
+        self.answers = [BatchAnswer(index, len(one)) for index, one in enumerate(prompts)]
         self.size = batch
         self._model = model
         self._tokenizer = tokenizer
         self._prompts = prompts
         self._settings = _resolved(model, settings)
-        self.answers = [
-            BatchAnswer(index, len(prompt), own)
-            for index, (prompt, own) in enumerate(zip(prompts, self._settings, strict=True))
-        ]
         self._workers = workers
         self._waiting = deque(range(len(prompts)))
         self._held: dict[int, set[int]] = {rank: set() for rank in workers.ranks}
@@ -131,6 +129,7 @@ class Dealt:
             self.size,
         )
         for index, answer in zip(chunk, batch.answers, strict=True):
+            self.answers[index].settings = answer.settings
             self.answers[index].steps = answer.steps
         for here, step in batch:
             yield chunk[here], step
@@ -159,12 +158,27 @@ class Dealt:
         index = result["answer"]
         self._held[rank].remove(index)
         answer = self.answers[index]
+        answer.settings = self._settings[index] if result["began"] else None
         answer.error = None if result["failed"] is None else EntropixError(result["failed"])
         answer.steps = [Step.from_dict(step) for step in result["steps"]]
         if not self._held[rank]:
             self._deal(rank)
         yield from ((index, step) for step in answer.steps)
         yield index, None
+
+
+def steady_batch(
+    model: LanguageModel,
+    tokenizer: TokenizerWrapper,
+    prompts: Sequence[Sequence[int]],
+    settings: Sequence[Settings],
+    batch: int,
+    draft: Draft | None = None,
+) -> Batch:
+    """Return a batch that repeats its answers exactly, with settings for each prompt."""
+    return batch_generate(
+        model, tokenizer, prompts, settings, batch=batch, steady=True, draft_model=draft
+    )
 
 
 def work(
@@ -203,6 +217,7 @@ def work(
 def _record(index: int, answer: BatchAnswer) -> dict[str, Any]:
     return {
         "answer": index,
+        "began": answer.settings is not None,
         "failed": None if answer.error is None else str(answer.error),
         "steps": [step.to_dict() for step in answer.steps],
     }

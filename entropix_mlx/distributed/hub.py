@@ -71,6 +71,11 @@ class Line:
             return None
         return record if isinstance(record, dict) else None
 
+    @property
+    def descriptor(self) -> int:
+        """The number of the socket."""
+        return self._socket.fileno()
+
     def wait_for_ever(self) -> None:
         """Read without a limit of time."""
         self._socket.settimeout(None)
@@ -188,6 +193,10 @@ class Hub:
         """Send a record to one of them."""
         self._lines[rank].send(record)
 
+    def descriptors(self) -> dict[int, int]:
+        """Return the number of the socket to each other rank."""
+        return {rank: line.descriptor for rank, line in self._lines.items()}
+
     def end(self, record: Record) -> None:
         """Send the last record to all, and wait a moment until they are gone.
 
@@ -261,6 +270,11 @@ class Spoke:
             on_end(record)
 
         threading.Thread(target=read, daemon=True).start()
+
+    @property
+    def descriptor(self) -> int:
+        """The number of the socket to rank 0."""
+        return self._line.descriptor
 
     def orders(self) -> Iterator[dict[str, Any]]:
         """Yield what rank 0 tells, waiting for each, until it ends or is gone."""

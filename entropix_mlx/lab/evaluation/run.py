@@ -91,7 +91,7 @@ def answers(
         on_token: called with every token.
         generate: answers prompts in place of `steady_batch`.
     """
-    from ...decoding.batch import steady_batch
+    from ...decoding.dealing import steady_batch
 
     begin = partial(generate or steady_batch, model, tokenizer)
     waiting = iter(planned)

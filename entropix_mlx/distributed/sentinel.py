@@ -1,0 +1,73 @@
+"""Watches the connections of a rank while MLX connects the ranks to one another.
+
+MLX lets no other thread of Python run meanwhile, and waits for ever for a rank that is lost. So
+this is a program of its own: it ends the rank that started it. It imports only what every Python
+has, since it is run by ``python -I -S``.
+"""
+
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from typing import Any
+
+PAUSE_SECONDS = 0.1
+"""Between two looks at a connection on which something waits that is for the rank to read."""
+
+
+def main() -> None:
+    """Watch until stdin ends: then the rank is connected, or gone.
+
+    The one argument is JSON: ``parent``, the process; ``code``, its exit code to the others;
+    ``stderr``, a descriptor; ``lines``, a descriptor and a message for each connection. The message
+    is told where the connection ends; an empty one is not.
+    """
+    given = json.loads(sys.argv[1])
+    lines = {socket.socket(fileno=descriptor): told for descriptor, told in given["lines"]}
+    while True:
+        watched: list[Any] = [0, *lines]
+        ready, _, _ = select.select(watched, [], [])
+        if 0 in ready:
+            return
+        for line, told in lines.items():
+            message = _ending(line, told) if line in ready else None
+            if message is not None:
+                _end(given, list(lines), message)
+                return
+        select.select([0], [], [], PAUSE_SECONDS)
+
+
+def _ending(line: socket.socket, lost: str) -> str | None:
+    """Return what to tell where the other side is gone, or ends this one; else None."""
+    try:
+        said = line.recv(2**16, socket.MSG_PEEK)
+    except OSError:
+        said = b""
+    if not said:
+        return lost
+    try:
+        record: Any = json.loads(said.partition(b"\n")[0])
+    except ValueError:
+        return None
+    if record.get("do") == "end":
+        return ""
+    return str(record["error"]) if "error" in record else None
+
+
+def _end(given: dict[str, Any], lines: list[socket.socket], message: str) -> None:
+    """End the rank, and tell the others to."""
+    if message:
+        os.write(given["stderr"], f"entropix: {message}\n".encode())
+        order = json.dumps({"do": "end", "code": given["code"]}).encode() + b"\n"
+        for line in lines:
+            try:
+                line.sendall(order)
+            except OSError:  # the one that is lost
+                continue
+    os.kill(given["parent"], signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()
