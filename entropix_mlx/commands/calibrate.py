@@ -107,14 +107,20 @@ def _solve(arguments: argparse.Namespace, name: str, path: Path) -> int:
 
 def _tell_thoughts(choice: Choice) -> None:
     """Say what the thinking texts did, the best first, and which one is kept."""
-    terminal.tell("\nthinking text           n  effect a token, nats (95 %)   log p   entropy")
+    terminal.tell(
+        f"\n{'thinking text':36} kept dropped  effect a token, nats (95 %)   log p   entropy"
+    )
     for one in [*choice.tried, choice.kept]:
         told = one.to_dict()
+        name = "chosen: " * (one is choice.kept) + json.dumps(one.text, ensure_ascii=False)
+        counts = f"{name:36} {told['n']:4} {told['dropped']:7}"
+        if not told["n"]:
+            terminal.tell(counts)
+            continue
         effect, low, high = told["total"]
-        name = "kept: " * (one is choice.kept) + json.dumps(one.text, ensure_ascii=False)
         figures = f"{effect:+.3f} ({low:+.3f} to {high:+.3f})"
         rest = f"{told['logprob'][0]:+.3f}  {told['entropy'][0]:+.3f}"
-        terminal.tell(f"{name:22} {told['n']:3}  {figures:28} {rest}")
+        terminal.tell(f"{counts}  {figures:28} {rest}")
     if choice.harms:
         terminal.tell("even the best one does harm: max_insertions = 0 (--think inserts it still)")
 

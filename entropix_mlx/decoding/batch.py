@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,10 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 from ..errors import EntropixError, whole_number
 from ..models.base import LanguageModel
 from ..policies.policy import Policy
-from ..profiles.certainty import Measured, Verdict
 from ..profiles.profile import Profile
 from ..settings import BATCH, Settings
 from ..step import Step
+from .batch_answer import BatchAnswer
 from .capacity import fitting_rows
 from .draft import Draft
 from .generation import parse_options, prompt_tokens
@@ -33,36 +33,6 @@ WAIT_SECONDS = 0.1
 
 OnProgress = Callable[[int, int], None]
 """Called with the answers that have ended and the number of all."""
-
-
-@dataclass
-class BatchAnswer:
-    """One answer of a batch, as far as it has come."""
-
-    index: int
-    prompt_tokens: int = 0
-    settings: Settings | None = None
-    """Those of this answer, with its profile and seed; None where they could not be used."""
-    steps: list[Step] = field(default_factory=list)
-    error: Exception | None = None
-    """What ended the answer, if it was not its own end."""
-
-    @property
-    def text(self) -> str:
-        """The text so far."""
-        return "".join(step.text for step in self.steps)
-
-    @property
-    def seed(self) -> int | None:
-        """The seed of this answer; None where its settings could not be used."""
-        return None if self.settings is None else self.settings.seed
-
-    @property
-    def certainty(self) -> Verdict | None:
-        """Whether the answer is unsure; None where its profile has no threshold (`Settings`)."""
-        if self.settings is None:
-            return None
-        return self.settings.verdict(Measured.of(self.steps))
 
 
 def batch_generate(

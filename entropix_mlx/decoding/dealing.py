@@ -21,7 +21,8 @@ from ..models.base import LanguageModel
 from ..profiles.profile import Profile
 from ..settings import BATCH, Settings
 from ..step import Step
-from .batch import BatchAnswer, steady_batch
+from .batch import steady_batch
+from .batch_answer import BatchAnswer
 
 CHUNKS = 2
 """Batches that a rank is dealt at once: while its slowest answers run, others can begin."""

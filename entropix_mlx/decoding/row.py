@@ -9,7 +9,7 @@ from typing import NamedTuple
 import mlx.core as mx
 
 from ..step import Branch, Step
-from .answer import DRAWN, NOTHING, Answer, Ask, Follow, Keep, Roll, Split, Unread
+from .answer import Answer
 from .branching import chosen
 from .clock import Clock
 from .engine import Group, Pending, Sampling
@@ -18,6 +18,7 @@ from .hooks import Choose, Hooks
 from .remembering import Remembering
 from .side_texts import without_reads
 from .text import TEXT, Branches, Prompt, RolloutGroup, Text
+from .wants import DRAWN, NOTHING, Ask, Follow, Keep, Roll, Split, Unread
 
 
 class _Flight(NamedTuple):
@@ -70,8 +71,7 @@ class Row:
         self.ended = False
         self.asked: Branch | None = None
         """The rollouts among which a person is to choose; see `reply`."""
-        self.text: Text | None = None
-        """What is in the cache, once the prompt is."""
+        self.text: Text | None = None  # until the prompt is in the cache
         self._answer = answer
         self._start = len(prompt.text.ids) + len(prompt.unread) + 1
         self._life = without_reads(answer.live(last, forced))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from .answer import NOTHING, Follow, Life, Read, Roll, Unread, Want
+from .wants import NOTHING, Follow, Life, Read, Roll, Unread, Want
 
 
 def without_reads(life: Life) -> Life:

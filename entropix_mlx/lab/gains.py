@@ -132,10 +132,17 @@ def _gain(name: str, kind: str, pairs: Sequence[tuple[list[Step], list[Step]]]) 
     return Gain(
         name,
         kind,
-        tuple(own_logprob(one) - own_logprob(other) for one, other in pairs),
+        tuple(_difference(one, other) for one, other in pairs),
         tuple(_repeated(one) - _repeated(other) for one, other in pairs),
         costs[0] - costs[1],
     )
+
+
+def _difference(steps: Sequence[Step], control: Sequence[Step]) -> float:
+    """Return the gain of log p; 0 for the same tokens, which differ by rounding at most."""
+    if [step.token for step in steps] == [step.token for step in control]:
+        return 0.0
+    return own_logprob(steps) - own_logprob(control)
 
 
 def _repeated(steps: Sequence[Step]) -> float:

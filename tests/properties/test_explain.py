@@ -96,11 +96,12 @@ def test_the_lines_of_inserted_text():
     at = {"entropy": 4.0, "varentropy": 1.0, "origin": Origin.INSERTED}
     begun = line(Strategy.THINK, rolled_back=1, **at)
     reasons = "H 4.00 > 3.19 ✓ V 1.00 < 6.04 ✓"
-    action = "→ inserting “Wait,”; nearly ●: H 4.00 > 2.02"
+    inserting = f"inserting “{DEMO.think.text.strip()}”"
+    action = f"→ {inserting}; nearly ●: H 4.00 > 2.02"
     assert begun == f"◆ think: {reasons} {action}"
     assert line(Strategy.THINK, **at) == "◆ think → part of the inserted text"
     later = line(Strategy.THINK, rolled_back=1, wish=2, **at)
-    assert later == "◆ think → inserting “Wait,”, as was wished for at token 2"
+    assert later == f"◆ think → {inserting}, as was wished for at token 2"
 
 
 def test_a_thought_that_was_dropped_is_told():

@@ -12,10 +12,11 @@ from entropix_mlx.decoding.prose import Place
 from entropix_mlx.errors import OutputError
 from entropix_mlx.lab import thoughts
 from entropix_mlx.lab.asking import Progress
-from entropix_mlx.lab.gains import OFF, Gain, without_harm
+from entropix_mlx.lab.gains import OFF, Gain, _gain, without_harm
 from entropix_mlx.lab.insertions import FOLLOWING, Effect, Spot, Stretch, Trials, spots
 from entropix_mlx.lab.journal import Journal
 from entropix_mlx.lab.thoughts import choose
+from tests.tui.conftest import make_step
 
 PROMPT = list(b"The quick brown fox")
 OFF_PROFILE = Profile.load().replace(OFF["think"]).replace(OFF["branch"])
@@ -127,6 +128,15 @@ def test_a_journal_of_something_else_is_refused(tmp_path):
         with pytest.raises(OutputError, match=r"damaged.*without --resume"):
             Journal(path, {"seed": 1}, resume=True)
     assert Journal(path, {"seed": 2}).get("a", 0) is None, "begun anew"
+
+
+def test_rounding_does_no_harm():
+    """Answers that an intervention never touched are alike, whatever shared their passes."""
+    pairs = []
+    for number in range(20):
+        one = make_step(0, "x", logprob=-1.0 - 1e-6 * number)
+        pairs.append(([one], [make_step(0, "x", logprob=-1.0)]))
+    assert not _gain("think", "all", pairs).harms
 
 
 def test_what_does_harm_is_left_out():

@@ -100,7 +100,7 @@ def draw_history(steps: Sequence[Step], profile: Profile, width: int) -> Content
             label = f"{most:3.0f}▏" if upper else f"{letter} 0▏"
             parts: list[tuple[str, Style]] = [(label, DIM)]
             for step in shown:
-                level = min(16, max(1, round(step.metrics[name] / most * 16)))
+                level = min(16, max(1, round(getattr(step, name) / most * 16)))
                 height = max(0, level - 8) if upper else min(8, level)
                 parts.append((HEIGHTS[height], COLOURS[step.strategy]))
             lines.append(runs(parts))

@@ -23,7 +23,7 @@ from . import grading
 from .questions import Question
 
 if TYPE_CHECKING:
-    from ...decoding.batch import BatchAnswer
+    from ...decoding.batch_answer import BatchAnswer
 
 _DIGITS = 6
 """Significant ones of a measurement in the file."""

@@ -49,6 +49,7 @@ class Report:
                 strategies apart.
             human: log probabilities of the tokens of a human text, to compare open answers with.
             pairs: the arms to compare, as for `summarize`.
+            human: log probabilities of the tokens of a human text, to compare open answers with.
 
         Raises:
             PromptError: an arm that is to be compared has no answers.
