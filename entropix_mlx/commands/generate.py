@@ -11,7 +11,7 @@ from ..settings import Settings
 from ..step import Step
 from ..summary import Summary
 from ..traces.trace import recorded
-from . import asking, cached, many, options, terminal, values
+from . import asking, cached, many, noted, options, terminal, values
 from .exit_codes import INTERRUPTED
 
 
@@ -24,6 +24,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     cached.add_options(parser)
     many.add_options(parser)
     options.add_settings(parser)
+    noted.add_option(parser)
     options.add_top_logprobs(parser, "with --jsonl or --trace")
     add(
         "--trace",
@@ -45,6 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
         check_target(arguments.trace)
     prompt = asking.read_prompt(arguments.prompt)
     asked = options.to_settings(arguments, arguments.top_logprobs)
+    notes = noted.opened(arguments)
     model, tokenizer = options.load_model(arguments)
     settings = asked.resolved(model.config)
     if arguments.verbose:
@@ -60,6 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
         prompt_cache=cache,
         on_prefill=terminal.prefill_progress(arguments.verbose),
         choose=terminal.ask if arguments.ask else None,
+        retrieve=noted.about(notes, prompt),
     )
     if arguments.trace:
         header = asking.trace_header(arguments, settings, prompt, tokens, model)

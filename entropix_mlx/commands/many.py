@@ -11,7 +11,7 @@ from ..decoding.answers_file import AnswersFile, Task, all_tasks
 from ..decoding.prompt_file import PromptLine, at_line, read_prompt_file
 from ..errors import PromptError
 from ..settings import BATCH, Settings
-from . import asking, options, progress, terminal, values
+from . import asking, noted, options, progress, terminal, values
 from .exit_codes import INTERRUPTED, USAGE
 
 if TYPE_CHECKING:
@@ -66,10 +66,12 @@ def run(arguments: argparse.Namespace) -> int:
         _tell(arguments, f"{_count(len(file.done))} there, {len(tasks)} to go", file.done)
     if not tasks:
         return 0
+    notes = noted.opened(arguments)
     model, tokenizer = options.load_model(arguments)
     if arguments.verbose:
         options.hint_at_calibration(settings, settings.resolved(model.config))
     from ..decoding.batch import batch_generate
+    from ..decoding.hooks import Hooks
 
     batch = batch_generate(
         model,
@@ -77,6 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
         _tokens(arguments, tokenizer, tasks),
         [task.settings for task in tasks],
         batch=arguments.batch or BATCH,
+        hooks=[Hooks(retrieve=noted.about(notes, task.asked.question)) for task in tasks],
         steady=True,
     )
     wanted = min(arguments.batch or BATCH, len(tasks))

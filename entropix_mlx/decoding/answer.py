@@ -1,15 +1,7 @@
 """The life of one answer: what it wants to know next, and what became of it.
 
-An `Answer` is a coroutine. It yields *wants*, and whoever runs it sends back what was found out:
-
-    yields                                     is sent
-    Follow   this token joins the text         the Position after it
-    Split    rollouts begin here               nothing
-    Roll     each rollout grows by a token     a Position for each of them
-    Read     a side text after the rollouts    a Position for each of them, after it
-    Unread   tokens to be forgotten again      nothing
-    Keep     a rollout becomes the text        nothing
-    Ask      a person is to choose a rollout   the Branch as it was chosen
+An `Answer` is a coroutine. It yields *wants* (`wants`), and whoever runs it sends back what was
+found out, such as the `Position` after a token.
 
 It knows no MLX, no clock and no thread, so every course of an answer can be tested with positions
 that a test makes up. `Scheduler` runs the answers of a model.
@@ -19,99 +11,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from ..step import Branch, ChosenBy, Dropped, Origin, Step
 from .branching import Branching, Drafts
 from .placement import Insertion, Trial
 from .reading import Reading
+from .retrieving import Lookup, Retrieving
 from .thinking import Thinking
+from .wants import DRAWN, NOTHING, Ask, Follow, Keep, Life, Position, Roll, Split, Want
 from .writer import Writer
 
 TAIL = 8
 """Tokens before a branch point that tell whether a full stop stands inside a number."""
-DRAWN, NOTHING = -1, -2
-"""What is expected to come after a want: the token that will be drawn, or nothing at all."""
-
-
-class Follow(NamedTuple):
-    """This token joins the text: what may come next?"""
-
-    token: int
-    logprob: float | None
-    """Its log probability where it stands; None for the last token of the prompt."""
-    then: int = DRAWN
-    """What to queue after it ahead of time: a token that is known, `DRAWN`, or `NOTHING`."""
-    side: bool = False
-    """Whether it is part of a side text, which leaves no trace."""
-
-
-class Split(NamedTuple):
-    """From here on there are so many rollouts, numbered from 0, until one of them is kept."""
-
-    rollouts: int
-
-
-class Roll(NamedTuple):
-    """These rollouts grow by a token each: what may come next in each? The others have stopped."""
-
-    rollouts: tuple[int, ...]
-    tokens: tuple[int, ...]
-    logprobs: tuple[float, ...] | None
-    """Of those tokens; None for those of a side text."""
-    then: int = DRAWN
-
-    @property
-    def side(self) -> bool:
-        """Whether they are part of a side text, which leaves no trace."""
-        return self.logprobs is None
-
-
-class Read(NamedTuple):
-    """A side text is put after every rollout, or after the text where there are none.
-
-    What may come after it is measured, and then it is forgotten."""
-
-    tokens: tuple[int, ...]
-    after: tuple[int, ...] = ()
-    """The last token of each rollout: it is not in the cache yet."""
-
-
-class Unread(NamedTuple):
-    """The last tokens of every rollout, or of the text where there are none, are forgotten."""
-
-    length: int
-
-
-class Keep(NamedTuple):
-    """The first tokens of a rollout, perhaps none, join the text; no rollout is left."""
-
-    rollout: int
-    tokens: tuple[int, ...]
-
-
-class Ask(NamedTuple):
-    """A person is to choose among the rollouts."""
-
-    branch: Branch
-
-
-Want = Follow | Split | Roll | Read | Unread | Keep | Ask
-Life = Generator[Want, Any, None]
-
-
-class Position(Protocol):
-    """What is known about the place after a token."""
-
-    @property
-    def reading(self) -> Reading:
-        """What was measured, decided and drawn there."""
-
-    def given(self, tokens: Sequence[int]) -> list[Reading]:
-        """Return the reading with each of some tokens in place of the one that was drawn."""
-
-    def openings(self, count: int) -> list[int]:
-        """Return different tokens that may stand here, the most probable one first."""
 
 
 class Answer:
@@ -122,6 +34,7 @@ class Answer:
         writer: Writer,
         thinking: Thinking,
         branching: Branching,
+        retrieving: Retrieving | None = None,
         *,
         before: Sequence[int],
         context_room: int,
@@ -134,6 +47,7 @@ class Answer:
             writer: makes the steps.
             thinking: says where, and which, text is inserted, and whether it is kept.
             branching: says whether, and how, rollouts are followed.
+            retrieving: says where which passage is looked up; None for nowhere.
             before: the last tokens of the prompt, or the whole of it.
             context_room: tokens that the model's context holds after the prompt.
             asks: whether a person can be asked where the rollouts score alike.
@@ -144,6 +58,7 @@ class Answer:
         self._writer = writer
         self._thinking = thinking
         self._branching = branching
+        self._retrieving = retrieving
         self._tail = deque(before, maxlen=TAIL)
         self._context_room = context_room
         self._asks = asks
@@ -174,6 +89,14 @@ class Answer:
         here = yield from self._put(here, forced, Origin.CHOSEN)
         while not self._over:
             reading, index = here.reading, self._writer.index
+            passage = self._retrieving and self._retrieving.due(index, reading, self._context_room)
+            if passage:
+                here = yield from self._quote(here, passage)
+                continue
+            if self._retrieving and self._retrieving.drafts(index, reading):
+                here = yield from self._draft(here, self._retrieving)
+                if self._writer.index > index or self._over:
+                    continue
             thought = self._thinking.due(index, reading, self._context_room)
             width = self._branching.width(index, reading)
             if thought is not None:
@@ -199,17 +122,71 @@ class Answer:
         return here
 
     def _put(
-        self, here: Position, tokens: Sequence[int], origin: Origin
+        self, here: Position, tokens: Sequence[int], origin: Origin, **told: Any
     ) -> Generator[Want, Any, Position]:
-        """Commit given tokens, the first of them in the place of one that was drawn."""
+        """Commit given tokens, the first of them in the place of one that was drawn.
+
+        What else its step tells is as for `Writer.write`.
+        """
         for number, token in enumerate(tokens):
             (reading,) = here.given([token])
-            self._commit(reading, origin, rolled_back=int(number == 0))
+            self._commit(reading, origin, rolled_back=int(number == 0), **told)
+            told = {}  # it is of the first token
             if self._over:
                 break
             following = tokens[number + 1] if number + 1 < len(tokens) else DRAWN
             here = yield Follow(token, reading.logprob, self._then(following))
         return here
+
+    def _quote(self, here: Position, passage: Lookup) -> Generator[Want, Any, Position]:
+        """Commit a passage that was looked up."""
+        _, source, wish, dropped = passage
+        return (
+            yield from self._put(
+                here, passage.tokens, Origin.RETRIEVED, source=source, wish=wish, dropped=dropped
+            )
+        )
+
+    def _draft(self, here: Position, retrieving: Retrieving) -> Generator[Want, Any, Position]:
+        """Follow the sentence that starts here, and commit it unless a passage takes its place.
+
+        It is followed as far as nothing else is wanted: a fork is not part of it.
+        """
+        index, draft, after = self._writer.index, list[Reading](), here
+        while (
+            retrieving.goes_on(draft, after.reading)
+            and self._branching.width(index + len(draft), after.reading) == 1
+            and len(draft) < self._context_room
+            and not self._cancelled()
+        ):
+            reading = after.reading.without_thinking()
+            if not draft:
+                yield Split(1)
+            draft.append(reading)
+            (after,) = yield Roll((0,), (reading.token,), (reading.logprob,))
+        room = self._context_room
+        passage = None
+        if not self._cancelled():
+            passage = retrieving.instead(index, draft, after.reading, here.reading, room)
+        if draft and passage is None and not self._cancelled():
+            return (yield from self._keep_draft(draft, here, after))
+        if draft:
+            yield Keep(0, ())
+        return here if passage is None else (yield from self._quote(here, passage))
+
+    def _keep_draft(
+        self, draft: list[Reading], here: Position, after: Position
+    ) -> Generator[Want, Any, Position]:
+        """Commit a draft as far as the answer may grow."""
+        tokens = []
+        for reading in draft:
+            self._commit(reading, Origin.SAMPLED)
+            tokens.append(reading.token)
+            if self._over:
+                yield Keep(0, tuple(tokens[:-1]))
+                return here
+        yield Keep(0, tuple(tokens))
+        return after
 
     def _try(self, here: Position, insertion: Insertion) -> Generator[Want, Any, Position]:
         """Insert a text, follow what comes after it, and commit both, or neither of them."""
@@ -286,6 +263,8 @@ class Answer:
     def _observe(self, step: Step) -> None:
         self._thinking.observe(step)
         self._branching.observe(step)
+        if self._retrieving is not None:
+            self._retrieving.observe(step)
 
     @property
     def _over(self) -> bool:
@@ -310,29 +289,3 @@ def _grow(drafts: Drafts) -> Roll:
         tuple(reading.logprob for reading in last),
         NOTHING if drafts.at_last else DRAWN,
     )
-
-
-def without_reads(life: Life) -> Life:
-    """Return the same life with each `Read` spelt out: its tokens one by one, then `Unread`."""
-    sent: Any = None
-    while True:
-        try:
-            want = life.send(sent)
-        except StopIteration:
-            return
-        sent = (yield from _read(want)) if isinstance(want, Read) else (yield want)
-
-
-def _read(want: Read) -> Generator[Want, Any, Any]:
-    rollouts = tuple(range(len(want.after)))
-    rows = [want.after] if want.after else []
-    rows += [(token,) * max(1, len(rollouts)) for token in want.tokens]
-    found: Any = None
-    for number, row in enumerate(rows):
-        then = want.tokens[number + 1 - bool(rollouts)] if number + 1 < len(rows) else NOTHING
-        if rollouts:
-            found = yield Roll(rollouts, row, None, then)
-        else:
-            found = yield Follow(row[0], None, then, side=True)
-    yield Unread(len(rows))
-    return found

@@ -23,6 +23,7 @@ from .guessing import BATCHED, CAREFUL, Guesser, Lengths
 from .hooks import Hooks
 from .lookup import Lookup
 from .remembering import check_biased, remembering
+from .retrieving import Retrieving
 from .row import Row
 from .text import Prompt, Text
 from .thinking import Thinking
@@ -125,6 +126,7 @@ def begin(
         Writer(tokenizer, policy.confidence, limit, job.stop, clock, before),
         Thinking(policy.think, tokenizer, config.vocab_size),
         Branching(policy.rollouts, tokenizer, job.hooks.on_rollouts),
+        Retrieving(policy.profile.notes, tokenizer, job.hooks.retrieve),
         before=job.prompt,
         context_room=context_room,
         asks=job.hooks.choose is not None,

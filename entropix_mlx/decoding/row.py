@@ -9,13 +9,14 @@ from typing import NamedTuple
 import mlx.core as mx
 
 from ..step import Branch, Step
-from .answer import DRAWN, NOTHING, Answer, Ask, Follow, Keep, Roll, Split, Unread, without_reads
+from .answer import Answer
 from .branching import chosen
 from .clock import Clock
 from .engine import Group, Pending, Sampling
 from .hooks import Choose, Hooks
 from .remembering import Remembering
 from .text import TEXT, Branches, Prompt, RolloutGroup, Text
+from .wants import DRAWN, NOTHING, Ask, Follow, Keep, Roll, Split, Unread, without_reads
 
 
 class _Flight(NamedTuple):
@@ -186,13 +187,12 @@ class Row:
         self, want: Follow | Roll, holder: Text | RolloutGroup, last: Pending, at: dict[int, int]
     ) -> Group:
         """Return the rows that take the tokens which probably follow a want."""
-        members = list(holder.members)
-        self._members += members
+        self._members += (members := list(holder.members))
         places = [at[member] for member in members]
         drawn = last.drawn(places) if want.then == DRAWN else mx.full(len(places), want.then)
         holder.guessed = 1
-        remembering = self._remembering
-        state = remembering.guessed(want, members, last, places) if remembering else ()
+        memory = self._remembering
+        state = memory.guessed(want, members, last, places) if memory else ()
         self._run = self._guess(want, ahead=1)
         if self._run:
             drawn = mx.concatenate([drawn.astype(mx.uint32), mx.array(self._run, mx.uint32)])

@@ -27,6 +27,7 @@ from .sections import (
     Baselines,
     Branch,
     Confidence,
+    Notes,
     Resample,
     Rollouts,
     Targets,
@@ -46,6 +47,7 @@ class Profile:
     base: Base
     thresholds: Thresholds
     think: Think
+    notes: Notes
     branch: Branch
     resample: Resample
     adaptive: Adaptive
@@ -169,6 +171,7 @@ _SECTIONS: dict[str, type] = {
     "base": Base,
     "thresholds": Thresholds,
     "think": Think,
+    "notes": Notes,
     "branch": Branch,
     "resample": Resample,
     "adaptive": Adaptive,

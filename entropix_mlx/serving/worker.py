@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ..decoding.batch import Batch
     from ..decoding.hooks import OnRollouts
     from ..models.base import LanguageModel
+    from ..notes.notes import Notes
 
 T = TypeVar("T")
 
@@ -71,6 +72,7 @@ class Chat:
     """Loads another model, by its name or path; None if there is no choice."""
     make_thread: Callable[[Chat, Callable[[Event], None]], ModelThread] | None = None
     """Makes what answers in place of a `ModelThread`."""
+    notes: Notes | None = None
     no_duel: str | None = None
     """Why two samplers cannot answer side by side; None if they can."""
 
@@ -228,9 +230,8 @@ class ModelThread:
             choose=self._choose if self._chat.ask else None,
             traces=self._chat.traces,
         )
-        self._session.on_rollouts = lambda index, branch: self._report(
-            events.RolloutsGrew(index, branch)
-        )
+        self._session.on_rollouts = lambda *told: self._report(events.RolloutsGrew(*told))
+        self._session.notes = self._chat.notes
         config, settings = self._model.config, self._chat.settings
         self._loaded.set()
         profile = resolve(settings.profile, config, settings.changes)

@@ -9,8 +9,11 @@ from itertools import pairwise
 
 import pytest
 
-from entropix_mlx.decoding.answer import (
-    Answer,
+from entropix_mlx.decoding.answer import Answer
+from entropix_mlx.decoding.branching import Branching, chosen
+from entropix_mlx.decoding.reading import Reading
+from entropix_mlx.decoding.thinking import Thinking
+from entropix_mlx.decoding.wants import (
     Ask,
     Follow,
     Keep,
@@ -20,9 +23,6 @@ from entropix_mlx.decoding.answer import (
     Unread,
     without_reads,
 )
-from entropix_mlx.decoding.branching import Branching, chosen
-from entropix_mlx.decoding.reading import Reading
-from entropix_mlx.decoding.thinking import Thinking
 from entropix_mlx.decoding.writer import Writer
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.step import ChosenBy, Decision, Metrics, Origin, Strategy

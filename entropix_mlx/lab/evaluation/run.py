@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from ...decoding.hooks import Hooks
 from ...settings import BATCH
 from . import open_answers
 from .arms import PLAIN, STOP, Arm, asked, seed_of
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
     from ...models.base import LanguageModel
+    from ...notes.notes import Notes
 
 TOGETHER = 512
 """Answers that are prepared at once: each takes a millisecond, and a run may have thousands."""
@@ -74,6 +76,7 @@ def answers(
     *,
     batch: int = BATCH,
     on_token: OnToken = lambda: None,
+    notes: Notes | None = None,
 ) -> Iterator[tuple[Planned, dict[str, Any]]]:
     """Generate answers, and yield each with its record as it ends.
 
@@ -83,10 +86,11 @@ def answers(
         planned: from `plan`.
         batch: answers at once.
         on_token: called with every token.
+        notes: where things may be looked up.
     """
     waiting = iter(planned)
     while together := list(islice(waiting, TOGETHER)):
-        yield from _together(model, tokenizer, together, batch, on_token)
+        yield from _together(model, tokenizer, together, batch, on_token, notes)
 
 
 def _together(
@@ -95,6 +99,7 @@ def _together(
     planned: Sequence[Planned],
     size: int,
     on_token: OnToken,
+    notes: Notes | None,
 ) -> Iterator[tuple[Planned, dict[str, Any]]]:
     from ...decoding.batch import batch_generate
 
@@ -108,6 +113,7 @@ def _together(
         [prompts[task.asked.line] for task in planned],
         [task.settings for task in planned],
         batch=size,
+        hooks=[_hooks(task.question, notes) for task in planned],
         steady=True,
     )
     ended: set[int] = set()
@@ -126,3 +132,7 @@ def _together(
     for index in range(len(planned)):
         if index not in ended:  # it failed
             yield end(index)
+
+
+def _hooks(question: Question, notes: Notes | None) -> Hooks:
+    return Hooks(retrieve=notes.about(question.text) if notes else None)
