@@ -118,7 +118,18 @@ class ChosenBy(StrEnum):
     """Who chose among the rollouts of a fork."""
 
     SCORE = "score"
+    JUDGE = "judge"
+    """The first was kept: another led, and the second opinion was against it."""
     USER = "user"
+
+
+class Stopped(StrEnum):
+    """Why a rollout was not followed to its end."""
+
+    BEHIND = "behind"
+    """It was among the worse half of those that might still win."""
+    DECIDED = "decided"
+    """Nothing that came after could change which one wins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,14 +138,23 @@ class Rollout:
 
     tokens: tuple[int, ...]
     text: str
-    score: float
-    """mean_logprob − λ · mean_entropy, with the profile's λ."""
     mean_logprob: float
     """Natural log probability a token at temperature 1."""
     mean_entropy: float
     """Bits a token."""
     first_logprob: float | None = None
     """Natural log probability of its first token at temperature 1; None in older traces."""
+    lead: float | None = None
+    """Nats a token by which it leads the first rollout, over the tokens that both have, where those
+    that copy do not count in favour: 0 for the first itself. None in traces of version 1."""
+    error: float | None = None
+    """The standard error of the lead; None where it cannot be told."""
+    copied: int = 0
+    """Tokens that copy a run of the prompt, the answer or the rollout itself."""
+    stopped: Stopped | None = None
+    """Why it was not followed to its end; None for one that was."""
+    judged: float | None = None
+    """The model's own probability that it is good, p(yes) / (p(yes) + p(no)); None if not asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +166,11 @@ class Branch:
     winner: int
     """Index of the rollout that became the text."""
     chosen_by: ChosenBy = ChosenBy.SCORE
+    closest: float | None = None
+    """Nats a token by which the nearest decision to drop a rollout was made; None without any."""
+    side_tokens: int = 0
+    """Tokens that were computed here beside those of the rollouts, and forgotten: what followed a
+    sentence, by which its end was known, and what was read for a second opinion."""
 
 
 class DropReason(StrEnum):

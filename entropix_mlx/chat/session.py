@@ -17,6 +17,7 @@ from threading import Event
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..decoding.decode import decode
+from ..decoding.draft import Draft
 from ..decoding.hooks import Choose, Hooks, OnRollouts
 from ..decoding.job import Job
 from ..decoding.prompts import Message
@@ -54,6 +55,7 @@ class Session:
             takes the best. A new value holds from the next answer on.
         on_rollouts: told while rollouts grow, as for `stream_generate`; likewise.
         notes: where things are looked up, or None; likewise.
+        draft_model: guesses what comes next, as for `stream_generate`; likewise.
     """
 
     def __init__(
@@ -88,10 +90,9 @@ class Session:
         self.choose = choose
         self.on_rollouts: OnRollouts | None = None
         self.notes: Notes | None = None
-        self._model = model
-        self._tokenizer = tokenizer
-        self._on_prefill = on_prefill
-        self._on_drop = on_drop
+        self.draft_model: Draft | None = None
+        self._model, self._tokenizer = model, tokenizer
+        self._on_prefill, self._on_drop = on_prefill, on_drop
         self._traces = traces
         self._context = Context(tokenizer, model.config.max_position_embeddings)
         self._text = Text.empty(model)
@@ -332,10 +333,11 @@ class Session:
             policy,
             answered=kept,
             forced=forced,
-            hooks=Hooks(cancel, self._on_prefill, self.choose, self.on_rollouts, retrieve),
+            hooks=Hooks(
+                cancel, self._on_prefill, self.choose, self.on_rollouts, retrieve, self.draft_model
+            ),
         )
-        steps = decode(self._model, self._tokenizer, job, self._text)
-        traced = steps
+        steps = traced = decode(self._model, self._tokenizer, job, self._text)
         if self._traces is not None:
             own = len(prompt) - len(kept)
             header = header_of(self, self._traces.model, answer.seed, policy.profile, own)

@@ -86,6 +86,8 @@ def load(
             _fill(built, tensors, unpack)
         except (OSError, RuntimeError) as error:
             raise WeightsError(f"{checkpoint.path}: the weights cannot be read: {error}") from error
+    if group is not None:
+        group.wait()
     built.eval()
     add_to_tokenizer(tokenizer.result(), extras)
     return built, tokenizer.result()

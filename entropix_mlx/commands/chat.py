@@ -6,13 +6,14 @@ import argparse
 import io
 import os
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..errors import PromptError, SettingsError
 from ..files import expanded
 from ..serving.address import KEY_VARIABLE, Address
 from ..traces.trace import TraceFolder
-from . import extras, noted, options, terminal, values
+from . import drafting, extras, noted, options, terminal, values
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -51,11 +52,13 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     )
     options.add_settings(parser)
     noted.add_option(parser)
+    drafting.add_options(parser)
     options.add_output(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Converse on a full screen, or line by line."""
+    drafting.check(arguments)
     if arguments.demo or arguments.server is not None:
         pass_over_configured(arguments)
     if arguments.demo:
@@ -97,6 +100,7 @@ def run_screen(arguments: argparse.Namespace, server: Address | None = None) -> 
         server,
         load_named=load,
         notes=noted.opened(arguments),
+        load_draft=partial(drafting.load_draft, arguments),
     )
     run_chat(chat, None if arguments.no_save else Store(), arguments.configuration)
     return 0
@@ -131,6 +135,7 @@ def _check_demo(arguments: argparse.Namespace) -> None:
         "--plain": arguments.plain,
         "--server": arguments.server,
         "--model": arguments.model,
+        "--draft-model": arguments.draft_model,
         "--trace": arguments.trace,
         "--notes": arguments.notes,
     }
@@ -163,7 +168,7 @@ def _server(arguments: argparse.Namespace) -> Address | None:
             raise SettingsError(reason)
     if arguments.notes is not None:
         raise SettingsError("the server cannot look things up in your notes: leave --notes out")
-    if arguments.plain or arguments.model is not None:
+    if arguments.plain or arguments.model is not None or arguments.draft_model is not None:
         raise SettingsError("--server is for the full screen, and the server has its own model")
     return Address(arguments.server, os.environ.get(KEY_VARIABLE) or None)
 
@@ -194,6 +199,7 @@ def run_plain(arguments: argparse.Namespace) -> int:
         traces=traces,
     )
     session.notes = notes
+    session.draft_model = drafting.load_draft(arguments, model, tokenizer)
     return PlainChat(session, arguments.verbose, arguments.color).run()
 
 

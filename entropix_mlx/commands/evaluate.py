@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from itertools import zip_longest
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from ..decoding.answers_file import AnswersFile
@@ -21,12 +20,13 @@ from ..lab.evaluation.records import Planned, Record, parse_record, read_records
 from ..lab.evaluation.report import Report
 from ..lab.evaluation.run import Design, answers, plan
 from ..lab.evaluation.tasks import questions_of
+from ..lab.evaluation.voting import joined, majority, most_probable
 from ..profiles.choice import AUTO
 from ..profiles.fields import overlaid
 from ..profiles.profile import Profile
 from ..settings import BATCH
 from ..traces.reading import read_trace
-from . import noted, options, progress, terminal, values
+from . import noted, options, progress, ranks, terminal, values
 from .assignments import changes_of
 from .exit_codes import INTERRUPTED, USAGE
 
@@ -51,6 +51,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     _add_questions(parser)
     _add_arms(parser)
     noted.add_option(parser)
+    _add_sums(parser)
     _add_output(parser)
     options.add_verbose(parser)
 
@@ -114,15 +115,32 @@ def _add_arms(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(max_tokens=MAX_TOKENS)
 
 
-def _add_output(parser: argparse.ArgumentParser) -> None:
+def _add_sums(parser: argparse.ArgumentParser) -> None:
+    """Add what is computed from the answers."""
     add = parser.add_argument
-    what = "keep every answer in a file, a line each (JSON Lines)"
-    options.add_answers_file(parser, what, BATCH)
     add(
-        "--read",
-        type=values.file,
-        metavar="FILE",
-        help="sum up the answers of such a file, without a model",
+        "--vote",
+        action="append",
+        type=values.positive,
+        default=[],
+        metavar="N",
+        help="also what most of the first N answers of each way say; needs --seeds",
+    )
+    add(
+        "--best-of",
+        action="append",
+        type=values.positive,
+        default=[],
+        metavar="N",
+        help="also the one with the highest mean log p among the first N answers of each way",
+    )
+    add(
+        "--contrast",
+        action="append",
+        nargs=2,
+        default=[],
+        metavar=("ARM", "ARM"),
+        help="compare these two of the ways, and no others; may be repeated (default: every two)",
     )
     add(
         "--confidence",
@@ -135,6 +153,20 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         metavar="TRACE",
         help="compare the surprise of open answers with that of a text that entropix read recorded",
     )
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    what = "keep every answer in a file, a line each (JSON Lines)"
+    options.add_answers_file(parser, what, BATCH)
+    options.add_mode(parser)
+    add(
+        "--read",
+        action="append",
+        type=values.file,
+        metavar="FILE",
+        help="sum up the answers of such a file, without a model; may be repeated",
+    )
     add("--json", action="store_true", help="print one object")
     add("--markdown", action="store_true", help="print tables in Markdown")
     add("--page", type=values.file, metavar="FILE", help="write a page with plots for a browser")
@@ -146,7 +178,8 @@ def run(arguments: argparse.Namespace) -> int:
     _check_page(arguments)
     human = _human(arguments)
     if arguments.read:
-        return _report(arguments, read_records(arguments.read), human)
+        found = [record for file in arguments.read for record in read_records(file)]
+        return _report(arguments, found, human)
     questions = _questions(arguments)
     arms = _arms(arguments)
     design = Design(options.model_name(arguments), arguments.form, arguments.seed, arguments.seeds)
@@ -177,7 +210,7 @@ def _check_page(arguments: argparse.Namespace) -> None:
     """Check that the page can be written before answers are generated for it."""
     if arguments.page is None:
         return
-    for source in (arguments.read, arguments.output):
+    for source in (*(arguments.read or ()), arguments.output):
         if source is not None:
             keep_source(arguments.page, source)
     check_target(arguments.page)
@@ -248,12 +281,9 @@ def _notes(arguments: argparse.Namespace, planned: list[Planned]) -> Iterator[No
     """Open the folder that is named; without one, the task `notes` brings its own."""
     if arguments.notes or not any(task.question.task == noted_task.NAME for task in planned):
         yield noted.opened(arguments)
-        return
-    from ..notes.notes import Notes
-
-    with TemporaryDirectory() as folder, TemporaryDirectory() as cache:
-        noted_task.write(Path(folder))
-        yield Notes(folder, cache=Path(cache))
+    else:
+        with noted_task.own_notes() as notes:
+            yield notes
 
 
 def _generate(
@@ -268,7 +298,13 @@ def _generate(
     with file or nullcontext(), progress.shown(len(planned), arguments.verbose) as bar:
         try:
             for task, line in answers(
-                model, tokenizer, planned, batch=arguments.batch, on_token=bar.token, notes=notes
+                model,
+                tokenizer,
+                planned,
+                batch=arguments.batch,
+                on_token=bar.token,
+                notes=notes,
+                generate=partial(ranks.generate_batch, arguments.leader),
             ):
                 if file:
                     file.write(task, line)
@@ -292,9 +328,15 @@ def _report(arguments: argparse.Namespace, records: list[Record], human: list[fl
     """Print what the answers amount to; `human` are log probabilities of a human text."""
     if not records:
         raise OutputError("there are no answers to sum up")
+    joint: list[Record] = []
+    for n in dict.fromkeys(arguments.vote):
+        joint += joined(records, n, majority, f"vote of {n}")
+    for n in dict.fromkeys(arguments.best_of):
+        joint += joined(records, n, most_probable, f"best of {n}")
     named = (arguments.profile or [AUTO])[0]
     profile = Profile.load(SHARES_BY if named == AUTO else named) if arguments.confidence else None
-    report = Report.of(records, profile, human)
+    pairs = [(first, second) for first, second in arguments.contrast]
+    report = Report.of([*records, *joint], profile, pairs, human)
     if arguments.json:
         terminal.write_json(report.to_dict(), indent=2)
     elif arguments.markdown:

@@ -11,7 +11,7 @@ from ..settings import Settings
 from ..step import Step
 from ..summary import Summary
 from ..traces.trace import recorded
-from . import asking, cached, many, noted, options, terminal, values
+from . import asking, cached, drafting, many, noted, options, terminal, values
 from .exit_codes import INTERRUPTED
 
 
@@ -25,6 +25,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     many.add_options(parser)
     options.add_settings(parser)
     noted.add_option(parser)
+    drafting.add_options(parser)
     options.add_top_logprobs(parser, "with --jsonl or --trace")
     add(
         "--trace",
@@ -40,6 +41,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Answer one prompt, or many."""
+    drafting.check(arguments)
     if many.asked_for(arguments):
         return many.run(arguments)
     if arguments.trace:
@@ -48,6 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     asked = options.to_settings(arguments, arguments.top_logprobs)
     notes = noted.opened(arguments)
     model, tokenizer = options.load_model(arguments)
+    draft = drafting.load_draft(arguments, model, tokenizer)
     settings = asked.resolved(model.config)
     if arguments.verbose:
         options.hint_at_calibration(asked, settings)
@@ -63,6 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
         on_prefill=terminal.prefill_progress(arguments.verbose),
         choose=terminal.ask if arguments.ask else None,
         retrieve=noted.about(notes, prompt),
+        draft_model=draft,
     )
     if arguments.trace:
         header = asking.trace_header(arguments, settings, prompt, tokens, model)

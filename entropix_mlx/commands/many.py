@@ -11,13 +11,14 @@ from ..decoding.answers_file import AnswersFile, Task, all_tasks
 from ..decoding.prompt_file import PromptLine, at_line, read_prompt_file
 from ..errors import PromptError
 from ..settings import BATCH, Settings
-from . import asking, noted, options, progress, terminal, values
+from . import asking, drafting, noted, options, progress, ranks, terminal, values
 from .exit_codes import INTERRUPTED, USAGE
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
     from ..decoding.batch import Batch
+    from ..decoding.dealing import Dealt
 
 MANY_ONLY = ("output", "resume", "batch")
 ONE_ONLY = ("jsonl", "trace", "ask")
@@ -33,6 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--n", type=values.positive, default=1, help="answers to each prompt (default: 1)")
     what = "write the answers to a file, a line each as they end (JSON Lines)"
     options.add_answers_file(parser, what, batch=None)
+    options.add_mode(parser)
 
 
 def asked_for(arguments: argparse.Namespace) -> bool:
@@ -70,17 +72,15 @@ def run(arguments: argparse.Namespace) -> int:
     model, tokenizer = options.load_model(arguments)
     if arguments.verbose:
         options.hint_at_calibration(settings, settings.resolved(model.config))
-    from ..decoding.batch import batch_generate
-    from ..decoding.hooks import Hooks
-
-    batch = batch_generate(
+    batch = ranks.generate_batch(
+        arguments.leader,
         model,
         tokenizer,
         _tokens(arguments, tokenizer, tasks),
         [task.settings for task in tasks],
-        batch=arguments.batch or BATCH,
-        hooks=[Hooks(retrieve=noted.about(notes, task.asked.question)) for task in tasks],
-        steady=True,
+        arguments.batch or BATCH,
+        drafting.load_draft(arguments, model, tokenizer),
+        [notes.about(task.asked.question) for task in tasks] if notes else None,
     )
     wanted = min(arguments.batch or BATCH, len(tasks))
     fewer = f": the memory does not allow {wanted}" if batch.size < wanted else ""
@@ -90,7 +90,9 @@ def run(arguments: argparse.Namespace) -> int:
         return _generate(arguments, batch, tasks, write)
 
 
-def _generate(arguments: argparse.Namespace, batch: Batch, tasks: list[Task], write: Write) -> int:
+def _generate(
+    arguments: argparse.Namespace, batch: Batch | Dealt, tasks: list[Task], write: Write
+) -> int:
     """Run a batch and pass its answers on as they end; return the exit code."""
     written: set[int] = set()
 

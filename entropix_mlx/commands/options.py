@@ -171,6 +171,17 @@ def check_answers_file(arguments: argparse.Namespace) -> None:
         raise PromptError("--resume goes on with a file of answers: name it with --output")
 
 
+def add_mode(parser: argparse.ArgumentParser) -> None:
+    """Add the option that says what several machines do."""
+    parser.add_argument(
+        "--mode",
+        choices=("tensor", "data"),
+        default="tensor",
+        help="under mlx.launch, split the model over the machines (tensor, the default), or have"
+        " each hold it all, and deal the prompts (data)",
+    )
+
+
 def add_top_logprobs(parser: argparse.ArgumentParser, where: str) -> None:
     """Add the option that lists alternatives, and say where they are seen."""
     parser.add_argument(
@@ -284,7 +295,9 @@ def load_model(arguments: argparse.Namespace) -> tuple[LanguageModel, TokenizerW
         asked = extras.of_model(arguments)
         if arguments.leader is not None:
             leader: Leader = arguments.leader
-            return leader.load(model=arguments.model, dequantize=arguments.dequantize, extras=asked)
+            given = {"model": arguments.model, "dequantize": arguments.dequantize, "extras": asked}
+            deals = getattr(arguments, "mode", "tensor") == "data"
+            return leader.load_whole(**given) if deals else leader.load(**given)
         return load(arguments.model, dequantize=arguments.dequantize, extras=asked)
     finally:
         gc.enable()

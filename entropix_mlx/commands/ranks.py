@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..distributed.hub import Hub, Spoke
@@ -28,12 +28,19 @@ from .exit_codes import BUG, INTERRUPTED, LOST, USAGE
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
+    from ..decoding.batch import Batch
+    from ..decoding.dealing import Dealt, Workers
+    from ..decoding.draft import Draft
+    from ..decoding.hooks import Retrieve
     from ..models.base import LanguageModel
+    from ..settings import Settings
 
 ALONE = ("convert", "tokens", "bench")
 """Commands that look inside a model, or at the speed of one machine."""
 GRACE_SECONDS = 1.5
 """What went wrong on all ranks, rank 0 tells by itself; it gets so much time to do so."""
+SHARE, WHOLE = "load a share", "load all"
+"""Rank 0's first order."""
 LOSS_SECONDS = 5.0
 """Within this a lost rank shows on its connection, after MLX complained about it."""
 
@@ -48,11 +55,18 @@ class Leader:
             GroupError: one does not come, or does not fit.
         """
         self.place = place
+        self.workers: Workers | None = None
+        """The other ranks, where prompts are dealt to them."""
         self._lock = threading.Lock()
         self._ended = False
+        self._bereft = threading.Event()
         self._hub = Hub(place)
         with _on_signal(signal.SIGTERM, self._give_up):
-            self._hub.join(hello(), self._check)
+            try:
+                self._hub.join(hello(), self._check)
+            except GroupError:
+                self._hub.tell({"do": "end", "code": USAGE})
+                raise
         self._hub.watch(self._lost)
         signal.signal(signal.SIGINT, lambda *_: self._interrupted())
 
@@ -64,15 +78,33 @@ class Leader:
         from ..checkpoints.loading import load
         from ..distributed.group import Group
 
-        self._hub.tell({"do": "load", "options": options | {"extras": vars(options["extras"])}})
+        self._tell_load(SHARE, options)
         group = Group.init(led=True, tell=self._hub.tell)
         return load(**options, group=group)
+
+    def load_whole(self, **options: Any) -> tuple[LanguageModel, TokenizerWrapper]:
+        """Load a model while each of the others does, to deal prompts; a rank may be lost then.
+
+        Args: as for `load`.
+        """
+        from ..checkpoints.loading import load
+        from ..decoding.dealing import Workers
+
+        # mlx.launch ends all ranks when one is gone; what it held is dealt again instead.
+        signal.signal(signal.SIGTERM, lambda *_: self._terminated())
+        self.workers = Workers(list(range(1, self.place.size)), self._hub.send, self._hub.results)
+        self._tell_load(WHOLE, options)
+        return load(**options)
+
+    def _tell_load(self, what: str, options: Mapping[str, Any]) -> None:
+        extras = vars(options["extras"])
+        self._hub.tell({"do": what, "options": dict(options) | {"extras": extras}})
 
     def end(self, code: int) -> NoReturn:
         """End all ranks; MLX would wait for those that are gone."""
         with self._lock:
             self._ended = True
-            self._hub.tell({"do": "end", "code": code})
+        self._hub.end({"do": "end", "code": code})
         _leave(code)
 
     def await_loss(self) -> None:
@@ -85,13 +117,19 @@ class Leader:
             if self._ended:
                 return
             self._ended = True
-            terminal.tell_error(message)
-            self._hub.tell({"do": "end", "code": code})
+        terminal.tell_error(message)
+        self._hub.end({"do": "end", "code": code})
         _leave(code)
 
     def _lost(self, rank: int, error: str | None) -> None:
         name = self.place.name(rank)
-        if error is None:
+        self._bereft.set()
+        if self.workers is not None:
+            if not self._ended:
+                why = f"{error}; its" if error else "it was lost; its"
+                terminal.tell_error(f"{name}: {why} prompts are dealt to the others")
+            self._hub.send(rank, {"do": "end", "code": USAGE if error else LOST})
+        elif error is None:
             self._fail(f"{name} was lost, and all other ranks were ended: start them again", LOST)
         else:
             time.sleep(GRACE_SECONDS)
@@ -99,6 +137,11 @@ class Leader:
 
     def _interrupted(self) -> None:
         self._fail("interrupted: all ranks were ended", INTERRUPTED)
+
+    def _terminated(self) -> None:
+        """End, unless it was the loss of another rank for which this one is to end."""
+        if not self._bereft.wait(GRACE_SECONDS):
+            self._fail("all ranks were ended", LOST)
 
     def _give_up(self) -> NoReturn:
         terminal.tell_error(self._hub.missing())
@@ -164,6 +207,9 @@ def follow(place: Place) -> NoReturn:
             spoke = Spoke.join(place, hello())
         except GroupError:
             give_up()
+    begun = spoke.begin()  # from here on, rank 0 tells what happens as long as it is there
+    if begun is None or begun.get("do") == "end":
+        ended(begun)
     spoke.watch(ended)
     try:
         _do(spoke)
@@ -184,15 +230,46 @@ def _do(spoke: Spoke) -> None:
         return
     from ..checkpoints.extras import Extras
     from ..checkpoints.loading import load
+    from ..decoding.dealing import work
     from ..decoding.following import follow as follow_passes
     from ..distributed.group import Group
     from ..models.sharded import ShardedModel
 
     options = dict(first["options"])
     options["extras"] = Extras(**options["extras"])
+    if first["do"] == WHOLE:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # rank 0 ends this
+        model, tokenizer = load(**options)
+        work(model, tokenizer, orders, spoke.send)
+        return
     model, _ = load(**options, group=Group.init(led=True))
     if isinstance(model, ShardedModel):
         follow_passes(model, orders)
+
+
+def generate_batch(
+    leader: Leader | None,
+    model: LanguageModel,
+    tokenizer: TokenizerWrapper,
+    prompts: Sequence[Sequence[int]],
+    settings: Sequence[Settings],
+    batch: int,
+    draft: Draft | None = None,
+    retrieve: Sequence[Retrieve] | None = None,
+) -> Batch | Dealt:
+    """Return a batch of answers, dealt to other ranks where there are any that hold the model.
+
+    Raises:
+        GroupError: things are to be looked up, and the answers are dealt.
+    """
+    from ..decoding.batch import steady_batch
+    from ..decoding.dealing import Dealt
+
+    if leader is not None and leader.workers is not None:
+        if retrieve is not None:
+            raise GroupError("notes are looked up on one machine only: start without mlx.launch")
+        return Dealt(model, tokenizer, prompts, settings, leader.workers, batch)
+    return steady_batch(model, tokenizer, prompts, settings, batch, draft, retrieve)
 
 
 def hello() -> dict[str, Any]:
@@ -211,6 +288,10 @@ def check_command(arguments: argparse.Namespace) -> None:
         raise GroupError(f"entropix {subcommand} works on one machine: start it without mlx.launch")
     if subcommand == "chat" and not arguments.plain:
         raise GroupError("mlx.launch gives the terminal UI no terminal: add --plain")
+    if getattr(arguments, "draft_model", None):
+        raise GroupError("a draft model guesses on one machine only: leave --draft-model out")
+    if getattr(arguments, "notes", None):
+        raise GroupError("notes are looked up on one machine only: leave --notes out")
     if getattr(arguments, "prompt", None) == "-":
         raise GroupError(
             "mlx.launch never ends the input that it passes on: give --prompt a text, or --prompts"

@@ -1,10 +1,8 @@
 """The life of one answer: what it wants to know next, and what became of it.
 
-An `Answer` is a coroutine. It yields *wants* (`wants`), and whoever runs it sends back what was
-found out, such as the `Position` after a token.
-
-It knows no MLX, no clock and no thread, so every course of an answer can be tested with positions
-that a test makes up. `Scheduler` runs the answers of a model.
+An `Answer` is a coroutine. It yields *wants* (`wants.py`), and whoever runs it sends back what was
+found out. It knows no MLX, no clock and no thread, so every course of an answer can be tested with
+positions that a test makes up. `Scheduler` runs the answers of a model.
 """
 
 from __future__ import annotations
@@ -14,12 +12,25 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
 from ..step import Branch, ChosenBy, Dropped, Origin, Step
-from .branching import Branching, Drafts
+from .branching import Branching
+from .drafts import Drafts
 from .placement import Insertion, Trial
 from .reading import Reading
 from .retrieving import Lookup, Retrieving
 from .thinking import Thinking
-from .wants import DRAWN, NOTHING, Ask, Follow, Keep, Life, Position, Roll, Split, Want
+from .wants import (
+    DRAWN,
+    NOTHING,
+    Ask,
+    Follow,
+    Keep,
+    Life,
+    Position,
+    Read,
+    Roll,
+    Split,
+    Want,
+)
 from .writer import Writer
 
 TAIL = 8
@@ -230,7 +241,7 @@ class Answer:
             positions = yield _grow(drafts)
             drafts.grow([position.reading.without_thinking() for position in positions])
             self._branching.tell(self._writer.index, drafts)
-        branch = drafts.compare()
+        branch = yield from self._second_opinion(drafts)
         if self._asks and drafts.close(branch) and not self._cancelled():
             asked = yield Ask(branch)
             branch = branch if self._cancelled() else asked
@@ -241,6 +252,14 @@ class Answer:
         last = committed[-1]
         here = yield Follow(last.token, last.logprob, self._then())
         return here
+
+    def _second_opinion(self, drafts: Drafts) -> Generator[Want, Any, Branch]:
+        """Compare rollouts; before another than the first wins, ask the model, if that is set."""
+        wanted = None if self._cancelled() else drafts.second_opinion()
+        if wanted is not None:
+            positions = yield Read(*wanted)
+            drafts.judge([position.given(drafts.answers) for position in positions])
+        return drafts.compare()
 
     def _commit_winner(self, readings: list[Reading], branch: Branch) -> list[Reading]:
         """Commit a rollout's tokens as far as the answer may grow; return what was committed."""

@@ -1,4 +1,4 @@
-"""What an answer may want of whoever runs it, and what it is sent for that.
+"""What an answer may want to know next: the wants that `Answer` yields to whoever runs it.
 
 yields                                     is sent
 Follow   this token joins the text         the Position after it
@@ -33,6 +33,11 @@ class Follow(NamedTuple):
     side: bool = False
     """Whether it is part of a side text, which leaves no trace."""
 
+    @property
+    def taken(self) -> dict[int, int]:
+        """The token that the text takes, whose only row has the number 0."""
+        return {0: self.token}
+
 
 class Split(NamedTuple):
     """From here on there are so many rollouts, numbered from 0, until one of them is kept."""
@@ -54,21 +59,29 @@ class Roll(NamedTuple):
         """Whether they are part of a side text, which leaves no trace."""
         return self.logprobs is None
 
+    @property
+    def taken(self) -> dict[int, int]:
+        """The token that each rollout takes."""
+        return dict(zip(self.rollouts, self.tokens, strict=True))
+
 
 class Read(NamedTuple):
-    """A side text is put after every rollout, or after the text where there are none.
+    """A side text is put after rollouts, or after the text where there are none.
 
     What may come after it is measured, and then it is forgotten."""
 
     tokens: tuple[int, ...]
-    after: tuple[int, ...] = ()
-    """The last token of each rollout: it is not in the cache yet."""
+    after: tuple[int | None, ...] = ()
+    """The last token of each rollout, which is not in the cache yet; None where it is."""
+    rollouts: tuple[int, ...] = ()
+    """Which ones; () for all of them, in order."""
 
 
 class Unread(NamedTuple):
-    """The last tokens of every rollout, or of the text where there are none, are forgotten."""
+    """The last tokens of some rollouts, or of the text where there are none, are forgotten."""
 
     length: int
+    rollouts: tuple[int, ...] = ()
 
 
 class Keep(NamedTuple):
@@ -114,15 +127,29 @@ def without_reads(life: Life) -> Life:
 
 
 def _read(want: Read) -> Generator[Want, Any, Any]:
-    rollouts = tuple(range(len(want.after)))
-    rows = [want.after] if want.after else []
-    rows += [(token,) * max(1, len(rollouts)) for token in want.tokens]
+    if not want.after:
+        return (yield from _read_after_text(want.tokens))
+    rollouts = want.rollouts or tuple(range(len(want.after)))
+    last = dict(zip(rollouts, want.after, strict=True))
+    unread = {rollout: token for rollout, token in last.items() if token is not None}
+    if unread:
+        # What follows is queued ahead only where it is the same rollouts that go on.
+        then = want.tokens[0] if len(unread) == len(rollouts) else NOTHING
+        yield Roll(tuple(unread), tuple(unread.values()), None, then)
     found: Any = None
-    for number, row in enumerate(rows):
-        then = want.tokens[number + 1 - bool(rollouts)] if number + 1 < len(rows) else NOTHING
-        if rollouts:
-            found = yield Roll(rollouts, row, None, then)
-        else:
-            found = yield Follow(row[0], None, then, side=True)
-    yield Unread(len(rows))
+    for number, token in enumerate(want.tokens):
+        then = want.tokens[number + 1] if number + 1 < len(want.tokens) else NOTHING
+        found = yield Roll(rollouts, (token,) * len(rollouts), None, then)
+    yield Unread(len(want.tokens), rollouts)
+    if unread:
+        yield Unread(1, tuple(unread))
+    return found
+
+
+def _read_after_text(tokens: Sequence[int]) -> Generator[Want, Any, Any]:
+    found: Any = None
+    for number, token in enumerate(tokens):
+        then = tokens[number + 1] if number + 1 < len(tokens) else NOTHING
+        found = yield Follow(token, None, then, side=True)
+    yield Unread(len(tokens))
     return found

@@ -25,10 +25,13 @@ from .place import Place
 JOIN_SECONDS = 60.0
 """A rank that has not come by then is not waited for: Python and its libraries load in seconds."""
 RETRY_SECONDS = 0.05
+END_SECONDS = 1.0
 SILENT_SECONDS = 4
 """A machine that does not answer for so long is lost: its cable was pulled, or it has no power."""
 LONGEST_LINE = 2**26
 """Bytes of a record: whoever sends more is no rank."""
+
+RECEIVED_AT_ONCE = 2**16
 
 Record = Mapping[str, Any]
 OnEnd = Callable[[int, str | None], None]
@@ -44,7 +47,7 @@ class Line:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         _watch_for_silence(connection)
         self._socket = connection
-        self._reader = connection.makefile("rb")
+        self._read = b""
         self._lock = threading.Lock()
 
     def send(self, record: Record) -> None:
@@ -55,9 +58,15 @@ class Line:
 
     def read(self) -> dict[str, Any] | None:
         """Return the next record, waiting for it; None where there will be none."""
+        parts = [self._read]
         try:
-            line = self._reader.readline(LONGEST_LINE)
-            record = json.loads(line) if line.endswith(b"\n") else None
+            while b"\n" not in parts[-1]:
+                part = self._socket.recv(RECEIVED_AT_ONCE)
+                if not part or sum(map(len, parts)) > LONGEST_LINE:
+                    return None
+                parts.append(part)
+            line, _, self._read = b"".join(parts).partition(b"\n")
+            record = json.loads(line)
         except (OSError, ValueError):
             return None
         return record if isinstance(record, dict) else None
@@ -69,7 +78,7 @@ class Line:
     def close(self) -> None:
         """Close the connection."""
         with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes up whoever reads
         self._socket.close()
 
 
@@ -96,6 +105,7 @@ class Hub:
         """
         self._place = place
         self._lines: dict[int, Line] = {}
+        self._threads: list[threading.Thread] = []
         self.results: Queue[tuple[int, Record | None]] = Queue()
         """What the others sent that is no error, with their ranks; None where one is gone."""
         try:
@@ -112,12 +122,13 @@ class Hub:
 
         Args:
             hello: what rank 0 says of itself.
-            check: called with a rank, what it says, and what rank 0 says; raises where the two do
-                not fit each other.
+            check: called with each rank, what it says, and what rank 0 says; raises where the two
+                do not fit each other.
 
         Raises:
-            GroupError: a rank did not come.
+            GroupError: a rank did not come, or does not fit.
         """
+        came: dict[int, Record] = {}
         until = time.monotonic() + JOIN_SECONDS
         while len(self._lines) < self._place.size - 1:
             self._server.settimeout(max(0.01, until - time.monotonic()))
@@ -131,15 +142,16 @@ class Hub:
             rank = said.get("rank") if said else None
             if (
                 said is None
-                or not isinstance(rank, int)
+                or type(rank) is not int
                 or not 0 < rank < self._place.size
                 or rank in self._lines
             ):
                 line.close()  # a stranger
                 continue
-            check(rank, said, hello)
-            self._lines[rank] = line
+            self._lines[rank], came[rank] = line, said
         self._server.close()
+        for rank in sorted(came):
+            check(rank, came[rank], hello)
         self.tell(hello)
 
     def missing(self) -> str:
@@ -154,7 +166,9 @@ class Hub:
         """Have each line read on a thread of its own, from now on."""
         for rank, line in self._lines.items():
             line.wait_for_ever()
-            threading.Thread(target=self._read, args=(rank, line, on_end), daemon=True).start()
+            thread = threading.Thread(target=self._read, args=(rank, line, on_end), daemon=True)
+            self._threads.append(thread)
+            thread.start()
 
     def _read(self, rank: int, line: Line, on_end: OnEnd) -> None:
         while (record := line.read()) is not None:
@@ -174,15 +188,30 @@ class Hub:
         """Send a record to one of them."""
         self._lines[rank].send(record)
 
+    def end(self, record: Record) -> None:
+        """Send the last record to all, and wait a moment until they are gone.
+
+        A connection that is closed before all that came over it was read may lose what was sent.
+        """
+        self.tell(record)
+        until = time.monotonic() + END_SECONDS
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, until - time.monotonic()))
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._server.close()
+        for line in self._lines.values():
+            line.close()
+
 
 class Spoke:
     """Another rank's side: a line to rank 0."""
 
-    def __init__(self, line: Line, hello: Record) -> None:
-        """Take a line on which both sides said who they are."""
+    def __init__(self, line: Line) -> None:
+        """Take a line on which this rank said who it is."""
         self._line = line
-        self.hello = hello
-        """What rank 0 says of itself."""
         self._orders: Queue[dict[str, Any] | None] = Queue()
 
     @classmethod
@@ -190,7 +219,7 @@ class Spoke:
         """Connect to rank 0, which may still be starting.
 
         Raises:
-            GroupError: it does not answer, or does not take this rank.
+            GroupError: it does not answer.
         """
         until = time.monotonic() + JOIN_SECONDS
         while True:
@@ -207,10 +236,15 @@ class Spoke:
                 time.sleep(RETRY_SECONDS)
         line = Line(connection)
         line.send({"rank": place.rank} | dict(hello))
-        answer = line.read()
-        if answer is None:
-            raise GroupError(f"{place.name(0)} closed the connection before all ranks were there")
-        return cls(line, answer)
+        return cls(line)
+
+    def begin(self) -> Record | None:
+        """Wait until all ranks are there.
+
+        Returns:
+            What rank 0 says of itself, or the order to end; None where it is gone.
+        """
+        return self._line.read()
 
     def watch(self, on_end: Callable[[Record | None], None]) -> None:
         """Have orders read on a thread of its own; `on_end` is called there with the last one.
@@ -236,3 +270,7 @@ class Spoke:
     def send(self, record: Record) -> None:
         """Send a record to rank 0."""
         self._line.send(record)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._line.close()

@@ -14,7 +14,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from ..chat.conversation import Conversation
 from ..errors import EntropixError
@@ -32,11 +32,10 @@ if TYPE_CHECKING:
 
     from ..chat.session import Session
     from ..decoding.batch import Batch
+    from ..decoding.draft import Draft
     from ..decoding.hooks import OnRollouts
     from ..models.base import LanguageModel
     from ..notes.notes import Notes
-
-T = TypeVar("T")
 
 JOIN_SECONDS = 5.0
 """How long `join` waits for a cancelled answer, which ends within one token or prompt chunk."""
@@ -54,27 +53,25 @@ Action = Callable[["Session", Token], Iterator[Step] | None]
 class Chat:
     """What a chat begins with."""
 
-    model: str
-    """The model's name as the user knows it."""
+    model: str  # its name as the user knows it
     load: Load
     """Returns the model and its tokenizer; called on the model's thread."""
     settings: Settings
     """How to generate at first."""
-    system_prompt: str | None = None
-    """Instructions that precede the conversation."""
-    ask: bool = False
-    """Whether the user is asked at forks."""
-    traces: TraceFolder | None = None
-    """Where each answer is recorded."""
+    system_prompt: str | None = None  # instructions that precede the conversation
+    ask: bool = False  # whether the user is asked at forks
+    traces: TraceFolder | None = None  # where each answer is recorded
     server: Address | None = None
     """Where the model is, if it is not in this process; see `client.py`."""
     load_named: Callable[[str], tuple[LanguageModel, TokenizerWrapper]] | None = None
     """Loads another model, by its name or path; None if there is no choice."""
     make_thread: Callable[[Chat, Callable[[Event], None]], ModelThread] | None = None
     """Makes what answers in place of a `ModelThread`."""
-    notes: Notes | None = None
+    notes: Notes | None = None  # where things are looked up
     no_duel: str | None = None
     """Why two samplers cannot answer side by side; None if they can."""
+    load_draft: Callable[[LanguageModel, TokenizerWrapper], Draft | None] | None = None
+    """Loads a model that guesses for the first one; another one may have another tokenizer."""
 
 
 class ModelThread:
@@ -190,8 +187,8 @@ class ModelThread:
             self._session.close()
             del self._session, self._model, self._tokenizer  # room for the other one
             self._loaded.clear()
-        error = None
-        chosen = replace(before, model=model, load=lambda: load_named(model))  # type: ignore[misc]
+        error, chosen = None, replace(before, model=model, load_draft=None)
+        chosen = replace(chosen, load=lambda: load_named(model))  # type: ignore[misc]
         for chat in (chosen, before) if conversation else (chosen,):
             try:
                 self._chat = replace(chat, settings=settings)
@@ -230,8 +227,10 @@ class ModelThread:
             choose=self._choose if self._chat.ask else None,
             traces=self._chat.traces,
         )
-        self._session.on_rollouts = lambda *told: self._report(events.RolloutsGrew(*told))
+        self._session.on_rollouts = lambda *grown: self._report(events.RolloutsGrew(*grown))
         self._session.notes = self._chat.notes
+        if self._chat.load_draft is not None:
+            self._session.draft_model = self._chat.load_draft(self._model, self._tokenizer)
         config, settings = self._model.config, self._chat.settings
         self._loaded.set()
         profile = resolve(settings.profile, config, settings.changes)

@@ -12,13 +12,12 @@ import math
 from collections.abc import Sequence
 from html import escape
 from importlib import resources
-from pathlib import PurePosixPath
 from string import Template
 from typing import Any
 
 from ..errors import TraceError
 from ..palette import LOOKS, printable
-from ..profiles.explain import explain
+from ..profiles.explain import explain, fate
 from ..profiles.profile import Profile
 from ..profiles.tree import TREE_SAMPLER
 from ..step import (
@@ -34,10 +33,17 @@ from ..step import (
 )
 from ..summary import Summary
 from .charts import Frame, curve, frame_of, plane
+from .links import file_link
 from .trace import Trace
 
 _DIGITS = 4
 """Significant digits of each measurement in the page."""
+
+CHOOSERS = {
+    ChosenBy.SCORE: "score",
+    ChosenBy.JUDGE: "the model's second opinion",
+    ChosenBy.USER: "the user",
+}
 
 _FIELDS = {
     "logprob": "nats",
@@ -267,22 +273,6 @@ def _quoted(source: Source, folder: str) -> str:
     return f'<a class="mark think"{target} title="looked up in the notes">{mark}</a> '
 
 
-def file_link(folder: str, name: str) -> str | None:
-    """Return a ``file:`` link to a file of a folder; None where it would lead elsewhere.
-
-    A trace may come from anybody: the link leads below the folder that it names, or nowhere.
-
-    Args:
-        folder: absolute path.
-        name: path of the file, relative to it, with slashes.
-    """
-    base, path = PurePosixPath(folder), PurePosixPath(name)
-    inside = name and not path.is_absolute() and not {"..", "."} & set(name.split("/"))
-    if not inside or base.root != "/" or ".." in base.parts:  # "//": another machine's
-        return None
-    return (base / path).as_uri()
-
-
 def _chart(values: Sequence[float], top: float, marks: dict[int, Strategy]) -> str:
     flags = "".join(
         f'<span class="flag {strategy}" style="left:{100 * (index + 0.5) / len(values):.2f}%">'
@@ -321,14 +311,16 @@ def _forks(steps: Sequence[Step], number: int) -> str:
 
 
 def _fork(branch: Branch) -> str:
-    chooser = "the user" if branch.chosen_by is ChosenBy.USER else "score"
+    chooser = CHOOSERS[branch.chosen_by]
     rows = "".join(
         _rollout(rollout, place == branch.winner) for place, rollout in enumerate(branch.rollouts)
     )
     return (
         f', chosen by {chooser}:</p><div class="wide"><table>'
-        '<tr><th></th><th class="number">score</th><th class="number">mean log p</th>'
-        f'<th class="number">mean H</th><th>text</th></tr>{rows}</table></div>'
+        '<tr><th></th><th class="number">lead, nats a token</th>'
+        '<th class="number">mean log p</th><th class="number">mean H</th>'
+        '<th class="number">copied</th><th class="number">judged</th>'
+        f"<th>not followed on</th><th>text</th></tr>{rows}</table></div>"
     )
 
 
@@ -336,8 +328,17 @@ def _rollout(rollout: Rollout, won: bool) -> str:
     kind, mark = ("winner", "✔") if won else ("loser", "")
     return (
         f'<tr class="{kind}"><td>{mark}</td>'
-        f'<td class="number">{rollout.score:.2f}</td>'
+        f'<td class="number">{_lead(rollout)}</td>'
         f'<td class="number">{rollout.mean_logprob:.2f}</td>'
         f'<td class="number">{rollout.mean_entropy:.2f}</td>'
-        f'<td class="way">{_text(rollout.text)}</td></tr>'
+        f'<td class="number">{rollout.copied or ""}</td>'
+        f'<td class="number">{"" if rollout.judged is None else f"{rollout.judged:.2f}"}</td>'
+        f'<td>{fate(rollout)}</td><td class="way">{_text(rollout.text)}</td></tr>'
     )
+
+
+def _lead(rollout: Rollout) -> str:
+    """Return a rollout's lead over the first, with its standard error; older traces tell none."""
+    if rollout.lead is None:
+        return "–"
+    return f"{rollout.lead:+.2f}" + (f" ± {rollout.error:.2f}" if rollout.error else "")

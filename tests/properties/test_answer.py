@@ -85,8 +85,8 @@ class Host:
                 for number, token in zip(numbers, tokens, strict=True):
                     self.rollouts[number].append(token)
                 return [self.at(self.cached + self.rollouts[number]) for number in numbers]
-            case Unread(length):
-                for text in self.rollouts or [self.cached]:
+            case Unread(length, numbers):
+                for text in [self.rollouts[number] for number in numbers] or [self.cached]:
                     del text[-length:]
             case Keep(number, tokens):
                 assert self.rollouts[number][: len(tokens)] == list(tokens)

@@ -72,10 +72,11 @@ def line(strategy: Strategy, profile=DEMO, **changes) -> str:
 
 
 def test_the_line_of_a_fork():
-    ways = Branch(tuple(Rollout((n,), "x", -1.0, -1.0, 1.0) for n in range(5)), 0)
+    ways = Branch(tuple(Rollout((n,), "x", -1.0, 1.0) for n in range(5)), 0)
     at = {"entropy": 3.13, "varentropy": 14.5, "margin": 0.06, "branch": ways}
     assert line(Strategy.BRANCH, origin=Origin.BRANCH, **at) == (
-        "▲ fork: H 3.13 < 5.30 ✓ V 14.50 > 10.91 ✓ margin 0.06 < 0.19 ✓ → following 5 ways"
+        "▲ fork: H 3.13 < 5.30 ✓ V 14.50 > 10.91 ✓ margin 0.06 < 0.19 ✓ → following 5 ways, "
+        "none leads the first"
     )
 
 

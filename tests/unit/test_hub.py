@@ -1,185 +1,108 @@
-"""Hub models, with stand-ins for the hub: what is asked for, in which order, and what breaks."""
+"""The connections between ranks, all of them in this process."""
 
-import json
+from __future__ import annotations
+
+import contextlib
+import socket
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
+from queue import Queue
 
-import huggingface_hub
 import pytest
 
-from entropix_mlx import load
-from entropix_mlx.conversion.convert import convert
-from entropix_mlx.errors import ModelNotFoundError, OutputError, UnsupportedModelError
-from tests.checkpoints import write_folder
-from tests.conftest import make_tiny_model
+from entropix_mlx.distributed import hub as hub_module
+from entropix_mlx.distributed.hub import Hub, Spoke
+from entropix_mlx.distributed.place import Place
+from entropix_mlx.errors import GroupError
+
+HELLO = {"versions": {"mlx": "1"}}
+
+
+def places(size):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    hosts = ("127.0.0.1",) * size
+    return [Place(rank, size, ("127.0.0.1", port), hosts) for rank in range(size)]
+
+
+def accept(*_):
+    """Take every rank."""
 
 
 @pytest.fixture
-def hub(tmp_path, byte_tokenizer, monkeypatch):
-    """A hub with one model; yields its folder and the requests."""
-    folder = write_folder(tmp_path / "hub", make_tiny_model(), byte_tokenizer)
-    requests = []
+def three():
+    """A hub and its two spokes."""
+    first, *others = places(3)
+    hub, spokes = Hub(first), {}
 
-    def snapshot_download(repository, allow_patterns):
-        requests.append((repository, tuple(allow_patterns)))
-        return str(folder)
+    def join(place):
+        spokes[place.rank] = Spoke.join(place, HELLO)
 
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
-    return folder, requests
-
-
-def test_the_configuration_comes_first_and_no_code_comes(hub):
-    _, requests = hub
-    load("some/model")
-    assert requests[0] == ("some/model", ("config.json",))
-    patterns = [pattern for _, some in requests for pattern in some]
-    assert not any(Path("modeling.py").match(pattern) for pattern in patterns)
-    assert not any(Path("pytorch_model.bin").match(pattern) for pattern in patterns)
-    assert Path("model-00001-of-00002.safetensors").match(patterns[-1]), "the weights come last"
+    threads = [threading.Thread(target=join, args=(place,)) for place in others]
+    for thread in threads:
+        thread.start()
+    hub.join(HELLO, accept)
+    for thread in threads:
+        thread.join()
+    assert [spoke.begin() for spoke in spokes.values()] == [HELLO] * 2
+    yield hub, [spokes[place.rank] for place in others]
+    hub.close()
+    for spoke in spokes.values():
+        spoke.close()
 
 
-@pytest.mark.parametrize("kind", ["bert", "t5", "whisper"])
-def test_another_architecture_costs_no_download(hub, kind):
-    folder, requests = hub
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"model_type": kind}))
-    with pytest.raises(UnsupportedModelError, match=f"'{kind}' is not supported"):
-        load("some/model")
-    assert requests == [("some/model", ("config.json",))]
+def test_orders_reach_all_and_results_say_whose_they_are(three):
+    hub, spokes = three
+    ends: Queue = Queue()
+    hub.watch(lambda rank, error: ends.put((rank, error)))
+    for spoke in spokes:
+        spoke.watch(ends.put)
+    hub.tell({"do": "step", "cache": 4})
+    hub.send(2, {"do": "answer"})
+    assert [next(spoke.orders())["do"] for spoke in spokes] == ["step", "step"]
+    assert next(spokes[1].orders()) == {"do": "answer"}
+    spokes[1].send({"answer": 7})
+    assert hub.results.get(timeout=5) == (2, {"answer": 7})
+    spokes[0].send({"error": "no such model"})
+    assert ends.get(timeout=5) == (1, "no such model")
+    hub.tell({"do": "end", "code": 2})
+    assert [ends.get(timeout=5) for _ in spokes] == [{"do": "end", "code": 2}] * 2
+    assert list(spokes[0].orders()) == []
 
 
-def test_an_existing_folder_costs_no_download(hub, tmp_path):
-    _, requests = hub
-    (tmp_path / "out").mkdir()
-    with pytest.raises(OutputError):
-        convert("some/model", tmp_path / "out")
-    assert requests == []
+def test_a_rank_that_is_gone_is_noticed_by_whom_it_was_connected_to(three):
+    hub, spokes = three
+    ends: Queue = Queue()
+    hub.watch(lambda rank, error: ends.put((rank, error)))
+    spokes[1].close()
+    assert ends.get(timeout=5) == (2, None)
+    assert hub.results.get(timeout=5) == (2, None)
+    spokes[0].watch(ends.put)
+    hub.close()
+    assert None in [ends.get(timeout=5), ends.get(timeout=5)]
 
 
-HASH = "0123456789abcdef0123456789abcdef01234567"
+def test_strangers_are_not_taken_and_ranks_that_do_not_come_are_named(monkeypatch):
+    monkeypatch.setattr(hub_module, "JOIN_SECONDS", 0.5)
+    first = places(3)[0]
+    with contextlib.ExitStack() as stack:
+        hub = stack.enter_context(contextlib.closing(Hub(first)))
+        for said in (b"GET / HTTP/1.1\r\n\r\n", b'{"rank": 9}\n', b'{"rank": true}\n', b"[1]\n"):
+            stranger = stack.enter_context(socket.create_connection(first.address))
+            stranger.sendall(said)
+        with pytest.raises(GroupError, match=r"rank 1 \(127.0.0.1\), rank 2 .* did not come"):
+            hub.join(HELLO, accept)
 
 
-class HubServer(ThreadingHTTPServer):
-    """A hub on this machine, with one model: the few answers that the hub's client asks for."""
-
-    daemon_threads = True
-
-    def __init__(self, folder):
-        super().__init__(("127.0.0.1", 0), HubHandler)
-        self.files = {file.name: file.read_bytes() for file in folder.iterdir()}
-        self.breaks_at = None
-        """Bytes of the weights after which the connection breaks, or None."""
-        self.stays_broken = False
-        self.requests = []
-        """`(method, path as it was sent, Range header or None)` each."""
-
-    @property
-    def url(self):
-        return f"http://127.0.0.1:{self.server_port}"
+def test_an_address_that_is_taken_is_told():
+    first = places(2)[0]
+    with (
+        contextlib.closing(Hub(first)),
+        pytest.raises(GroupError, match="another --starting-port"),
+    ):
+        Hub(first)
 
 
-class HubHandler(BaseHTTPRequestHandler):
-    def log_message(self, *_):
-        pass
-
-    def do_HEAD(self):
-        self.do_GET(with_body=False)
-
-    def do_GET(self, with_body=True):
-        server = self.server
-        server.requests.append((self.command, self.path, self.headers["Range"]))
-        path = self.path.split("?")[0]
-        if "/api/models/" in path:
-            entries = [
-                {"type": "file", "path": name, "size": len(content), "oid": f"{index:040x}"}
-                for index, (name, content) in enumerate(server.files.items())
-            ]
-            found = {"id": "tiny/llama", "sha": HASH, "siblings": []}
-            return self._send(200, json.dumps(entries if "/tree/" in path else found).encode())
-        name = path.rsplit("/", 1)[-1]
-        if name not in server.files:
-            return self._send(404, b"")
-        content, begin = server.files[name], 0
-        if self.headers["Range"]:
-            begin = int(self.headers["Range"].removeprefix("bytes=").removesuffix("-"))
-        if server.breaks_at is not None and name.endswith(".safetensors") and with_body:
-            if begin and server.stays_broken:
-                return self._send(503, b"")
-            if not begin:
-                return self._send(200, content, name, cut=server.breaks_at)
-        part = content[begin:]
-        return self._send(206 if begin else 200, part, name, with_body=with_body, begin=begin)
-
-    def _send(self, status, content, name="", with_body=True, begin=0, cut=None):
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(content)))
-        self.send_header("X-Repo-Commit", HASH)
-        self.send_header("ETag", f'"{name or "json"}"')
-        if begin:
-            total = begin + len(content)
-            self.send_header("Content-Range", f"bytes {begin}-{total - 1}/{total}")
-        self.end_headers()
-        if with_body:
-            self.wfile.write(content[:cut])
-
-
-@pytest.fixture
-def server(tmp_path, byte_tokenizer, monkeypatch):
-    """A hub that can be reached, with an empty cache."""
-    served = HubServer(write_folder(tmp_path / "served", make_tiny_model(), byte_tokenizer))
-    thread = threading.Thread(target=served.serve_forever, daemon=True)
-    thread.start()
-    constants = huggingface_hub.constants
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 1000)
-    monkeypatch.setattr(constants, "ENDPOINT", served.url)
-    monkeypatch.setattr(
-        constants,
-        "HUGGINGFACE_CO_URL_TEMPLATE",
-        served.url + "/{repo_id}/resolve/{revision}/{filename}",
-    )
-    huggingface_hub.utils.close_session()
-    yield served
-    huggingface_hub.utils.close_session()
-    served.shutdown()
-    thread.join()
-    served.server_close()
-
-
-def test_a_connection_that_breaks_is_taken_up_again(server, caplog):
-    caplog.set_level("INFO", "entropix_mlx")
-    server.breaks_at = 10_000
-    load("tiny/llama")
-    assert "asking the hub for tiny/llama" in caplog.text
-    assert "bytes=10000-" in [wanted for _, _, wanted in server.requests]
-
-
-def test_a_download_that_fails_is_never_half_used(server, monkeypatch):
-    server.breaks_at, server.stays_broken = 10_000, True
-    with pytest.raises(ModelNotFoundError, match="goes on with the others"):
-        load("tiny/llama")
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(ModelNotFoundError, match="HF_HUB_OFFLINE forbids"):
-        load("tiny/llama")
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    server.breaks_at = None
-    server.requests.clear()
-    load("tiny/llama")
-    fetched = {path.rsplit("/", 1)[-1] for kind, path, _ in server.requests if "resolve" in path}
-    assert fetched == {"model.safetensors"}, "what came whole is not fetched again"
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    server.requests.clear()
-    load("tiny/llama")
-    assert server.requests == []
-
-
-def test_a_proxy_of_the_environment_is_used(server, monkeypatch):
-    constants = huggingface_hub.constants
-    monkeypatch.setattr(constants, "ENDPOINT", "http://hub.invalid")
-    template = "http://hub.invalid/{repo_id}/resolve/{revision}/{filename}"
-    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-    monkeypatch.setenv("http_proxy", server.url)
-    load("tiny/llama")
-    assert all(path.startswith("http://hub.invalid/") for _, path, _ in server.requests)
+def test_rank_0_that_does_not_answer_is_told(monkeypatch):
+    monkeypatch.setattr(hub_module, "JOIN_SECONDS", 0.2)
+    with pytest.raises(GroupError, match=r"rank 0 .* does not answer"):
+        Spoke.join(places(2)[1], HELLO)

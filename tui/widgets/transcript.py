@@ -82,7 +82,7 @@ class Transcript(VerticalScroll, can_focus=True):
         Binding(
             "f,enter",
             "fork",
-            "Fork",
+            "This way",
             key_display="f",
             tooltip="Go another way from here",
             id="transcript.fork",

@@ -13,13 +13,16 @@ import itertools
 import random
 import tomllib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from ...errors import OutputError
 from ...files import write_whole, writing
+from ...notes.notes import Notes
 from . import facts
 from .questions import Question, Wanted, listed
 
@@ -49,6 +52,14 @@ def write(folder: Path) -> None:
     with writing(folder, OutputError):
         for name, passages in texts.items():
             write_whole(folder / f"{name}.md", "\n\n".join(passages) + "\n")
+
+
+@contextmanager
+def own_notes() -> Iterator[Notes]:
+    """Yield the notes of the task, in a folder that is there meanwhile."""
+    with TemporaryDirectory() as folder, TemporaryDirectory() as cache:
+        write(Path(folder))
+        yield Notes(folder, cache=Path(cache))
 
 
 @functools.cache

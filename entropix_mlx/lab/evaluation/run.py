@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from ...decoding.hooks import Hooks
 from ...settings import BATCH
 from . import open_answers
 from .arms import PLAIN, STOP, Arm, asked, seed_of
@@ -17,6 +17,8 @@ from .records import Planned
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
+    from ...decoding.batch import Batch
+    from ...decoding.dealing import Dealt
     from ...models.base import LanguageModel
     from ...notes.notes import Notes
 
@@ -24,6 +26,8 @@ TOGETHER = 512
 """Answers that are prepared at once: each takes a millisecond, and a run may have thousands."""
 
 OnToken = Callable[[], None]
+Generate = Callable[..., "Batch | Dealt"]
+"""Called with a model, a tokenizer, prompts and settings for each of them, and answers at once."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,7 @@ def answers(
     batch: int = BATCH,
     on_token: OnToken = lambda: None,
     notes: Notes | None = None,
+    generate: Generate | None = None,
 ) -> Iterator[tuple[Planned, dict[str, Any]]]:
     """Generate answers, and yield each with its record as it ends.
 
@@ -87,35 +92,30 @@ def answers(
         batch: answers at once.
         on_token: called with every token.
         notes: where things may be looked up.
+        generate: answers prompts in place of `steady_batch`.
     """
+    from ...decoding.batch import steady_batch
+
+    begin = partial(generate or steady_batch, model, tokenizer)
     waiting = iter(planned)
     while together := list(islice(waiting, TOGETHER)):
-        yield from _together(model, tokenizer, together, batch, on_token, notes)
+        yield from _together(partial(begin, batch=batch), tokenizer, together, on_token, notes)
 
 
 def _together(
-    model: LanguageModel,
+    begin: Callable[..., Batch | Dealt],
     tokenizer: TokenizerWrapper,
     planned: Sequence[Planned],
-    size: int,
     on_token: OnToken,
     notes: Notes | None,
 ) -> Iterator[tuple[Planned, dict[str, Any]]]:
-    from ...decoding.batch import batch_generate
-
     prompts: dict[int, list[int]] = {}
     for task in planned:
         if task.asked.line not in prompts:
             prompts[task.asked.line] = task.asked.tokens(tokenizer, bare=task.form == PLAIN)
-    batch = batch_generate(
-        model,
-        tokenizer,
-        [prompts[task.asked.line] for task in planned],
-        [task.settings for task in planned],
-        batch=size,
-        hooks=[_hooks(task.question, notes) for task in planned],
-        steady=True,
-    )
+    settings = [task.settings for task in planned]
+    looking = [notes.about(task.question.text) for task in planned] if notes else None
+    batch = begin([prompts[task.asked.line] for task in planned], settings, retrieve=looking)
     ended: set[int] = set()
 
     def end(index: int) -> tuple[Planned, dict[str, Any]]:
@@ -132,7 +132,3 @@ def _together(
     for index in range(len(planned)):
         if index not in ended:  # it failed
             yield end(index)
-
-
-def _hooks(question: Question, notes: Notes | None) -> Hooks:
-    return Hooks(retrieve=notes.about(question.text) if notes else None)
