@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass
 from threading import Event
+from typing import TYPE_CHECKING
 
+from ..decoding.hooks import Retrieve
+from ..notes.notes import Notes
+from ..profiles.profile import Profile
 from ..step import Step
+from ..traces.trace import Header
 from .conversation import Conversation
+
+if TYPE_CHECKING:
+    from .session import Session
 
 
 @dataclass(frozen=True)
@@ -32,3 +40,40 @@ class Running:
             turn.answers.pop()
             turn.selected = self.selected
             self.conversation.bring_back(len(self.conversation.turns) - 1)
+
+
+def retrieve_of(notes: Notes | None, conversation: Conversation) -> Retrieve | None:
+    """Return what looks things up for the last question, after reading what is new in the notes.
+
+    Raises:
+        NotesError: the folder cannot be read any more.
+    """
+    if notes is None:
+        return None
+    notes.refresh()
+    return notes.about(conversation.last.question)
+
+
+def header_of(
+    session: Session, model: str, seed: int, profile: Profile, prompt_tokens: int
+) -> Header:
+    """Return the header for the trace of an answer.
+
+    Args:
+        session: which answers.
+        model: its name, for people.
+        seed: of the answer.
+        profile: that decides in it.
+        prompt_tokens: what precedes it.
+    """
+    return Header(
+        model=model,
+        sampler=session.settings.sampler,
+        profile=profile,
+        seed=seed,
+        messages=session.conversation.asked,
+        context_length=session.context_length,
+        prompt_tokens=prompt_tokens,
+        options=session.settings.options,
+        notes=str(session.notes.folder.absolute()) if session.notes else "",
+    )

@@ -25,15 +25,16 @@ from ..decoding.text import Text
 from ..errors import PromptError, check_type, whole_number
 from ..models.base import LanguageModel
 from ..models.config import fingerprint
+from ..notes.notes import Notes
 from ..policies.policy import Policy
 from ..profiles.certainty import Measured, Verdict
 from ..settings import Settings
 from ..step import Step
-from ..traces.trace import Header, TraceFolder
+from ..traces.trace import TraceFolder
 from .checking import check_writer, checked_policy, checked_tokens
 from .context import Context
 from .conversation import Answer, Conversation
-from .running import Running
+from .running import Running, header_of, retrieve_of
 
 
 class Session:
@@ -53,6 +54,7 @@ class Session:
         choose: called at a fork whose two best rollouts score alike, as for `stream_generate`; None
             takes the best. A new value holds from the next answer on.
         on_rollouts: told while rollouts grow, as for `stream_generate`; likewise.
+        notes: where things are looked up, or None; likewise.
         draft_model: guesses what comes next, as for `stream_generate`; likewise.
     """
 
@@ -87,6 +89,7 @@ class Session:
         self.conversation = Conversation(system_prompt)
         self.choose = choose
         self.on_rollouts: OnRollouts | None = None
+        self.notes: Notes | None = None
         self.draft_model: Draft | None = None
         self._model, self._tokenizer = model, tokenizer
         self._on_prefill, self._on_drop = on_prefill, on_drop
@@ -100,6 +103,11 @@ class Session:
     def messages(self) -> list[Message]:
         """The whole conversation, in the form that chat templates read."""
         return self.conversation.messages
+
+    @property
+    def context_length(self) -> int:
+        """The most tokens that the model can hold."""
+        return self._model.config.max_position_embeddings
 
     @property
     def cached_tokens(self) -> int:
@@ -318,32 +326,23 @@ class Session:
     ) -> Generator[Step, None, None]:
         """Yield the steps that follow a prompt, and add them to the answer."""
         kept = tuple(answer.steps)
+        retrieve = retrieve_of(self.notes, self.conversation)
         job = Job.of_settings(
             prompt,
             replace(self.settings, seed=answer.seed),
             policy,
             answered=kept,
             forced=forced,
-            hooks=Hooks(cancel, self._on_prefill, self.choose, self.on_rollouts, self.draft_model),
+            hooks=Hooks(
+                cancel, self._on_prefill, self.choose, self.on_rollouts, retrieve, self.draft_model
+            ),
         )
         steps = traced = decode(self._model, self._tokenizer, job, self._text)
         if self._traces is not None:
-            header = self._header(self._traces.model, answer, len(prompt) - len(kept), policy)
+            own = len(prompt) - len(kept)
+            header = header_of(self, self._traces.model, answer.seed, policy.profile, own)
             traced = self._traces.record(steps, header, kept)
         with contextlib.closing(steps), contextlib.closing(traced):
             for step in traced:
                 answer.steps.append(step)
                 yield step
-
-    def _header(self, model: str, answer: Answer, prompt_tokens: int, policy: Policy) -> Header:
-        """Return the header of an answer's trace."""
-        return Header(
-            model=model,
-            sampler=self.settings.sampler,
-            profile=policy.profile,
-            seed=answer.seed,
-            messages=self.conversation.asked,
-            context_length=self._model.config.max_position_embeddings,
-            prompt_tokens=prompt_tokens,
-            options=self.settings.options,
-        )

@@ -127,4 +127,11 @@ def trace_header(
         context_length=model.config.max_position_embeddings,
         prompt_tokens=len(tokens),
         options=settings.options,
+        notes=_notes(arguments),
     )
+
+
+def _notes(arguments: argparse.Namespace) -> str:
+    """Return the folder of notes that an answer may quote; a text that is read quotes none."""
+    folder = getattr(arguments, "notes", None)
+    return "" if folder is None else str(folder.absolute())

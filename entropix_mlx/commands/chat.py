@@ -13,7 +13,7 @@ from ..errors import PromptError, SettingsError
 from ..files import expanded
 from ..serving.address import KEY_VARIABLE, Address
 from ..traces.trace import TraceFolder
-from . import drafting, extras, options, terminal, values
+from . import drafting, extras, noted, options, terminal, values
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -51,6 +51,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         f" (its key in {KEY_VARIABLE})",
     )
     options.add_settings(parser)
+    noted.add_option(parser)
     drafting.add_options(parser)
     options.add_output(parser)
 
@@ -98,6 +99,7 @@ def run_screen(arguments: argparse.Namespace, server: Address | None = None) -> 
         traces,
         server,
         load_named=load,
+        notes=noted.opened(arguments),
         load_draft=partial(drafting.load_draft, arguments),
     )
     run_chat(chat, None if arguments.no_save else Store(), arguments.configuration)
@@ -135,6 +137,7 @@ def _check_demo(arguments: argparse.Namespace) -> None:
         "--model": arguments.model,
         "--draft-model": arguments.draft_model,
         "--trace": arguments.trace,
+        "--notes": arguments.notes,
     }
     for option, value in given.items():
         if value:
@@ -163,6 +166,8 @@ def _server(arguments: argparse.Namespace) -> Address | None:
     for name, reason in (("ask", NO_ASKING), ("trace", NO_TRACE)):
         if getattr(arguments, name):
             raise SettingsError(reason)
+    if arguments.notes is not None:
+        raise SettingsError("the server cannot look things up in your notes: leave --notes out")
     if arguments.plain or arguments.model is not None or arguments.draft_model is not None:
         raise SettingsError("--server is for the full screen, and the server has its own model")
     return Address(arguments.server, os.environ.get(KEY_VARIABLE) or None)
@@ -176,6 +181,7 @@ def run_plain(arguments: argparse.Namespace) -> int:
         sys.stdin.reconfigure(errors="replace")  # do not stop at bytes that are not UTF-8
     settings = options.to_settings(arguments, PLAIN_ALTERNATIVES)
     traces = _trace_folder(arguments)
+    notes = noted.opened(arguments)
     model, tokenizer = options.load_model(arguments)
     if arguments.verbose:
         options.hint_at_calibration(settings, settings.resolved(model.config))
@@ -192,6 +198,7 @@ def run_plain(arguments: argparse.Namespace) -> int:
         choose=terminal.ask if arguments.ask else None,
         traces=traces,
     )
+    session.notes = notes
     session.draft_model = drafting.load_draft(arguments, model, tokenizer)
     return PlainChat(session, arguments.verbose, arguments.color).run()
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import zip_longest
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..decoding.answers_file import AnswersFile
 from ..errors import OutputError, PromptError
 from ..files import check_target, keep_source, write_whole, writing
+from ..lab.evaluation import noted as noted_task
 from ..lab.evaluation.arms import FORMS, OWN_PROFILE, PLAIN, Arm, Axes, arms_of
 from ..lab.evaluation.page import render
 from ..lab.evaluation.questions import EXAMPLES, SPLITS, Question, Wanted
@@ -24,9 +26,12 @@ from ..profiles.fields import overlaid
 from ..profiles.profile import Profile
 from ..settings import BATCH
 from ..traces.reading import read_trace
-from . import options, progress, ranks, terminal, values
+from . import noted, options, progress, ranks, terminal, values
 from .assignments import changes_of
 from .exit_codes import INTERRUPTED, USAGE
+
+if TYPE_CHECKING:
+    from ..notes.notes import Notes
 
 MAX_TOKENS = 32
 """Of an answer: short ones are asked for, and a longer text is not graded any further."""
@@ -45,6 +50,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     options.add_model(parser)
     _add_questions(parser)
     _add_arms(parser)
+    noted.add_option(parser)
     _add_comparisons(parser)
     _add_output(parser)
     options.add_verbose(parser)
@@ -57,8 +63,8 @@ def _add_questions(parser: argparse.ArgumentParser) -> None:
         action="append",
         dest="tasks",
         metavar="TASK",
-        help="arithmetic, facts, one kind of facts such as capitals, open, svamp=FILE, gsm8k=FILE,"
-        " or a .jsonl file of yours; may be repeated (default: arithmetic)",
+        help="arithmetic, facts, one kind of facts such as capitals, notes, open, svamp=FILE,"
+        " gsm8k=FILE, or a .jsonl file of yours; may be repeated (default: arithmetic)",
     )
     add(
         "--limit",
@@ -265,6 +271,26 @@ def _answer(
     arguments: argparse.Namespace, planned: list[Planned], file: AnswersFile | None
 ) -> tuple[list[Record], int]:
     """Generate answers, and keep each as it ends; return them and an exit code."""
+    with _notes(arguments, planned) as notes:
+        return _generate(arguments, planned, file, notes)
+
+
+@contextmanager
+def _notes(arguments: argparse.Namespace, planned: list[Planned]) -> Iterator[Notes | None]:
+    """Open the folder that is named; without one, the task `notes` brings its own."""
+    if arguments.notes or not any(task.question.task == noted_task.NAME for task in planned):
+        yield noted.opened(arguments)
+    else:
+        with noted_task.own_notes() as notes:
+            yield notes
+
+
+def _generate(
+    arguments: argparse.Namespace,
+    planned: list[Planned],
+    file: AnswersFile | None,
+    notes: Notes | None,
+) -> tuple[list[Record], int]:
     model, tokenizer = options.load_model(arguments)
     records: list[Record] = []
     failures: list[str] = []
@@ -276,6 +302,7 @@ def _answer(
                 planned,
                 batch=arguments.batch,
                 on_token=bar.token,
+                notes=notes,
                 generate=partial(ranks.generate_batch, arguments.leader),
             ):
                 if file:

@@ -11,7 +11,7 @@ from ..settings import Settings
 from ..step import Step
 from ..summary import Summary
 from ..traces.trace import recorded
-from . import asking, cached, drafting, many, options, terminal, values
+from . import asking, cached, drafting, many, noted, options, terminal, values
 from .exit_codes import INTERRUPTED
 
 
@@ -24,6 +24,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     cached.add_options(parser)
     many.add_options(parser)
     options.add_settings(parser)
+    noted.add_option(parser)
     drafting.add_options(parser)
     options.add_top_logprobs(parser, "with --jsonl or --trace")
     add(
@@ -47,6 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
         check_target(arguments.trace)
     prompt = asking.read_prompt(arguments.prompt)
     asked = options.to_settings(arguments, arguments.top_logprobs)
+    notes = noted.opened(arguments)
     model, tokenizer = options.load_model(arguments)
     draft = drafting.load_draft(arguments, model, tokenizer)
     settings = asked.resolved(model.config)
@@ -63,6 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
         prompt_cache=cache,
         on_prefill=terminal.prefill_progress(arguments.verbose),
         choose=terminal.ask if arguments.ask else None,
+        retrieve=noted.about(notes, prompt),
         draft_model=draft,
     )
     if arguments.trace:

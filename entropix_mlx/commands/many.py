@@ -11,7 +11,7 @@ from ..decoding.answers_file import AnswersFile, Task, all_tasks
 from ..decoding.prompt_file import PromptLine, at_line, read_prompt_file
 from ..errors import PromptError
 from ..settings import BATCH, Settings
-from . import asking, drafting, options, progress, ranks, terminal, values
+from . import asking, drafting, noted, options, progress, ranks, terminal, values
 from .exit_codes import INTERRUPTED, USAGE
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
         _tell(arguments, f"{_count(len(file.done))} there, {len(tasks)} to go", file.done)
     if not tasks:
         return 0
+    notes = noted.opened(arguments)
     model, tokenizer = options.load_model(arguments)
     if arguments.verbose:
         options.hint_at_calibration(settings, settings.resolved(model.config))
@@ -79,6 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
         [task.settings for task in tasks],
         arguments.batch or BATCH,
         drafting.load_draft(arguments, model, tokenizer),
+        [notes.about(task.asked.question) for task in tasks] if notes else None,
     )
     wanted = min(arguments.batch or BATCH, len(tasks))
     fewer = f": the memory does not allow {wanted}" if batch.size < wanted else ""

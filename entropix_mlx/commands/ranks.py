@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ..decoding.batch import Batch
     from ..decoding.dealing import Dealt, Workers
     from ..decoding.draft import Draft
+    from ..decoding.hooks import Retrieve
     from ..models.base import LanguageModel
     from ..settings import Settings
 
@@ -273,13 +274,20 @@ def generate_batch(
     settings: Sequence[Settings],
     batch: int,
     draft: Draft | None = None,
+    retrieve: Sequence[Retrieve] | None = None,
 ) -> Batch | Dealt:
-    """Return a batch of answers, dealt to other ranks where there are any that hold the model."""
+    """Return a batch of answers, dealt to other ranks where there are any that hold the model.
+
+    Raises:
+        GroupError: things are to be looked up, and the answers are dealt.
+    """
     from ..decoding.dealing import Dealt, steady_batch
 
     if leader is not None and leader.workers is not None:
+        if retrieve is not None:
+            raise GroupError("notes are looked up on one machine only: start without mlx.launch")
         return Dealt(model, tokenizer, prompts, settings, leader.workers, batch)
-    return steady_batch(model, tokenizer, prompts, settings, batch, draft)
+    return steady_batch(model, tokenizer, prompts, settings, batch, draft, retrieve)
 
 
 def lost(place: Place, rank: int) -> str:
@@ -305,6 +313,8 @@ def check_command(arguments: argparse.Namespace) -> None:
         raise GroupError("mlx.launch gives the terminal UI no terminal: add --plain")
     if getattr(arguments, "draft_model", None):
         raise GroupError("a draft model guesses on one machine only: leave --draft-model out")
+    if getattr(arguments, "notes", None):
+        raise GroupError("notes are looked up on one machine only: leave --notes out")
     if getattr(arguments, "prompt", None) == "-":
         raise GroupError(
             "mlx.launch never ends the input that it passes on: give --prompt a text, or --prompts"

@@ -16,6 +16,7 @@ from .branching import Branching
 from .drafts import Drafts
 from .placement import Insertion, Trial
 from .reading import Reading
+from .retrieving import Lookup, Retrieving
 from .thinking import Thinking
 from .wants import (
     DRAWN,
@@ -44,6 +45,7 @@ class Answer:
         writer: Writer,
         thinking: Thinking,
         branching: Branching,
+        retrieving: Retrieving | None = None,
         *,
         before: Sequence[int],
         context_room: int,
@@ -56,6 +58,7 @@ class Answer:
             writer: makes the steps.
             thinking: says where, and which, text is inserted, and whether it is kept.
             branching: says whether, and how, rollouts are followed.
+            retrieving: says where which passage is looked up; None for nowhere.
             before: the last tokens of the prompt, or the whole of it.
             context_room: tokens that the model's context holds after the prompt.
             asks: whether a person can be asked where the rollouts score alike.
@@ -66,6 +69,7 @@ class Answer:
         self._writer = writer
         self._thinking = thinking
         self._branching = branching
+        self._retrieving = retrieving
         self._tail = deque(before, maxlen=TAIL)
         self._context_room = context_room
         self._asks = asks
@@ -96,6 +100,14 @@ class Answer:
         here = yield from self._put(here, forced, Origin.CHOSEN)
         while not self._over:
             reading, index = here.reading, self._writer.index
+            passage = self._retrieving and self._retrieving.due(index, reading, self._context_room)
+            if passage:
+                here = yield from self._quote(here, passage)
+                continue
+            if self._retrieving and self._retrieving.drafts(index, reading):
+                here = yield from self._draft(here, self._retrieving)
+                if self._writer.index > index or self._over:
+                    continue
             thought = self._thinking.due(index, reading, self._context_room)
             width = self._branching.width(index, reading)
             if thought is not None:
@@ -121,17 +133,71 @@ class Answer:
         return here
 
     def _put(
-        self, here: Position, tokens: Sequence[int], origin: Origin
+        self, here: Position, tokens: Sequence[int], origin: Origin, **told: Any
     ) -> Generator[Want, Any, Position]:
-        """Commit given tokens, the first of them in the place of one that was drawn."""
+        """Commit given tokens, the first of them in the place of one that was drawn.
+
+        What else its step tells is as for `Writer.write`.
+        """
         for number, token in enumerate(tokens):
             (reading,) = here.given([token])
-            self._commit(reading, origin, rolled_back=int(number == 0))
+            self._commit(reading, origin, rolled_back=int(number == 0), **told)
+            told = {}  # it is of the first token
             if self._over:
                 break
             following = tokens[number + 1] if number + 1 < len(tokens) else DRAWN
             here = yield Follow(token, reading.logprob, self._then(following))
         return here
+
+    def _quote(self, here: Position, passage: Lookup) -> Generator[Want, Any, Position]:
+        """Commit a passage that was looked up."""
+        _, source, wish, dropped = passage
+        return (
+            yield from self._put(
+                here, passage.tokens, Origin.RETRIEVED, source=source, wish=wish, dropped=dropped
+            )
+        )
+
+    def _draft(self, here: Position, retrieving: Retrieving) -> Generator[Want, Any, Position]:
+        """Follow the sentence that starts here, and commit it unless a passage takes its place.
+
+        It is followed as far as nothing else is wanted: a fork is not part of it.
+        """
+        index, draft, after = self._writer.index, list[Reading](), here
+        while (
+            retrieving.goes_on(draft, after.reading)
+            and self._branching.width(index + len(draft), after.reading) == 1
+            and len(draft) < self._context_room
+            and not self._cancelled()
+        ):
+            reading = after.reading.without_thinking()
+            if not draft:
+                yield Split(1)
+            draft.append(reading)
+            (after,) = yield Roll((0,), (reading.token,), (reading.logprob,))
+        room = self._context_room
+        passage = None
+        if not self._cancelled():
+            passage = retrieving.instead(index, draft, after.reading, here.reading, room)
+        if draft and passage is None and not self._cancelled():
+            return (yield from self._keep_draft(draft, here, after))
+        if draft:
+            yield Keep(0, ())
+        return here if passage is None else (yield from self._quote(here, passage))
+
+    def _keep_draft(
+        self, draft: list[Reading], here: Position, after: Position
+    ) -> Generator[Want, Any, Position]:
+        """Commit a draft as far as the answer may grow."""
+        tokens = []
+        for reading in draft:
+            self._commit(reading, Origin.SAMPLED)
+            tokens.append(reading.token)
+            if self._over:
+                yield Keep(0, tuple(tokens[:-1]))
+                return here
+        yield Keep(0, tuple(tokens))
+        return after
 
     def _try(self, here: Position, insertion: Insertion) -> Generator[Want, Any, Position]:
         """Insert a text, follow what comes after it, and commit both, or neither of them."""
@@ -216,6 +282,8 @@ class Answer:
     def _observe(self, step: Step) -> None:
         self._thinking.observe(step)
         self._branching.observe(step)
+        if self._retrieving is not None:
+            self._retrieving.observe(step)
 
     @property
     def _over(self) -> bool:

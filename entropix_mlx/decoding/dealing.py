@@ -24,6 +24,7 @@ from ..step import Step
 from .batch import Batch, batch_generate
 from .batch_answer import BatchAnswer
 from .draft import Draft
+from .hooks import Hooks, Retrieve
 
 CHUNKS = 2
 """Batches that a rank is dealt at once: while its slowest answers run, others can begin."""
@@ -174,10 +175,22 @@ def steady_batch(
     settings: Sequence[Settings],
     batch: int,
     draft: Draft | None = None,
+    retrieve: Sequence[Retrieve] | None = None,
 ) -> Batch:
-    """Return a batch that repeats its answers exactly, with settings for each prompt."""
+    """Return a batch that repeats its answers exactly, with settings for each prompt.
+
+    What looks things up is one for each prompt, too.
+    """
+    hooks = None if retrieve is None else [Hooks(retrieve=one) for one in retrieve]
     return batch_generate(
-        model, tokenizer, prompts, settings, batch=batch, steady=True, draft_model=draft
+        model,
+        tokenizer,
+        prompts,
+        settings,
+        batch=batch,
+        steady=True,
+        draft_model=draft,
+        hooks=hooks,
     )
 
 

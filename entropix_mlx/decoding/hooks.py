@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Event
 from typing import TYPE_CHECKING
 
-from ..step import Branch
+from ..step import Branch, Passage
 
 if TYPE_CHECKING:
     from .draft import Draft
@@ -18,6 +18,10 @@ Choose = Callable[[Branch], int]
 OnRollouts = Callable[[int, Branch], None]
 """Called with the index of a branch point in the answer, and its rollouts as far as they have
 grown: their `winner` is the one that would be taken now."""
+
+Retrieve = Callable[[str], Sequence[Passage]]
+"""Called with a sentence in which the model is lost, which may be empty; returns passages that may
+be put into the answer, the best first. `Notes.about` makes one."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,8 @@ class Hooks:
     to take. Without it, the best is taken."""
     on_rollouts: OnRollouts | None = None
     """Called while rollouts grow, see `OnRollouts`."""
+    retrieve: Retrieve | None = None
+    """Looks things up where the model is lost, see `Retrieve`."""
     draft_model: Draft | None = None
     """A smaller model that guesses what comes next. It changes no token but by rounding."""
 
@@ -44,7 +50,7 @@ class Hooks:
         """Check the kinds."""
         if self.cancel is not None and not callable(getattr(self.cancel, "is_set", None)):
             raise TypeError(f"cancel must be a threading.Event, not {self.cancel!r:.60}")
-        for name in ("on_prefill", "choose", "on_rollouts"):
+        for name in ("on_prefill", "choose", "on_rollouts", "retrieve"):
             hook = getattr(self, name)
             if hook is not None and not callable(hook):
                 raise TypeError(f"{name} must be a function, not {hook!r:.60}")

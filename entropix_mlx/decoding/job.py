@@ -24,6 +24,7 @@ from .guessing import BATCHED, CAREFUL, Guesser, Lengths
 from .hooks import Hooks
 from .lookup import Lookup
 from .remembering import check_biased, remembering
+from .retrieving import Retrieving
 from .row import Row
 from .text import Prompt, Text
 from .thinking import Thinking
@@ -134,6 +135,7 @@ def begin(
             prompt=before,
             stops=job.stop,
         ),
+        Retrieving(policy.profile.notes, tokenizer, job.hooks.retrieve),
         before=job.prompt,
         context_room=context_room,
         asks=job.hooks.choose is not None,

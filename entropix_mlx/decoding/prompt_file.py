@@ -53,6 +53,11 @@ class PromptLine:
         system = {} if self.system_prompt is None else {"system_prompt": self.system_prompt}
         return {"prompt": self.prompt} | system
 
+    @property
+    def question(self) -> str:
+        """The last thing that is asked, as a text."""
+        return self.prompt if self.prompt is not None else str(self.messages[-1]["content"])
+
     def tokens(self, tokenizer: TokenizerWrapper, *, bare: bool = False) -> list[int]:
         """Return the token ids of the prompt.
 

@@ -191,13 +191,12 @@ class Row:
         self, want: Follow | Roll, holder: Text | RolloutGroup, last: Pending, at: dict[int, int]
     ) -> Group:
         """Return the rows that take the tokens which probably follow a want."""
-        members = list(holder.members)
-        self._members += members
+        self._members += (members := list(holder.members))
         places = [at[member] for member in members]
         drawn = last.drawn(places) if want.then == DRAWN else mx.full(len(places), want.then)
         holder.guessed = 1
-        remembering = self._remembering
-        state = remembering.guessed(want, members, last, places) if remembering else ()
+        memory = self._remembering
+        state = memory.guessed(want, members, last, places) if memory else ()
         self._run = self._guess(want, ahead=1)
         if self._run:
             drawn = mx.concatenate([drawn.astype(mx.uint32), mx.array(self._run, mx.uint32)])

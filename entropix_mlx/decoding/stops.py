@@ -43,6 +43,11 @@ class StopStrings:
         self._held = held[certain:]
         return held[:certain]
 
+    def skip(self, text: str) -> str:
+        """Return text in which no stop string is looked for, after what was held back."""
+        held, self._held = self._held, ""
+        return held + text
+
     def end(self) -> str:
         """Return what is held back when the answer ends without a stop string."""
         held, self._held = self._held, ""

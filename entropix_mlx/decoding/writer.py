@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..profiles.sections import Confidence
-from ..step import Alternative, Branch, Dropped, Origin, Step, Strategy
+from ..step import NOT_OF_THE_MODEL, Alternative, Branch, Dropped, Origin, Source, Step, Strategy
 from .reading import Reading
 from .stops import StopStrings
 from .text_stream import TextStream
@@ -83,15 +83,16 @@ class Writer:
         rolled_back: int = 0,
         wish: int | None = None,
         dropped: Dropped | None = None,
+        source: Source | None = None,
     ) -> Step:
         """Return the next step; the arguments after `origin` are fields of it."""
         decision = reading.decision
         given = origin is Origin.READ
         finish_reason = ("read" if given else "length") if self.room == 1 else None
         ends = reading.token in self._tokenizer.eos_token_ids
-        if ends and origin not in (Origin.INSERTED, Origin.READ):
+        if ends and origin not in (*NOT_OF_THE_MODEL, Origin.READ):
             finish_reason = "stop"
-        text = self._text(reading.token, finish_reason)
+        text = self._text(reading.token, finish_reason, origin is Origin.RETRIEVED)
         if self._stops.found:
             finish_reason = "stop"
         self.finished = finish_reason is not None
@@ -102,7 +103,7 @@ class Writer:
             logprob=reading.logprob,
             **decision.metrics._asdict(),
             confidence=self._confidence.of(decision.metrics),
-            strategy=Strategy.THINK if origin is Origin.INSERTED else decision.strategy,
+            strategy=Strategy.THINK if origin in NOT_OF_THE_MODEL else decision.strategy,
             temperature=decision.temperature,
             top_p=decision.top_p,
             top_k=decision.top_k,
@@ -113,6 +114,7 @@ class Writer:
             rolled_back=rolled_back,
             wish=wish,
             dropped=dropped,
+            source=source,
             finish_reason=finish_reason,
             time=self._skipped + self._clock(),
         )
@@ -123,13 +125,16 @@ class Writer:
         decode = self._tokenizer.decode
         return tuple(Alternative(token, decode([token]), p) for token, p in reading.best)
 
-    def _text(self, token: int, finish_reason: str | None) -> str:
-        """Return the text that is certain once a token has joined the answer."""
+    def _text(self, token: int, finish_reason: str | None, quoted: bool) -> str:
+        """Return the text that is certain once a token has joined the answer.
+
+        A stop string in a text that is quoted ends no answer.
+        """
         raw = "" if finish_reason == "stop" else self._stream.add(token)
         if finish_reason is not None:
             raw += self._stream.finish()
         self._shown.append((self._shown[-1] if self._shown else 0) + len(raw))
-        text = self._stops.add(raw)
+        text = self._stops.skip(raw) if quoted else self._stops.add(raw)
         if finish_reason is not None and not self._stops.found:
             text += self._stops.end()
         self._length += len(text)

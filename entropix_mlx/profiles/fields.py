@@ -124,6 +124,17 @@ def check_thinking_text(value: Any) -> Any:
     return value
 
 
+PASSAGE = "{passage}"
+"""Where a passage stands in the text that introduces it."""
+
+
+def check_passage_text(value: Any) -> str:
+    """Return a text that says where a passage is written."""
+    if not isinstance(value, str) or value.count(PASSAGE) != 1:
+        raise ValueError(f"must be a text that holds {PASSAGE} once, not {shown(value)}")
+    return value
+
+
 def one_of(*values: str) -> Rule:
     """Return a rule for one of some words."""
 

@@ -28,6 +28,7 @@ from .sections import (
     Baselines,
     Branch,
     Confidence,
+    Notes,
     Resample,
     Rollouts,
     Targets,
@@ -47,6 +48,7 @@ class Profile:
     base: Base
     thresholds: Thresholds
     think: Think
+    notes: Notes
     branch: Branch
     resample: Resample
     adaptive: Adaptive
@@ -171,6 +173,7 @@ _SECTIONS: dict[str, type] = {
     "base": Base,
     "thresholds": Thresholds,
     "think": Think,
+    "notes": Notes,
     "branch": Branch,
     "resample": Resample,
     "adaptive": Adaptive,

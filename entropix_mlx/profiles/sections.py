@@ -9,6 +9,7 @@ from ..step import Decision, Metrics, Strategy
 from .certainty import NO_SCORE, Measured, Verdict, check_score, score_of
 from .fields import (
     LARGEST_TOP_K,
+    check_passage_text,
     check_text,
     check_thinking_text,
     flag,
@@ -66,6 +67,21 @@ class Think:
     temperature_offset: float = real()
     temperature_slope: float = real()
     max_temperature: float = real(0)
+
+
+@dataclass(frozen=True)
+class Notes:
+    """When a passage of the user's notes is looked up, and how it is written into the answer."""
+
+    when: str = ruled(one_of("lost", "start"))
+    min_entropy: float = threshold()
+    min_score: float = real(0, 1)
+    text: str = ruled(check_passage_text)
+    max_tokens: int = whole(1, 10_000)
+    draft: int = whole(0, 1000)
+    wait: int = whole(0)
+    max_insertions: int = whole(0)
+    min_gap: int = whole(1)
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ..decoding.draft import Draft
     from ..decoding.hooks import OnRollouts
     from ..models.base import LanguageModel
+    from ..notes.notes import Notes
 
 JOIN_SECONDS = 5.0
 """How long `join` waits for a cancelled answer, which ends within one token or prompt chunk."""
@@ -52,24 +53,21 @@ Action = Callable[["Session", Token], Iterator[Step] | None]
 class Chat:
     """What a chat begins with."""
 
-    model: str
-    """The model's name as the user knows it."""
+    model: str  # its name as the user knows it
     load: Load
     """Returns the model and its tokenizer; called on the model's thread."""
     settings: Settings
     """How to generate at first."""
-    system_prompt: str | None = None
-    """Instructions that precede the conversation."""
-    ask: bool = False
-    """Whether the user is asked at forks."""
-    traces: TraceFolder | None = None
-    """Where each answer is recorded."""
+    system_prompt: str | None = None  # instructions that precede the conversation
+    ask: bool = False  # whether the user is asked at forks
+    traces: TraceFolder | None = None  # where each answer is recorded
     server: Address | None = None
     """Where the model is, if it is not in this process; see `client.py`."""
     load_named: Callable[[str], tuple[LanguageModel, TokenizerWrapper]] | None = None
     """Loads another model, by its name or path; None if there is no choice."""
     make_thread: Callable[[Chat, Callable[[Event], None]], ModelThread] | None = None
     """Makes what answers in place of a `ModelThread`."""
+    notes: Notes | None = None  # where things are looked up
     no_duel: str | None = None
     """Why two samplers cannot answer side by side; None if they can."""
     load_draft: Callable[[LanguageModel, TokenizerWrapper], Draft | None] | None = None
@@ -230,6 +228,7 @@ class ModelThread:
             traces=self._chat.traces,
         )
         self._session.on_rollouts = lambda *grown: self._report(events.RolloutsGrew(*grown))
+        self._session.notes = self._chat.notes
         if self._chat.load_draft is not None:
             self._session.draft_model = self._chat.load_draft(self._model, self._tokenizer)
         config, settings = self._model.config, self._chat.settings

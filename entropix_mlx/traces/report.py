@@ -26,12 +26,14 @@ from ..step import (
     ChosenBy,
     Origin,
     Rollout,
+    Source,
     Step,
     Strategy,
     first_divergence,
 )
 from ..summary import Summary
 from .charts import Frame, curve, frame_of, plane
+from .links import file_link
 from .trace import Trace
 
 _DIGITS = 4
@@ -180,7 +182,7 @@ def _section(trace: Trace, number: int, frame: Frame, split: int | None) -> str:
             f'<section class="trace"><h2>{_text(trace.header.model)}</h2>',
             _facts(trace, summary),
             "<h3>The answer</h3>",
-            _answer(trace.steps, number, marks, split),
+            _answer(trace, number, marks, split),
             "<h3>Entropy H, bits</h3>",
             _chart([step.entropy for step in trace.steps], frame.entropy, marks),
             "<h3>Varentropy V, bits²</h3>",
@@ -239,9 +241,8 @@ def _interventions(steps: Sequence[Step]) -> dict[int, Strategy]:
     return marks
 
 
-def _answer(
-    steps: Sequence[Step], number: int, marks: dict[int, Strategy], split: int | None
-) -> str:
+def _answer(trace: Trace, number: int, marks: dict[int, Strategy], split: int | None) -> str:
+    steps, folder = trace.steps, trace.header.notes
     pieces = []
     for step in steps:
         if step.index == split:
@@ -253,6 +254,8 @@ def _answer(
                 f'<a class="mark branch" href="#fork-{number}-{step.index}"'
                 f' title="what was compared here">▲</a>'
             )
+        elif step.source is not None:
+            pieces.append(_quoted(step.source, folder))
         elif step.index in marks:
             strategy = marks[step.index]
             pieces.append(f'<span class="mark {strategy}">{LOOKS[strategy].glyph}</span>')
@@ -260,6 +263,14 @@ def _answer(
         text = _text(step.text).replace("\n", "↵\n")
         pieces.append(f'<span class="token {step.strategy}{inserted}">{text}</span>')
     return f'<div class="text" tabindex="0">{"".join(pieces)}</div>'
+
+
+def _quoted(source: Source, folder: str) -> str:
+    """Return the mark before a passage of the user's notes, which leads to its file."""
+    mark = f"{LOOKS[Strategy.THINK].glyph} {_text(source.told)}"
+    link = file_link(folder, source.name)
+    target = "" if link is None else f' href="{escape(link)}"'
+    return f'<a class="mark think"{target} title="looked up in the notes">{mark}</a> '
 
 
 def _chart(values: Sequence[float], top: float, marks: dict[int, Strategy]) -> str:

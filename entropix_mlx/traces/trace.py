@@ -83,6 +83,8 @@ class Header:
     """Tokens of the prompt, with those of the chat template."""
     options: dict[str, Any] = field(default_factory=dict)
     """What was asked for beside the sampler, the profile and the seed: `Settings.options`."""
+    notes: str = ""
+    """Absolute path of the folder of notes that passages were looked up in; empty without one."""
     versions: dict[str, str] = field(default_factory=installed_versions)
 
 

@@ -11,7 +11,9 @@ from entropix_mlx import cli
 from entropix_mlx.commands import terminal
 from entropix_mlx.decoding.writer import Writer
 from entropix_mlx.palette import LOOKS
-from entropix_mlx.step import Branch, Rollout, Strategy
+from entropix_mlx.profiles.certainty import Measured
+from entropix_mlx.step import Branch, Origin, Rollout, Source, Strategy
+from entropix_mlx.traces.reading import read_trace
 
 
 @pytest.fixture
@@ -309,3 +311,47 @@ def test_an_interrupt_keeps_what_there_is(run, monkeypatch):
 def test_bytes_that_are_not_utf8_are_no_traceback(run):
     code, _, _ = run("-p", "caf\udce9", "-m", "2")
     assert code == 0
+
+
+@pytest.fixture
+def notes(tmp_path, monkeypatch):
+    """Return a folder of notes; its index is kept in a folder of this test's."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "a.md").write_text("hello is a word")
+    (folder / "b.txt").write_bytes(b"\xff")
+    return folder
+
+
+def test_a_passage_of_the_notes_is_quoted_with_its_place(run, notes, tmp_path):
+    trace = tmp_path / "t.jsonl"
+    options = ("--notes", str(notes), "--set", "notes.min_entropy=0", "--trace", str(trace))
+    code, out, err = run("-p", "hello", "-m", "200", "--seed", "4", *options)
+    assert code == 0
+    assert "According to a.md, line 1: “hello is a word” So" in out
+    assert "1 passage" in err
+    assert "notes: 1 passages of 1 files" in err
+    assert "b.txt is left out: not a text in UTF-8" in err
+    header, *lines = map(json.loads, trace.read_text().splitlines())
+    assert header["notes"] == str(notes)
+    sources = [line["source"] for line in lines if line.get("source")]
+    assert sources == [{"name": "a.md", "line": 1, "page": None, "heading": ""}]
+    found = read_trace(trace).steps
+    assert found[0].source == Source("a.md", 1)
+    assert Measured.of(found).logprob == tuple(
+        step.logprob for step in found if step.origin is Origin.SAMPLED
+    )
+
+
+def test_a_folder_of_notes_that_is_missing_is_told_before_the_model_loads(run, tmp_path):
+    code, out, err = run("-p", "hello", "--notes", str(tmp_path / "nothing"))
+    assert (code, out) == (2, "")
+    assert err.startswith("entropix: there is no folder")
+
+
+def test_notes_that_say_nothing_about_it_change_nothing(run, notes):
+    options = ("-m", "40", "--seed", "4", "--set", "notes.min_entropy=0", "--verbose", "false")
+    plain = run("-p", "bye", *options)
+    assert run("-p", "bye", "--notes", str(notes), *options) == plain

@@ -19,10 +19,12 @@ from entropix_mlx.step import (
     ChosenBy,
     Origin,
     Rollout,
+    Source,
     Strategy,
     first_divergence,
 )
 from entropix_mlx.traces.charts import frame_of, plane
+from entropix_mlx.traces.links import file_link
 from entropix_mlx.traces.reading import read_trace
 from entropix_mlx.traces.report import render
 from entropix_mlx.traces.trace import Header, Trace, recorded
@@ -314,3 +316,36 @@ def test_a_browser_opens_a_long_report_and_answers_the_pointer(make_trace, tmp_p
     assert (found["on"], found["cursors"]) == (1, 3)
     assert not result["wide"], "on a phone, the page does not scroll sideways"
     assert result["seconds"] < 5, "an idle machine takes well under one"
+
+
+NOTE = Source("a b/<i>.md", 3)
+
+
+def test_a_passage_says_where_it_stands_and_leads_there(make_trace, steps):
+    steps[1] = replace(steps[1], origin=Origin.RETRIEVED, source=NOTE, rolled_back=1)
+    trace = make_trace(steps)
+    page = Page(render([replace(trace, header=replace(trace.header, notes="/home/me/notes"))]))
+    assert [a["href"] for a in page.classes("think") if "href" in a] == [
+        "file:///home/me/notes/a%20b/%3Ci%3E.md"
+    ]
+    page = Page(render([trace]))
+    assert not [a for a in page.classes("think") if "href" in a], "nobody knows the folder"
+    assert "&lt;i&gt;.md, line 3" in render([trace])
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        ("/notes", "../secret.md"),
+        ("/notes", "a/../../secret.md"),
+        ("/notes", "/etc/passwd"),
+        ("/notes", ""),
+        ("notes", "a.md"),
+        ("/notes/../etc", "a.md"),
+        ("//elsewhere/notes", "a.md"),
+        ("javascript:alert(1)//", "a.md"),
+        ("", "a.md"),
+    ],
+)
+def test_a_link_leads_below_the_notes_or_nowhere(folder, name):
+    assert file_link(folder, name) is None

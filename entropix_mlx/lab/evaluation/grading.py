@@ -36,7 +36,7 @@ def is_right(rule: str, text: str, answers: Sequence[str]) -> bool:
 def extracted(rule: str, text: str) -> str:
     """Return the part of a text that its rule compares: two texts with the same one say the same.
 
-    For the rule ``regex``, which may match anywhere, that is the first line.
+    For the rules ``regex`` and ``contains``, which look anywhere in it, that is the first line.
     """
     if rule == "number":
         number = first_number(_after_equation(first_line(text)))
@@ -162,12 +162,19 @@ def _regex(text: str, answers: Sequence[str]) -> bool:
     return any(re.search(answer, line) for answer in answers)
 
 
+def _contains(text: str, answers: Sequence[str]) -> bool:
+    line = first_line(text)
+    pattern = "|".join(rf"(?<!\w){re.escape(answer)}(?!\w)" for answer in answers)
+    return bool(re.search(pattern, line, re.IGNORECASE))
+
+
 RULES: dict[str, Rule] = {
     "number": _number,
     "last": _last,
     "exact": _exact,
     "choice": _choice,
     "regex": _regex,
+    "contains": _contains,
     "final": _final,
     "open": _open,
 }

@@ -18,7 +18,7 @@ from ...errors import PromptError
 from ...profiles.certainty import MEASURED, Measured
 from ...records import from_record
 from ...settings import Settings
-from ...step import Step, Stopped
+from ...step import Origin, Step, Stopped
 from . import grading
 from .questions import Question
 
@@ -68,8 +68,15 @@ class Planned(Task):
         if answer.error is not None:
             return record
         committed, discarded = forward_tokens(answer.steps)
-        right = grading.is_right(self.question.rule, record["text"], self.question.answers)
-        graded = {"right": right, "committed": committed, "discarded": discarded}
+        own = "".join(step.text for step in answer.steps if step.origin is not Origin.RETRIEVED)
+        right = grading.is_right(self.question.rule, own, self.question.answers)
+        retrieved = sum(step.origin is Origin.RETRIEVED for step in answer.steps)
+        graded = {
+            "right": right,
+            "committed": committed,
+            "discarded": discarded,
+            "retrieved": retrieved,
+        }
         return record | {"graded": graded, "tokens": Tokens.of(answer.steps).to_dict()}
 
 
@@ -97,6 +104,8 @@ class Graded:
     """Tokens of the answer, its end included."""
     discarded: int
     """Draws that were taken back, and tokens of rollouts that did not become the text."""
+    retrieved: int = 0
+    """Tokens of the committed ones that were looked up; what they say is not graded."""
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ...decoding.batch import Batch
     from ...decoding.dealing import Dealt
     from ...models.base import LanguageModel
+    from ...notes.notes import Notes
 
 TOGETHER = 512
 """Answers that are prepared at once: each takes a millisecond, and a run may have thousands."""
@@ -79,6 +80,7 @@ def answers(
     *,
     batch: int = BATCH,
     on_token: OnToken = lambda: None,
+    notes: Notes | None = None,
     generate: Generate | None = None,
 ) -> Iterator[tuple[Planned, dict[str, Any]]]:
     """Generate answers, and yield each with its record as it ends.
@@ -89,6 +91,7 @@ def answers(
         planned: from `plan`.
         batch: answers at once.
         on_token: called with every token.
+        notes: where things may be looked up.
         generate: answers prompts in place of `steady_batch`.
     """
     from ...decoding.dealing import steady_batch
@@ -96,7 +99,7 @@ def answers(
     begin = partial(generate or steady_batch, model, tokenizer)
     waiting = iter(planned)
     while together := list(islice(waiting, TOGETHER)):
-        yield from _together(partial(begin, batch=batch), tokenizer, together, on_token)
+        yield from _together(partial(begin, batch=batch), tokenizer, together, on_token, notes)
 
 
 def _together(
@@ -104,13 +107,15 @@ def _together(
     tokenizer: TokenizerWrapper,
     planned: Sequence[Planned],
     on_token: OnToken,
+    notes: Notes | None,
 ) -> Iterator[tuple[Planned, dict[str, Any]]]:
     prompts: dict[int, list[int]] = {}
     for task in planned:
         if task.asked.line not in prompts:
             prompts[task.asked.line] = task.asked.tokens(tokenizer, bare=task.form == PLAIN)
     settings = [task.settings for task in planned]
-    batch = begin([prompts[task.asked.line] for task in planned], settings)
+    looking = [notes.about(task.question.text) for task in planned] if notes else None
+    batch = begin([prompts[task.asked.line] for task in planned], settings, retrieve=looking)
     ended: set[int] = set()
 
     def end(index: int) -> tuple[Planned, dict[str, Any]]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...errors import PromptError
-from . import arithmetic, facts, open_answers, question_files
+from . import arithmetic, facts, noted, open_answers, question_files
 from .questions import ALL, REPORT, Question, Wanted, interleaved
 
 DEFAULT_LIMIT = 200
@@ -17,7 +17,7 @@ FILE_TASKS = (question_files.SVAMP, question_files.GSM8K)
 
 def task_names() -> tuple[str, ...]:
     """Return the names of the tasks that come with the package."""
-    return (arithmetic.NAME, facts.NAME, *facts.kinds(), open_answers.NAME)
+    return (arithmetic.NAME, facts.NAME, *facts.kinds(), noted.NAME, open_answers.NAME)
 
 
 def questions_of(task: str, wanted: Wanted, split: str | None = None) -> list[Question]:
@@ -53,8 +53,8 @@ def _rungs(task: str, name: str, file: str, wanted: Wanted) -> list[Iterator[Que
     if name == facts.NAME and not file:
         _check_rungs(task, wanted, facts.kinds())
         return facts.rungs(wanted)
-    if name == open_answers.NAME and not file:
-        return open_answers.rungs(wanted)
+    if name in (noted.NAME, open_answers.NAME) and not file:
+        return noted.rungs(wanted) if name == noted.NAME else open_answers.rungs(wanted)
     if name in facts.kinds() and not file:
         return facts.rungs(replace(wanted, rungs=(name,)))
     if name in FILE_TASKS and file:
