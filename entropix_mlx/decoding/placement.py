@@ -69,16 +69,19 @@ class Ground:
         self.tokens: list[int] = []
         self._tokenizer = tokenizer
         self._surroundings = Surroundings()
-        self.paragraph = ""
+        self._text = ""
+
+    @property
+    def paragraph(self) -> str:
         """The text since the last blank line."""
+        begun = self._text.rstrip("\n").rfind("\n\n")
+        return self._text[begun + 2 :] if begun >= 0 else self._text
 
     def observe(self, step: Step) -> None:
         """Go on with a step that was committed."""
         self.tokens.append(step.token)
         self._surroundings.add(step.text)
-        text = self.paragraph + step.text
-        begun = text.rstrip("\n").rfind("\n\n")
-        self.paragraph = text[begun + 2 :] if begun >= 0 else text
+        self._text += step.text
 
     def place(self, drawn: int) -> Place | None:
         """Return what place the end of the answer is, with the token that was drawn to follow."""
@@ -89,10 +92,10 @@ class Ground:
         return self._surroundings.place(self._tokenizer.decode([*tail, drawn])[len(before) :])
 
     def echoes(self, text: str) -> bool:
-        """Tell whether the paragraph says already what is to be inserted."""
+        """Tell whether the answer says already what is to be inserted."""
         if not text.strip():
-            return self.paragraph.endswith("\n")
-        return _holds(_words(self.paragraph), _words(text))
+            return self._text.endswith("\n")
+        return _holds(_words(self._text), _words(text))
 
 
 def written(text: str, place: Place, paragraph: str) -> str:

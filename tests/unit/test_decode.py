@@ -133,7 +133,7 @@ def test_thinking_text_may_be_a_token_or_a_list(run, byte_tokenizer, text, in_tu
     steps = run(90, profile=ALWAYS_THINK.replace({"think": {"text": text}}))
     inserted = [step.token for step in steps if step.origin is Origin.INSERTED]
     expected = [[t] if isinstance(t, int) else byte_tokenizer.encode(t) for t in in_turn]
-    assert inserted == list(itertools.chain(*expected)), "no text twice in a paragraph"
+    assert inserted == list(itertools.chain(*expected)), "no text twice in an answer"
 
 
 @pytest.mark.usefixtures("anywhere")
