@@ -53,7 +53,7 @@ format: $(VENV)/.dev
 # Each goes on where it was stopped. ASKED is the number of questions of each task.
 ASKED := 2800
 HOT := temperature top_p min_p top_n_sigma p_less dynatemp mirostat xtc adaptive_temperature entropix entropix:reference
-RUNGS := count,after,plus1,round,tens,add1,mul1,capitals,states,symbols,continents,currencies,languages,opposites,pasts
+RUNGS := count,after,plus1,add1,mul1,capitals,states,symbols,continents,currencies,languages,opposites,pasts
 evidence: $(VENV)/.run
 	@mkdir -p evidence
 	$(BIN)/python -m entropix_mlx eval --task arithmetic --task facts --limit $(ASKED) --rungs $(RUNGS) --split all \

@@ -90,7 +90,7 @@ def least_slack(
     least = of(text)
     for branch in (run[at].branch for run in runs if at < len(run)):
         if branch is not None:
-            least = min(least, fork_slack(branch, policy.rollouts, model.config.vocab_size))
+            least = min(least, fork_slack(branch, policy.rollouts))
             for rollout in branch.rollouts:
                 grown = [text + list(rollout.tokens[:n]) for n in range(1, len(rollout.tokens))]
                 least = min([least, *map(of, grown)])

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .chat.session import Session as Session
     from .checkpoints.loading import load as load
     from .decoding.batch import batch_generate as batch_generate
+    from .decoding.draft import Draft as Draft
     from .decoding.generation import generate as generate
     from .decoding.generation import stream_generate as stream_generate
     from .decoding.prompts import chat_prompt as chat_prompt
@@ -44,6 +45,7 @@ _PUBLIC = {
     "chat.session": ("Session",),
     "checkpoints.loading": ("load",),
     "decoding.batch": ("batch_generate",),
+    "decoding.draft": ("Draft",),
     "decoding.generation": ("generate", "stream_generate"),
     "decoding.prompts": ("chat_prompt",),
     "decoding.scoring": ("score",),

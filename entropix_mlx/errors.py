@@ -14,6 +14,7 @@ EntropixError
 ├── ContextLengthError        a prompt longer than the model's context
 ├── SessionError              a conversation that cannot be read or written, or a turn or step that
 │                             it does not have
+├── NotesError                a folder of notes that cannot be read, or its index cannot be kept
 ├── TraceError                a trace that cannot be read or written
 ├── BenchError                a program of the bench that failed, or its folder cannot be written
 ├── GroupError                ranks that cannot work together, or do not reach one another
@@ -80,6 +81,10 @@ class ContextLengthError(EntropixError):
 
 class SessionError(EntropixError):
     """A conversation cannot be read or written, or has no such turn, answer or step."""
+
+
+class NotesError(EntropixError):
+    """A folder of notes cannot be read, or its index cannot be kept."""
 
 
 class TraceError(EntropixError):

@@ -40,6 +40,14 @@ PROMPTS_BYTES = 10**7
 """The prompts of a calibration, one a line."""
 CONVERSATION_BYTES = 2 * 10**8
 """A saved conversation, which is parsed in one piece: some thousand bytes a token."""
+NOTE_BYTES = 10**7
+"""A file of a folder of notes; a long book has a million characters."""
+NOTE_FILES = 10**5
+"""Files and folders inside a folder of notes."""
+NOTE_PASSAGE_CHARACTERS = 400
+"""A passage of a note: some sentences. A longer paragraph is cut into several passages."""
+NOTE_PAGES = 2000
+"""Pages of a PDF file that are read."""
 ATTACHED_BYTES = 10**6
 """A file that a question names: more than any context holds."""
 CONFIGURATION_BYTES = 10**6

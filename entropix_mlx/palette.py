@@ -10,7 +10,7 @@ import json
 import re
 from typing import Any, NamedTuple
 
-from .step import Origin, Step, Strategy
+from .step import NOT_OF_THE_MODEL, Step, Strategy
 
 
 class Look(NamedTuple):
@@ -69,7 +69,7 @@ def paint(text: str, strategy: Strategy, underline: bool = False) -> str:
 
 
 def paint_step(step: Step) -> str:
-    """Return a step's text in its strategy's colour; inserted tokens are underlined."""
+    """Return a step's text in its strategy's colour; inserted and retrieved ones are underlined."""
     if not step.text:
         return ""
-    return paint(step.text, step.strategy, underline=step.origin is Origin.INSERTED)
+    return paint(step.text, step.strategy, underline=step.origin in NOT_OF_THE_MODEL)

@@ -44,8 +44,14 @@ class Origin(StrEnum):
     """Part of the rollout that scored best at a fork."""
     CHOSEN = "chosen"
     """Picked by the user: a rollout at a fork, or a token put in another's place."""
+    RETRIEVED = "retrieved"
+    """Part of a passage that was looked up in the user's notes, and of what introduces it."""
     READ = "read"
     """Part of a text that was given and only measured; nothing was drawn."""
+
+
+NOT_OF_THE_MODEL = frozenset({Origin.INSERTED, Origin.RETRIEVED})
+"""Origins of tokens that the model did not choose: they tell nothing about how sure it was."""
 
 
 class Metrics(NamedTuple, Generic[T]):
@@ -112,7 +118,18 @@ class ChosenBy(StrEnum):
     """Who chose among the rollouts of a fork."""
 
     SCORE = "score"
+    JUDGE = "judge"
+    """The first was kept: another led, and the second opinion was against it."""
     USER = "user"
+
+
+class Stopped(StrEnum):
+    """Why a rollout was not followed to its end."""
+
+    BEHIND = "behind"
+    """It was among the worse half of those that might still win."""
+    DECIDED = "decided"
+    """Nothing that came after could change which one wins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +138,23 @@ class Rollout:
 
     tokens: tuple[int, ...]
     text: str
-    score: float
-    """mean_logprob − λ · mean_entropy, with the profile's λ."""
     mean_logprob: float
     """Natural log probability a token at temperature 1."""
     mean_entropy: float
     """Bits a token."""
     first_logprob: float | None = None
     """Natural log probability of its first token at temperature 1; None in older traces."""
+    lead: float | None = None
+    """Nats a token by which it leads the first rollout, over the tokens that both have, where those
+    that copy do not count in favour: 0 for the first itself. None in traces of version 1."""
+    error: float | None = None
+    """The standard error of the lead; None where it cannot be told."""
+    copied: int = 0
+    """Tokens that copy a run of the prompt, the answer or the rollout itself."""
+    stopped: Stopped | None = None
+    """Why it was not followed to its end; None for one that was."""
+    judged: float | None = None
+    """The model's own probability that it is good, p(yes) / (p(yes) + p(no)); None if not asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +166,11 @@ class Branch:
     winner: int
     """Index of the rollout that became the text."""
     chosen_by: ChosenBy = ChosenBy.SCORE
+    closest: float | None = None
+    """Nats a token by which the nearest decision to drop a rollout was made; None without any."""
+    side_tokens: int = 0
+    """Tokens that were computed here beside those of the rollouts, and forgotten: what followed a
+    sentence, by which its end was known, and what was read for a second opinion."""
 
 
 class DropReason(StrEnum):
@@ -151,17 +182,50 @@ class DropReason(StrEnum):
     """What followed it repeated it."""
     LOOP = "loop"
     """What followed it repeated the answer."""
+    LOST = "lost"
+    """It was the beginning of a sentence, and the model did not know how to go on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """An insertion that was tried and taken back, with the tokens that followed it."""
+    """What was tried and taken back: an insertion with the tokens that followed it, or a sentence
+    in the place of which a passage was looked up."""
 
     origin: Origin
     """What its tokens would have been."""
     tokens: tuple[int, ...]
     text: str
     reason: DropReason
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a passage stands in the user's notes."""
+
+    name: str
+    """Of the file, relative to the folder of the notes, with slashes."""
+    line: int
+    """Of its first word, from 1; in a PDF file, on the page."""
+    page: int | None = None
+    """In a PDF file, from 1."""
+    heading: str = ""
+    """Of the section."""
+
+    @property
+    def told(self) -> str:
+        """The source for people: ``harbour.md, line 3``."""
+        page = f", page {self.page}" if self.page is not None else ""
+        return f"{self.name}{page}, line {self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A passage of the user's notes that may be put into an answer."""
+
+    text: str
+    source: Source
+    score: float
+    """How much of what was looked for it holds, from 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +268,8 @@ class Step:
     """On the first token of an inserted text: index of the step at which it was wished for."""
     dropped: Dropped | None = None
     """What was inserted here on trial, and not kept; the text goes on as if it had not been."""
+    source: Source | None = None
+    """On the first token of a retrieved passage: where that stands."""
     guessed: int = field(default=0, compare=False)
     """Tokens that were looked up in the text and computed in the same pass, to follow this one."""
     kept: int = field(default=0, compare=False)

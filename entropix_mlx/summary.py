@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .profiles.certainty import MEASURED, Measured
-from .step import Origin, Step, Strategy
+from .step import NOT_OF_THE_MODEL, Origin, Step, Strategy
 
 REPETITION_LENGTH = 4
 """So many tokens in a row are a repetition if the same answer has them already."""
@@ -30,6 +30,9 @@ class Summary:
         self.completion_tokens = 0
         self.inserted_tokens = 0
         self.insertions = 0
+        self.retrieved_tokens = 0
+        self.retrievals = 0
+        """How many passages were looked up in the user's notes."""
         self.dropped = 0
         """How many insertions were tried and not kept."""
         self.branches = 0
@@ -69,7 +72,9 @@ class Summary:
         self._clock(step)
         self.completion_tokens += 1
         self.inserted_tokens += step.origin is Origin.INSERTED
-        self.dropped += step.dropped is not None
+        self.retrieved_tokens += step.origin is Origin.RETRIEVED
+        self.retrievals += step.source is not None
+        self.dropped += step.dropped is not None and step.dropped.origin is Origin.INSERTED
         self.branches += step.branch is not None
         self.roll_backs += step.rolled_back
         self.guessed += step.guessed
@@ -82,7 +87,7 @@ class Summary:
         self._pieces.append(step.text)
         self._entropy += step.entropy
         self._varentropy += step.varentropy
-        if step.origin is not Origin.INSERTED:
+        if step.origin not in NOT_OF_THE_MODEL:
             if self._first_shown is None and step.text.strip():
                 self._first_shown = len(self._own)
             self._own.append(tuple(getattr(step, name) for name in MEASURED))
@@ -129,6 +134,7 @@ class Summary:
         """The interventions in words, such as "1 insertion, 2 forks"; empty if there were none."""
         counts = {
             "insertion": self.insertions,
+            "passage": self.retrievals,
             "dropped insertion": self.dropped,
             "fork": self.branches,
             "choice": self.choices,
@@ -175,10 +181,12 @@ class Summary:
                 "prompt_tokens": self.prompt_tokens,
                 "completion_tokens": self.completion_tokens,
                 "inserted_tokens": self.inserted_tokens,
+                "retrieved_tokens": self.retrieved_tokens,
                 "total_tokens": self.prompt_tokens + self.completion_tokens,
             },
             "interventions": {
                 "insertions": self.insertions,
+                "retrievals": self.retrievals,
                 "dropped": self.dropped,
                 "branches": self.branches,
                 "choices": self.choices,

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import ClassVar
 
 from textual.app import App, ComposeResult, SystemCommand
@@ -37,7 +38,7 @@ class WorkspaceApp(App[None]):
     It handles no messages, since Textual would call its handlers beside those of a subclass.
     """
 
-    CSS_PATH = "entropix.tcss"
+    CSS_PATH = Path(__file__).with_name("entropix.tcss")
     TITLE = "entropix"
     HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012 - as Textual types it
         (0, "-slim"),  # the panel lies below the text

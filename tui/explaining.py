@@ -15,15 +15,16 @@ from .styles import ORIGIN_MARKS, STYLES
 
 MEANINGS = {
     Strategy.ARGMAX: ("sure", "takes the most probable token"),
-    Strategy.THINK: ("lost", "inserts a thinking text, such as “Wait,”"),
+    Strategy.THINK: ("lost", "inserts a thinking text (“Wait,”)"),
     Strategy.BRANCH: ("a fork", "follows several ways, keeps the best"),
     Strategy.RESAMPLE: ("anything goes", "draws again, more freely"),
-    Strategy.ADAPTIVE: ("in between", "draws with parameters that follow H and V"),
+    Strategy.ADAPTIVE: ("in between", "draws as freely as H and V ask"),
 }
 """What the model is at a strategy, and what is done then."""
 _SYMBOLS = {"entropy": "H", "varentropy": "V", "margin": "margin"}
 _MARKS = {
     Origin.INSERTED: "an inserted thinking text",
+    Origin.RETRIEVED: "a passage of your notes",
     Origin.BRANCH: "the winner of a fork",
     Origin.CHOSEN: "what you chose",
 }
@@ -34,6 +35,13 @@ MEASUREMENTS = (
     "V, the varentropy, says how uneven it is: low where the candidates are about equally"
     " probable, high where a few stand out from a long tail.\n"
     "The margin is the probability of the best token minus that of the second."
+)
+
+ANOTHER_WAY = (
+    "Tab goes to the tokens. ← → point at one: beside it stand what else the model considered,"
+    " which conditions held (✓) or not (✗), and by how much; at a fork also the ways that were"
+    " left. ↑ ↓ select one of these, and Enter or f goes on from there. The old answer stays:"
+    " [ and ] bring it back."
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 
 from textual.app import App
 
@@ -29,6 +30,11 @@ WHAT_TO_DO = (
 """With an answer that is unsure."""
 
 
+SWITCH_SECONDS = 0.0005
+"""How long the model's thread waits for the interpreter while the screen is drawn: several times a
+token, so that Python's usual 5 ms would add up."""
+
+
 class ModelLink:
     """Gives jobs to the model's thread, and shows in a workspace what it reports."""
 
@@ -48,6 +54,7 @@ class ModelLink:
         self._composer = composer
         self._status = workspace.status
         self._answering = False
+        self._usual_switch = sys.getswitchinterval()
         self._cancel = Token()  # that of the newest job
         self._waiting = False  # a job was given before the model was there
         self._question: Question | None = None  # that of this job
@@ -58,6 +65,7 @@ class ModelLink:
 
     def start(self) -> None:
         """Begin to load."""
+        sys.setswitchinterval(SWITCH_SECONDS)
         self._worker.start()
 
     async def stop(self) -> None:
@@ -65,6 +73,7 @@ class ModelLink:
         self.cancel()
         self._worker.stop()
         await asyncio.to_thread(self._worker.join)
+        sys.setswitchinterval(self._usual_switch)
 
     @property
     def alive(self) -> bool:

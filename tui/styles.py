@@ -28,6 +28,7 @@ _TINTS: dict[Strategy, Style] = {
 }
 ORIGIN_MARKS = {
     Origin.INSERTED: ("⟦", "⟧"),
+    Origin.RETRIEVED: ("⟬", "⟭"),
     Origin.BRANCH: ("⟨", "⟩"),
     Origin.CHOSEN: ("⟪", "⟫"),
 }

@@ -136,6 +136,7 @@ class Workspace(Horizontal):
     async def show(self, conversation: Conversation) -> None:
         """Show a conversation, and the measurements of its last answer."""
         self.conversation = conversation
+        self.set_class(not conversation.turns, "-empty")
         seeds = [turn.answer.seed for turn in conversation.turns if turn.answers]
         self.status.seed = self.why.seed = seeds[-1] if seeds else None
         if self.is_attached:  # a model's thread may still report while the app ends

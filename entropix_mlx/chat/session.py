@@ -17,6 +17,7 @@ from threading import Event
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..decoding.decode import decode
+from ..decoding.draft import Draft
 from ..decoding.hooks import Choose, Hooks, OnRollouts
 from ..decoding.job import Job
 from ..decoding.prompts import Message
@@ -52,6 +53,7 @@ class Session:
         choose: called at a fork whose two best rollouts score alike, as for `stream_generate`; None
             takes the best. A new value holds from the next answer on.
         on_rollouts: told while rollouts grow, as for `stream_generate`; likewise.
+        draft_model: guesses what comes next, as for `stream_generate`; likewise.
     """
 
     def __init__(
@@ -85,10 +87,9 @@ class Session:
         self.conversation = Conversation(system_prompt)
         self.choose = choose
         self.on_rollouts: OnRollouts | None = None
-        self._model = model
-        self._tokenizer = tokenizer
-        self._on_prefill = on_prefill
-        self._on_drop = on_drop
+        self.draft_model: Draft | None = None
+        self._model, self._tokenizer = model, tokenizer
+        self._on_prefill, self._on_drop = on_prefill, on_drop
         self._traces = traces
         self._context = Context(tokenizer, model.config.max_position_embeddings)
         self._text = Text.empty(model)
@@ -323,10 +324,9 @@ class Session:
             policy,
             answered=kept,
             forced=forced,
-            hooks=Hooks(cancel, self._on_prefill, self.choose, self.on_rollouts),
+            hooks=Hooks(cancel, self._on_prefill, self.choose, self.on_rollouts, self.draft_model),
         )
-        steps = decode(self._model, self._tokenizer, job, self._text)
-        traced = steps
+        steps = traced = decode(self._model, self._tokenizer, job, self._text)
         if self._traces is not None:
             header = self._header(self._traces.model, answer, len(prompt) - len(kept), policy)
             traced = self._traces.record(steps, header, kept)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from . import options, terminal
+from . import drafting, options, terminal
 
 if TYPE_CHECKING:
     from ..lab.bench.bench import Figure, Machine, Report
@@ -27,11 +27,14 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         "--profile-step", action="store_true", help="measure only where a decoding step's time goes"
     )
     add("--json", action="store_true", help="print one object with every figure")
+    drafting.add_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure, and print a table or JSON."""
+    drafting.check(arguments)
     model, tokenizer = options.load_model(arguments)
+    draft = drafting.load_draft(arguments, model, tokenizer)
     from ..lab.bench.bench import FULL, QUICK, bench
 
     report = bench(
@@ -39,6 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
         tokenizer,
         QUICK if arguments.quick else FULL,
         profile_step=arguments.profile_step,
+        draft_model=draft,
         on_progress=lambda what: terminal.tell(f"measuring: {what} …"),
     )
     if arguments.json:

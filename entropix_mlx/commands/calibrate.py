@@ -7,15 +7,24 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import json
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..profiles.choice import profile_for, user_folder
 from ..profiles.writing import prepare, write_profile
 from . import abstaining, options, terminal, values
 
+if TYPE_CHECKING:  # MLX is imported where a model is needed
+    from ..lab.gains import Gain
+    from ..lab.thoughts import Choice
+
+FINDINGS = ".partial.jsonl"
+"""What stands in place of the profile's suffix in the name of the file of findings."""
 PRECISION = re.compile(r"(\.gguf|[-.](q\d\w*|f16|f32|bf16))+$", re.IGNORECASE)
 """The end of a model's name that states its precision, which the profile does not depend on."""
 
@@ -39,6 +48,11 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="where to write the profile (default: where --profile auto finds it)",
     )
+    add(
+        "--resume",
+        action="store_true",
+        help="go on with a calibration that was stopped, from the file of findings beside OUTPUT",
+    )
     abstaining.add_options(parser)
     parser.set_defaults(verbose=True)
 
@@ -56,7 +70,13 @@ def run(arguments: argparse.Namespace) -> int:
 def _solve(arguments: argparse.Namespace, name: str, path: Path) -> int:
     """Calibrate, write the profile, and show the shares and AUROCs on the held-out prompts."""
     model, tokenizer = options.load_model(arguments)
+    from ..lab.asking import Progress
     from ..lab.calibrate import calibrate, read_prompts
+
+    findings = path.with_suffix(FINDINGS)
+    if arguments.resume and not findings.exists():
+        terminal.tell(f"there is nothing to go on with in {findings}: beginning anew")
+    progress = Progress(findings, arguments.resume, _show_progress)
 
     result = calibrate(
         model,
@@ -65,20 +85,58 @@ def _solve(arguments: argparse.Namespace, name: str, path: Path) -> int:
         prompts=read_prompts(arguments.prompts) if arguments.prompts else None,
         tokens=arguments.tokens,
         seed=arguments.seed,
-        on_progress=_show_progress,
+        progress=progress,
     )
     # Which answers are called unsure is another question: what was set for that stays.
     unsure = asdict(profile_for(model.config).abstain)
     profile = result.profile.replace({"abstain": unsure})
     write_profile(profile, path, datetime.date.today().isoformat())
+    progress.journal.close()
     terminal.tell(f"{'strategy':14} share of tokens on held-out prompts")
     for strategy, share in result.rates.items():
         terminal.tell(f"{strategy:14} {share:6.1%}")
     terminal.tell(f"\n{'measurement':22} AUROC for 'a draw at temperature 1 is not the top token'")
     for measurement, value in result.auroc.items():
         terminal.tell(f"{measurement:22} {value:.3f}")
+    if result.choice is not None:
+        _tell_thoughts(result.choice)
+    _tell_gains(result.gains)
     terminal.write(f"{path}\n")
     return 0
+
+
+def _tell_thoughts(choice: Choice) -> None:
+    """Say what the thinking texts did, the best first, and which one is kept."""
+    terminal.tell(
+        f"\n{'thinking text':36} kept dropped  effect a token, nats (95 %)   log p   entropy"
+    )
+    for one in [*choice.tried, choice.kept]:
+        told = one.to_dict()
+        name = "chosen: " * (one is choice.kept) + json.dumps(one.text, ensure_ascii=False)
+        counts = f"{name:36} {told['n']:4} {told['dropped']:7}"
+        if not told["n"]:
+            terminal.tell(counts)
+            continue
+        effect, low, high = told["total"]
+        figures = f"{effect:+.3f} ({low:+.3f} to {high:+.3f})"
+        rest = f"{told['logprob'][0]:+.3f}  {told['entropy'][0]:+.3f}"
+        terminal.tell(f"{counts}  {figures:28} {rest}")
+    if choice.harms:
+        terminal.tell("even the best one does harm: max_insertions = 0 (--think inserts it still)")
+
+
+def _tell_gains(found: Sequence[Gain]) -> None:
+    """Say what each intervention gains and costs on the held-out prompts."""
+    terminal.tell(
+        "\nintervention  texts    n  gain of log p (95 %), nats    forward tokens a token"
+    )
+    for gain in found:
+        told = gain.to_dict()
+        mean, low, high = told["logprob"]
+        figures = f"{mean:+.3f} ({low:+.3f} to {high:+.3f})"
+        name = f"{gain.intervention:13} {gain.kind:6} {told['n']:3}"
+        harm = "  harmful: left out" * (gain.harms and gain.kind == "all")
+        terminal.tell(f"{name}  {figures:28}  {gain.cost:+.2f}{harm}")
 
 
 def _show_progress(done: int, total: int) -> None:
@@ -87,4 +145,4 @@ def _show_progress(done: int, total: int) -> None:
     filled = round(30 * done / total)
     end = "\n" if done == total else ""
     bar = "█" * filled + "░" * (30 - filled)
-    terminal.tell(f"\rcalibrating {bar} {done}/{total} answers", end=end)
+    terminal.tell(f"\rcalibrating {bar} {done}/{total}", end=end)

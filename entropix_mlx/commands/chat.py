@@ -6,13 +6,14 @@ import argparse
 import io
 import os
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..errors import PromptError, SettingsError
 from ..files import expanded
 from ..serving.address import KEY_VARIABLE, Address
 from ..traces.trace import TraceFolder
-from . import extras, options, terminal, values
+from . import drafting, extras, options, terminal, values
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -50,11 +51,13 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         f" (its key in {KEY_VARIABLE})",
     )
     options.add_settings(parser)
+    drafting.add_options(parser)
     options.add_output(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Converse on a full screen, or line by line."""
+    drafting.check(arguments)
     if arguments.demo or arguments.server is not None:
         pass_over_configured(arguments)
     if arguments.demo:
@@ -95,6 +98,7 @@ def run_screen(arguments: argparse.Namespace, server: Address | None = None) -> 
         traces,
         server,
         load_named=load,
+        load_draft=partial(drafting.load_draft, arguments),
     )
     run_chat(chat, None if arguments.no_save else Store(), arguments.configuration)
     return 0
@@ -129,6 +133,7 @@ def _check_demo(arguments: argparse.Namespace) -> None:
         "--plain": arguments.plain,
         "--server": arguments.server,
         "--model": arguments.model,
+        "--draft-model": arguments.draft_model,
         "--trace": arguments.trace,
     }
     for option, value in given.items():
@@ -158,7 +163,7 @@ def _server(arguments: argparse.Namespace) -> Address | None:
     for name, reason in (("ask", NO_ASKING), ("trace", NO_TRACE)):
         if getattr(arguments, name):
             raise SettingsError(reason)
-    if arguments.plain or arguments.model is not None:
+    if arguments.plain or arguments.model is not None or arguments.draft_model is not None:
         raise SettingsError("--server is for the full screen, and the server has its own model")
     return Address(arguments.server, os.environ.get(KEY_VARIABLE) or None)
 
@@ -187,6 +192,7 @@ def run_plain(arguments: argparse.Namespace) -> int:
         choose=terminal.ask if arguments.ask else None,
         traces=traces,
     )
+    session.draft_model = drafting.load_draft(arguments, model, tokenizer)
     return PlainChat(session, arguments.verbose, arguments.color).run()
 
 

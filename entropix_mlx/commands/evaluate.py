@@ -18,6 +18,7 @@ from ..lab.evaluation.records import Planned, Record, parse_record, read_records
 from ..lab.evaluation.report import Report
 from ..lab.evaluation.run import Design, answers, plan
 from ..lab.evaluation.tasks import questions_of
+from ..lab.evaluation.voting import joined, majority, most_probable
 from ..profiles.choice import AUTO
 from ..profiles.fields import overlaid
 from ..profiles.profile import Profile
@@ -44,6 +45,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     options.add_model(parser)
     _add_questions(parser)
     _add_arms(parser)
+    _add_comparisons(parser)
     _add_output(parser)
     options.add_verbose(parser)
 
@@ -107,6 +109,34 @@ def _add_arms(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(max_tokens=MAX_TOKENS)
 
 
+def _add_comparisons(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "--vote",
+        action="append",
+        type=values.positive,
+        default=[],
+        metavar="N",
+        help="also what most of the first N answers of each way say; needs --seeds",
+    )
+    add(
+        "--best-of",
+        action="append",
+        type=values.positive,
+        default=[],
+        metavar="N",
+        help="also the one with the highest mean log p among the first N answers of each way",
+    )
+    add(
+        "--contrast",
+        action="append",
+        nargs=2,
+        default=[],
+        metavar=("ARM", "ARM"),
+        help="compare these two of the ways, and no others; may be repeated (default: every two)",
+    )
+
+
 def _add_output(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     what = "keep every answer in a file, a line each (JSON Lines)"
@@ -114,9 +144,10 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
     options.add_mode(parser)
     add(
         "--read",
+        action="append",
         type=values.file,
         metavar="FILE",
-        help="sum up the answers of such a file, without a model",
+        help="sum up the answers of such a file, without a model; may be repeated",
     )
     add(
         "--confidence",
@@ -140,7 +171,8 @@ def run(arguments: argparse.Namespace) -> int:
     _check_page(arguments)
     human = _human(arguments)
     if arguments.read:
-        return _report(arguments, read_records(arguments.read), human)
+        found = [record for file in arguments.read for record in read_records(file)]
+        return _report(arguments, found, human)
     questions = _questions(arguments)
     arms = _arms(arguments)
     design = Design(options.model_name(arguments), arguments.form, arguments.seed, arguments.seeds)
@@ -171,7 +203,7 @@ def _check_page(arguments: argparse.Namespace) -> None:
     """Check that the page can be written before answers are generated for it."""
     if arguments.page is None:
         return
-    for source in (arguments.read, arguments.output):
+    for source in (*(arguments.read or ()), arguments.output):
         if source is not None:
             keep_source(arguments.page, source)
     check_target(arguments.page)
@@ -268,9 +300,15 @@ def _report(arguments: argparse.Namespace, records: list[Record], human: list[fl
     """Print what the answers amount to; `human` are log probabilities of a human text."""
     if not records:
         raise OutputError("there are no answers to sum up")
+    joint: list[Record] = []
+    for n in dict.fromkeys(arguments.vote):
+        joint += joined(records, n, majority, f"vote of {n}")
+    for n in dict.fromkeys(arguments.best_of):
+        joint += joined(records, n, most_probable, f"best of {n}")
     named = (arguments.profile or [AUTO])[0]
     profile = Profile.load(SHARES_BY if named == AUTO else named) if arguments.confidence else None
-    report = Report.of(records, profile, human)
+    pairs = [(first, second) for first, second in arguments.contrast]
+    report = Report.of([*records, *joint], profile, human, pairs)
     if arguments.json:
         terminal.write_json(report.to_dict(), indent=2)
     elif arguments.markdown:

@@ -11,7 +11,7 @@ from ..settings import Settings
 from ..step import Step
 from ..summary import Summary
 from ..traces.trace import recorded
-from . import asking, cached, many, options, terminal, values
+from . import asking, cached, drafting, many, options, terminal, values
 from .exit_codes import INTERRUPTED
 
 
@@ -24,6 +24,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     cached.add_options(parser)
     many.add_options(parser)
     options.add_settings(parser)
+    drafting.add_options(parser)
     options.add_top_logprobs(parser, "with --jsonl or --trace")
     add(
         "--trace",
@@ -39,6 +40,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Answer one prompt, or many."""
+    drafting.check(arguments)
     if many.asked_for(arguments):
         return many.run(arguments)
     if arguments.trace:
@@ -46,6 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     prompt = asking.read_prompt(arguments.prompt)
     asked = options.to_settings(arguments, arguments.top_logprobs)
     model, tokenizer = options.load_model(arguments)
+    draft = drafting.load_draft(arguments, model, tokenizer)
     settings = asked.resolved(model.config)
     if arguments.verbose:
         options.hint_at_calibration(asked, settings)
@@ -60,6 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
         prompt_cache=cache,
         on_prefill=terminal.prefill_progress(arguments.verbose),
         choose=terminal.ask if arguments.ask else None,
+        draft_model=draft,
     )
     if arguments.trace:
         header = asking.trace_header(arguments, settings, prompt, tokens, model)

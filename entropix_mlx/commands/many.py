@@ -11,7 +11,7 @@ from ..decoding.answers_file import AnswersFile, Task, all_tasks
 from ..decoding.prompt_file import PromptLine, at_line, read_prompt_file
 from ..errors import PromptError
 from ..settings import BATCH, Settings
-from . import asking, options, progress, ranks, terminal, values
+from . import asking, drafting, options, progress, ranks, terminal, values
 from .exit_codes import INTERRUPTED, USAGE
 
 if TYPE_CHECKING:
@@ -78,6 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
         _tokens(arguments, tokenizer, tasks),
         [task.settings for task in tasks],
         arguments.batch or BATCH,
+        drafting.load_draft(arguments, model, tokenizer),
     )
     wanted = min(arguments.batch or BATCH, len(tasks))
     fewer = f": the memory does not allow {wanted}" if batch.size < wanted else ""

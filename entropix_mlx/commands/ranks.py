@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from ..decoding.batch import Batch
     from ..decoding.dealing import Dealt, Workers
+    from ..decoding.draft import Draft
     from ..models.base import LanguageModel
     from ..settings import Settings
 
@@ -271,13 +272,14 @@ def generate_batch(
     prompts: Sequence[Sequence[int]],
     settings: Sequence[Settings],
     batch: int,
+    draft: Draft | None = None,
 ) -> Batch | Dealt:
     """Return a batch of answers, dealt to other ranks where there are any that hold the model."""
     from ..decoding.dealing import Dealt, steady_batch
 
     if leader is not None and leader.workers is not None:
         return Dealt(model, tokenizer, prompts, settings, leader.workers, batch)
-    return steady_batch(model, tokenizer, prompts, settings, batch)
+    return steady_batch(model, tokenizer, prompts, settings, batch, draft)
 
 
 def lost(place: Place, rank: int) -> str:
@@ -301,6 +303,8 @@ def check_command(arguments: argparse.Namespace) -> None:
         raise GroupError(f"entropix {subcommand} works on one machine: start it without mlx.launch")
     if subcommand == "chat" and not arguments.plain:
         raise GroupError("mlx.launch gives the terminal UI no terminal: add --plain")
+    if getattr(arguments, "draft_model", None):
+        raise GroupError("a draft model guesses on one machine only: leave --draft-model out")
     if getattr(arguments, "prompt", None) == "-":
         raise GroupError(
             "mlx.launch never ends the input that it passes on: give --prompt a text, or --prompts"

@@ -14,6 +14,7 @@ from typing import Any, TextIO
 from ..errors import OutputError
 from ..palette import LOOKS, paint, paint_step, printable, to_json
 from ..profiles.certainty import Verdict
+from ..profiles.explain import fate, standing
 from ..step import Branch, Step
 from ..summary import Summary
 from . import streams
@@ -131,10 +132,12 @@ def ask(branch: Branch) -> int:
     for number, rollout in enumerate(branch.rollouts):
         mark = "*" if number == branch.winner else " "
         text = shown(rollout.text, sys.stderr).replace("\n", "⏎")
-        tell(
-            f"{mark}{number + 1:2}  {text}\n     score {rollout.score:.2f}"
-            f" (log p {rollout.mean_logprob:.2f}, entropy {rollout.mean_entropy:.2f} bits, means)"
-        )
+        numbers = [
+            standing(rollout) if number else "the others are compared with this one",
+            f"log p {rollout.mean_logprob:.2f}, entropy {rollout.mean_entropy:.2f} bits (means)",
+            fate(rollout),
+        ]
+        tell(f"{mark}{number + 1:2}  {text}\n     {'; '.join(filter(None, numbers))}")
     while True:
         question = f"which one? 1 to {len(branch.rollouts)}, Enter for {branch.winner + 1}: "
         tell(question, end="")

@@ -1,117 +1,39 @@
 """The life of one answer: what it wants to know next, and what became of it.
 
-An `Answer` is a coroutine. It yields *wants*, and whoever runs it sends back what was found out:
-
-    yields                                     is sent
-    Follow   this token joins the text         the Position after it
-    Split    rollouts begin here               nothing
-    Roll     each rollout grows by a token     a Position for each of them
-    Read     a side text after the rollouts    a Position for each of them, after it
-    Unread   tokens to be forgotten again      nothing
-    Keep     a rollout becomes the text        nothing
-    Ask      a person is to choose a rollout   the Branch as it was chosen
-
-It knows no MLX, no clock and no thread, so every course of an answer can be tested with positions
-that a test makes up. `Scheduler` runs the answers of a model.
+An `Answer` is a coroutine. It yields *wants* (`wants.py`), and whoever runs it sends back what was
+found out. It knows no MLX, no clock and no thread, so every course of an answer can be tested with
+positions that a test makes up. `Scheduler` runs the answers of a model.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from ..step import Branch, ChosenBy, Dropped, Origin, Step
-from .branching import Branching, Drafts
+from .branching import Branching
+from .drafts import Drafts
 from .placement import Insertion, Trial
 from .reading import Reading
 from .thinking import Thinking
+from .wants import (
+    DRAWN,
+    NOTHING,
+    Ask,
+    Follow,
+    Keep,
+    Life,
+    Position,
+    Read,
+    Roll,
+    Split,
+    Want,
+)
 from .writer import Writer
 
 TAIL = 8
 """Tokens before a branch point that tell whether a full stop stands inside a number."""
-DRAWN, NOTHING = -1, -2
-"""What is expected to come after a want: the token that will be drawn, or nothing at all."""
-
-
-class Follow(NamedTuple):
-    """This token joins the text: what may come next?"""
-
-    token: int
-    logprob: float | None
-    """Its log probability where it stands; None for the last token of the prompt."""
-    then: int = DRAWN
-    """What to queue after it ahead of time: a token that is known, `DRAWN`, or `NOTHING`."""
-    side: bool = False
-    """Whether it is part of a side text, which leaves no trace."""
-
-
-class Split(NamedTuple):
-    """From here on there are so many rollouts, numbered from 0, until one of them is kept."""
-
-    rollouts: int
-
-
-class Roll(NamedTuple):
-    """These rollouts grow by a token each: what may come next in each? The others have stopped."""
-
-    rollouts: tuple[int, ...]
-    tokens: tuple[int, ...]
-    logprobs: tuple[float, ...] | None
-    """Of those tokens; None for those of a side text."""
-    then: int = DRAWN
-
-    @property
-    def side(self) -> bool:
-        """Whether they are part of a side text, which leaves no trace."""
-        return self.logprobs is None
-
-
-class Read(NamedTuple):
-    """A side text is put after every rollout, or after the text where there are none.
-
-    What may come after it is measured, and then it is forgotten."""
-
-    tokens: tuple[int, ...]
-    after: tuple[int, ...] = ()
-    """The last token of each rollout: it is not in the cache yet."""
-
-
-class Unread(NamedTuple):
-    """The last tokens of every rollout, or of the text where there are none, are forgotten."""
-
-    length: int
-
-
-class Keep(NamedTuple):
-    """The first tokens of a rollout, perhaps none, join the text; no rollout is left."""
-
-    rollout: int
-    tokens: tuple[int, ...]
-
-
-class Ask(NamedTuple):
-    """A person is to choose among the rollouts."""
-
-    branch: Branch
-
-
-Want = Follow | Split | Roll | Read | Unread | Keep | Ask
-Life = Generator[Want, Any, None]
-
-
-class Position(Protocol):
-    """What is known about the place after a token."""
-
-    @property
-    def reading(self) -> Reading:
-        """What was measured, decided and drawn there."""
-
-    def given(self, tokens: Sequence[int]) -> list[Reading]:
-        """Return the reading with each of some tokens in place of the one that was drawn."""
-
-    def openings(self, count: int) -> list[int]:
-        """Return different tokens that may stand here, the most probable one first."""
 
 
 class Answer:
@@ -253,7 +175,7 @@ class Answer:
             positions = yield _grow(drafts)
             drafts.grow([position.reading.without_thinking() for position in positions])
             self._branching.tell(self._writer.index, drafts)
-        branch = drafts.compare()
+        branch = yield from self._second_opinion(drafts)
         if self._asks and drafts.close(branch) and not self._cancelled():
             asked = yield Ask(branch)
             branch = branch if self._cancelled() else asked
@@ -264,6 +186,14 @@ class Answer:
         last = committed[-1]
         here = yield Follow(last.token, last.logprob, self._then())
         return here
+
+    def _second_opinion(self, drafts: Drafts) -> Generator[Want, Any, Branch]:
+        """Compare rollouts; before another than the first wins, ask the model, if that is set."""
+        wanted = None if self._cancelled() else drafts.second_opinion()
+        if wanted is not None:
+            positions = yield Read(*wanted)
+            drafts.judge([position.given(drafts.answers) for position in positions])
+        return drafts.compare()
 
     def _commit_winner(self, readings: list[Reading], branch: Branch) -> list[Reading]:
         """Commit a rollout's tokens as far as the answer may grow; return what was committed."""
@@ -310,29 +240,3 @@ def _grow(drafts: Drafts) -> Roll:
         tuple(reading.logprob for reading in last),
         NOTHING if drafts.at_last else DRAWN,
     )
-
-
-def without_reads(life: Life) -> Life:
-    """Return the same life with each `Read` spelt out: its tokens one by one, then `Unread`."""
-    sent: Any = None
-    while True:
-        try:
-            want = life.send(sent)
-        except StopIteration:
-            return
-        sent = (yield from _read(want)) if isinstance(want, Read) else (yield want)
-
-
-def _read(want: Read) -> Generator[Want, Any, Any]:
-    rollouts = tuple(range(len(want.after)))
-    rows = [want.after] if want.after else []
-    rows += [(token,) * max(1, len(rollouts)) for token in want.tokens]
-    found: Any = None
-    for number, row in enumerate(rows):
-        then = want.tokens[number + 1 - bool(rollouts)] if number + 1 < len(rows) else NOTHING
-        if rollouts:
-            found = yield Roll(rollouts, row, None, then)
-        else:
-            found = yield Follow(row[0], None, then, side=True)
-    yield Unread(len(rows))
-    return found

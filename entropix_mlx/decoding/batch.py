@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,10 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 from ..errors import EntropixError, whole_number
 from ..models.base import LanguageModel
 from ..policies.policy import Policy
-from ..profiles.certainty import Measured, Verdict
 from ..profiles.profile import Profile
 from ..settings import BATCH, Settings
 from ..step import Step
+from .batch_answer import BatchAnswer
 from .capacity import fitting_rows
 from .generation import parse_options, prompt_tokens
 from .hooks import Hooks
@@ -32,36 +32,6 @@ WAIT_SECONDS = 0.1
 
 OnProgress = Callable[[int, int], None]
 """Called with the answers that have ended and the number of all."""
-
-
-@dataclass
-class BatchAnswer:
-    """One answer of a batch, as far as it has come."""
-
-    index: int
-    prompt_tokens: int = 0
-    settings: Settings | None = None
-    """Those of this answer, with its profile and seed; None where they could not be used."""
-    steps: list[Step] = field(default_factory=list)
-    error: Exception | None = None
-    """What ended the answer, if it was not its own end."""
-
-    @property
-    def text(self) -> str:
-        """The text so far."""
-        return "".join(step.text for step in self.steps)
-
-    @property
-    def seed(self) -> int | None:
-        """The seed of this answer; None where its settings could not be used."""
-        return None if self.settings is None else self.settings.seed
-
-    @property
-    def certainty(self) -> Verdict | None:
-        """Whether the answer is unsure; None where its profile has no threshold (`Settings`)."""
-        if self.settings is None:
-            return None
-        return self.settings.verdict(Measured.of(self.steps))
 
 
 def batch_generate(
@@ -96,9 +66,9 @@ def batch_generate(
         on_progress: see `OnProgress`.
         **options: fields of `Settings`, which replace those of all `settings`; `hooks`, a `Hooks`
             for all or one for each prompt: while a person is asked (`choose`, which is called on
-            another thread), the other answers go on; and `steady`: with True, running answers wait
-            longer while a prompt is read, but on the same machine the same batch with the same
-            seeds gives the same answers exactly.
+            another thread), the other answers go on; `draft_model`, a `Draft` that guesses for all;
+            and `steady`: with True, running answers wait longer while a prompt is read, but on the
+            same machine the same batch with the same seeds gives the same answers exactly.
 
     Returns:
         The batch: iterate over it, or call `finish`; one answer that fails has an `error`, and the
@@ -114,14 +84,17 @@ def batch_generate(
     whole_number("batch", batch, least=1)
     given = _one_each(settings, Settings, len(prompts), "settings")
     hooked = _one_each(options.pop("hooks", None), Hooks, len(prompts), "hooks")
-    steady = bool(options.pop("steady", False))
+    steady, draft = bool(options.pop("steady", False)), options.pop("draft_model", None)
     requests = []
     for prompt, own, hook in zip(prompts, given, hooked, strict=True):
+        called = hook or Hooks()
+        if draft is not None:
+            called = replace(called, draft_model=draft)
         parsed, named = parse_options(own, options, ("hooks", "steady"))
         if named != Hooks():
             raise TypeError("callbacks of a batch are passed as hooks=Hooks(…)")
         one = prompt if isinstance(prompt, str) else list(prompt)
-        requests += [_Request(one, parsed, sample, hook or Hooks()) for sample in range(n)]
+        requests += [_Request(one, parsed, sample, called) for sample in range(n)]
     return Batch(Scheduler(model, steady=steady), model, tokenizer, requests, batch, on_progress)
 
 

@@ -21,7 +21,9 @@ from ..models.base import LanguageModel
 from ..profiles.profile import Profile
 from ..settings import BATCH, Settings
 from ..step import Step
-from .batch import Batch, BatchAnswer, batch_generate
+from .batch import Batch, batch_generate
+from .batch_answer import BatchAnswer
+from .draft import Draft
 
 CHUNKS = 2
 """Batches that a rank is dealt at once: while its slowest answers run, others can begin."""
@@ -171,9 +173,12 @@ def steady_batch(
     prompts: Sequence[Sequence[int]],
     settings: Sequence[Settings],
     batch: int,
+    draft: Draft | None = None,
 ) -> Batch:
     """Return a batch that repeats its answers exactly, with settings for each prompt."""
-    return batch_generate(model, tokenizer, prompts, settings, batch=batch, steady=True)
+    return batch_generate(
+        model, tokenizer, prompts, settings, batch=batch, steady=True, draft_model=draft
+    )
 
 
 def work(

@@ -46,7 +46,7 @@ def stream_generate(
         pipelined: False reads every token before the next is queued; slower, and the same steps.
         **options: any fields of `Settings`, which replace those of `settings`, as in
             ``max_tokens=40, seed=1``, and any of `Hooks`: `cancel`, `on_prefill`, `choose`,
-            `on_rollouts`.
+            `on_rollouts`, and `draft_model`, a `Draft` that guesses what comes next.
 
     Raises:
         EntropixError: one of its kinds, saying what is wrong and what to do.

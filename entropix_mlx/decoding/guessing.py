@@ -15,7 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
-from typing import Protocol
+from typing import Any, Protocol
+
+from ..errors import SettingsError, whole_number
+from ..settings import LONGEST_LOOKUP
 
 GAIN = 1.02
 """Tokens for the time, relative to a pass without a guess, that a guess must promise."""
@@ -84,3 +87,18 @@ class Guesser(Protocol):
 
     def close(self) -> None:
         """Give back what the guesses were computed with; the answer has ended."""
+
+
+def checked_length(tokens: Any) -> int:
+    """Return how many tokens a draft model is to guess for a pass.
+
+    Raises:
+        TypeError: it is no whole number.
+        SettingsError: so many cannot be guessed.
+    """
+    length = whole_number("the number of draft tokens", tokens, least=1)
+    if length > LONGEST_LOOKUP:
+        raise SettingsError(
+            f"a draft model guesses at most {LONGEST_LOOKUP} tokens for a pass, not {length}"
+        )
+    return length

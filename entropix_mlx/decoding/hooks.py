@@ -1,12 +1,16 @@
-"""What a caller may hand to a generation besides its settings: the functions it calls."""
+"""What a caller may hand to a generation besides its settings: functions, and a draft model."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Event
+from typing import TYPE_CHECKING
 
 from ..step import Branch
+
+if TYPE_CHECKING:
+    from .draft import Draft
 
 Choose = Callable[[Branch], int]
 """Asked for the index of a rollout; `winner` is the one that would be taken unasked."""
@@ -18,7 +22,7 @@ grown: their `winner` is the one that would be taken now."""
 
 @dataclass(frozen=True)
 class Hooks:
-    """How a caller stops, watches and steers a generation.
+    """How a caller stops, watches, steers and speeds up a generation.
 
     Raises:
         TypeError: one of them is not what it must be.
@@ -33,6 +37,8 @@ class Hooks:
     to take. Without it, the best is taken."""
     on_rollouts: OnRollouts | None = None
     """Called while rollouts grow, see `OnRollouts`."""
+    draft_model: Draft | None = None
+    """A smaller model that guesses what comes next. It changes no token but by rounding."""
 
     def __post_init__(self) -> None:
         """Check the kinds."""
@@ -42,6 +48,9 @@ class Hooks:
             hook = getattr(self, name)
             if hook is not None and not callable(hook):
                 raise TypeError(f"{name} must be a function, not {hook!r:.60}")
+        if self.draft_model is not None and not hasattr(self.draft_model, "give_back"):
+            given = type(self.draft_model).__name__
+            raise TypeError(f"draft_model must be a Draft, as Draft(*load(…)) makes, not {given}")
 
     def cancelled(self) -> bool:
         """Tell whether the answer is to stop."""

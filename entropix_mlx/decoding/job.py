@@ -18,6 +18,7 @@ from ..step import Step
 from .answer import Answer
 from .branching import Branching
 from .clock import Clock
+from .draft import Drafting, FirstOf, cannot_be_drafted
 from .engine import Sampling
 from .guessing import BATCHED, CAREFUL, Guesser, Lengths
 from .hooks import Hooks
@@ -109,7 +110,8 @@ def begin(
     """Return the row of a job, or None where it may not have a single token.
 
     Raises:
-        ProfileError: the thinking text does not fit the tokenizer.
+        ProfileError: the thinking text, or what a judge is asked, does not fit the tokenizer.
+        TokenizerError, UnsupportedModelError: the draft model cannot guess for this one.
     """
     config = model.config
     start = prompt.text.base + len(job.prompt)
@@ -124,16 +126,22 @@ def begin(
     answer = Answer(
         Writer(tokenizer, policy.confidence, limit, job.stop, clock, before),
         Thinking(policy.think, tokenizer, config.vocab_size),
-        Branching(policy.rollouts, tokenizer, job.hooks.on_rollouts),
+        Branching(
+            policy.rollouts,
+            tokenizer,
+            job.hooks.on_rollouts,
+            seed=job.seed,
+            prompt=before,
+            stops=job.stop,
+        ),
         before=job.prompt,
         context_room=context_room,
         asks=job.hooks.choose is not None,
         cancelled=job.hooks.cancelled,
     )
     answer.take_up(job.answered)
-    sampling = Sampling(
-        policy, job.seed, job.attention_layers, job.top_logprobs, _guesser(model, job)
-    )
+    guesser = _guesser(model, tokenizer, job, prompt.text.base)
+    sampling = Sampling(policy, job.seed, job.attention_layers, job.top_logprobs, guesser)
     return Row(
         answer,
         prompt,
@@ -146,8 +154,29 @@ def begin(
     )
 
 
-def _guesser(model: LanguageModel, job: Job) -> Guesser | None:
+def _guesser(
+    model: LanguageModel, tokenizer: TokenizerWrapper, job: Job, unknown: int
+) -> Guesser | None:
     """Return what guesses the tokens of an answer on this machine; None for no guesses.
+
+    Args:
+        model: the one that answers.
+        tokenizer: its tokenizer.
+        job: the answer.
+        unknown: tokens of its text whose ids are not known.
+    """
+    lookup, draft = _lookup(model, job), job.hooks.draft_model
+    if draft is None:
+        return lookup
+    draft.check(model, tokenizer)
+    if unknown:
+        raise cannot_be_drafted(f"the cache that was given holds {unknown} tokens of unknown text")
+    drafting = Drafting(draft, job.policy, job.seed, model.config.vocab_size)
+    return drafting if lookup is None else FirstOf(lookup, drafting)
+
+
+def _lookup(model: LanguageModel, job: Job) -> Lookup | None:
+    """Return what looks guesses up in the text; None for nothing.
 
     Where MLX computes with quantized weights on a CPU, nobody has measured a pass of several
     tokens: guesses are made only if a length was asked for. A model that mlx-lm computes measures

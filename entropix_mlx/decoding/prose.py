@@ -4,6 +4,7 @@ Text that is no prose is recognised by its form, line by line, and never interru
 
 - code: between fences, indented by four spaces or a tab, or lines with the signs of code;
 - inline code, emphasis, brackets and quotations that are not closed yet;
+- poems: paragraphs whose lines end inside sentences;
 - tables, headings, list items, block quotes; HTML and XML, until what was opened is closed;
 - JSON and other texts in braces, until they are closed; formulas;
 - addresses, and numbers: neither the dot of `example.com` nor that of `3.14` ends a sentence.
@@ -83,6 +84,8 @@ class Surroundings:
         self._open_braces = 0
         self._sentence_before = False
         """Whether the last line that is not blank is prose, and ends with a sentence."""
+        self._verse = False
+        """Whether lines of the paragraph end inside sentences, as those of a poem do."""
 
     def add(self, text: str) -> None:
         """Go on with the text."""
@@ -102,7 +105,7 @@ class Surroundings:
         if not self._line.strip():
             begins = self._sentence_before and not self._line and _begins_sentence(following)
             return Place.LINE if begins else None
-        if not _is_prose(self._line):
+        if self._verse or not _is_prose(self._line):
             return None
         return _place_in(self._line, following)
 
@@ -126,10 +129,14 @@ class Surroundings:
         for closes, name, _, closed in _TAG.findall(bare):
             if not (_VOID.fullmatch(name) or closed):
                 self._open_tags = max(0, self._open_tags + (-1 if closes else 1))
-        if line.strip():
-            ended = line.rstrip()
+        ended = line.rstrip()
+        if ended:
             prose = not self._inside() and _is_prose(ended)
-            self._sentence_before = prose and _ends_sentence(ended)
+            sentence = prose and _ends_sentence(ended)
+            self._sentence_before = sentence and not self._verse
+            self._verse |= prose and not sentence and not ended.endswith(":")
+        else:
+            self._verse = False
 
 
 def _is_prose(line: str) -> bool:

@@ -19,8 +19,8 @@ from ..policies.memory import Beginning, Memory, State, joined, rows_of
 from ..policies.metrics import numbers
 from ..policies.policy import Policy
 from ..step import Step
-from .answer import DRAWN, Follow, Roll
 from .engine import Pending
+from .wants import DRAWN, Follow, Roll
 
 BREAKERS = ("\n", ":", '"', "*")
 """Texts over which no repetition extends: the default of DRY's implementations."""

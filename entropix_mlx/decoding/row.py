@@ -9,13 +9,16 @@ from typing import NamedTuple
 import mlx.core as mx
 
 from ..step import Branch, Step
-from .answer import DRAWN, NOTHING, Answer, Ask, Follow, Keep, Roll, Split, Unread, without_reads
+from .answer import Answer
 from .branching import chosen
 from .clock import Clock
 from .engine import Group, Pending, Sampling
+from .guessing import Guesser
 from .hooks import Choose, Hooks
 from .remembering import Remembering
+from .side_texts import without_reads
 from .text import TEXT, Branches, Prompt, RolloutGroup, Text
+from .wants import DRAWN, NOTHING, Ask, Follow, Keep, Roll, Split, Unread
 
 
 class _Flight(NamedTuple):
@@ -68,8 +71,7 @@ class Row:
         self.ended = False
         self.asked: Branch | None = None
         """The rollouts among which a person is to choose; see `reply`."""
-        self.text: Text | None = None
-        """What is in the cache, once the prompt is."""
+        self.text: Text | None = None  # until the prompt is in the cache
         self._answer = answer
         self._start = len(prompt.text.ids) + len(prompt.unread) + 1
         self._life = without_reads(answer.live(last, forced))
@@ -113,6 +115,8 @@ class Row:
     def start(self) -> None:
         """Begin the answer; its prompt is in the cache."""
         self.text = self.prompt.take()
+        if self.text.shares and self.sampling.attention_layers == "all":
+            self._guesser = None  # each token's scores of all layers need a copy of what is shared
         self._go_on(None)
 
     def end(self, error: Exception | None = None) -> None:
@@ -164,7 +168,8 @@ class Row:
         if self._flight is None or last is None or self._flight.want.then == NOTHING:
             return []
         want, places, run = self._flight
-        if run or not (self._guesser is None or self._guesser.looks_ahead):
+        guesser = self._guesser_of(want)
+        if run or (guesser is not None and not guesser.looks_ahead):
             return []  # how it goes on depends on what is not known yet
         return [self._guessed(want, holder, last, places) for holder in self._holders(want)]
 
@@ -172,7 +177,7 @@ class Row:
         """Return the rows that take tokens which are known."""
         members = list(holder.members)
         self._members += members
-        tokens = _tokens(want)
+        tokens = want.taken
         ids = [tokens[member] for member in members]
         if want.side:
             holder.hold()
@@ -200,11 +205,14 @@ class Row:
 
     def _guess(self, want: Follow | Roll, ahead: int = 0) -> tuple[int, ...]:
         """Return what probably follows a want and `ahead` unknown tokens, by the text so far."""
-        if self._guesser is None or isinstance(want, Roll) or want.side or want.then != DRAWN:
-            return ()
-        if self._known_text.shares:  # several tokens in a row would need a copy of what is shared
-            return ()
-        return tuple(self._guesser.guess(self._known_text.ids, ahead, self._alone))
+        guesser = self._guesser_of(want)
+        return tuple(guesser.guess(self._known_text.ids, ahead, self._alone)) if guesser else ()
+
+    def _guesser_of(self, want: Follow | Roll) -> Guesser | None:
+        """Return what guesses the tokens after a want; None where nobody does."""
+        if isinstance(want, Roll) or want.side or want.then != DRAWN:
+            return None
+        return self._guesser
 
     def queued(self, first: int) -> None:
         """Note where the rows of `queue` are in the pass: there, and in order."""
@@ -230,12 +238,11 @@ class Row:
             }
             if self._remembering is not None:
                 self._remembering.received(want, last, places)
-            rolls = isinstance(want, Roll)
-            found = [positions[member] for member in _tokens(want)]
+            found = [positions[member] for member in want.taken]
             if run:
                 self._go_through(last, places[TEXT], run)
             else:
-                self._go_on(found if rolls else found[0])
+                self._go_on(found if isinstance(want, Roll) else found[0])
         except Exception as error:  # this answer's alone: the others go on
             self.end(error)
         else:
@@ -279,10 +286,10 @@ class Row:
             want is not None
             and isinstance(want, Roll) is rolled
             and want.side is served.side
-            and all(expected.get(member) == token for member, token in _tokens(want).items())
+            and all(expected.get(member) == token for member, token in want.taken.items())
         )
         if right and want is not None:
-            tokens = _tokens(want)
+            tokens = want.taken
             for holder in self._holders(want):
                 holder.confirm([tokens[member] for member in holder.members])
             places = {member: places[member] for member in tokens}
@@ -324,7 +331,7 @@ class Row:
             if self._remembering is not None:
                 self._remembering.keep(want.rollout, len(want.tokens))
         elif self._branches is not None:
-            self._branches.shorten(want.length)
+            self._branches.shorten(want.rollouts, want.length)
         else:
             text.shorten(len(text.ids) - want.length)
 
@@ -341,10 +348,3 @@ class Row:
         if self.text is None:
             raise RuntimeError("an answer was run before its prompt was computed")
         return self.text
-
-
-def _tokens(want: Follow | Roll) -> dict[int, int]:
-    """Return the token that the text, or each rollout, takes."""
-    if isinstance(want, Follow):
-        return {TEXT: want.token}
-    return dict(zip(want.rollouts, want.tokens, strict=True))

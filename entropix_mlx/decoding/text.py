@@ -178,9 +178,9 @@ class Branches:
         for group in self._groups:
             group.take_back()
 
-    def shorten(self, count: int) -> None:
-        """Take the last `count` tokens of every rollout away."""
-        for group in self._groups:
+    def shorten(self, rollouts: Sequence[int], count: int) -> None:
+        """Take the last `count` tokens of these rollouts away."""
+        for group in self.select(rollouts):
             group.shorten(count)
 
     def commit(self, rollout: int, tokens: Sequence[int]) -> None:

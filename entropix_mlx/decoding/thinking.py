@@ -26,7 +26,7 @@ from .reading import Reading
 if TYPE_CHECKING:  # an answer is run without MLX, too
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-    from .answer import Position
+    from .wants import Position
 
 
 class Thinking:

@@ -9,16 +9,21 @@ should get, and calibration finds the thresholds that give these shares:
    each strategy its share.
 3. The strategies change the text, and thereby the distribution. So the model answers the same
    prompts with these thresholds, and they are solved again from the new measurements.
-4. The shares are measured on prompts that were held out so far.
+4. Thinking texts are tried where one could stand in answers to the same prompts, and the one whose
+   measured effect is best is kept, if it does no harm (`thoughts`).
+5. The shares are measured on prompts that were held out so far, and what each intervention gains
+   there (`gains`). One that does harm is left out: its share is an upper limit, not an aim.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -28,8 +33,6 @@ import numpy.typing as npt
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from .. import limits
-from ..decoding.batch import batch_generate
-from ..decoding.prompts import conversation_prompt
 from ..errors import EntropixError, PromptError, check_type, whole_number
 from ..models.base import LanguageModel
 from ..models.config import fingerprint
@@ -37,7 +40,11 @@ from ..models.layout import precision
 from ..policies.draw import uniforms
 from ..profiles.profile import Profile
 from ..settings import Settings
-from ..step import Metrics, Origin, Step, Strategy
+from ..step import NOT_OF_THE_MODEL, Metrics, Step, Strategy
+from .asking import Answered, Asker, Progress
+from .gains import OFF, Changes, Gain, gains, without_harm
+from .insertions import Trials, spots
+from .thoughts import Choice, choose
 from .thresholds import Floats, solve
 
 FIRST_SAMPLER, FIRST_TEMPERATURE = "min_p", 0.7
@@ -53,8 +60,14 @@ QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 """The quantiles of each measurement that a calibrated profile records, for people to read."""
 HELD_OUT_EVERY = 3
 """Every third prompt of a file is held out."""
-WITHOUT_ROLLOUTS = {"branch": {"max_branches": 0}}
+WITHOUT_ROLLOUTS: Changes = OFF["branch"]
 """Rollouts take several times as long, and hardly change the distribution of the measurements."""
+UNINTERRUPTED: Changes = {**OFF["think"], **OFF["branch"]}
+LONGER = 2
+"""Answers in which thoughts are tried, and interventions compared, may be so many times as long:
+thoughts stand after the first sentences."""
+SPOT_ROUNDS, GAIN_ROUNDS = 3, 2
+"""How often each prompt is asked, with another seed, to find places, and to measure gains."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +78,8 @@ class PromptSet:
     """The thresholds are solved from the answers to these."""
     held_out: list[str]
     """The shares are measured on the answers to these."""
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    """Kinds of texts that held-out prompts ask for: code, maths or prose."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +92,10 @@ class Calibration:
     auroc: dict[str, float]
     """By measurement: how well it predicts that a draw at temperature 1 is not the most probable
     token. 0.5 is no better than chance, 1 is perfect, 0 is perfect if its sign is turned round."""
+    choice: Choice | None
+    """The thinking text, and what others did; None where the answers had no place for one."""
+    gains: list[Gain]
+    """What each intervention gains on the held-out prompts."""
 
 
 def builtin_prompts() -> PromptSet:
@@ -87,7 +106,10 @@ def builtin_prompts() -> PromptSet:
         [prompt for prompts in kinds[part].values() for prompt in prompts]
         for part in ("fit", "held_out")
     )
-    return PromptSet(fit, held_out)
+    asks = {"code": "code", "arithmetic": "maths"}
+    held = kinds["held_out"].items()
+    named = {prompt: asks.get(kind, "prose") for kind, prompts in held for prompt in prompts}
+    return PromptSet(fit, held_out, named)
 
 
 def read_prompts(path: str | Path) -> PromptSet:
@@ -116,9 +138,9 @@ def calibrate(
     tokens: int = 32,
     seed: int = 0,
     base: Profile | None = None,
-    on_progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress | None = None,
 ) -> Calibration:
-    """Solve the thresholds of a profile for a model.
+    """Solve the thresholds of a profile for a model, and choose its thinking text.
 
     Args:
         model: from `load`.
@@ -129,11 +151,13 @@ def calibrate(
         seed: the same seed gives the same profile on the same machine.
         base: the profile whose thresholds are replaced, and whose targets hold; None is
             `reference`.
-        on_progress: called with the answers so far and their number.
+        progress: whom to tell, and where to keep what was found, so that a calibration that was
+            stopped can go on.
 
     Raises:
         PromptError: the model has no chat template.
         EntropixError: `tokens` is less than 1.
+        OutputError: the file of `progress` cannot be used.
     """
     tokens, seed = whole_number("tokens", tokens), whole_number("seed", seed)
     check_type("name", name, str)
@@ -143,13 +167,16 @@ def calibrate(
         raise EntropixError(f"tokens must be at least 1, not {tokens}")
     prompts = prompts or builtin_prompts()
     base = base or Profile.load()
-    total = 2 * len(prompts.fit) + len(prompts.held_out)
-    asked = _Asked(model, tokenizer, tokens, seed, total, on_progress)
-    first = asked.steps(prompts.fit, sampler=FIRST_SAMPLER, temperature=FIRST_TEMPERATURE)
-    draft = _solved(base, first).replace(WITHOUT_ROLLOUTS)
-    steps = asked.steps(prompts.fit, profile=draft)
-    profile = _solved(base, steps)
-    measured = asked.steps(prompts.held_out, profile=profile.replace(WITHOUT_ROLLOUTS))
+    progress = progress or Progress()
+    progress.begin(_subject(model, prompts, tokens, seed, base))
+    asker = Asker(model, tokenizer, seed, progress)
+    profile, steps = _solve(asker, prompts, tokens, base)
+    choice = _choose_thought(asker, prompts, tokens, profile)
+    if choice is not None:
+        profile = profile.replace({"think": choice.changes()})
+    bare = profile.replace(WITHOUT_ROLLOUTS)
+    measured = _steps(asker.answers("rates", prompts.held_out, tokens, profile=bare))
+    found = gains(asker, prompts.held_out * GAIN_ROUNDS, prompts.kinds, profile, LONGER * tokens)
     rates, auroc = strategy_rates(measured), disagreement_auroc([*steps, *measured], seed)
     described = {
         "name": name.lower(),  # `--profile` finds a file by its name in lower case
@@ -159,51 +186,73 @@ def calibrate(
             "fingerprint": fingerprint(model.config),
             "precision": precision(model).in_full(),
             "seed": seed,
-            "tokens": len(steps),
-            "quantiles": {n: _quantiles(steps, n) for n in ("entropy", "varentropy", "margin")},
             "rates": rates,
             "auroc": auroc,
+            **_record(steps, choice, found),
         },
     }
-    return Calibration(profile.replace(described), rates, auroc)
+    profile = without_harm(profile, found).replace(described)
+    return Calibration(profile, rates, auroc, choice, found)
 
 
-@dataclass
-class _Asked:
-    """Asks a model many prompts at once, and reports how many it answered."""
+def _record(steps: Sequence[Step], choice: Choice | None, found: Sequence[Gain]) -> dict[str, Any]:
+    """Return what a profile records of the measurements, and of what interventions did."""
+    return {
+        "tokens": len(steps),
+        "quantiles": {n: _quantiles(steps, n) for n in ("entropy", "varentropy", "margin")},
+        "thoughts": choice.record() if choice is not None else {},
+        "gains": {
+            name: [one.to_dict() for one in found if one.intervention == name] for name in OFF
+        },
+    }
 
-    model: LanguageModel
-    tokenizer: TokenizerWrapper
-    tokens: int
-    """The most of an answer."""
-    seed: int
-    """Of the first answer to a list of prompts; the others count on."""
-    total: int
-    """Answers in all."""
-    on_progress: Callable[[int, int], None]
-    done: int = 0
 
-    def __post_init__(self) -> None:
-        self.on_progress(self.done, self.total)
+def _subject(
+    model: LanguageModel, prompts: PromptSet, tokens: int, seed: int, base: Profile
+) -> dict[str, Any]:
+    """Return what makes two calibrations the same, as JSON can hold it."""
+    asked = json.dumps([prompts.fit, prompts.held_out, asdict(base)], sort_keys=True)
+    return {
+        "fingerprint": fingerprint(model.config),
+        "precision": precision(model).in_full(),
+        "tokens": tokens,
+        "seed": seed,
+        "asked": hashlib.sha256(asked.encode()).hexdigest(),
+    }
 
-    def steps(self, prompts: Sequence[str], **options: Any) -> list[Step]:
-        """Return the steps of the answers to some prompts, with options of `Settings`."""
-        settings = Settings(max_tokens=self.tokens, top_logprobs=1, **options)
-        asked = [[{"role": "user", "content": prompt}] for prompt in prompts]
-        batch = batch_generate(
-            self.model,
-            self.tokenizer,
-            [conversation_prompt(self.tokenizer, messages) for messages in asked],
-            [replace(settings, seed=self.seed + number) for number in range(len(prompts))],
-            on_progress=lambda done, _: self.on_progress(self.done + done, self.total),
-            steady=True,
-        )
-        answers = batch.finish()
-        for answer in answers:
-            if answer.error is not None:
-                raise answer.error
-        self.done += len(answers)
-        return [step for answer in answers for step in answer.steps]
+
+def _solve(
+    asker: Asker, prompts: PromptSet, tokens: int, base: Profile
+) -> tuple[Profile, list[Step]]:
+    """Return a profile with solved thresholds, and the steps that they were solved from."""
+    asker.progress.expect(2 * len(prompts.fit))
+    plain = {"sampler": FIRST_SAMPLER, "temperature": FIRST_TEMPERATURE}
+    first = _steps(asker.answers("plain", prompts.fit, tokens, **plain))
+    draft = _solved(base, first).replace(UNINTERRUPTED)
+    steps = _steps(asker.answers("draft", prompts.fit, tokens, profile=draft))
+    return _solved(base, steps), steps
+
+
+def _choose_thought(
+    asker: Asker, prompts: PromptSet, tokens: int, profile: Profile
+) -> Choice | None:
+    """Return the thinking text whose effect is best where the answers of a profile have places."""
+    bare = profile.replace(UNINTERRUPTED)
+    asked = prompts.fit * SPOT_ROUNDS
+    asker.progress.expect(len(asked) + (1 + GAIN_ROUNDS * (1 + len(OFF))) * len(prompts.held_out))
+    answers = asker.answers("spots", asked, LONGER * tokens, profile=bare)
+    found = [
+        spot
+        for answer in answers
+        for spot in spots(asker.tokenizer, answer.prompt, answer.steps, answer.seed)
+    ]
+    policy = Settings(profile=bare).policy()
+    trials = Trials(asker.model, asker.tokenizer, policy)
+    return choose(asker, trials, found)
+
+
+def _steps(answers: Sequence[Answered]) -> list[Step]:
+    return [step for answer in answers for step in answer.steps]
 
 
 def strategy_rates(steps: Sequence[Step]) -> dict[str, float]:
@@ -222,7 +271,7 @@ def disagreement_auroc(steps: Sequence[Step], seed: int) -> dict[str, float]:
         steps: with `top_logprobs`; inserted tokens do not count.
         seed: of these draws.
     """
-    free = [step for step in steps if step.origin is not Origin.INSERTED]
+    free = [step for step in steps if step.origin not in NOT_OF_THE_MODEL]
     top = np.array([math.exp(step.top_logprobs[0].logprob) for step in free])
     drawn = np.array([uniforms(seed, number, 1)[0][0] for number in range(len(free))])
     return {
@@ -234,7 +283,7 @@ def disagreement_auroc(steps: Sequence[Step], seed: int) -> dict[str, float]:
 
 def _solved(base: Profile, steps: Sequence[Step]) -> Profile:
     """Return a profile with thresholds, and slopes of the adaptive strategy, for some steps."""
-    free = [step.metrics for step in steps if step.origin is not Origin.INSERTED]
+    free = [step.metrics for step in steps if step.origin not in NOT_OF_THE_MODEL]
     columns = {name: np.array([m[name] for m in free]) for name in Metrics._fields}
     thresholds = solve(columns["entropy"], columns["varentropy"], columns["margin"], base.targets)
     uncertain = float(np.quantile(columns["entropy"] + columns["varentropy"], WARMEST_AT))
@@ -267,7 +316,7 @@ def _auroc(scores: Floats, positive: npt.NDArray[np.bool_]) -> float:
 
 
 def _quantiles(steps: Sequence[Step], name: str) -> list[float]:
-    values = [step.metrics[name] for step in steps if step.origin is not Origin.INSERTED]
+    values = [step.metrics[name] for step in steps if step.origin not in NOT_OF_THE_MODEL]
     return [_short(float(value)) for value in np.quantile(values, QUANTILES)]
 
 

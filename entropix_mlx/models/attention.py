@@ -127,6 +127,35 @@ def attend_with_scores(
     return output, scores.reshape(batch, heads, -1)
 
 
+def attend_run(queries: mx.array, pieces: Sequence[KeysValues], scale: float) -> mx.array:
+    """Return the output `(1, heads, length, head_dim)` of tokens in a row after a shared prefix.
+
+    It is what `attend` returns for the joined pieces with a causal mask, and copies none of them.
+
+    Args:
+        queries: `(1, heads, length, head_dim)`, those of the last `length` keys.
+        pieces: all keys and values, in order, `(1, kv_heads, n, head_dim)` each; those of the
+            queries are in the last one.
+        scale: factor on the dot products, 1/√head_dim.
+    """
+    _, heads, length, head_dim = queries.shape
+    kv_heads = pieces[0].keys.shape[1]
+    # As in attend_with_scores, the queries are grouped by their key head.
+    grouped = (queries * scale).reshape(1, kv_heads, heads // kv_heads * length, head_dim)
+    scores = mx.concatenate([grouped @ piece.keys.swapaxes(-1, -2) for piece in pieces], axis=-1)
+    keys = scores.shape[-1]
+    later = mx.arange(keys) > mx.arange(keys - length, keys)[:, None]
+    scores = scores.reshape(1, heads, length, keys)
+    weights = mx.softmax(mx.where(later, -math.inf, scores), axis=-1, precise=True)
+    weights = weights.reshape((*grouped.shape[:3], keys))
+    output, start = mx.zeros_like(grouped), 0
+    for piece in pieces:
+        end = start + piece.keys.shape[2]
+        output = output + weights[..., start:end] @ piece.values
+        start = end
+    return output.reshape(queries.shape)
+
+
 def attend_shared(
     queries: mx.array, prefixes: Sequence[KeysValues], suffix: KeysValues, scale: float
 ) -> tuple[mx.array, mx.array]:

@@ -18,7 +18,15 @@ from typing import Any, Protocol, TypeAlias
 import mlx.core as mx
 from mlx_lm.models.cache import KVCache
 
-from .attention import KeysValues, Looks, Masked, attend, attend_shared, attend_with_scores
+from .attention import (
+    KeysValues,
+    Looks,
+    Masked,
+    attend,
+    attend_run,
+    attend_shared,
+    attend_with_scores,
+)
 
 Scores: TypeAlias = mx.array | Masked | Looks | tuple[mx.array | Masked | Looks, ...]
 """Attention scores `(rows, heads, keys)`, or those of each group, which differ in their keys; where
@@ -88,8 +96,8 @@ class SharedPrefixCache:
 class Watched:
     """The cache of one text for a run of tokens, every one of which is measured."""
 
-    def __init__(self, cache: KVCache) -> None:
-        """Wrap a layer's cache, which is updated as without."""
+    def __init__(self, cache: KVCache | SharedPrefixCache) -> None:
+        """Wrap a layer's cache, which is updated as without; of rows that share, one row's."""
         self.cache = cache
 
     @property
@@ -105,8 +113,14 @@ class Watched:
         Args: as for `attend_cached`, with one row.
         """
         keys, values = self.cache.update_and_fetch(keys, values)
-        mask = "causal" if queries.shape[2] > 1 else None
-        output = attend(queries, keys, values, scale, mask)
+        if isinstance(self.cache, SharedPrefixCache):
+            pieces = [*self.cache.shared(), KeysValues(keys, values)]
+            output = attend_run(queries, pieces, scale)
+            if with_scores:
+                keys = mx.concatenate([piece.keys for piece in pieces], axis=2)
+        else:
+            mask = "causal" if queries.shape[2] > 1 else None
+            output = attend(queries, keys, values, scale, mask)
         return output, Looks(queries * scale, keys) if with_scores else None
 
     def attend_rows(

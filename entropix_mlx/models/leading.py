@@ -233,5 +233,5 @@ class LeadingModel(ShardedModel):
 
 def _number(cache: Sequence[Any]) -> int:
     """Return the number of a cache, all layers."""
-    first = cache[0].cache if isinstance(cache[0], Watched) else cache[0]
+    first: Any = cache[0].cache if isinstance(cache[0], Watched) else cache[0]
     return int(first.number)

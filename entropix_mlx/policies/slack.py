@@ -313,27 +313,35 @@ def _inverted(weights: Interval, uniform: float) -> int | None:
     return int(stays.argmax()) if stays.any() else None
 
 
-def fork_slack(branch: Branch, rule: Rollouts, vocab: int) -> float:
-    """Return a lower bound on the change of logits that could change the winner of a fork.
+def fork_slack(branch: Branch, rule: Rollouts) -> float:
+    """Return a lower bound on the change of logits that could change a fork.
 
     The rollouts' tokens are taken as they are: each token's own slack is `slack`'s. With every
-    logit changing by at most ε, a log probability changes by at most 2 ε, and an entropy by at
-    most ε · √V nats, where V ≤ ln²(vocab) / 4 + 1. A winner changes where the difference of two
-    scores crosses 0 or the margin.
+    logit changing by at most ε, a log probability changes by at most 2 ε, so a difference d_t and
+    the lead by at most 4 ε. The error of a lead is s / √m, and s is the length of a vector in which
+    each of n deviations changes by at most 8 ε, divided by √(n − ways): it changes by at most
+    8 ε √(n / (n − ways)) / √m. A fork changes where a lead crosses 0 or the margin, where two leads
+    change their order, or where a rollout that was dropped is not the one that was behind.
 
     Args:
         branch: the record.
-        rule: the profile's, with the weight of the entropy and the margin.
-        vocab: the number of tokens.
+        rule: the profile's, with the margin.
     """
-    if branch.chosen_by is ChosenBy.USER or len(branch.rollouts) < 2:
+    if branch.chosen_by is not ChosenBy.SCORE or len(branch.rollouts) < 2:
         return LARGEST
-    first, *others = (rollout.score for rollout in branch.rollouts)
-    if branch.winner == 0:
-        distance = min(rule.margin - (score - first) for score in others)
-    else:
-        best = branch.rollouts[branch.winner].score
-        rivals = [score for i, score in enumerate(others, 1) if i != branch.winner]
-        distance = min(best - first - rule.margin, *(best - rival for rival in rivals))
-    entropy = math.sqrt(math.log(vocab) ** 2 / 4 + 1) / NATS
-    return min(LARGEST, max(0.0, distance) / (2 * (2 + rule.entropy_weight * entropy)))
+    first, *others = branch.rollouts
+    lengths = [min(len(first.tokens), len(other.tokens)) for other in others]
+    freedom = sum(lengths) - len(lengths)
+    found = [
+        # How far each lead is from the margin, and how fast the margin moves.
+        ((other.lead or 0.0) - rule.margin * (other.error or 0.0), rule.margin / math.sqrt(length))
+        for other, length in zip(others, lengths, strict=True)
+    ]
+    spread = 8 * math.sqrt(sum(lengths) / freedom) if freedom else 0.0
+    distances = [abs(beyond) / (4 + spread * speed) for beyond, speed in found]
+    best = max((other.lead or 0.0 for other in others), default=0.0)
+    if branch.winner:
+        rivals = [other.lead or 0.0 for i, other in enumerate(others, 1) if i != branch.winner]
+        distances += [abs(best - rival) / 8 for rival in rivals]
+    distances += [] if branch.closest is None else [branch.closest / 8]
+    return min(LARGEST, *distances)

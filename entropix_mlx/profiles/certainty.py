@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from ..step import Origin, Step
+from ..step import NOT_OF_THE_MODEL, Step
 from .fields import shown
 
 MEASURED = ("logprob", "entropy", "varentropy", "margin", "attention_entropy")
@@ -36,7 +36,7 @@ class Measured:
     @classmethod
     def of(cls, steps: Iterable[Step]) -> Measured:
         """Return what was measured at the steps of an answer."""
-        own = [step for step in steps if step.origin is not Origin.INSERTED]
+        own = [step for step in steps if step.origin not in NOT_OF_THE_MODEL]
         first = next((place for place, step in enumerate(own) if step.text.strip()), 0)
         values = {name: tuple(getattr(step, name) for step in own) for name in MEASURED}
         return cls(**values, first=first)

@@ -9,7 +9,18 @@ import math
 from typing import NamedTuple
 
 from ..palette import LOOKS, printable
-from ..step import ChosenBy, DropReason, Metrics, Origin, Step, Strategy
+from ..step import (
+    NOT_OF_THE_MODEL,
+    Branch,
+    ChosenBy,
+    DropReason,
+    Metrics,
+    Origin,
+    Rollout,
+    Step,
+    Stopped,
+    Strategy,
+)
 from .profile import Profile
 from .tree import Row, table
 
@@ -19,6 +30,7 @@ DROPPED = {
     DropReason.END: "the answer would have ended there",
     DropReason.ECHO: "it was said again at once",
     DropReason.LOOP: "the answer repeated itself",
+    DropReason.LOST: "the model was lost there",
 }
 """Why an insertion was not kept, in words."""
 
@@ -111,6 +123,26 @@ class Explanation(NamedTuple):
         return f"{how} {LOOKS[self.near.strategy].glyph}: {lacks}"
 
 
+def standing(rollout: Rollout) -> str:
+    """Return how a way of a fork stands to the first one: ``"+0.39 ± 0.38 nats"``.
+
+    In older records, which do not tell, that is its mean log probability.
+    """
+    if rollout.lead is None:
+        return f"log p {rollout.mean_logprob:.2f}"
+    error = "" if not rollout.error else f" ± {rollout.error:.2f}"
+    return f"{rollout.lead:+.2f}{error} nats"
+
+
+def fate(rollout: Rollout) -> str:
+    """Return why a way of a fork was not followed to its end; empty if it was."""
+    if rollout.stopped is None:
+        return ""
+    count = len(rollout.tokens)
+    why = "behind" if rollout.stopped is Stopped.BEHIND else "decided"
+    return f"{why} after {count} token{'s' if count > 1 else ''}"
+
+
 def judge(profile: Profile, metrics: Metrics[float]) -> tuple[Case, ...]:
     """Return every strategy of a profile with its conditions, in the order of precedence."""
     return tuple(_case(row, metrics) for row in table(profile))
@@ -156,7 +188,7 @@ def _case(row: Row, metrics: Metrics[float]) -> Case:
 def _without_table(step: Step) -> bool:
     """Tell whether no decision was made where a step stands, or one without thresholds."""
     here = step.rolled_back and step.wish in (None, step.index)  # None: of an older version
-    elsewhere = step.origin is Origin.INSERTED and not here
+    elsewhere = step.origin in NOT_OF_THE_MODEL and not here
     return elsewhere or step.strategy is Strategy.SAMPLE
 
 
@@ -200,12 +232,23 @@ def _done(step: Step, profile: Profile | None) -> str:
         waited = step.wish is not None and step.wish < step.index
         wished = f", as was wished for at token {step.wish}" if waited else ""
         return f"inserting {what}{wished}" if step.rolled_back else "part of the inserted text"
+    if step.origin is Origin.RETRIEVED:
+        return f"looked up in {printable(step.source.told)}" if step.source else "part of a passage"
     if step.branch is not None:
-        ways = f"following {len(step.branch.rollouts)} ways"
-        return f"{ways}, you chose" if step.branch.chosen_by is ChosenBy.USER else ways
+        return f"following {len(step.branch.rollouts)} ways, {_chosen(step.branch)}"
     if step.origin is Origin.CHOSEN:
         return "your choice"
     return "the most probable token" if step.strategy is Strategy.ARGMAX else ""
+
+
+def _chosen(branch: Branch) -> str:
+    """Return which way of a fork was taken, and why."""
+    if branch.chosen_by is ChosenBy.USER:
+        return "you chose"
+    if branch.chosen_by is ChosenBy.JUDGE:
+        return "the first: the model's second opinion was against another"
+    winner = branch.rollouts[branch.winner]
+    return f"one leads the first by {standing(winner)}" if branch.winner else "none leads the first"
 
 
 def _parameters(step: Step, profile: Profile | None) -> str:

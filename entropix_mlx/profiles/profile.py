@@ -20,6 +20,7 @@ from .. import limits
 from ..errors import ProfileError
 from . import kinds
 from .fields import build_section, overlaid, reject_unknown, shown
+from .former import without_removed
 from .sections import (
     Abstain,
     Adaptive,
@@ -82,7 +83,8 @@ class Profile:
         Raises:
             ProfileError: a field is unknown or out of range.
         """
-        merged = overlaid(dataclasses.asdict(self), kinds.moved(changes, source))
+        known = without_removed(changes, source)
+        merged = overlaid(dataclasses.asdict(self), kinds.moved(known, source))
         return _build(merged, source)
 
 

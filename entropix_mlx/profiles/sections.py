@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..step import Metrics
+from ..step import Decision, Metrics, Strategy
 from .certainty import NO_SCORE, Measured, Verdict, check_score, score_of
 from .fields import (
     LARGEST_TOP_K,
@@ -18,6 +18,13 @@ from .fields import (
     threshold,
     whole,
 )
+
+BY_STRATEGY, BY_ENTROPY, BY_MARGIN, BY_CHANCE = "strategy", "entropy", "margin", "chance"
+TRIGGERS = (BY_STRATEGY, BY_ENTROPY, BY_MARGIN, BY_CHANCE)
+"""What makes a position a fork: see `Rollouts.forks`."""
+NO_JUDGE, YES_NO = "none", "yes-no"
+JUDGES = (NO_JUDGE, YES_NO)
+"""Who is asked for a second opinion before another branch than the first is taken."""
 
 
 @dataclass(frozen=True)
@@ -63,18 +70,46 @@ class Think:
 
 @dataclass(frozen=True)
 class Rollouts:
-    """How far a fork is followed, how its branches are compared, and how often there may be one."""
+    """Where forks are, how far they are followed, and how their branches are compared."""
 
+    trigger: str = ruled(one_of(*TRIGGERS))
+    trigger_at: float = real(0)
     width: int = whole(1, 64)
     width_follows_entropy: bool = flag()
     width_min_entropy: float = real(0)
     width_entropy_span: float = real(1e-6)
     depth: int = whole(1, 1000)
-    entropy_weight: float = real(0)
+    halve_from: int = whole(0)
     margin: float = real(0)
+    copy_length: int = whole(0)
+    judge: str = ruled(one_of(*JUDGES))
+    judge_text: str = ruled(check_text)
+    judge_yes: str = ruled(check_text)
+    judge_no: str = ruled(check_text)
     ask_margin: float = real(0)
     max_branches: int = whole(0)
     min_gap: int = whole(0)
+
+    def forks(self, decision: Decision, chance: float) -> bool:
+        """Tell whether there is a fork at a position.
+
+        Args:
+            decision: what was measured and decided there.
+            chance: a number in [0, 1) that is drawn for the position.
+        """
+        metrics = decision.metrics
+        found = {
+            BY_STRATEGY: decision.strategy is Strategy.BRANCH,
+            BY_ENTROPY: metrics.entropy > self.trigger_at,
+            BY_MARGIN: metrics.margin < self.trigger_at,
+            BY_CHANCE: chance < self.trigger_at,
+        }
+        return found[self.trigger]
+
+    def halves_at(self, length: int) -> bool:
+        """Tell whether the worse half of the branches is dropped after so many tokens."""
+        ratio, rest = divmod(length, self.halve_from) if self.halve_from else (0, 0)
+        return ratio > 0 and not rest and ratio & (ratio - 1) == 0
 
     def width_at(self, entropy: float) -> int:
         """Return the number of branches at an entropy in bits (arXiv 2507.03038 if it follows)."""

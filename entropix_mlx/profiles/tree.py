@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from math import inf
 from typing import NamedTuple
 
-from ..step import Metrics, Origin, Step, Strategy
+from ..step import NOT_OF_THE_MODEL, Metrics, Step, Strategy
 from .fields import LARGEST_TOP_K
 from .profile import Profile
 
@@ -174,12 +174,12 @@ def _adaptive_row(profile: Profile) -> Row:
 def classify(steps: Iterable[Step], profile: Profile) -> list[Strategy]:
     """Return the strategies that a profile would have chosen where some steps stand.
 
-    The measurements are those of the text as it is. All tokens of an inserted text stay `think`;
-    where the text could not be inserted, it still cannot.
+    The measurements are those of the text as it is. All tokens of an inserted or retrieved text
+    stay `think`; where the text could not be inserted, it still cannot.
     """
     rows = table(profile)
     return [
-        Strategy.THINK if step.origin is Origin.INSERTED else _first_fit(rows, step)
+        Strategy.THINK if step.origin in NOT_OF_THE_MODEL else _first_fit(rows, step)
         for step in steps
     ]
 

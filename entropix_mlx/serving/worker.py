@@ -14,7 +14,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from ..chat.conversation import Conversation
 from ..errors import EntropixError
@@ -32,10 +32,9 @@ if TYPE_CHECKING:
 
     from ..chat.session import Session
     from ..decoding.batch import Batch
+    from ..decoding.draft import Draft
     from ..decoding.hooks import OnRollouts
     from ..models.base import LanguageModel
-
-T = TypeVar("T")
 
 JOIN_SECONDS = 5.0
 """How long `join` waits for a cancelled answer, which ends within one token or prompt chunk."""
@@ -73,6 +72,8 @@ class Chat:
     """Makes what answers in place of a `ModelThread`."""
     no_duel: str | None = None
     """Why two samplers cannot answer side by side; None if they can."""
+    load_draft: Callable[[LanguageModel, TokenizerWrapper], Draft | None] | None = None
+    """Loads a model that guesses for the first one; another one may have another tokenizer."""
 
 
 class ModelThread:
@@ -188,8 +189,8 @@ class ModelThread:
             self._session.close()
             del self._session, self._model, self._tokenizer  # room for the other one
             self._loaded.clear()
-        error = None
-        chosen = replace(before, model=model, load=lambda: load_named(model))  # type: ignore[misc]
+        error, chosen = None, replace(before, model=model, load_draft=None)
+        chosen = replace(chosen, load=lambda: load_named(model))  # type: ignore[misc]
         for chat in (chosen, before) if conversation else (chosen,):
             try:
                 self._chat = replace(chat, settings=settings)
@@ -228,9 +229,9 @@ class ModelThread:
             choose=self._choose if self._chat.ask else None,
             traces=self._chat.traces,
         )
-        self._session.on_rollouts = lambda index, branch: self._report(
-            events.RolloutsGrew(index, branch)
-        )
+        self._session.on_rollouts = lambda *grown: self._report(events.RolloutsGrew(*grown))
+        if self._chat.load_draft is not None:
+            self._session.draft_model = self._chat.load_draft(self._model, self._tokenizer)
         config, settings = self._model.config, self._chat.settings
         self._loaded.set()
         profile = resolve(settings.profile, config, settings.changes)

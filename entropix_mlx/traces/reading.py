@@ -7,6 +7,7 @@ what is wrong is said with the number of its line.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,7 +18,12 @@ from ..errors import EntropixError, TraceError
 from ..profiles.profile import Profile
 from ..records import from_record
 from ..step import Step
-from .trace import FORMAT, VERSION, Header, Trace
+from .trace import FORMAT, FORMER, VERSION, Header, Trace
+
+IN_NATS = ("margin", "ask_margin")
+"""Fields of the sections about forks that had another unit in version 1."""
+
+_log = logging.getLogger(__name__)
 
 
 def read_trace(path: str | Path) -> Trace:
@@ -99,7 +105,9 @@ def _read_header(path: str | Path, line: str) -> Header:
             f"{path} is not a trace: name a file that --trace or entropix read --output wrote"
         )
     version = content.get("version")
-    if version != VERSION:
+    if isinstance(version, int) and version in FORMER:
+        _log.info("%s is a trace of version %d: %s", path, version, FORMER[version])
+    elif version != VERSION:
         advice = "upgrade entropix_mlx to read it"
         if not (isinstance(version, int) and version > VERSION):
             advice = "read it with the program that wrote it"
@@ -113,7 +121,8 @@ def _read_header(path: str | Path, line: str) -> Header:
         for message in header.messages:
             if not {"role", "content"} <= message.keys():
                 raise ValueError("each of messages must have a role and a content")
-        fields = vars(header) | {"profile": _read_profile(header.profile, str(path))}
+        profile = _read_profile(header.profile, str(path), version)
+        fields = vars(header) | {"profile": profile}
         return Header(**fields)
     except (ValueError, EntropixError, RecursionError) as error:
         raise _damaged(path, 1, error) from error
@@ -126,8 +135,8 @@ class _HeaderRecord(Header):
     profile: dict[str, Any]  # type: ignore[assignment]
 
 
-def _read_profile(record: dict[str, Any], source: str) -> Profile:
-    """Return the profile of a header.
+def _read_profile(record: dict[str, Any], source: str, version: int) -> Profile:
+    """Return the profile of a header of a version.
 
     What the file lacks, because it is older, is taken from `reference`. What this program does not
     know, because the file is newer, is left out.
@@ -138,6 +147,8 @@ def _read_profile(record: dict[str, Any], source: str) -> Profile:
         changes[key] = record[key]
         if isinstance(record[key], dict) and known[key]:  # not the calibration, a free record
             changes[key] = {n: v for n, v in record[key].items() if n in known[key]}
+        if version == 1 and key in ("branch", "cntp") and isinstance(changes[key], dict):
+            changes[key] = {n: v for n, v in changes[key].items() if n not in IN_NATS}
     if isinstance(changes.get("thresholds"), dict):
         changes["thresholds"] = _read_infinities(changes["thresholds"])
     return Profile.load().replace(changes, source)

@@ -17,16 +17,31 @@ from typing import Any
 
 from ..errors import TraceError
 from ..palette import LOOKS, printable
-from ..profiles.explain import explain
+from ..profiles.explain import explain, fate
 from ..profiles.profile import Profile
 from ..profiles.tree import TREE_SAMPLER
-from ..step import Branch, ChosenBy, Origin, Rollout, Step, Strategy, first_divergence
+from ..step import (
+    NOT_OF_THE_MODEL,
+    Branch,
+    ChosenBy,
+    Origin,
+    Rollout,
+    Step,
+    Strategy,
+    first_divergence,
+)
 from ..summary import Summary
 from .charts import Frame, curve, frame_of, plane
 from .trace import Trace
 
 _DIGITS = 4
 """Significant digits of each measurement in the page."""
+
+CHOOSERS = {
+    ChosenBy.SCORE: "score",
+    ChosenBy.JUDGE: "the model's second opinion",
+    ChosenBy.USER: "the user",
+}
 
 _FIELDS = {
     "logprob": "nats",
@@ -217,7 +232,7 @@ def _interventions(steps: Sequence[Step]) -> dict[int, Strategy]:
     """
     marks = {}
     for step in steps:
-        if step.rolled_back and step.origin is Origin.INSERTED:
+        if step.rolled_back and step.origin in NOT_OF_THE_MODEL:
             marks[step.index] = Strategy.THINK
         elif step.branch is not None or (step.rolled_back and step.origin is Origin.CHOSEN):
             marks[step.index] = Strategy.BRANCH
@@ -241,7 +256,7 @@ def _answer(
         elif step.index in marks:
             strategy = marks[step.index]
             pieces.append(f'<span class="mark {strategy}">{LOOKS[strategy].glyph}</span>')
-        inserted = " inserted" if step.origin is Origin.INSERTED else ""
+        inserted = " inserted" if step.origin in NOT_OF_THE_MODEL else ""
         text = _text(step.text).replace("\n", "↵\n")
         pieces.append(f'<span class="token {step.strategy}{inserted}">{text}</span>')
     return f'<div class="text" tabindex="0">{"".join(pieces)}</div>'
@@ -285,14 +300,16 @@ def _forks(steps: Sequence[Step], number: int) -> str:
 
 
 def _fork(branch: Branch) -> str:
-    chooser = "the user" if branch.chosen_by is ChosenBy.USER else "score"
+    chooser = CHOOSERS[branch.chosen_by]
     rows = "".join(
         _rollout(rollout, place == branch.winner) for place, rollout in enumerate(branch.rollouts)
     )
     return (
         f', chosen by {chooser}:</p><div class="wide"><table>'
-        '<tr><th></th><th class="number">score</th><th class="number">mean log p</th>'
-        f'<th class="number">mean H</th><th>text</th></tr>{rows}</table></div>'
+        '<tr><th></th><th class="number">lead, nats a token</th>'
+        '<th class="number">mean log p</th><th class="number">mean H</th>'
+        '<th class="number">copied</th><th class="number">judged</th>'
+        f"<th>not followed on</th><th>text</th></tr>{rows}</table></div>"
     )
 
 
@@ -300,8 +317,17 @@ def _rollout(rollout: Rollout, won: bool) -> str:
     kind, mark = ("winner", "✔") if won else ("loser", "")
     return (
         f'<tr class="{kind}"><td>{mark}</td>'
-        f'<td class="number">{rollout.score:.2f}</td>'
+        f'<td class="number">{_lead(rollout)}</td>'
         f'<td class="number">{rollout.mean_logprob:.2f}</td>'
         f'<td class="number">{rollout.mean_entropy:.2f}</td>'
-        f'<td class="way">{_text(rollout.text)}</td></tr>'
+        f'<td class="number">{rollout.copied or ""}</td>'
+        f'<td class="number">{"" if rollout.judged is None else f"{rollout.judged:.2f}"}</td>'
+        f'<td>{fate(rollout)}</td><td class="way">{_text(rollout.text)}</td></tr>'
     )
+
+
+def _lead(rollout: Rollout) -> str:
+    """Return a rollout's lead over the first, with its standard error; older traces tell none."""
+    if rollout.lead is None:
+        return "–"
+    return f"{rollout.lead:+.2f}" + (f" ± {rollout.error:.2f}" if rollout.error else "")

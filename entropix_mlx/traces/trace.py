@@ -17,8 +17,9 @@ unit.
 How the format grows: a field may be *added* to a header, a step, a footer or a profile, and a new
 kind of record may be added, without a new version. A reader ignores what it does not know; what an
 old file lacks has a default, which for a profile is the value of the profile `reference`. If a
-field is removed or renamed, or its type, unit or meaning changes, `VERSION` goes up by one, and
-`reading.read_trace` refuses files of another version.
+field is removed or renamed, or its type, unit or meaning changes, `VERSION` goes up by one. Files
+of a version in `FORMER` are read, and what is different in them is logged; `reading.read_trace`
+refuses all others.
 """
 
 from __future__ import annotations
@@ -40,8 +41,13 @@ from ..summary import Summary
 
 FORMAT = "entropix trace"
 """What a header says it begins; no other file has it."""
-VERSION = 1
+VERSION = 2
 """Of the format; see above when it changes."""
+FORMER = {
+    1: "its forks were compared by mean log p − λ · mean H, and their leads are not known; margin"
+    " and ask_margin of its profile counted nats",
+}
+"""Former versions that can still be read, with what is said of them."""
 PACKAGES = ("entropix_mlx", "mlx", "mlx-lm")
 """Packages whose versions a header names."""
 

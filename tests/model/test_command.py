@@ -15,6 +15,8 @@ from entropix_mlx.step import Metrics, Strategy
 pytestmark = [pytest.mark.model, pytest.mark.usefixtures("demo_file")]
 
 GENERATE = [sys.executable, "-m", "entropix_mlx", "generate"]
+# A prompt of a few tokens: most of the time would else go into reading the template's.
+BARE = ("--ignore-chat-template", "-p")
 
 
 def run(*arguments, **options):
@@ -45,7 +47,7 @@ def test_an_answer_from_a_prompt_on_stdin():
 
 
 def test_every_line_is_measured():
-    done = run("-p", "Which number is larger, 9.9 or 9.11?", "-m", "10", "--jsonl", "--seed", "5")
+    done = run(*BARE, "Which number is larger?", "-m", "10", "--jsonl", "--seed", "5")
     assert done.returncode == 0, done.stderr
     steps = [json.loads(line) for line in done.stdout.splitlines()]
     assert 1 <= len(steps) <= 10
@@ -84,7 +86,7 @@ def test_a_seed_repeats_across_processes(demo):
 
 
 def test_ctrl_c_ends_with_what_there_is():
-    with start("-p", "Tell me a long story.", "-m", "-1", "--jsonl") as process:
+    with start(*BARE, "Once upon a time", "-m", "-1", "--jsonl") as process:
         lines = [process.stdout.readline() for _ in range(3)]
         process.send_signal(signal.SIGINT)
         rest, errors = process.communicate(timeout=60)
@@ -95,7 +97,7 @@ def test_ctrl_c_ends_with_what_there_is():
 
 
 def test_a_broken_pipe_is_quiet():
-    with start("-p", "Tell me a long story.", "-m", "-1", "--verbose", "false") as process:
+    with start(*BARE, "Once upon a time", "-m", "-1", "--verbose", "false") as process:
         process.stdout.read(1)
         process.stdout.close()
         assert process.stderr.read() == ""

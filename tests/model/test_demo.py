@@ -15,6 +15,7 @@ from entropix_mlx.step import Metrics, Origin
 
 pytestmark = pytest.mark.model
 
+# Some tests leave the chat template out: reading it takes longer than all the rest.
 QUESTIONS = ["Which number is larger, 9.9 or 9.11?", "Write a haiku about the sea."]
 EVERY_STRATEGY = Profile.load(Path(__file__).with_name("every_strategy.toml"))
 
@@ -33,7 +34,7 @@ def test_logits_equal_mlx_lms(demo, twin):
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_greedy_text_equals_mlx_lms(demo, twin, question):
     model, tokenizer = demo
-    prompt = chat_prompt(tokenizer, question)
+    prompt = tokenizer.encode(question)
     ours = list(stream_generate(model, tokenizer, prompt, max_tokens=16, sampler="greedy"))
     theirs = list(mlx_lm.stream_generate(*twin, prompt, max_tokens=16))
     assert [step.token for step in ours] == [response.token for response in theirs]
@@ -108,9 +109,9 @@ def test_a_second_turn_computes_only_what_is_new(demo):
         Settings(max_tokens=6, sampler="greedy"),
         on_prefill=lambda done, total: computed.append(total),
     )
-    list(session.send("Here is a list of words. " + "lighthouse keeper " * 50))
+    list(session.send("Here is a list of words. " + "lighthouse keeper " * 25))
     history = session.cached_tokens
-    assert history > 100
+    assert history > 70
     computed.clear()
     list(session.send("Which word came first?"))
     assert max(computed) < 30
@@ -119,7 +120,7 @@ def test_a_second_turn_computes_only_what_is_new(demo):
 @pytest.mark.parametrize("layers", ["last", "all"])
 def test_every_step_is_measured(demo, layers):
     model, tokenizer = demo
-    prompt = chat_prompt(tokenizer, "Tell me something surprising.")
+    prompt = tokenizer.encode("Tell me something surprising.")
     steps = list(
         stream_generate(model, tokenizer, prompt, max_tokens=8, seed=1, attention_layers=layers)
     )
@@ -133,6 +134,6 @@ def test_every_step_is_measured(demo, layers):
 
 def test_packed_weights_give_nearly_the_same_logits(demo, demo_file):
     packed, tokenizer = load(demo_file, dequantize=False)
-    tokens = mx.array([chat_prompt(tokenizer, "Hi")])
+    tokens = mx.array([tokenizer.encode("Hi")])
     difference = mx.abs(packed(tokens).logits - demo[0](tokens).logits).max().item()
     assert difference <= 2e-3

@@ -6,7 +6,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from entropix_mlx.models.attention import KeysValues, attend_shared
+from entropix_mlx.models.attention import KeysValues, attend, attend_run, attend_shared
 
 
 @pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (6, 2), (3, 1)])
@@ -39,3 +39,18 @@ def test_outputs_and_scores(heads, kv_heads, branches, prefix, suffix):
             weights /= weights.sum()
             np.testing.assert_allclose(scores[branch, head], expected, atol=1e-5)
             np.testing.assert_allclose(output[branch, head, 0], weights @ values, atol=1e-5)
+
+
+@pytest.mark.parametrize("prefixes", [[3], [4, 2]])
+@pytest.mark.parametrize("length", [1, 3])
+def test_a_run_after_a_shared_prefix_is_causal_attention_over_all(prefixes, length):
+    sizes = [*prefixes, 2 + length]
+    keys = iter(mx.random.split(mx.random.key(5), 2 * len(sizes) + 1))
+    pieces = [
+        KeysValues(*(mx.random.normal((1, 2, size, 8), key=next(keys)) for _ in range(2)))
+        for size in sizes
+    ]
+    queries = mx.random.normal((1, 6, length, 8), key=next(keys))
+    joined = [mx.concatenate(part, axis=2) for part in zip(*pieces, strict=True)]
+    expected = attend(queries, *joined, 0.3, "causal")
+    assert mx.allclose(attend_run(queries, pieces, 0.3), expected, atol=1e-5)

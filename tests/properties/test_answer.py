@@ -9,8 +9,12 @@ from itertools import pairwise
 
 import pytest
 
-from entropix_mlx.decoding.answer import (
-    Answer,
+from entropix_mlx.decoding.answer import Answer
+from entropix_mlx.decoding.branching import Branching, chosen
+from entropix_mlx.decoding.reading import Reading
+from entropix_mlx.decoding.side_texts import without_reads
+from entropix_mlx.decoding.thinking import Thinking
+from entropix_mlx.decoding.wants import (
     Ask,
     Follow,
     Keep,
@@ -18,11 +22,7 @@ from entropix_mlx.decoding.answer import (
     Roll,
     Split,
     Unread,
-    without_reads,
 )
-from entropix_mlx.decoding.branching import Branching, chosen
-from entropix_mlx.decoding.reading import Reading
-from entropix_mlx.decoding.thinking import Thinking
 from entropix_mlx.decoding.writer import Writer
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.step import ChosenBy, Decision, Metrics, Origin, Strategy
@@ -85,8 +85,8 @@ class Host:
                 for number, token in zip(numbers, tokens, strict=True):
                     self.rollouts[number].append(token)
                 return [self.at(self.cached + self.rollouts[number]) for number in numbers]
-            case Unread(length):
-                for text in self.rollouts or [self.cached]:
+            case Unread(length, numbers):
+                for text in [self.rollouts[number] for number in numbers] or [self.cached]:
                     del text[-length:]
             case Keep(number, tokens):
                 assert self.rollouts[number][: len(tokens)] == list(tokens)

@@ -72,10 +72,11 @@ def line(strategy: Strategy, profile=DEMO, **changes) -> str:
 
 
 def test_the_line_of_a_fork():
-    ways = Branch(tuple(Rollout((n,), "x", -1.0, -1.0, 1.0) for n in range(5)), 0)
+    ways = Branch(tuple(Rollout((n,), "x", -1.0, 1.0) for n in range(5)), 0)
     at = {"entropy": 3.13, "varentropy": 14.5, "margin": 0.06, "branch": ways}
     assert line(Strategy.BRANCH, origin=Origin.BRANCH, **at) == (
-        "▲ fork: H 3.13 < 5.30 ✓ V 14.50 > 10.91 ✓ margin 0.06 < 0.19 ✓ → following 5 ways"
+        "▲ fork: H 3.13 < 5.30 ✓ V 14.50 > 10.91 ✓ margin 0.06 < 0.19 ✓ → following 5 ways, "
+        "none leads the first"
     )
 
 
@@ -95,11 +96,12 @@ def test_the_lines_of_inserted_text():
     at = {"entropy": 4.0, "varentropy": 1.0, "origin": Origin.INSERTED}
     begun = line(Strategy.THINK, rolled_back=1, **at)
     reasons = "H 4.00 > 3.19 ✓ V 1.00 < 6.04 ✓"
-    action = "→ inserting “Wait,”; nearly ●: H 4.00 > 2.02"
+    inserting = f"inserting “{DEMO.think.text.strip()}”"
+    action = f"→ {inserting}; nearly ●: H 4.00 > 2.02"
     assert begun == f"◆ think: {reasons} {action}"
     assert line(Strategy.THINK, **at) == "◆ think → part of the inserted text"
     later = line(Strategy.THINK, rolled_back=1, wish=2, **at)
-    assert later == "◆ think → inserting “Wait,”, as was wished for at token 2"
+    assert later == f"◆ think → {inserting}, as was wished for at token 2"
 
 
 def test_a_thought_that_was_dropped_is_told():

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from entropix_mlx.decoding.comparing import Way, leads
 from entropix_mlx.policies.draw import uniforms
 from entropix_mlx.policies.position import position
 from entropix_mlx.policies.registry import Overrides, make_policy
@@ -82,14 +83,38 @@ def test_most_positions_have_more_slack_than_rounding(scale):
     assert np.mean(np.array(slacks) > ROUNDING) >= 0.6, slacks
 
 
-def a_branch(scores, winner):
-    return Branch(tuple(Rollout((1,), "", score, score, 0.0) for score in scores), winner)
+def branch_of(leads, winner, **more):
+    rollouts = [Rollout((1,) * 4, "", -1.0, 0.0, lead=lead, error=0.2) for lead in (0.0, *leads)]
+    return Branch(tuple(rollouts), winner, **more)
 
 
 def test_the_slack_of_a_fork():
-    rule = make_policy("cntp").profile.branch
-    sure = fork_slack(a_branch([-1.0, -5.0], 0), rule, 1000)
-    close = fork_slack(a_branch([-1.0, -1.0 + rule.margin], 0), rule, 1000)
-    assert close == pytest.approx(0, abs=1e-9)
+    rule = make_policy().profile.branch
+    sure = fork_slack(branch_of([-4.0], 0), rule)
     assert sure > 0.1
-    assert fork_slack(a_branch([-9.0, -1.0, -1.0], 1), rule, 1000) == 0
+    assert fork_slack(branch_of([rule.margin * 0.2], 0), rule) == pytest.approx(0, abs=1e-9)
+    assert fork_slack(branch_of([3.0, 3.0], 1), rule) == 0
+    assert fork_slack(branch_of([-4.0], 0, closest=0.08), rule) == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_smaller_change_than_the_slack_changes_a_fork(seed):
+    rng = np.random.default_rng(seed)
+    rule = make_policy().profile.branch
+    logprobs = -rng.exponential(size=(4, 6))
+
+    def fork(moved):
+        found = leads([Way(list(row), [False] * 6) for row in moved])
+        ahead = [n for n, lead in enumerate(found) if lead.exceeds(rule.margin)]
+        winner = max(ahead, key=lambda n: found[n].nats, default=0)
+        rollouts = [
+            Rollout((1,) * 6, "", 0.0, 0.0, lead=lead.nats, error=lead.error) for lead in found
+        ]
+        return Branch(tuple(rollouts), winner)
+
+    branch = fork(logprobs)
+    reach = 2 * fork_slack(branch, rule)
+    for _ in range(50):
+        moved = logprobs + reach * rng.uniform(-1, 1, size=logprobs.shape)
+        assert fork(moved).winner == branch.winner
+        assert fork(logprobs + reach * rng.choice([-1, 1], size=(4, 1))).winner == branch.winner

@@ -57,7 +57,8 @@ def make_step(index: int, text: str, strategy: Strategy = Strategy.ADAPTIVE, **c
 def make_steps(count: int = 60) -> list[Step]:
     """An answer with every strategy and origin, and with texts that could break a screen."""
     rollouts = tuple(
-        Rollout((1, 2), f" way [{n}] of two.", -1.0 - n, -0.8 - n, 2.0) for n in range(3)
+        Rollout((1, 2), f" way [{n}] of two.", -0.8 - n, 2.0, lead=lead, error=0.25 if n else 0.0)
+        for n, lead in enumerate((0.0, 0.5, -1.25))
     )
     steps = []
     for index in range(count):

@@ -183,7 +183,7 @@ def test_a_new_question_is_in_sight_wherever_one_had_scrolled_to(make_chat):
 
 
 def test_escape_stops_within_a_fork(make_chat, monkeypatch):
-    monkeypatch.setattr("entropix_mlx.decoding.branching.sentence_end", lambda text, known: None)
+    monkeypatch.setattr("entropix_mlx.decoding.drafts.sentence_end", lambda text, known: None)
     depth = 1000
     app = make_chat(max_tokens=2000, profile=always_branch(depth=depth, width=2))
 
@@ -371,7 +371,8 @@ def test_the_sampler_asks(make_chat):
         await until(pilot, lambda: isinstance(app.screen, AskDialog))
         options = app.screen.query_one(OptionList)
         assert options.option_count == 3
-        assert "score" in str(options.get_option_at_index(0).prompt)
+        assert "the first" in str(options.get_option_at_index(0).prompt)
+        assert " nats" in str(options.get_option_at_index(1).prompt)
         await pilot.press("down", "enter")
         for _ in range(12):
             await pilot.pause(0.1)

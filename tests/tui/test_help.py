@@ -42,12 +42,12 @@ def test_the_last_line_names_what_helps_now(make_chat):
     async def scenario(pilot):
         await until(pilot, lambda: ready(app))
         assert keys(app)[:2] == ["Help", "Commands"]
-        assert not {"Tokens", "Stop", "Again", "Fork"} & set(keys(app))
+        assert not {"Tokens", "Stop", "Again", "This way"} & set(keys(app))
         await ask(pilot, "hi")
         assert keys(app)[0] == "Tokens"
         assert {"Again", "Settings", "Duel"} <= set(keys(app))
         await pilot.press("tab")
-        assert {"Question", "Token", "Fork"} <= set(keys(app))
+        assert {"Question", "Token", "This way"} <= set(keys(app))
         assert "Answer" not in keys(app), "there is only one"
 
     drive(app, scenario)
@@ -64,7 +64,7 @@ def test_no_key_is_cut(width):
         assert len(line) <= width - 2
         whole = [bar._part(binding).plain for binding in bar.shown]
         assert all(part in whole for part in line.split("  "))
-        assert not {"Fork", "Answer"} & set(keys(app)), "a trace cannot go on"
+        assert not {"This way", "Answer"} & set(keys(app)), "a trace cannot go on"
 
     drive(app, scenario, size=(width, 24))
 

@@ -74,11 +74,13 @@ async def failed(pilot):
     pilot.app.status.state = State.FAILED
 
 
+SIZES = [(40, 10), (80, 24), (160, 45)]
 STATES = [nothing, asked, in_the_tokens, answering, loading, failed]
 
 
+@pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
-def test_every_key_in_every_state(state):
+def test_every_key_in_every_state(state, size):
     app = make_app()
 
     async def scenario(pilot):
@@ -91,4 +93,4 @@ def test_every_key_in_every_state(state):
             if focused is not None:
                 focused.focus()
 
-    drive(app, scenario, size=(100, 30))
+    drive(app, scenario, size)

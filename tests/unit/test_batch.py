@@ -69,7 +69,7 @@ def check_same(tiny_model):
         scores = [layer[0] for layer in forward.scores]
         slacks = [slack(policy, forward.logits[0, -1], scores, settings.seed, len(text))]
         branches = [steps[at].branch for steps in (found, expected) if steps[at].branch]
-        slacks += [fork_slack(branch, policy.rollouts, 258) for branch in branches]
+        slacks += [fork_slack(branch, policy.rollouts) for branch in branches]
         assert min(slacks) < ROUNDING, at
 
     return check

@@ -48,7 +48,8 @@ TINY = Effort(
     rows=(1, 3),
     batch_repeats=2,
     passes=(1, 3),
-    lookup_tokens=40,
+    lookup_tokens=12,
+    lookup_samplers=("greedy",),
     lookup_repeats=1,
     starts=1,
 )

@@ -12,6 +12,7 @@ from scipy import stats
 from entropix_mlx import Profile, cli
 from entropix_mlx.errors import EntropixError, ProfileError, PromptError
 from entropix_mlx.lab.calibrate import (
+    PromptSet,
     _auroc,
     builtin_prompts,
     calibrate,
@@ -88,7 +89,9 @@ def result(byte_tokenizer):
 
 
 def calibrate_tiny(tokenizer):
-    return calibrate(make_tiny_model(), tokenizer, "tiny", tokens=6, seed=3)
+    prompts = builtin_prompts()
+    few = PromptSet(prompts.fit[:12], prompts.held_out[:4], prompts.kinds)
+    return calibrate(make_tiny_model(), tokenizer, "tiny", prompts=few, tokens=6, seed=3)
 
 
 def test_the_same_seed_gives_the_same_file(result, byte_tokenizer):
@@ -105,6 +108,9 @@ def test_the_file_is_the_profile(result, tmp_path):
     assert read.calibration == {"date": "2026-01-01"} | result.profile.calibration
     assert read.calibration["model"] == "tiny"
     assert set(read.calibration["quantiles"]) == {"entropy", "varentropy", "margin"}
+    kinds = [gain["kind"] for gain in read.calibration["gains"]["branch"]]
+    assert kinds == ["all", "prose", "maths"]
+    assert result.choice is None, "the tiny model writes no prose"
     with pytest.raises(ProfileError, match="cannot write"):
         write_profile(result.profile, path / "below-a-file.toml", "2026-01-01")
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -119,7 +120,7 @@ def test_a_terminal_does_not_obey_the_model(run, monkeypatch, written, shown, co
 
 
 def test_a_terminal_is_asked_in_printable_characters(monkeypatch):
-    rollout = Rollout((1,), "a\x1b]0;b\n", -1.0, 1.0, -1.0)
+    rollout = Rollout((1,), "a\x1b]0;b\n", -1.0, 1.0, -1.0, lead=0.0, error=0.0)
     monkeypatch.setattr("sys.stdin", None)
     for stream, text in ((Terminal(), "a␛]0;b⏎"), (io.StringIO(), "a\x1b]0;b⏎")):
         monkeypatch.setattr("sys.stderr", stream)
@@ -214,14 +215,18 @@ def test_ask_reads_a_number(forks, monkeypatch, typed, winner):
     monkeypatch.setattr("sys.stdin", io.StringIO(typed))
     steps, err = forks("--ask", "--branch-width", "3")
     record = steps[0]["branch"]
-    scores = [rollout["score"] for rollout in record["rollouts"]]
-    leads = max(scores) - scores[0] > 0.1
-    best = scores.index(max(scores)) if leads else 0
+    ahead = [
+        number
+        for number, rollout in enumerate(record["rollouts"])
+        if rollout["stopped"] != "behind" and rollout["lead"] > rollout["error"]
+    ]
+    best = max(ahead, key=lambda number: record["rollouts"][number]["lead"], default=0)
     assert record["winner"] == (best if winner is None else winner)
     assert record["chosen_by"] == "user"
     assert steps[0]["origin"] == "chosen"
     assert "which one? 1 to 3" in err
-    assert "score" in err
+    assert "the others are compared with this one" in err
+    assert re.search(r"[+-]\d\.\d\d ± \d\.\d\d nats", err)
 
 
 @pytest.mark.parametrize(

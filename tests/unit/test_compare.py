@@ -31,7 +31,7 @@ def test_repetition_is_the_share_of_runs_seen_before(texts, share):
 
 
 def test_a_result_is_made_of_all_answers_of_a_sampler():
-    branch = Branch((Rollout((1,), "x", -1.0, -1.0, 1.0),), 0)
+    branch = Branch((Rollout((1,), "x", -1.0, 1.0),), 0)
     first = (
         make_step(0, "a", logprob=-1.0, time=5.0),
         make_step(1, "b", logprob=-2.0, time=5.5, branch=branch, rolled_back=1),

@@ -16,6 +16,7 @@ from entropix_mlx.step import (
     Metrics,
     Origin,
     Rollout,
+    Source,
     Step,
     Strategy,
 )
@@ -45,6 +46,7 @@ def documented(heading):
         ("## Step", Step, {"record"}),
         ("An element of `top_logprobs`:", Alternative, set()),
         ("`dropped`:", Dropped, set()),
+        ("`source`:", Source, set()),
         ("`branch`:", Branch, set()),
         ("A rollout:", Rollout, set()),
     ],
@@ -91,9 +93,10 @@ def test_the_explained_numbers_are_those_of_the_reference():
         f"`loop_length` = {profile.think.loop_length} tokens",
         f"up to {profile.branch.depth} tokens",
         f"at most {profile.branch.max_branches} forks",
-        f"λ = {profile.branch.entropy_weight} nats",
-        f"`margin` = {profile.branch.margin} nats",
-        f"`ask_margin` = {profile.branch.ask_margin} nats",
+        f"`margin` = {profile.branch.margin:g} standard error",
+        f"`ask_margin` = {profile.branch.ask_margin:g} standard error",
+        f"`halve_from` = {profile.branch.halve_from} tokens",
+        f"`copy_length` = {profile.branch.copy_length} tokens",
     ):
         assert claim in " ".join(page.split()), claim
 

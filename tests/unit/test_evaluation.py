@@ -321,7 +321,8 @@ def test_forward_tokens_count_what_was_thrown_away(tiny_model, byte_tokenizer):
     assert committed == len(steps)
     rolled = sum(len(rollout.tokens) for fork in forks for rollout in fork.rollouts)
     kept = sum(step.origin == "branch" for step in steps)
-    assert discarded == rolled - kept + sum(step.rolled_back for step in steps)
+    beside = sum(fork.side_tokens for fork in forks)
+    assert discarded == rolled - kept + beside + sum(step.rolled_back for step in steps)
 
 
 def test_results_are_those_of_the_records_alone(folder, tmp_path, capsys):

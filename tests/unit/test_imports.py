@@ -23,11 +23,12 @@ CORE = (
     "decoding",
     "distributed",
     "models",
+    "notes",
     "policies",
     "profiles",
     "traces",
 )
-MLX_FREE = ("configuration", "profiles", "traces", "serving", "commands")
+MLX_FREE = ("configuration", "notes", "profiles", "traces", "serving", "commands")
 MLX_FREE_MODULES = {
     "entropix_mlx.chat.attaching",
     "entropix_mlx.chat.conversation",

@@ -8,7 +8,7 @@ import pytest
 from entropix_mlx import Settings, cli
 from entropix_mlx.commands import progress
 from entropix_mlx.decoding.answers_file import AnswersFile, all_tasks
-from entropix_mlx.decoding.batch import BatchAnswer
+from entropix_mlx.decoding.batch_answer import BatchAnswer
 from entropix_mlx.decoding.prompt_file import PromptLine
 from entropix_mlx.errors import OutputError
 

@@ -7,11 +7,12 @@ import pytest
 
 from entropix_mlx import Session, stream_generate
 from entropix_mlx.decoding import row, thinking
-from entropix_mlx.decoding.answer import Follow, Keep, Read, Split, without_reads
 from entropix_mlx.decoding.batch import batch_generate
 from entropix_mlx.decoding.decode import decode
 from entropix_mlx.decoding.job import Job
+from entropix_mlx.decoding.side_texts import without_reads
 from entropix_mlx.decoding.thinking import Thinking
+from entropix_mlx.decoding.wants import Follow, Keep, Read, Split
 from entropix_mlx.errors import PolicyError
 from entropix_mlx.policies.policy import CODE
 from entropix_mlx.profiles.profile import Profile

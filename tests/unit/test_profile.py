@@ -17,6 +17,15 @@ def written(tmp_path):
     return write
 
 
+def test_a_field_that_there_is_no_more_is_passed_over_and_told(tmp_path, caplog):
+    file = tmp_path / "old.toml"
+    file.write_text("[branch]\nentropy_weight = 0.2\nwidth = 3\n")
+    with caplog.at_level("INFO"):
+        assert Profile.load(file).branch.width == 3
+    assert f"{file}: branch.entropy_weight is passed over" in caplog.text
+    assert "count standard errors now" in caplog.text
+
+
 def test_reference_has_the_published_numbers():
     profile = Profile.load()
     assert (profile.base.temperature, profile.base.top_p) == (0.666, 0.90)

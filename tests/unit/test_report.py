@@ -108,7 +108,7 @@ def make_trace():
 def steps():
     """An answer of every strategy, with an insertion and a fork, in hostile words."""
     found = [make_step(i, text, list(Strategy)[i % 7]) for i, text in enumerate(HOSTILE)]
-    rollouts = tuple(Rollout((1, 2), f"way {n} <b>", -1.5 - n, -1.0, 2.0) for n in range(3))
+    rollouts = tuple(Rollout((1, 2), f"way {n} <b>", -1.0 - n, 2.0, lead=0.5 * n) for n in range(3))
     found[4] = replace(found[4], strategy=Strategy.THINK, origin=Origin.INSERTED, rolled_back=1)
     found[6] = replace(
         found[6],

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from entropix_mlx import Settings, stream_generate
-from entropix_mlx.decoding.answer import Answer, Follow, Keep, Read
+from entropix_mlx.decoding.answer import Answer
 from entropix_mlx.decoding.job import Job, begin, prepare
 from entropix_mlx.decoding.row import Row
 from entropix_mlx.decoding.scheduler import Scheduler
 from entropix_mlx.decoding.text import Text
+from entropix_mlx.decoding.wants import Follow, Keep, Read
 from tests.unit.test_branching import always_branch
 
 PROMPT = list(b"The quick brown fox")

@@ -6,7 +6,7 @@ from entropix_mlx.step import Branch, Origin, Rollout
 from entropix_mlx.summary import Summary
 from tests.tui.conftest import make_step
 
-FORK = Branch((Rollout((1,), "x", -1.0, -1.0, 1.0),), 0)
+FORK = Branch((Rollout((1,), "x", -1.0, 1.0),), 0)
 
 
 def summary_of(*steps):

@@ -21,7 +21,7 @@ from entropix_mlx.conversion.convert import convert, save
 from entropix_mlx.conversion.recipe import Recipe
 from entropix_mlx.decoding.prompts import conversation_text
 from entropix_mlx.errors import ModelNotFoundError, TokenizerError, UnsupportedModelError
-from entropix_mlx.lab.calibrate import calibrate
+from entropix_mlx.lab.calibrate import PromptSet, calibrate
 from entropix_mlx.lab.undertrained import find
 from entropix_mlx.models.llama import Model
 from entropix_mlx.models.tapped import TappedModel
@@ -253,6 +253,7 @@ def test_a_prompt_that_mlx_lm_cached(folder, kind, tmp_path, capsys):
 @pytest.mark.slow
 def test_a_profile_is_calibrated_without_attention(byte_tokenizer):
     model = TappedModel(*architectures.make("mamba", max_position_embeddings=4096))
-    found = calibrate(model, byte_tokenizer, "mamba", tokens=3, seed=3)
+    few = PromptSet(["Hello", "Why?", "Who is it?", "What is 3 + 4?"], ["How many?", "Is it so?"])
+    found = calibrate(model, byte_tokenizer, "mamba", prompts=few, tokens=9, seed=3)
     assert set(found.auroc) == {"entropy", "varentropy", "margin"}
     assert found.profile.calibration["fingerprint"].startswith("mamba, 2 layers of 32")

@@ -208,6 +208,21 @@ def test_an_older_file_takes_what_it_lacks_from_the_reference(trace):
     assert again.versions == {}, "not those that are installed here"
 
 
+def test_a_trace_of_the_version_before_is_read_and_what_changed_is_told(trace, caplog):
+    file, _ = trace
+    header, first, *lines = map(json.loads, file.read_text().splitlines())
+    former = {"text": " x", "score": -1.3, "mean_logprob": -1.0, "mean_entropy": 3.0}
+    first["branch"] = {"rollouts": [{"tokens": [1], **former}], "winner": 0, "chosen_by": "score"}
+    header["profile"]["branch"] |= {"margin": 0.1, "ask_margin": 0.2, "entropy_weight": 0.1}
+    file.write_text("\n".join(map(json.dumps, [header | {"version": 1}, first, *lines])))
+    with caplog.at_level("INFO"):
+        again = read_trace(file)
+    assert "version 1: its forks were compared by mean log p − λ · mean H" in caplog.text
+    assert again.header.profile == HEADER.profile
+    (rollout,) = again.steps[0].branch.rollouts
+    assert (rollout.lead, rollout.error, rollout.mean_logprob) == (None, None, -1.0)
+
+
 def test_a_trace_holds_nothing_that_a_terminal_obeys(tmp_path):
     file = tmp_path / "trace.jsonl"
     text = "\x9b31m \x7f \u2028 \ud800 é"

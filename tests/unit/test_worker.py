@@ -165,11 +165,11 @@ def test_a_side_that_fails_in_its_middle_keeps_its_steps(started, monkeypatch):
     original = Answer._commit
     failed = []
 
-    def commit(answer, *given):
+    def commit(answer, *given, **told):
         if answer._writer.index == 5 and not failed:
             failed.append(answer)
             raise NonFiniteLogitsError("the logits are NaN")
-        original(answer, *given)
+        original(answer, *given, **told)
 
     monkeypatch.setattr(Answer, "_commit", commit)
     thread.duel(Question("hi"), SIDES, Token())

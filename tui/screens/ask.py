@@ -15,6 +15,7 @@ from textual.widgets import Label, OptionList
 from textual.widgets.option_list import Option
 
 from entropix_mlx.palette import printable
+from entropix_mlx.profiles.explain import fate, standing
 from entropix_mlx.step import Branch, Rollout
 
 from ..drawing import bar
@@ -75,18 +76,16 @@ class AskDialog(ModalScreen[int]):
         text = printable(rollout.text).replace("\n", "⏎")
         first = rollout.first_logprob
         begins = "" if first is None else f"begins with p {math.exp(first):.2f}  "
-        drawn = bar(math.exp(rollout.score - self._best_score), 1.0, SCORE_CELLS)
+        drawn = bar(math.exp(min(0.0, rollout.mean_logprob)), 1.0, SCORE_CELLS)
+        compared = standing(rollout) if index else "the first"
         return Option(
-            Content(f"{index + 1} {best} {text}\n    {begins}score {drawn} {_numbers(rollout)}")
+            Content(
+                f"{index + 1} {best} {text}\n    {begins}{compared}  {drawn} {_numbers(rollout)}"
+            )
         )
-
-    @property
-    def _best_score(self) -> float:
-        return max(rollout.score for rollout in self._branch.rollouts)
 
 
 def _numbers(rollout: Rollout) -> str:
-    return (
-        f"{rollout.score:.2f}: log p {rollout.mean_logprob:.2f},"
-        f" entropy {rollout.mean_entropy:.2f} bits"
-    )
+    numbers = f"log p {rollout.mean_logprob:.2f}, entropy {rollout.mean_entropy:.2f} bits"
+    why = fate(rollout)
+    return f"{numbers}; {why}" if why else numbers

@@ -15,7 +15,7 @@ from textual.widgets import Label, Static
 from entropix_mlx.chat.slash import Command, listing
 from entropix_mlx.profiles.profile import Profile
 
-from ..explaining import MEASUREMENTS, marks, strategies
+from ..explaining import ANOTHER_WAY, MEASUREMENTS, marks, strategies
 from ..keys import key_rows
 
 
@@ -43,12 +43,13 @@ class HelpScreen(ModalScreen[None]):
         self._commands = commands
 
     def compose(self) -> ComposeResult:
-        """Make the sections, concepts first, and how to leave above them."""
+        """Make the sections, colours first, and how to leave above them."""
         with VerticalScroll():
             yield Label("↑ ↓ scroll, Escape closes", classes="hint")
-            yield Static(_section("What is measured", Content(MEASUREMENTS)))
-            title = f"What is decided, with the numbers of {self._profile.name}"
+            title = f"What the colours mean, with the numbers of {self._profile.name}"
             yield Static(_section(title, strategies(self._profile)))
+            yield Static(_section("What is measured", Content(MEASUREMENTS)))
+            yield Static(_section("Another way", Content(ANOTHER_WAY)))
             yield Static(_section("Marks around tokens", marks()))
             with Horizontal(classes="keys"):
                 for heading, bindings in self._groups.items():

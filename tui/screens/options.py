@@ -9,6 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
+from textual.events import DescendantFocus
 from textual.screen import ModalScreen
 from textual.widgets import Input, Label
 
@@ -57,9 +58,14 @@ class OptionsDialog(ModalScreen[Chosen | None]):
                 yield from self._row(MOST, "the most tokens of an answer; -1: no limit")
                 for name in self._names:
                     yield from self._row(name, parameters()[name].help)
-            yield Label("", id="fault")
+            yield Label("", id="fault", classes="hint")
             told = "Enter or Ctrl+S: from the next answer on; Ctrl+D: also keep as defaults"
             yield Label(told, classes="hint")
+
+    def on_descendant_focus(self, event: DescendantFocus) -> None:
+        """Say in full what the option is for: its field may be too short for that."""
+        if isinstance(event.widget, Input):
+            self.query_one("#fault", Label).update(Content(event.widget.placeholder))
 
     def on_input_submitted(self) -> None:
         """Take the options."""

@@ -13,6 +13,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
+from textual.events import Resize
 from textual.screen import ModalScreen
 from textual.widgets import Checkbox, Input, Label, Select
 
@@ -27,6 +28,9 @@ from ..widgets.slider import Slider
 from ..widgets.tuning_plane import TuningPlane
 
 NAME_WIDTH = 12
+HINT = "Enter use · Ctrl+R again · Ctrl+D keep · Esc back"
+LINES_WITH_PLANE = 16
+"""Lines of a screen that has room for the plane beside the sliders."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,8 @@ class TuneScreen(ModalScreen[Tuned | None]):
         with Vertical(id="tune"):
             with VerticalScroll():
                 yield from self._rows()
+            yield Label("", id="changes")
+            yield Label(HINT, classes="hint")
             yield TuningPlane(self._profile, id="tuning-plane")
 
     def _rows(self) -> ComposeResult:
@@ -97,15 +103,6 @@ class TuneScreen(ModalScreen[Tuned | None]):
         for name in THRESHOLDS:
             value = getattr(profile.thresholds, name)
             yield Slider(name, value, _scale(name, profile))
-        yield Label("", id="changes")
-        yield Label(
-            "← → move it, Shift ten times as far; or drag it\n"
-            "Enter: use from the next answer on\n"
-            "Ctrl+R: use, and answer once more\n"
-            "Ctrl+D: use, also as defaults\n"
-            "Escape: leave everything as it was",
-            classes="hint",
-        )
 
     def _field(self, name: str, value: object, placeholder: str) -> ComposeResult:
         with Horizontal(classes="row"):
@@ -117,6 +114,11 @@ class TuneScreen(ModalScreen[Tuned | None]):
         """Begin at the first threshold: it is what people come for."""
         self.query(Slider).first().focus()
         self._show(self._preview(None), self._profile)
+        self._say("← → move a threshold, Shift+← → far; or drag it")
+
+    def on_resize(self, event: Resize) -> None:
+        """Leave the plane out where the sliders need the room."""
+        self.query_one(TuningPlane).display = event.size.height >= LINES_WITH_PLANE
 
     def on_slider_changed(self) -> None:
         """Recolour, and tell how many tokens would change."""

@@ -35,14 +35,27 @@ LONGEST_BLOCK = 400
 """Where no line ends, a block ends after so many."""
 
 
+RESERVED = 4
+"""A block that grows takes so many lines at once: laying the screen out costs more than a token."""
+
+
 class TokenBlock(Static):
     """Some lines of an answer."""
 
-    def show(self, content: Content) -> None:
-        """Show other content; the screen is laid out anew only for another number of lines."""
-        width = self.content_size.width
-        grows = not width or content.get_height({}, width) != self.content_size.height
-        self.update(content, layout=grows)
+    def show(self, content: Content, grows: bool = False) -> None:
+        """Show other content; the screen is laid out anew only for another number of lines.
+
+        Args:
+            content: the tokens.
+            grows: whether more will come: then there may be empty lines at the end.
+        """
+        width, height = self.content_size.width, self.content_size.height
+        lines = content.get_height({}, width) if width else 0
+        room = -(-lines // RESERVED) * RESERVED if grows and lines > 1 else lines
+        fits = width > 0 and height == room
+        if not fits:
+            self.styles.min_height = room if room > lines else None
+        self.update(content, layout=not fits)
 
 
 class AnswerView(Vertical):
@@ -65,6 +78,7 @@ class AnswerView(Vertical):
         self.strategies: list[Strategy] = [step.strategy for step in self.steps]
         self._marks = marks
         self._cursor: int | None = None
+        self._growing = False  # more steps are on their way
         self._starts: list[int] = []  # the first step of each block
         self._blocks: list[TokenBlock] = []
         self._markdown: Markdown | None = None
@@ -90,6 +104,7 @@ class AnswerView(Vertical):
         new = list(steps)
         self.strategies += [step.strategy for step in new]
         self.steps += new
+        self._growing = bool(new) and new[-1].finish_reason is None
         last = max(0, len(self._starts) - 1)
         self._divide(last)
         known, self._reasoning = self._reasoning, self._find_reasoning()
@@ -104,6 +119,12 @@ class AnswerView(Vertical):
             touched = {self._block_of(span.start)} if there else self._blocks_of(span)
             self._redraw(number for number in touched if number < last)
         self._draw_markdown()
+
+    def settle(self) -> None:
+        """Take the empty lines away that were kept for what would come."""
+        if self._growing:
+            self._growing = False
+            self._redraw([len(self._starts) - 1])
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
         """Tell which token the mouse is over."""
@@ -226,7 +247,8 @@ class AnswerView(Vertical):
     def _redraw(self, blocks: Iterable[int]) -> None:
         for number in blocks:
             if number < len(self._blocks):
-                self._blocks[number].show(self._draw(number))
+                grows = self._growing and number == len(self._starts) - 1
+                self._blocks[number].show(self._draw(number), grows)
                 self._blocks[number].display = self._is_shown(number)
 
     def _find_reasoning(self) -> list[Reasoning]:

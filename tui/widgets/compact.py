@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from textual.content import Content
 from textual.style import Style
-from textual.widgets import Static
 
 from entropix_mlx.palette import LOOKS
 from entropix_mlx.profiles.profile import Profile
@@ -15,6 +14,7 @@ from entropix_mlx.step import Step, Strategy
 
 from ..drawing import DIM, bar, scales
 from ..styles import COLOURS
+from .drawn import Drawn
 
 NUMBERS = 18
 """Cells that both letters and both numbers take."""
@@ -40,7 +40,7 @@ def draw_compact(step: Step | None, profile: Profile, width: int) -> Content:
     return Content.assemble(*parts)
 
 
-class Compact(Static):
+class Compact(Drawn):
     """Follows the newest token of the answer."""
 
     def __init__(self, profile: Profile, *, id: str) -> None:
@@ -66,6 +66,4 @@ class Compact(Static):
     def draw(self) -> None:
         """Draw the line, where it is shown at all."""
         if self.size.width:
-            self.update(
-                draw_compact(self._newest, self._profile, self.content_size.width), layout=False
-            )
+            self.draw_content(draw_compact(self._newest, self._profile, self.content_size.width))

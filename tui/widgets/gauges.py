@@ -14,7 +14,6 @@ from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.style import Style
-from textual.widgets import Static
 
 from entropix_mlx.palette import LOOKS, NOT_MEASURED
 from entropix_mlx.profiles.profile import Profile
@@ -23,10 +22,12 @@ from entropix_mlx.step import Step, Strategy
 
 from ..drawing import DIM, HEIGHTS, WORDS, bar, runs, scales, word
 from ..styles import COLOURS, STYLES
+from .drawn import Drawn
 
 LABEL_WIDTH = 4
 THRESHOLDS = ("entropy", "varentropy", "margin")
 """The measurements that thresholds are about."""
+PLAIN = Style()
 FOLDED = Content.styled("▸ attention: a shows its figures", DIM)
 
 
@@ -99,7 +100,7 @@ def draw_history(steps: Sequence[Step], profile: Profile, width: int) -> Content
             label = f"{most:3.0f}▏" if upper else f"{letter} 0▏"
             parts: list[tuple[str, Style]] = [(label, DIM)]
             for step in shown:
-                level = min(16, max(1, round(step.metrics[name] / most * 16)))
+                level = min(16, max(1, round(getattr(step, name) / most * 16)))
                 height = max(0, level - 8) if upper else min(8, level)
                 parts.append((HEIGHTS[height], COLOURS[step.strategy]))
             lines.append(runs(parts))
@@ -129,6 +130,7 @@ class Gauges(VerticalScroll):
     DEFAULT_CSS = """
     Gauges { padding: 0 1; }
     Gauges Static { height: auto; margin-bottom: 1; }
+    Gauges #counts { margin-bottom: 0; }
     """
 
     def __init__(self, profile: Profile, *, id: str) -> None:
@@ -143,10 +145,8 @@ class Gauges(VerticalScroll):
 
     def compose(self) -> ComposeResult:
         """Make the parts."""
-        yield Static(id="bars")
-        yield Static(id="attention")
-        yield Static(id="history")
-        yield Static(id="counts")
+        for name in ("bars", "attention", "history", "counts"):
+            yield Drawn(id=name)
 
     def on_mount(self) -> None:
         """Draw what there is."""
@@ -192,8 +192,7 @@ class Gauges(VerticalScroll):
             "counts": draw_counts(self._counts, width),
         }
         for name, drawing in drawings.items():
-            part = self.query_one(f"#{name}", Static)
-            part.update(drawing, layout=part.size.height != drawing.plain.count("\n") + 1)
+            self.query_one(f"#{name}", Drawn).draw_content(drawing)
 
     def _values(self) -> tuple[Mapping[str, float], Style, str]:
         """Return what the bars show, their style, and what it is of."""
@@ -203,4 +202,4 @@ class Gauges(VerticalScroll):
         if not self._settled:
             return newest.metrics._asdict(), COLOURS[newest.strategy], ""
         means = {name: total / len(self._steps) for name, total in self._sums.items()}
-        return means, Style(), f"means of {len(self._steps)} tokens"
+        return means, PLAIN, f"means of {len(self._steps)} tokens"

@@ -11,14 +11,24 @@ from textual.style import Style
 from textual.widgets import Static
 
 from entropix_mlx.palette import LOOKS, NOT_MEASURED, printable
-from entropix_mlx.profiles.explain import Case, explain
+from entropix_mlx.profiles.explain import Case, explain, fate
 from entropix_mlx.profiles.profile import Profile
-from entropix_mlx.step import Alternative, Branch, Step, Strategy
+from entropix_mlx.step import Alternative, Branch, Origin, Rollout, Step, Strategy
 
 from ..drawing import DIM, SCALES, bar
 from ..styles import COLOURS, STYLES
 
+ORIGINS = {
+    Origin.SAMPLED: "drawn",
+    Origin.INSERTED: "part of an inserted text",
+    Origin.BRANCH: "from the winner of a fork",
+    Origin.CHOSEN: "what you chose",
+    Origin.READ: "given",
+}
+"""How a token came about."""
 HEADING = Style(bold=True)
+WAY_WIDTH = 11
+"""Cells for how a way stands to the first one."""
 CASE_WIDTH = 11
 """Cells that the longest strategy of a table takes, with its glyph."""
 
@@ -66,12 +76,14 @@ def draw_decision(step: Step, profile: Profile | None) -> Content:
         profile: whose thresholds decided; None if there were none.
     """
     why = explain(profile, step)
-    heading = f"{why.heading}, {step.origin}"
+    heading = f"{why.heading}, {ORIGINS[step.origin]}"
     lines = [Content.styled(heading, STYLES[step.strategy]) + Content(why.outcome)]
     if not why.cases:
         lines.append(Content("no thresholds had a part in this"))
     elif why.reason is None:
         lines.append(Content("other thresholds than these decided this"))
+    if why.cases:
+        lines.append(Content.styled("✓ holds, ✗ does not (by how much)", DIM))
     for case in why.cases:
         lines += _draw_case(case, decided=case is why.reason)
     if step.rolled_back:
@@ -96,7 +108,7 @@ def _draw_case(case: Case, decided: bool) -> list[Content]:
 
 
 def draw_ways(branch: Branch, selected: int | None, width: int) -> Content:
-    """Return the ways of a fork as a tree: the one taken, and those left, with their scores.
+    """Return the ways of a fork as a tree: the one taken, and those left, with their leads.
 
     Args:
         branch: the fork.
@@ -110,11 +122,20 @@ def draw_ways(branch: Branch, selected: int | None, width: int) -> Content:
         stem = "└" if number == count - 1 else "├"
         taken = "✓" if number == branch.winner else "▸" if number == selected else " "
         text = printable(rollout.text).replace("\n", "⏎")
-        line = f"{stem}{taken}{rollout.score:6.2f} {text}"
+        line = f"{stem}{taken}{_lead(rollout, first=number == 0):<{WAY_WIDTH}}{text}"
+        if number == selected and rollout.stopped:
+            line += f" ({fate(rollout)})"
         style = HEADING if number in (branch.winner, selected) else DIM
         lines.append(Content.styled(line if number == selected else line[:width], style))
     hint = "Enter goes this way" if selected is not None else "↓ selects one that was left"
     return Content("\n").join([*lines, Content.styled(hint, DIM)])
+
+
+def _lead(rollout: Rollout, first: bool) -> str:
+    """Return by how much a way leads the first, in nats a token, in few cells."""
+    if rollout.lead is None:  # an older record
+        return f"{rollout.mean_logprob:6.2f}"
+    return "first" if first else f"{rollout.lead:+.2f}±{rollout.error or 0.0:.2f}"
 
 
 class Inspector(VerticalScroll):

@@ -14,15 +14,15 @@ from typing import NamedTuple
 
 from textual.content import Content
 from textual.style import Style
-from textual.widgets import Static
 
 from entropix_mlx.palette import LOOKS
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.profiles.tree import Row, table
-from entropix_mlx.step import Metrics, Origin, Step, Strategy
+from entropix_mlx.step import NOT_OF_THE_MODEL, Metrics, Step, Strategy
 
 from ..drawing import DIM, OVERFLOW, runs, scales
 from ..styles import COLOURS, faded, tinted
+from .drawn import Drawn
 
 NAMES = {
     Strategy.ARGMAX: ("sure",),
@@ -166,8 +166,8 @@ class Cloud:
 
 
 def glyph(step: Step, strategy: Strategy) -> str:
-    """Return the mark of a token: hollow if it was inserted."""
-    if step.origin is Origin.INSERTED:
+    """Return the mark of a token: hollow if it was inserted or retrieved."""
+    if step.origin in NOT_OF_THE_MODEL:
         return HOLLOW.get(strategy, LOOKS[strategy].glyph)
     return LOOKS[strategy].glyph
 
@@ -223,8 +223,6 @@ def draw_plane(
 
     for (x, y), (dots, strategy) in cloud.cells.items():
         put(x, y, chr(0x2800 + dots), strategy)
-    for (x, y), letter in background.names.items():
-        cells[y][x] = letter
     if pointed is not None:
         x, y = plane.place(pointed[0].entropy, pointed[0].varentropy)
         for line in range(plane.lines):
@@ -232,6 +230,8 @@ def draw_plane(
         for column in range(plane.columns):
             put(column, y, "─", None)
         trail = [pointed]
+    for (x, y), letter in background.names.items():
+        cells[y][x] = letter
     for age, (step, strategy) in zip(range(len(trail) - 1, -1, -1), trail, strict=True):
         put(*plane.place(step.entropy, step.varentropy), glyph(step, strategy), strategy, age)
     return Content("\n").join(_with_axes(cells, cloud))
@@ -251,7 +251,7 @@ def _with_axes(cells: list[list[Cell]], cloud: Cloud) -> list[Content]:
     return [*lines, Content.styled(axis, DIM)]
 
 
-class Plane(Static):
+class Plane(Drawn):
     """Follows the answer on the map."""
 
     DEFAULT_CSS = "Plane { height: 12; }"
@@ -308,7 +308,7 @@ class Plane(Static):
         """Draw everything that was added."""
         plane = self.map
         if plane is None:
-            self.update("", layout=False)
+            self.draw_content(Content())
             return
         if self._cloud is None:
             self._background = Background.of(self._profile, plane)
@@ -318,4 +318,4 @@ class Plane(Static):
         pointed = None
         if self._pointed is not None and self._pointed < len(self._steps):
             pointed = self._steps[self._pointed], self._strategies[self._pointed]
-        self.update(draw_plane(self._background, self._cloud, trail, pointed), layout=False)
+        self.draw_content(draw_plane(self._background, self._cloud, trail, pointed))

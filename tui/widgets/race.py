@@ -19,9 +19,9 @@ NUMBERS = BAR_WIDTH + 10
 
 
 def draw_race(branch: Branch, width: int) -> Content:
-    """Return a line a way: its score, as a bar too, and the end of its text so far.
+    """Return a line a way: its lead over the first in nats a token, and the end of its text so far.
 
-    The bar shows exp(score): about the mean probability of a token.
+    The bar shows exp(mean log p): about the mean probability of a token.
     """
     length = max(len(rollout.tokens) for rollout in branch.rollouts)
     heading = (
@@ -34,12 +34,9 @@ def draw_race(branch: Branch, width: int) -> Content:
         text = printable(rollout.text).replace("\n", "⏎")
         tail = text if len(text) <= room else f"…{text[1 - room :]}"
         style = COLOURS[Strategy.BRANCH] if leads else DIM
-        drawn = bar(math.exp(min(0.0, rollout.score)), 1.0, BAR_WIDTH)
-        lines.append(
-            Content.assemble(
-                (drawn, style), f" {rollout.score:6.2f} {'▸' if leads else ' '}", (tail, style)
-            )
-        )
+        drawn = bar(math.exp(min(0.0, rollout.mean_logprob)), 1.0, BAR_WIDTH)
+        lead = f" {rollout.lead or 0.0:+6.2f} {'▸' if leads else ' '}"
+        lines.append(Content.assemble((drawn, style), lead, (tail, style)))
     return Content("\n").join(lines)
 
 

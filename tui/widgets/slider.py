@@ -20,6 +20,9 @@ from ..styles import COLOURS
 from ..tuning import THRESHOLDS
 
 NAME_WIDTH, TRACK_WIDTH = 11, 14
+SHORTEST_TRACK = 4
+NUMBERS = 22
+"""Cells of the number with its unit, and of what would change."""
 SHARE_STEP, BITS_STEP = 0.02, 0.1
 """How far a key moves a threshold whose scale ends at 1, and one of bits or bits²."""
 LETTERS = {"entropy": "H", "varentropy": "V", "margin": "margin"}
@@ -107,10 +110,15 @@ class Slider(Widget, can_focus=True):
         self._held = False
         self.release_mouse()
 
+    @property
+    def _track_width(self) -> int:
+        room = self.content_size.width - NAME_WIDTH - NUMBERS
+        return min(max(room, SHORTEST_TRACK), TRACK_WIDTH)
+
     def _follow(self, event: events.MouseEvent) -> None:
         cell = event.x - NAME_WIDTH
-        if 0 <= cell < TRACK_WIDTH:
-            self._move_to((cell + 0.5) / TRACK_WIDTH * self.most)
+        if 0 <= cell < self._track_width:
+            self._move_to((cell + 0.5) / self._track_width * self.most)
 
     def _move_to(self, value: float) -> None:
         self.value = round(min(max(value, 0.0), self.most), 4)
@@ -119,7 +127,7 @@ class Slider(Widget, can_focus=True):
 
     def _track(self, style: Style) -> Content:
         """Return how many tokens lie where on the scale, and the threshold among them."""
-        tokens = [0] * TRACK_WIDTH
+        tokens = [0] * self._track_width
         for value in self._measured:
             tokens[self._cell(value)] += 1
         highest = max(1, *tokens)
@@ -132,4 +140,4 @@ class Slider(Widget, can_focus=True):
 
     def _cell(self, value: float) -> int:
         share = 1.0 if value >= self.most else max(0.0, value / self.most)
-        return min(TRACK_WIDTH - 1, int(share * TRACK_WIDTH))
+        return min(self._track_width - 1, int(share * self._track_width))

@@ -9,13 +9,13 @@ from textual import events
 from textual.content import Content
 from textual.message import Message
 from textual.style import Style
-from textual.widgets import Static
 
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.step import Step, Strategy
 
 from ..drawing import HEIGHTS, runs, scales
 from ..styles import COLOURS
+from .drawn import Drawn
 
 _POINTED = {strategy: colour + Style(reverse=True) for strategy, colour in COLOURS.items()}
 NOTABLE = (
@@ -83,7 +83,7 @@ def draw_strip(cells: Cells, most: float, cursor: int | None = None) -> Content:
     )
 
 
-class Strip(Static):
+class Strip(Drawn):
     """Follows the answer, and tells where it is clicked."""
 
     @dataclass
@@ -147,4 +147,4 @@ class Strip(Static):
             self._cells = Cells(width)
             self._cells.add(self._tokens)
         most = scales(self._profile)["entropy"].most
-        self.update(draw_strip(self._cells, most, self._pointed), layout=False)
+        self.draw_content(draw_strip(self._cells, most, self._pointed))

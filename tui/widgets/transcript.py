@@ -82,7 +82,7 @@ class Transcript(VerticalScroll, can_focus=True):
         Binding(
             "f,enter",
             "fork",
-            "Fork",
+            "This way",
             key_display="f",
             tooltip="Go another way from here",
             id="transcript.fork",
@@ -186,6 +186,8 @@ class Transcript(VerticalScroll, can_focus=True):
         """Show a conversation; turns that are shown already are left alone."""
         if self.welcome is not None:
             self.welcome.display = not conversation.turns
+        if self.last_answer is not None:
+            self.last_answer.settle()
         common = 0
         for view, turn in zip(self._turns, conversation.turns, strict=False):
             if not view.shows(turn):

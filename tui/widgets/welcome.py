@@ -29,7 +29,7 @@ class Welcome(Static):
             Content("\n").join(
                 [
                     Content.styled("Every token shows how sure the model is", bold),
-                    Content("H: how open its choice is (bits). V: how uneven. They decide:"),
+                    Content("H: how open the choice is; V: how uneven. They decide:"),
                     strategies(),
                     Content(),
                     Content.styled("Ask something, or press a number, then Enter", bold),

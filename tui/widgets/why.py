@@ -8,7 +8,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from entropix_mlx.palette import printable
-from entropix_mlx.profiles.explain import Explanation, explain
+from entropix_mlx.profiles.explain import Explanation, explain, standing
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.step import Branch, Step, Strategy
 from entropix_mlx.summary import Summary
@@ -41,7 +41,8 @@ def draw_leader(branch: Branch) -> Content:
     """Return how many ways are being followed, and the one that leads."""
     leader = branch.rollouts[branch.winner]
     text = printable(leader.text).replace("\n", "⏎")
-    told = f" following {len(branch.rollouts)} ways; ahead, with {leader.score:.2f}: {text}"
+    ahead = f"ahead by {standing(leader)}" if branch.winner else "none ahead of the first"
+    told = f" following {len(branch.rollouts)} ways; {ahead}: {text}"
     return Content.assemble(("▲ fork", COLOURS[Strategy.BRANCH]), told)
 
 

@@ -22,6 +22,7 @@ from collections.abc import Callable
 
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
+from ...decoding.draft import Draft
 from ...models.base import LanguageModel
 from ...models.llama import own_model
 from .decoding import measure_decoding
@@ -45,6 +46,7 @@ def bench(
     effort: Effort = FULL,
     *,
     profile_step: bool = False,
+    draft_model: Draft | None = None,
     on_progress: Callable[[str], None] | None = None,
 ) -> Report:
     """Measure a model as this package runs it against mlx-lm with the same weights.
@@ -54,6 +56,7 @@ def bench(
         tokenizer: from `load`.
         effort: how much to measure.
         profile_step: measure the parts of a decoding step, and nothing else.
+        draft_model: a model whose guesses are measured, too.
         on_progress: called with the name of what is measured next.
 
     Raises:
@@ -65,7 +68,7 @@ def bench(
     began = time.perf_counter()
     report_progress = on_progress or (lambda what: None)
     report_progress("loading the same weights with mlx-lm")
-    with make_pair(model, tokenizer) as pair:
+    with make_pair(model, tokenizer, draft_model) as pair:
         parts: dict[str, Callable[[], list[Figure]]] = {
             "start-up": lambda: measure_startup(pair.folder, effort),
             "decoding": lambda: measure_decoding(pair, effort),

@@ -1,4 +1,4 @@
-"""Measure what guesses from the text bring: on text that repeats itself, and on free text.
+"""Measure what guesses from the text bring: on text that is copied, and on free text.
 
 A guess pays where a pass of several tokens takes less time than as many passes; that is measured,
 too, and docs/performance.md says what the table of `decoding/lookup.py` makes of it.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import mlx.core as mx
 from mlx_lm.models.cache import KVCache
@@ -22,22 +23,51 @@ from .timing import in_turns, seconds, to_figures
 
 PASSES = "a pass of several tokens"
 LOOKUP = "looking up the next tokens"
-OFF, AUTO = "entropix, no lookup", "entropix, lookup"
+OFF, AUTO, DRAFTED = "entropix, no lookup", "entropix, lookup", "entropix, draft model"
+FREE_TEXT = "free text"
 CONTEXT = 128
 """Tokens in the cache where passes are measured, or fewer if the model cannot hold so many."""
-PROMPTS = {
-    "repeats itself": "Repeat this list three times: apples, pears, plums, cherries, lemons, figs.",
-    "free": "Why is the sky blue?",
+COPYING = {
+    "repeat a list": (
+        "Copy this list of tasks. Change only the word 'garden' to 'kitchen':\n1. Clean the garden"
+        " before noon\n2. Call the plumber about the sink\n3. Buy a new lamp for the living room\n"
+        "4. Write a letter to Aunt Mary\n5. Pay the electricity bill\n6. Take the dog to the park",
+        "Repeat this list, but replace Monday by Sunday: Monday, Tuesday, Wednesday, Thursday,"
+        " Friday, Saturday, apples, pears, plums, cherries, lemons, figs.",
+        "Repeat this list with one change, replace milk with juice:\n- bread\n- eggs\n- milk\n"
+        "- butter\n- cheese\n- tomatoes\n- rice\n- coffee\n- sugar\n- flour",
+    ),
+    "continue JSON": (
+        'Continue this JSON with more products:\n{\n  "products": [\n    {\n      "id": 101,\n'
+        '      "title": "Desk lamp",\n      "price": 24.99,\n      "in_stock": true\n    },\n'
+        '    {\n      "id": 102,\n      "title": "Office chair",\n      "price": 129.00,\n'
+        '      "in_stock": false\n    },\n',
+        'Continue this JSON:\n{"users": [{"id": 1, "name": "Anna", "active": true}, {"id": 2,'
+        ' "name": "Ben", "active": false}, {"id": 3, "name": "Carl", "active": true},',
+    ),
+    "correct the spelling": (
+        "Correct the spelling of this paragraph: My favorit animal is the elefant. It is the"
+        " largest land animal in the world. Elephants live in Africa and Asia, and they eat grass,"
+        " leaves and fruit. They are very inteligent and have a good memry.",
+        "Correct the spelling mistakes in the following text and write the whole text again: Last"
+        " sumer we went to the beach with our freinds. We swam in the ocean, built sand castels,"
+        " and ate ice cream every day. My brother colected shells and my sister read a book under"
+        " the umbrela.",
+    ),
 }
+"""Prompts whose answers copy from them, of three kinds; the first of each is measured."""
+FREE = "Why is the sky blue?"
 
 
 def measure_lookup(pair: Pair, effort: Effort) -> list[Figure]:
     """Return the figures; an answer is too long for some models."""
     figures = _passes(pair, effort)
-    for case, prompt in PROMPTS.items():
+    prompts = {case: texts[0] for case, texts in COPYING.items()} | {FREE_TEXT: FREE}
+    for case, prompt in prompts.items():
         tokens = chat_prompt(pair.tokenizer, prompt)
         if len(tokens) + effort.lookup_tokens <= pair.model.config.max_position_embeddings:
-            figures += _answers(pair, effort, tokens, case)
+            for sampler in effort.lookup_samplers:
+                figures += _answers(pair, effort, tokens, case, sampler)
     return figures
 
 
@@ -61,18 +91,25 @@ def _milliseconds(pair: Pair, cache: Sequence[KVCache], length: int) -> float:
     return 1000 * taken
 
 
-def _answers(pair: Pair, effort: Effort, prompt: list[int], case: str) -> list[Figure]:
-    """Return the speed with and without guesses, greedy, so that both write the same text."""
+def _answers(
+    pair: Pair, effort: Effort, prompt: list[int], case: str, sampler: str
+) -> list[Figure]:
+    """Return the speed with guesses and without; all write the same text."""
     found: dict[str, Summary] = {}
 
-    def run(lookup: str) -> float:
-        steps = pair.ours(prompt, effort.lookup_tokens, sampler="greedy", lookup=lookup)
-        found[lookup] = Summary.of(steps)
-        return found[lookup].tokens_per_second
+    def run(name: str, **options: Any) -> float:
+        steps = pair.ours(prompt, effort.lookup_tokens, sampler=sampler, **options)
+        found[name] = Summary.of(steps)
+        return found[name].tokens_per_second
 
-    contenders = {OFF: partial(run, "off"), AUTO: partial(run, "auto")}
+    contenders = {OFF: partial(run, OFF), AUTO: partial(run, AUTO, lookup="auto")}
+    if pair.draft is not None:
+        contenders[DRAFTED] = partial(run, DRAFTED, draft_model=pair.draft)
     speeds = in_turns(contenders, effort.lookup_repeats)
-    off, auto = to_figures(LOOKUP, case, "tokens/s", speeds, (OFF,))
-    summary = found["auto"]
-    note = f"{summary.tokens_per_pass:.2f} tokens a pass"
-    return [off, replace(auto, note=f"{note}, {summary.kept} of {summary.guessed} guesses kept")]
+    figures = to_figures(LOOKUP, f"{case}, {sampler}", "tokens/s", speeds, (OFF,))
+    return [figures[0], *(replace(one, note=_kept(found[one.name])) for one in figures[1:])]
+
+
+def _kept(summary: Summary) -> str:
+    passes = f"{summary.tokens_per_pass:.2f} tokens a pass"
+    return f"{passes}, {summary.kept} of {summary.guessed} guesses kept"

@@ -18,6 +18,7 @@ from mlx_lm.sample_utils import make_sampler
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ...conversion.convert import save
+from ...decoding.draft import Draft
 from ...decoding.generation import stream_generate
 from ...errors import BenchError
 from ...models.llama import Model
@@ -50,6 +51,8 @@ class Pair:
     other_tokenizer: TokenizerWrapper
     folder: Path
     """Where mlx-lm loaded it from."""
+    draft: Draft | None = None
+    """What guesses for it where that is measured."""
 
     def ours(self, prompt: list[int], tokens: int, **options: Any) -> Iterator[Step]:
         """Return entropix's steps; takes the options of `stream_generate`.
@@ -71,7 +74,9 @@ class Pair:
 
 
 @contextmanager
-def make_pair(model: Model, tokenizer: TokenizerWrapper) -> Iterator[Pair]:
+def make_pair(
+    model: Model, tokenizer: TokenizerWrapper, draft: Draft | None = None
+) -> Iterator[Pair]:
     """Write a model to a temporary folder, and let mlx-lm load it in the same precision.
 
     Raises:
@@ -88,7 +93,7 @@ def make_pair(model: Model, tokenizer: TokenizerWrapper) -> Iterator[Pair]:
                 " in the folder that TMPDIR names"
             ) from error
         other, other_tokenizer = mlx_lm.load(name)[:2]
-        yield Pair(model, _endless(tokenizer), other, _endless(other_tokenizer), folder)
+        yield Pair(model, _endless(tokenizer), other, _endless(other_tokenizer), folder, draft)
 
 
 def _endless(tokenizer: TokenizerWrapper) -> TokenizerWrapper:

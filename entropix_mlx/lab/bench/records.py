@@ -41,10 +41,11 @@ class Effort:
     """Answers at once."""
     batch_repeats: int = 3
     """How often a run of many answers is repeated; their prompts have `prompt` tokens."""
-    passes: tuple[int, ...] = (1, 2, 4, 8)
+    passes: tuple[int, ...] = (1, 2, 4, 8, 16)
     """Tokens that one pass computes."""
-    lookup_tokens: int = 80
+    lookup_tokens: int = 64
     """Tokens of an answer in which the next ones are looked up."""
+    lookup_samplers: tuple[str, ...] = ("greedy", "entropix")
     lookup_repeats: int = 2
     starts: int = 3
     """Times that each program is started from the shell."""
@@ -66,6 +67,7 @@ QUICK = Effort(
     fork_repeats=1,
     batch_repeats=1,
     lookup_tokens=32,
+    lookup_samplers=("greedy",),
     lookup_repeats=1,
     starts=1,
 )

@@ -41,6 +41,9 @@ def extracted(rule: str, text: str) -> str:
     if rule == "number":
         number = first_number(_after_equation(first_line(text)))
         return "" if number is None else f"{number:g}"
+    if rule == "last":
+        number = last_number(first_line(text))
+        return "" if number is None else f"{number:g}"
     if rule == "final":
         number = first_number(text.partition(_MARK)[2])
         return "" if number is None else f"{number:g}"
@@ -58,7 +61,7 @@ def check_rule(rule: object, answers: Sequence[str]) -> None:
     if rule not in RULES:
         raise PromptError(f"no grading rule {rule!r}: use one of {', '.join(RULES)}")
     for answer in answers:
-        if rule in ("number", "final") and first_number(answer) is None:
+        if rule in ("number", "last", "final") and first_number(answer) is None:
             raise PromptError(
                 f"the answer {answer!r} is no number: use another rule, such as exact"
             )
@@ -82,6 +85,12 @@ def first_number(text: str) -> float | None:
     """Return the first number in a text; thousands may be set off by commas."""
     found = _NUMBER.search(text)
     return float(found[0].replace(",", "").replace("−", "-")) if found else None
+
+
+def last_number(text: str) -> float | None:
+    """Return the last number in a text; thousands may be set off by commas."""
+    found = _NUMBER.findall(text)
+    return first_number(found[-1]) if found else None
 
 
 def plain(text: str) -> str:
@@ -113,6 +122,12 @@ def _after_equation(line: str) -> str:
 
 def _number(text: str, answers: Sequence[str]) -> bool:
     given = first_number(_after_equation(first_line(text)))
+    return given is not None and any(given == first_number(answer) for answer in answers)
+
+
+def _last(text: str, answers: Sequence[str]) -> bool:
+    """Grade the number at which a sentence arrives; numbers that it names before are no tries."""
+    given = last_number(first_line(text))
     return given is not None and any(given == first_number(answer) for answer in answers)
 
 
@@ -149,6 +164,7 @@ def _regex(text: str, answers: Sequence[str]) -> bool:
 
 RULES: dict[str, Rule] = {
     "number": _number,
+    "last": _last,
     "exact": _exact,
     "choice": _choice,
     "regex": _regex,

@@ -18,12 +18,12 @@ from ...errors import PromptError
 from ...profiles.certainty import MEASURED, Measured
 from ...records import from_record
 from ...settings import Settings
-from ...step import Step
+from ...step import Step, Stopped
 from . import grading
 from .questions import Question
 
 if TYPE_CHECKING:
-    from ...decoding.batch import BatchAnswer
+    from ...decoding.batch_answer import BatchAnswer
 
 _DIGITS = 6
 """Significant ones of a measurement in the file."""
@@ -104,7 +104,8 @@ class Tokens(Measured):
     """The measurements of an answer's own tokens, and where its first fork could lead."""
 
     rollouts: tuple[str, ...] = ()
-    """The texts that the answer would have had by each way of its first fork."""
+    """The texts that the answer would have had by each way of its first fork, but for those that
+    were dropped before they said anything."""
 
     @classmethod
     def of(cls, steps: Iterable[Step]) -> Tokens:
@@ -114,7 +115,11 @@ class Tokens(Measured):
         rollouts: tuple[str, ...] = ()
         for step in listed:
             if step.branch is not None:
-                rollouts = tuple(before + rollout.text for rollout in step.branch.rollouts)
+                rollouts = tuple(
+                    before + rollout.text
+                    for rollout in step.branch.rollouts
+                    if rollout.stopped is not Stopped.BEHIND
+                )
                 break
             before += step.text
         return cls(**vars(Measured.of(listed)), rollouts=rollouts)
@@ -160,8 +165,8 @@ def forward_tokens(steps: Sequence[Step]) -> tuple[int, int]:
     """Return how many generated tokens an answer kept, and how many it discarded.
 
     An insertion that was tried and dropped cost its tokens and the draw that was put back. At a
-    fork all tokens of all rollouts went through the model; those that became the text are steps
-    whose origin is the fork.
+    fork all tokens of all rollouts went through the model, and perhaps some beside them; those that
+    became the text are steps whose origin is the fork.
     """
     discarded = 0
     for place, step in enumerate(steps):
@@ -172,7 +177,7 @@ def forward_tokens(steps: Sequence[Step]) -> tuple[int, int]:
             winner = len(step.branch.rollouts[step.branch.winner].tokens)
             rolled = sum(len(rollout.tokens) for rollout in step.branch.rollouts)
             kept = min(winner, len(steps) - place)
-            discarded += rolled - kept
+            discarded += rolled - kept + step.branch.side_tokens
     return len(steps), discarded
 
 

@@ -14,7 +14,7 @@ from .confidence import COVERAGES, Certainty, certainties
 from .open_answers import RULE, Variety, varieties
 from .questions import SPLITS
 from .records import Record
-from .results import Results, summarize
+from .results import Pair, Results, summarize
 from .tables import Table, interval, percent, result_tables
 
 
@@ -39,6 +39,7 @@ class Report:
         records: Sequence[Record],
         profile: Profile | None = None,
         human: Sequence[float] = (),
+        pairs: Sequence[Pair] = (),
     ) -> Report:
         """Sum up some answers.
 
@@ -47,6 +48,11 @@ class Report:
             profile: where the scores of confidence are wanted, too: whose thresholds tell the
                 strategies apart.
             human: log probabilities of the tokens of a human text, to compare open answers with.
+            pairs: the arms to compare, as for `summarize`.
+            human: log probabilities of the tokens of a human text, to compare open answers with.
+
+        Raises:
+            PromptError: an arm that is to be compared has no answers.
         """
         ids = {
             split: sorted({r.question.id for r in records if r.question.split == split})
@@ -54,7 +60,7 @@ class Report:
         }
         graded = [record for record in records if record.question.rule != RULE]
         return cls(
-            summarize(graded),
+            summarize(graded, pairs),
             tuple(certainties(graded, profile)) if profile else (),
             tuple(abstentions(graded, profile.abstain)) if profile else (),
             tuple(varieties(records, human)),

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
+from ...errors import PromptError
+from ...profiles.fields import hint
 from .records import Record
 from .statistics import Interval, bootstrap_mean, holm, sign_test, wilson
 
@@ -72,15 +74,27 @@ class Results:
     contrasts: tuple[Contrast, ...]
 
 
-def summarize(records: Sequence[Record]) -> Results:
-    """Return what answers amount to; arms and rungs come in the order of their first answers."""
+Pair = tuple[str, str]
+"""The names of two arms, of which the first is compared with the second."""
+
+
+def summarize(records: Sequence[Record], pairs: Sequence[Pair] = ()) -> Results:
+    """Return what answers amount to; arms and rungs come in the order of their first answers.
+
+    Args:
+        records: the answers.
+        pairs: the arms to compare; () for every two.
+
+    Raises:
+        PromptError: an arm that is to be compared has no answers.
+    """
     by_arm: dict[str, list[Record]] = defaultdict(list)
     for record in records:
         by_arm[record.question.arm].append(record)
     accuracies = [
         accuracy for arm, answers in by_arm.items() for accuracy in _accuracies(arm, answers)
     ]
-    return Results(tuple(accuracies), tuple(contrasts(by_arm)))
+    return Results(tuple(accuracies), tuple(contrasts(by_arm, pairs)))
 
 
 def rung_name(record: Record) -> str:
@@ -110,12 +124,20 @@ def _accuracy(arm: str, rung: str, answers: Sequence[Record]) -> Accuracy:
     )
 
 
-def contrasts(by_arm: dict[str, list[Record]]) -> list[Contrast]:
-    """Return the contrast of every two arms, with p-values that are adjusted for their number."""
+def contrasts(by_arm: dict[str, list[Record]], pairs: Sequence[Pair] = ()) -> list[Contrast]:
+    """Return contrasts of arms, with p-values that are adjusted for their number.
+
+    Args:
+        by_arm: the answers of each.
+        pairs: as for `summarize`.
+    """
     shares = {arm: _share_right(answers) for arm, answers in by_arm.items()}
+    for name in (name for pair in pairs for name in pair):
+        if name not in shares:
+            raise PromptError(f"no arm {name!r} to compare; {hint(name, shares)}")
+    every = [(first, second) for second, first in combinations(shares, 2)]
     found = [
-        _contrast(first, second, shares[first], shares[second])
-        for second, first in combinations(shares, 2)
+        _contrast(first, second, shares[first], shares[second]) for first, second in pairs or every
     ]
     adjusted = holm([one["p_value"] for one in found])
     return [Contrast(**one, adjusted=p) for one, p in zip(found, adjusted, strict=True)]

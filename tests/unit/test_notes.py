@@ -1,0 +1,172 @@
+"""A folder of notes: what is read of it, what is found, and what an index survives."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+
+from entropix_mlx import limits
+from entropix_mlx.errors import NotesError
+from entropix_mlx.notes import files, index
+from entropix_mlx.notes.notes import Notes
+from entropix_mlx.notes.passages import pieces
+
+VELMORA = """# Velmora
+
+A town by the sea.
+
+People
+======
+- The harbour master is Tessa Quint.
+- The baker
+  is Olin Mar.
+
+```
+# no heading
+```
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    made = tmp_path / "notes"
+    made.mkdir()
+    return made
+
+
+@pytest.fixture
+def notes(folder, tmp_path):
+    """Return a function that opens the folder with some files in it."""
+
+    def opened(**texts):
+        for name, text in texts.items():
+            path = folder / name.replace("_", ".")
+            path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return Notes(folder, cache=tmp_path / "cache")
+
+    return opened
+
+
+def test_markdown_is_cut_at_headings_and_blank_lines():
+    found = [tuple(piece) for piece in pieces(VELMORA, markdown=True)]
+    assert found == [
+        ("A town by the sea.", 3, "Velmora"),
+        ("The harbour master is Tessa Quint. The baker is Olin Mar.", 7, "People"),
+        ("``` # no heading ```", 11, "People"),
+    ]
+
+
+def test_a_long_paragraph_is_cut_between_sentences_and_says_in_which_line():
+    text = "\n".join(f"Sentence number {n} is here and has some words." for n in range(1, 31))
+    found = list(pieces(text))
+    assert len(found) > 2
+    assert " ".join(piece.text for piece in found) == " ".join(text.split())
+    for piece in found:
+        assert len(piece.text) <= limits.NOTE_PASSAGE_CHARACTERS
+        assert text.split("\n")[piece.line - 1].startswith(piece.text[:17])
+
+
+def test_the_best_passage_is_found_with_its_place(notes):
+    opened = notes(velmora_md=VELMORA, other_txt="The harbour master of Brask is Nils Orr.\n")
+    retrieve = opened.about("Who is the harbour master of Brask?")
+    first, *_ = retrieve("It is")
+    assert (first.text, first.source.told, first.score) == (
+        "The harbour master of Brask is Nils Orr.",
+        "other.txt, line 1",
+        1.0,
+    )
+    assert (opened.files, opened.passages) == (2, 4)
+
+
+def test_a_sentence_of_the_answer_counts_where_the_question_says_little(notes):
+    opened = notes(velmora_md=VELMORA)
+    passages = opened.about("Tell me about the sea")("The baker of the town is")
+    assert "Olin Mar" in passages[0].text or "Olin Mar" in passages[1].text
+    assert opened.about("who")("what") == []
+
+
+def test_words_are_found_in_their_other_forms(notes):
+    opened = notes(a_txt="Zwei Bäcker backen Brötchen.", b_txt="He was climbing mountains.")
+    assert opened.best("backer brotchen")[0].name == "a.txt"
+    assert opened.best("who climbs a mountain?")[0].score == 1.0
+
+
+def test_only_what_changed_is_read_again(notes, folder, monkeypatch):
+    read = []
+    passages = files.passages
+    monkeypatch.setattr(
+        files, "passages", lambda folder, name: read.append(name) or passages(folder, name)
+    )
+    opened = notes(a_txt="apples", b_txt="pears")
+    opened.refresh()
+    assert read == ["a.txt", "b.txt"]
+    (folder / "a.txt").write_text("plums and apples")
+    (folder / "b.txt").unlink()
+    again = notes(c_md="figs")
+    assert read[2:] == ["a.txt", "c.md"]
+    assert [found.text for found in again.best("apples pears")] == ["plums and apples"]
+
+
+def test_what_is_no_text_is_passed_over_with_the_reason(notes, folder, monkeypatch):
+    monkeypatch.setattr(limits, "NOTE_BYTES", 1000)
+    os.mkfifo(folder / "pipe.txt")
+    (folder / "link.txt").symlink_to("/etc/passwd")
+    (folder / ".hidden.txt").write_text("secret")
+    opened = notes(
+        ok_txt="\ufeffapples\r\npears", bad_txt=b"\xff\xfe", zero_txt=b"a\0b", big_txt="x " * 501
+    )
+    assert opened.files == 1
+    assert opened.faults.keys() == {"bad.txt", "zero.txt", "big.txt"}
+    assert "larger than 1,000 bytes" in opened.faults["big.txt"]
+    assert opened.best("secret root") == []
+
+
+def test_a_pdf_file_says_what_is_missing_or_damaged(notes, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pypdf", None)
+    assert "pip install" in notes(a_pdf=b"%PDF-1.7").faults["a.pdf"]
+
+
+def test_a_folder_that_cannot_be_used_is_told(folder, tmp_path, monkeypatch):
+    with pytest.raises(NotesError, match="there is no folder"):
+        Notes(tmp_path / "nothing")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotesError, match="cannot keep an index"):
+        Notes(folder, cache=tmp_path / "file")
+    (folder / "a.txt").write_text("a")
+    monkeypatch.setattr(limits, "NOTE_FILES", 0)
+    with pytest.raises(NotesError, match="holds more than"):
+        Notes(folder, cache=tmp_path)
+
+
+def test_a_python_without_full_text_search_is_told(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(index, "_TABLES", index._TABLES.replace("fts5", "fts5_missing"))
+    with pytest.raises(NotesError, match="FTS5 is missing"):
+        Notes(folder, cache=tmp_path)
+
+
+@pytest.mark.parametrize("damage", [b"", b"no database at all" * 100, None])
+def test_a_damaged_or_older_index_is_made_again(notes, damage):
+    opened = notes(a_txt="apples")
+    path = opened._index.path
+    if damage is None:
+        with sqlite3.connect(path) as database:
+            database.execute("PRAGMA user_version = 99")
+        database.close()
+    else:
+        path.write_bytes(damage)
+    assert [found.text for found in notes().best("apples")] == ["apples"]
+
+
+def test_processes_may_use_an_index_at_once(folder, tmp_path):
+    for number in range(40):
+        (folder / f"{number}.txt").write_text(f"fact{number} stands here")
+    code = (
+        "import sys; from pathlib import Path; from entropix_mlx.notes.notes import Notes\n"
+        "notes = Notes(sys.argv[1], cache=Path(sys.argv[2]))\n"
+        "print(notes.passages, len(notes.best('fact7')))"
+    )
+    command = [sys.executable, "-c", code, str(folder), str(tmp_path / "cache")]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    assert [process.communicate()[0].strip() for process in running] == ["40 1"] * 3

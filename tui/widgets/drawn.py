@@ -1,0 +1,103 @@
+"""Lines that are drawn anew many times a second, such as gauges: only what changed is.
+
+A `Static` turns its whole content into styled cells again whenever it changes, and tells each cell
+where it stands, so that it can be selected. That is most of what a live screen would cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.segment import Segment
+from rich.style import Style as RichStyle
+from textual.content import Content
+from textual.geometry import Region
+from textual.strip import Strip
+from textual.style import Style
+from textual.widgets import Static
+
+MOST_LOOKS = 500
+Line = tuple[tuple[str, Style | None], ...]
+"""Texts and their styles; None is that of the widget."""
+
+
+def lines_of(content: Content) -> list[Line]:
+    """Return the lines of a content whose styles do not overlap, as `runs` and `assemble` make it.
+
+    Raises:
+        TypeError: a style is given by its name.
+    """
+    lines: list[list[tuple[str, Style | None]]] = [[]]
+    for text, style in _pieces(content):
+        first, *others = text.split("\n")
+        if first:
+            lines[-1].append((first, style))
+        lines += [[(other, style)] if other else [] for other in others]
+    return [tuple(line) for line in lines]
+
+
+def _pieces(content: Content) -> Iterator[tuple[str, Style | None]]:
+    text, place = content.plain, 0
+    for start, end, style in content.spans:
+        if isinstance(style, str):
+            raise TypeError(f"a style, not the name of one: {style!r}")
+        if start > place:
+            yield text[place:start], None
+        yield text[start:end], style
+        place = end
+    if place < len(text):
+        yield text[place:], None
+
+
+class Drawn(Static):
+    """Shows a content whose lines are no longer than the widget is wide; nothing is wrapped."""
+
+    ALLOW_SELECT = False
+
+    def __init__(self, *, id: str | None = None) -> None:
+        """Begin empty."""
+        super().__init__(id=id)
+        self._content = Content()
+        self._lines: list[Line] = [()]
+        self._base: Style | None = None  # for which `_looks` holds
+        self._looks: dict[int, tuple[Style, RichStyle]] = {}
+
+    @property
+    def visual(self) -> Content:
+        """What is shown."""
+        return self._content
+
+    def render(self) -> Content:
+        """Return what is shown."""
+        return self._content
+
+    def draw_content(self, content: Content) -> None:
+        """Show a content; lay the screen out anew only for another number of lines."""
+        lines, known = lines_of(content), self._lines
+        self._content, self._lines = content, lines
+        if len(lines) != len(known):
+            self.refresh(layout=True)
+            return
+        width = self.content_size.width
+        changed = [y for y, line in enumerate(lines) if line != known[y]]
+        if changed:
+            self.refresh(*(Region(0, y, width, 1) for y in changed))
+
+    def render_line(self, y: int) -> Strip:
+        """Return a line as the terminal gets it."""
+        base = self.visual_style
+        if base != self._base:
+            self._base, self._looks = base, {}
+        width, rest = self.content_size.width, self._look(base, base)
+        line = self._lines[y] if y < len(self._lines) else ()
+        segments = [Segment(text, self._look(base, style or base)) for text, style in line]
+        return Strip(segments).adjust_cell_length(width, rest)
+
+    def _look(self, base: Style, style: Style) -> RichStyle:
+        """Return a style upon that of the widget; those that were met before are not made anew."""
+        found = self._looks.get(id(style))
+        if found is None:
+            if len(self._looks) >= MOST_LOOKS:  # somebody makes styles anew for every drawing
+                self._looks.clear()
+            found = self._looks[id(style)] = style, (base + style).rich_style
+        return found[1]
