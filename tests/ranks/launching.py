@@ -47,7 +47,7 @@ def launch(folder, size, command, **environment):
     ]
 
 
-def ended(processes, seconds=60):
+def ended(processes, seconds=300):
     """Wait for all; return their exit codes, and what each printed on stdout and stderr."""
     try:
         told = [process.communicate(timeout=seconds) for process in processes]

@@ -35,22 +35,21 @@ def scenarios():
 
         return run
 
-    yield "greedy", answered("hello", sampler="greedy", max_tokens=12)
     yield "forks", answered("hello", max_tokens=16, attention_layers="all")
-    yield "thinks", answered("hello", max_tokens=12, changes=THINKS)
-    yield "guesses", answered(REPEATS, max_tokens=12, lookup=4, sampler="greedy", stop=("zz",))
+    yield "thinks", answered("hello", max_tokens=8, changes=THINKS)
+    yield "guesses", answered(REPEATS, max_tokens=8, lookup=4, sampler="greedy", stop=("zz",))
 
     def batch(model, tokenizer):
         prompts = ["hello", "hello", "a longer prompt than that", REPEATS]
         done = batch_generate(
-            model, tokenizer, prompts, seed=2, max_tokens=8, lookup=3, steady=True
+            model, tokenizer, prompts, seed=2, max_tokens=5, lookup=3, steady=True
         )
         return [step for answer in done.finish() for step in answer.steps]
 
     yield "batch", batch
 
     def chat(model, tokenizer):
-        session = Session(model, tokenizer, Settings(max_tokens=6, seed=3))
+        session = Session(model, tokenizer, Settings(max_tokens=4, seed=3))
         first = list(session.send("hello"))
         fork = list(session.fork(1, 65))
         again = list(session.send("and then?"))
