@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..errors import ProfileError
@@ -47,11 +48,10 @@ class Thinking:
         self._places = ALLOWED[rule.place]
         self._items = rule.text if isinstance(rule.text, list) else [rule.text]
         # The checks come first, so that a text that cannot be used is told before any work.
-        self._tokens = {
-            form: to_tokens(form, tokenizer, vocab_size)
-            for item in self._items
-            for form in (item, *self._forms(item))
-        }
+        self._tokens = {item: to_tokens(item, tokenizer, vocab_size) for item in self._items}
+        for form in {form for item in self._items for form in self._forms(item)}:
+            with suppress(ProfileError):  # a small vocabulary may lack this way of writing it
+                self._tokens[form] = to_tokens(form, tokenizer, vocab_size)
         self._allowance = Allowance(rule.max_insertions, rule.min_gap)
         self._wish = Wish(rule.wait)
         self._ground = Ground(tokenizer)
@@ -77,6 +77,8 @@ class Thinking:
         if isinstance(item, str) and self._ground.echoes(item):
             return None
         form = written(item, place, self._ground.paragraph) if isinstance(item, str) else item
+        if form not in self._tokens:
+            return None
         insertion = Insertion(self._tokens[form], Origin.INSERTED, wish, self._rule.watch)
         return insertion if len(insertion.tokens) + insertion.watch < room else None
 

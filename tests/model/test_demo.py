@@ -72,7 +72,7 @@ def test_pipelining_does_not_change_the_steps(demo):
     options = {"seed": 1, "profile": EVERY_STRATEGY}
     steps, again = (
         list(
-            stream_generate(model, tokenizer, prompt, max_tokens=24, pipelined=pipelined, **options)
+            stream_generate(model, tokenizer, prompt, max_tokens=32, pipelined=pipelined, **options)
         )
         for pipelined in (True, False)
     )

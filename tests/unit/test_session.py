@@ -143,7 +143,7 @@ def test_several_tokens_may_be_put_in_the_place_of_one(make):
     first = list(session.send("hi"))
     new = list(session.fork(3, [65, 66, 67]))
     assert [step.token for step in new[:3]] == [65, 66, 67]
-    assert [step.origin for step in new[:4]] == [Origin.CHOSEN] * 3 + [Origin.SAMPLED]
+    assert [step.origin is Origin.CHOSEN for step in new[:4]] == [True] * 3 + [False]
     steps = session.conversation.turns[0].answer.steps
     assert [step.token for step in steps[:3]] == [step.token for step in first[:3]]
     with pytest.raises(SessionError, match="at least one"):
@@ -180,8 +180,10 @@ def test_only_what_is_new_is_computed(make):
 
 
 def test_regenerating_differs_and_a_seed_repeats(make):
+    settings = replace(SETTINGS, changes={"think": {"max_insertions": 0}})
+
     def answers():
-        session = make()
+        session = make(settings)
         list(session.send("Hello"))
         list(session.regenerate())
         return [answer.text for answer in session.conversation.turns[0].answers]
