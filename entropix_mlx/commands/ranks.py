@@ -112,8 +112,7 @@ class Leader:
         """End all ranks; MLX would wait for those that are gone."""
         with self._lock:
             self._ended = True
-        self._hub.end({"do": "end", "code": code})
-        _leave(code)
+        self._leave_together(code)
 
     def await_loss(self) -> None:
         """Give a lost rank the time to show, after an error that it may be the reason of."""
@@ -126,6 +125,13 @@ class Leader:
                 return
             self._ended = True
         terminal.tell_error(message)
+        self._leave_together(code)
+
+    def _leave_together(self, code: int) -> NoReturn:
+        """End the others and this rank; what MLX says of connections that close is not of use."""
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.flush()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         self._hub.end({"do": "end", "code": code})
         _leave(code)
 
