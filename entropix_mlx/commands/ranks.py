@@ -282,16 +282,13 @@ def generate_batch(
     draft: Draft | None = None,
     retrieve: Sequence[Retrieve] | None = None,
 ) -> Batch | Dealt:
-    """Return a batch of answers, dealt to other ranks where there are any that hold the model.
+    """Return a batch of answers, dealt to ranks that hold the model where there are any.
 
-    Raises:
-        GroupError: things are to be looked up, and the answers are dealt.
+    `check_command` sees to it that those neither guess with a draft model nor look things up.
     """
     from ..decoding.dealing import Dealt, steady_batch
 
     if leader is not None and leader.workers is not None:
-        if retrieve is not None:
-            raise GroupError("notes are looked up on one machine only: start without mlx.launch")
         return Dealt(model, tokenizer, prompts, settings, leader.workers, batch)
     return steady_batch(model, tokenizer, prompts, settings, batch, draft, retrieve)
 
@@ -322,10 +319,8 @@ def check_command(arguments: argparse.Namespace) -> None:
     if getattr(arguments, "notes", None):
         raise GroupError("notes are looked up on one machine only: leave --notes out")
     if getattr(arguments, "prompt", None) == "-":
-        raise GroupError(
-            "mlx.launch never ends the input that it passes on: give --prompt a text, or --prompts"
-            " a file"
-        )
+        told = "give --prompt a text, or --prompts a file"
+        raise GroupError(f"mlx.launch never ends the input that it passes on: {told}")
 
 
 @contextlib.contextmanager

@@ -247,8 +247,11 @@ def _chosen(branch: Branch) -> str:
         return "you chose"
     if branch.chosen_by is ChosenBy.JUDGE:
         return "the first: the model's second opinion was against another"
+    if not branch.winner:
+        return "none leads the first"
     winner = branch.rollouts[branch.winner]
-    return f"one leads the first by {standing(winner)}" if branch.winner else "none leads the first"
+    led = "the best" if winner.lead is None else "one leads the first"
+    return f"{led} by {standing(winner)}"
 
 
 def _parameters(step: Step, profile: Profile | None) -> str:
