@@ -8,7 +8,7 @@ from entropix_mlx import Profile, Settings
 from entropix_mlx.serving.events import DuelBegan, DuelRolloutsGrew, DuelStepsArrived, Question
 from entropix_mlx.traces.reading import read_trace
 from entropix_mlx.traces.trace import Header
-from tests.tui.conftest import drive, make_step, make_steps, make_viewer
+from tests.tui.conftest import drive, make_step, make_steps, make_viewer, until
 from tui.screens.duel import DuelScreen
 from tui.widgets.answer import AnswerView
 from tui.widgets.key_bar import KeyBar
@@ -91,8 +91,8 @@ def test_the_ways_of_a_fork_race_below_their_side():
         races = screen.query(Race)
         arrive(1, RIGHT[:1])
         screen.receive(DuelRolloutsGrew(arrive.cancel, 1, branch))
-        await pilot.pause(0.3)
-        assert [race.display for race in races] == [False, True]
+        await until(pilot, lambda: races[1].display)
+        assert not races[0].display
         assert "following 3 ways" in str(races[1].visual)
         arrive(1, RIGHT[1:2])
         assert not races[1].display
