@@ -37,7 +37,7 @@ def opened(arguments: argparse.Namespace) -> Notes | None:
 
     notes = Notes(arguments.notes)
     if arguments.verbose:
-        terminal.tell(f"notes: {notes.passages} passages of {notes.files} files")
+        terminal.tell(f"notes: passages {notes.passages:,}, files {notes.files:,}")
         for name, fault in list(notes.faults.items())[:MOST_FAULTS]:
             terminal.tell(f"notes: {terminal.shortened(name)} is left out: {fault}")
         if (more := len(notes.faults) - MOST_FAULTS) > 0:

@@ -332,7 +332,7 @@ def test_a_passage_of_the_notes_is_quoted_with_its_place(run, notes, tmp_path):
     assert code == 0
     assert "According to a.md, line 1: “hello is a word” So" in out
     assert "1 passage" in err
-    assert "notes: 1 passages of 1 files" in err
+    assert "notes: passages 1, files 1" in err
     assert "b.txt is left out: not a text in UTF-8" in err
     header, *lines = map(json.loads, trace.read_text().splitlines())
     assert header["notes"] == str(notes)
