@@ -130,6 +130,7 @@ def test_kernels_where_they_are_compiled(sampler, most, tmp_path, compiled):
     assert kernels(tmp_path, sampler) <= most
 
 
+@pytest.mark.slow
 # A kernel takes g++ a second, and a policy has up to 20: these four have all kinds of them.
 @pytest.mark.parametrize("sampler", ["entropix", "top_p", "mirostat", "dslider_run"])
 @pytest.mark.parametrize("scale", [0.1, 3.0, 12.0])
@@ -148,6 +149,7 @@ CHANGES = Overrides(
 )
 
 
+@pytest.mark.slow
 def test_changed_logits_compiled_or_not(compiled, monkeypatch):
     policy = make_policy("entropix", overrides=CHANGES)
     one = a_position(policy, 20)
@@ -186,6 +188,7 @@ def traces(monkeypatch):
         cache.cache_clear()
 
 
+@pytest.mark.slow
 def test_a_growing_text_compiles_once(compiled, traces):
     policy = make_policy("entropix")
     for keys in range(30, 50):
@@ -193,6 +196,7 @@ def test_a_growing_text_compiles_once(compiled, traces):
     assert traces == {"position": 1, "attention": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sampler", "changes"),
     [
