@@ -20,7 +20,7 @@ from ..lab.evaluation.records import Planned, Record, parse_record, read_records
 from ..lab.evaluation.report import Report
 from ..lab.evaluation.run import Design, answers, plan
 from ..lab.evaluation.tasks import questions_of
-from ..lab.evaluation.voting import joined, majority, most_probable
+from ..lab.evaluation.voting import check_comparisons, joined, made_of_several
 from ..profiles.choice import AUTO
 from ..profiles.fields import overlaid
 from ..profiles.profile import Profile
@@ -181,6 +181,8 @@ def run(arguments: argparse.Namespace) -> int:
         return _report(arguments, found, human)
     questions = _questions(arguments)
     arms = _arms(arguments)
+    made = made_of_several(arguments.vote, arguments.best_of)
+    check_comparisons([arm.name for arm in arms], made, arguments.contrast, arguments.seeds)
     design = Design(options.model_name(arguments), arguments.form, arguments.seed, arguments.seeds)
     planned = plan(questions, arms, design)
     file, done = None, []
@@ -327,11 +329,8 @@ def _report(arguments: argparse.Namespace, records: list[Record], human: list[fl
     """Print what the answers amount to; `human` are log probabilities of a human text."""
     if not records:
         raise OutputError("there are no answers to sum up")
-    joint: list[Record] = []
-    for n in dict.fromkeys(arguments.vote):
-        joint += joined(records, n, majority, f"vote of {n}")
-    for n in dict.fromkeys(arguments.best_of):
-        joint += joined(records, n, most_probable, f"best of {n}")
+    made = made_of_several(arguments.vote, arguments.best_of)
+    joint = [record for several in made for record in joined(records, *several)]
     named = (arguments.profile or [AUTO])[0]
     profile = Profile.load(SHARES_BY if named == AUTO else named) if arguments.confidence else None
     pairs = [(first, second) for first, second in arguments.contrast]

@@ -147,6 +147,8 @@ def test_a_sampler_may_have_a_profile_of_its_own():
     assert [arm.name for arm in arms] == ["min_p", "entropix:reference", "entropix"]
     assert [arm.settings.profile for arm in arms] == ["auto", "reference", "auto"]
     assert [arm.settings.sampler for arm in arms] == ["min_p", "entropix", "entropix"]
+    with pytest.raises(ProfileError, match="behind its colon"):
+        arms_of(Axes(samplers=("entropix:",), profiles=("auto",)), Settings())
     with pytest.raises(ProfileError, match="nowhere"):
         arms_of(Axes(samplers=("entropix:nowhere",), profiles=("auto",)), Settings())
 

@@ -74,3 +74,18 @@ def test_files_are_read_together_and_votes_are_arms(tmp_path, capsys):
     assert "a − b" not in out
     assert cli.main(["eval", *reads, "--contrast", "a", "z"]) == 2
     assert "no arm 'z' to compare" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--vote", "3", "--seeds", "2"], "add --seeds 3"),
+        (["--best-of", "2"], "add --seeds 2"),
+        (["--contrast", "greedy", "greedyy"], "did you mean greedy"),
+        (["--vote", "2", "--seeds", "2", "--contrast", "greedy vote of 3", "greedy"], "no arm"),
+    ],
+)
+def test_what_cannot_be_compared_is_told_before_the_model_is_loaded(options, told, capsys):
+    run = ["eval", "--model", "no/such", "--limit", "2", "--sampler", "greedy"]
+    assert cli.main([*run, *options]) == 2
+    assert told in capsys.readouterr().err

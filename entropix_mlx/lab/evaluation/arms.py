@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...decoding.prompt_file import PromptLine
+from ...errors import ProfileError
 from ...policies.registry import find_policy
 from ...profiles.fields import overlaid
 from ...settings import Settings
@@ -59,8 +60,12 @@ def arms_of(axes: Axes, base: Settings) -> list[Arm]:
     """
     arms: dict[str, Arm] = {}
     for named in axes.samplers:
-        sampler, _, own = named.partition(OWN_PROFILE)
-        profiles = (own,) if own else axes.profiles
+        sampler, colon, own = named.partition(OWN_PROFILE)
+        if colon and not own:
+            raise ProfileError(
+                f"{named!r} has no profile behind its colon: name one, or leave it out"
+            )
+        profiles = (own,) if colon else axes.profiles
         for profile in profiles:
             for told, changes in axes.changes:
                 for temperature in _temperatures(sampler, axes):

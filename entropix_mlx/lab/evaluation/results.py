@@ -6,7 +6,7 @@ Everything is paired by question: all arms answer the same questions with the sa
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -124,6 +124,17 @@ def _accuracy(arm: str, rung: str, answers: Sequence[Record]) -> Accuracy:
     )
 
 
+def check_pairs(pairs: Sequence[Pair], known: Collection[str]) -> None:
+    """Check that the arms to compare are there.
+
+    Raises:
+        PromptError: one is not.
+    """
+    for name in (name for pair in pairs for name in pair):
+        if name not in known:
+            raise PromptError(f"no arm {name!r} to compare; {hint(name, known)}")
+
+
 def contrasts(by_arm: dict[str, list[Record]], pairs: Sequence[Pair] = ()) -> list[Contrast]:
     """Return contrasts of arms, with p-values that are adjusted for their number.
 
@@ -132,9 +143,7 @@ def contrasts(by_arm: dict[str, list[Record]], pairs: Sequence[Pair] = ()) -> li
         pairs: as for `summarize`.
     """
     shares = {arm: _share_right(answers) for arm, answers in by_arm.items()}
-    for name in (name for pair in pairs for name in pair):
-        if name not in shares:
-            raise PromptError(f"no arm {name!r} to compare; {hint(name, shares)}")
+    check_pairs(pairs, shares)
     every = [(first, second) for second, first in combinations(shares, 2)]
     found = [
         _contrast(first, second, shares[first], shares[second]) for first, second in pairs or every

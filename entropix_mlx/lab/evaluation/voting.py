@@ -10,13 +10,26 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from statistics import fmean
+from typing import NamedTuple
 
+from ...errors import PromptError
 from . import grading
 from .open_answers import RULE
 from .records import Record
+from .results import Pair, check_pairs
 
 Choose = Callable[[Sequence[Record]], Record]
 """Takes the answers of one arm to one question; returns the one that speaks for all."""
+
+
+class Several(NamedTuple):
+    """How one answer is made of several."""
+
+    n: int
+    """Of how many."""
+    choose: Choose
+    name: str
+    """What is added to the arm's name."""
 
 
 def majority(answers: Sequence[Record]) -> Record:
@@ -37,6 +50,39 @@ def majority(answers: Sequence[Record]) -> Record:
 def most_probable(answers: Sequence[Record]) -> Record:
     """Return the answer of the highest mean log probability."""
     return max(answers, key=_mean_logprob)
+
+
+def made_of_several(votes: Iterable[int], best_of: Iterable[int]) -> list[Several]:
+    """Return how answers are made of several.
+
+    Args:
+        votes: of how many answers a majority is wanted.
+        best_of: among how many the most probable one is wanted.
+    """
+    return [
+        *(Several(n, majority, f"vote of {n}") for n in dict.fromkeys(votes)),
+        *(Several(n, most_probable, f"best of {n}") for n in dict.fromkeys(best_of)),
+    ]
+
+
+def check_comparisons(
+    arms: Sequence[str], made: Sequence[Several], pairs: Sequence[Pair], seeds: int
+) -> None:
+    """Check what is to be compared before answers are generated for it.
+
+    Args:
+        arms: the names of those that answer.
+        made: what is made of their answers.
+        pairs: the arms to compare, as for `summarize`.
+        seeds: answers of each arm to each question.
+
+    Raises:
+        PromptError: an arm is not there, or it has too few answers to a question.
+    """
+    for n, _, name in made:
+        if n > seeds:
+            raise PromptError(f"a {name} takes {n} answers to each question: add --seeds {n}")
+    check_pairs(pairs, [*arms, *(f"{arm} {name}" for arm in arms for _, _, name in made)])
 
 
 def joined(records: Iterable[Record], n: int, choose: Choose, name: str) -> list[Record]:
