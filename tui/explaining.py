@@ -6,7 +6,8 @@ import math
 
 from textual.content import Content
 
-from entropix_mlx.palette import LOOKS
+from entropix_mlx.palette import LOOKS, printable
+from entropix_mlx.profiles.explain import SYMBOLS
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.profiles.tree import table
 from entropix_mlx.step import Origin, Strategy
@@ -15,13 +16,12 @@ from .styles import ORIGIN_MARKS, STYLES
 
 MEANINGS = {
     Strategy.ARGMAX: ("sure", "takes the most probable token"),
-    Strategy.THINK: ("lost", "inserts a thinking text (“Wait,”)"),
+    Strategy.THINK: ("lost", "inserts a thinking text"),
     Strategy.BRANCH: ("a fork", "follows several ways, keeps the best"),
     Strategy.RESAMPLE: ("anything goes", "draws again, more freely"),
     Strategy.ADAPTIVE: ("in between", "draws as freely as H and V ask"),
 }
 """What the model is at a strategy, and what is done then."""
-_SYMBOLS = {"entropy": "H", "varentropy": "V", "margin": "margin"}
 _MARKS = {
     Origin.INSERTED: "an inserted thinking text",
     Origin.RETRIEVED: "a passage of your notes",
@@ -54,16 +54,25 @@ def strategies(profile: Profile | None = None) -> Content:
     """Return each strategy as its tokens look: its state, what it does, and when.
 
     Args:
-        profile: whose numbers to tell, in a second line each; None leaves them out.
+        profile: whose thinking text to tell, and whose numbers, in a second line each; None leaves
+            them out.
     """
     when = conditions(profile) if profile else {}
     lines = []
     for strategy, (state, deed) in MEANINGS.items():
         name = Content.styled(f"{LOOKS[strategy].glyph} {strategy:<9}", STYLES[strategy])
-        lines.append(name + Content(f" {state}: {deed}"))
+        thought = _thought(profile) if profile and strategy is Strategy.THINK else ""
+        lines.append(name + Content(f" {state}: {deed}{thought}"))
         if strategy in when:
             lines.append(Content(f"{'':12}{when[strategy]}"))
     return Content("\n").join(lines)
+
+
+def _thought(profile: Profile) -> str:
+    """Return the first thinking text of a profile, if it is one that can be read."""
+    texts = profile.think.text if isinstance(profile.think.text, list) else [profile.think.text]
+    text = printable(texts[0]).strip() if texts and isinstance(texts[0], str) else ""
+    return f" (“{text}”)" if text else ""
 
 
 def marks() -> Content:
@@ -77,7 +86,7 @@ def _condition(bounds: dict[str, tuple[float, float]]) -> str:
         return "everywhere else"
     parts = []
     for name, (low, high) in bounds.items():
-        symbol = _SYMBOLS.get(name, name)
+        symbol = SYMBOLS.get(name, name)
         parts += [f"{symbol} > {low:.3g}"] if low > -math.inf else []
         parts += [f"{symbol} < {high:.3g}"] if high < math.inf else []
     return "where " + ", ".join(parts)

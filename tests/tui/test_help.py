@@ -18,7 +18,10 @@ def test_conditions_are_those_of_the_profile():
     assert told[Strategy.ARGMAX] == "where H < 2.02, V < 6.43"
     assert told[Strategy.BRANCH] == "where H < 5.3, V > 10.9, margin < 0.193"
     assert set(told) == set(MEANINGS)
-    assert "H < 2.02" in strategies(Profile.load("smollm2-135m-instruct")).plain
+    told = strategies(Profile.load("smollm2-135m-instruct")).plain
+    assert "H < 2.02" in told
+    assert "inserts a thinking text (“Let me explain.”)" in told
+    assert "inserts a thinking text\n" in strategies().plain
 
 
 def test_help_tells_the_numbers_of_this_profile():

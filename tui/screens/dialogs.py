@@ -39,20 +39,10 @@ class TextDialog(ModalScreen[str | None]):
         self.dismiss(None)
 
 
-class LongTextDialog(ModalScreen[str | None]):
+class LongTextDialog(TextDialog):
     """Asks for a text of several lines."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+s", "take", "Use", priority=True),
-        Binding("escape", "cancel", "Cancel"),
-    ]
-
-    def __init__(self, title: str, text: str = "", placeholder: str = "") -> None:
-        """Ask, with a text to begin with."""
-        super().__init__(classes="dialog")
-        self._title = title
-        self._text = text
-        self._placeholder = placeholder
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+s", "take", "Use", priority=True)]
 
     def compose(self) -> ComposeResult:
         """Make the question and the field."""
@@ -64,10 +54,6 @@ class LongTextDialog(ModalScreen[str | None]):
     def action_take(self) -> None:
         """Take the text."""
         self.dismiss(self.query_one(TextArea).text)
-
-    def action_cancel(self) -> None:
-        """Take nothing."""
-        self.dismiss(None)
 
 
 class ConfirmDialog(ModalScreen[bool]):
