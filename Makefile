@@ -2,7 +2,7 @@
 # make chat             converse with the demo model in the terminal UI
 # make serve            answer the requests of OpenAI's clients with the demo model
 # make test             run all tests (minutes)
-# make quick            run those of them that are fast, without the demo model (a minute or two)
+# make quick            run those of them that are fast, without the demo model (a minute)
 # make fuzz             damage files, arguments and models for half an hour; SEED=1 damages others
 # make lint             check style and types
 # make evidence         answer the questions behind docs/evaluation.md, into evidence/ (hours; goes on after a stop)
