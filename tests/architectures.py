@@ -238,7 +238,9 @@ def make(model_type: str, seed: int = 0, **changes: Any) -> tuple[nn.Module, dic
     """Return a tiny random model of mlx-lm's and its configuration."""
     config = config_of(model_type, **changes)
     model_class, arguments = _get_classes(config)
+    mx.random.seed(seed)  # what its parameters begin with is drawn from the global state
     model = model_class(arguments.from_dict(config))
+    mx.eval(model.parameters())
     keys = iter(mx.random.split(mx.random.key(seed), 1000))
     weights = []
     for name, parameter in tree_flatten(model.parameters()):

@@ -67,7 +67,7 @@ def test_other_kinds_become_float16(tmp_path, name):
 
 
 def test_bfloat16(tmp_path):
-    weight = mx.random.normal((4, 64)).astype(mx.bfloat16)
+    weight = mx.random.normal((4, 64), key=mx.random.key(0)).astype(mx.bfloat16)
     blocks = np.array(weight.view(mx.uint8))
     (tensor,) = write(tmp_path / "a.gguf", Kind.BF16, blocks).values()
     assert tensor.dtype == mx.bfloat16
@@ -86,7 +86,7 @@ def test_dense_kinds_keep_their_type(tmp_path, dtype):
 
 
 def test_many_rows_are_read_in_pieces(tmp_path):
-    weight = mx.random.normal((2500, 32))
+    weight = mx.random.normal((2500, 32), key=mx.random.key(0))
     mx.save_gguf(str(tmp_path / "a.gguf"), {"a.weight": weight})
     assert mx.array_equal(open_gguf(tmp_path / "a.gguf").tensors["a.weight"].read(), weight).item()
 
