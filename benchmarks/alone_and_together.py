@@ -17,7 +17,7 @@ from dataclasses import replace
 import mlx.core as mx
 
 from entropix_mlx import Settings, batch_generate, chat_prompt, load, stream_generate
-from entropix_mlx.lab.calibrate import builtin_prompts
+from entropix_mlx.lab.prompt_sets import builtin_prompts
 from entropix_mlx.models.llama import Model
 from entropix_mlx.policies.slack import fork_slack, slack
 from entropix_mlx.step import Step, first_divergence

@@ -1,4 +1,4 @@
-"""Print the questions of the experiment about forks: one-digit sums and products, each once.
+"""Print the questions of the experiment about forks: small sums, products, differences, each once.
 
     python benchmarks/fork_questions.py > one_digit.jsonl
 
@@ -12,7 +12,7 @@ import random
 from entropix_mlx.lab.evaluation.questions import ALL, Question, Wanted
 from entropix_mlx.lab.evaluation.tasks import questions_of
 
-RUNGS = ("add1", "mul1")
+RUNGS = ("add1", "mul1", "sub18")
 MANY = 1000
 """More than a rung has different questions."""
 

@@ -10,7 +10,7 @@ import datetime
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ from ..profiles.writing import prepare, write_profile
 from . import abstaining, options, terminal, values
 
 if TYPE_CHECKING:  # MLX is imported where a model is needed
+    from ..lab.events import Worth
     from ..lab.gains import Gain
     from ..lab.thoughts import Choice
 
@@ -71,7 +72,8 @@ def _solve(arguments: argparse.Namespace, name: str, path: Path) -> int:
     """Calibrate, write the profile, and show the shares and AUROCs on the held-out prompts."""
     model, tokenizer = options.load_model(arguments)
     from ..lab.asking import Progress
-    from ..lab.calibrate import calibrate, read_prompts
+    from ..lab.calibrate import calibrate
+    from ..lab.prompt_sets import read_prompts
 
     findings = path.with_suffix(FINDINGS)
     if arguments.resume and not findings.exists():
@@ -100,6 +102,7 @@ def _solve(arguments: argparse.Namespace, name: str, path: Path) -> int:
         terminal.tell(f"{measurement:22} {value:.3f}")
     if result.choice is not None:
         _tell_thoughts(result.choice)
+    _tell_worths(result.worths)
     _tell_gains(result.gains)
     terminal.write(f"{path}\n")
     return 0
@@ -125,18 +128,40 @@ def _tell_thoughts(choice: Choice) -> None:
         terminal.tell("even the best one does harm: max_insertions = 0 (--think inserts it still)")
 
 
-def _tell_gains(found: Sequence[Gain]) -> None:
-    """Say what each intervention gains and costs on the held-out prompts."""
+def _tell_worths(found: Mapping[str, Worth]) -> None:
+    """Say which places are worth an intervention, and what those gain that are not."""
     terminal.tell(
-        "\nintervention  texts    n  gain of log p (95 %), nats    forward tokens a token"
+        "\nintervention  places     n  gain a place less its price (95 %), nats   forward tokens"
+    )
+    for name, one in found.items():
+        told = one.record()
+        for part in ("kept", "given_up"):
+            row = told[part]
+            if not row["n"]:
+                continue
+            mean, low, high = row["net"]
+            figures = f"{mean:+.2f} ({low:+.2f} to {high:+.2f})"
+            named = f"{name:13} {part.replace('_', ' '):8} {row['n']:3}"
+            terminal.tell(f"{named}  {figures:39} {row['cost']:.1f}")
+        if not one.kept:
+            terminal.tell(f"{name:13} is worth its price nowhere: left out")
+
+
+def _tell_gains(found: Sequence[Gain]) -> None:
+    """Say what each intervention, and all together, gain and cost on the held-out prompts."""
+    terminal.tell(
+        "\nintervention  texts    n  gain of log p (95 %), nats    repeated, points (95 %)"
+        "    forward tokens a token"
     )
     for gain in found:
         told = gain.to_dict()
         mean, low, high = told["logprob"]
         figures = f"{mean:+.3f} ({low:+.3f} to {high:+.3f})"
+        more, least, most = (100 * value for value in told["repetition"])
+        repeated = f"{more:+.1f} ({least:+.1f} to {most:+.1f})"
         name = f"{gain.intervention:13} {gain.kind:6} {told['n']:3}"
-        harm = "  harmful: left out" * (gain.harms and gain.kind == "all")
-        terminal.tell(f"{name}  {figures:28}  {gain.cost:+.2f}{harm}")
+        harm = "  harmful" * (gain.harms and gain.overall)
+        terminal.tell(f"{name}  {figures:28}  {repeated:24}  {gain.cost:+.2f}{harm}")
 
 
 def _show_progress(done: int, total: int) -> None:

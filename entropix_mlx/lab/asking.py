@@ -9,12 +9,14 @@ from typing import Any
 
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-from ..decoding.batch import batch_generate
+from ..decoding.job import Job
 from ..decoding.prompts import conversation_prompt
 from ..models.base import LanguageModel
+from ..policies.policy import Policy
 from ..settings import Settings
 from ..step import Step
 from .journal import Journal
+from .together import answer_all
 
 OnProgress = Callable[[int, int], None]
 """Called with what is done so far, and with how much there is to do as far as it is known."""
@@ -43,13 +45,14 @@ class Progress:
             self.journal = Journal(self.path, subject, resume=self.resume)
 
     def expect(self, more: int) -> None:
-        """Tell that so much more is to be done."""
+        """Tell that so much more is to be done; less, if negative."""
         self.total += more
         self.tell(self.done, self.total)
 
     def advance(self, by: int = 1) -> None:
         """Tell that so much was done."""
         self.done += by
+        self.total = max(self.total, self.done)
         self.tell(self.done, self.total)
 
 
@@ -61,6 +64,26 @@ class Answered:
     """Tokens, with those of the chat template."""
     seed: int
     steps: list[Step]
+    asked: str
+    """The question of the user."""
+
+    def going_on(self, place: int, policy: Policy, tokens: int, seed: int | None = None) -> Job:
+        """Return the job of going on from a place of the answer, perhaps otherwise than it does.
+
+        Args:
+            place: the number of the first step that is not kept.
+            policy: how to go on.
+            tokens: the most that may follow.
+            seed: another one than the answer's.
+        """
+        kept = self.steps[:place]
+        return Job(
+            [*self.prompt, *(step.token for step in kept)],
+            policy,
+            self.seed if seed is None else seed,
+            max_tokens=tokens,
+            answered=kept,
+        )
 
 
 @dataclass
@@ -74,7 +97,7 @@ class Asker:
     progress: Progress
 
     def answers(
-        self, stage: str, prompts: Sequence[str], tokens: int, **options: Any
+        self, stage: str, prompts: Sequence[str], tokens: int, *, first: int = 0, **options: Any
     ) -> list[Answered]:
         """Return the answers to some prompts.
 
@@ -82,32 +105,45 @@ class Asker:
             stage: what the journal calls them.
             prompts: questions of a user.
             tokens: the most of an answer.
+            first: how many seeds were used before.
             **options: of `Settings`.
         """
-        asked = [
-            conversation_prompt(self.tokenizer, [{"role": "user", "content": prompt}])
-            for prompt in prompts
+        settings = Settings(
+            max_tokens=tokens, seed=self.seed + first, top_logprobs=1, lookup="off", **options
+        ).resolved(self.model.config)
+        policy = settings.policy()
+        jobs = []
+        for number, prompt in enumerate(prompts):
+            asked = conversation_prompt(self.tokenizer, [{"role": "user", "content": prompt}])
+            own = replace(settings, seed=self.seed + first + number)
+            jobs.append(Job.of_settings(asked, own, policy))
+        return [
+            Answered(list(job.prompt), job.seed, steps, prompt)
+            for job, steps, prompt in zip(jobs, self.run(stage, jobs), prompts, strict=True)
         ]
+
+    def run(self, stage: str, jobs: Sequence[Job]) -> list[list[Step]]:
+        """Return the steps of some answers.
+
+        Args:
+            stage: what the journal calls them.
+            jobs: the answers, each with a limit of tokens.
+        """
         journal = self.progress.journal
-        known = {n: found for n in range(len(asked)) if (found := journal.get(stage, n))}
-        steps = {n: [Step.from_dict(record) for record in found] for n, found in known.items()}
+        known = {number: journal.get(stage, number) for number in range(len(jobs))}
+        steps = {
+            number: [Step.from_dict(record) for record in found]
+            for number, found in known.items()
+            if found is not None
+        }
         self.progress.advance(len(steps))
-        settings = Settings(max_tokens=tokens, top_logprobs=1, lookup="off", **options)
-        missing = [number for number in range(len(asked)) if number not in steps]
-        batch = batch_generate(
-            self.model,
-            self.tokenizer,
-            [asked[number] for number in missing],
-            [replace(settings, seed=self.seed + number) for number in missing],
-            steady=True,
-        )
-        for place, step in batch:
-            if step.finish_reason is not None:
-                number = missing[place]
-                steps[number] = batch.answers[place].steps
-                journal.add(stage, number, [one.to_dict() for one in steps[number]])
-                self.progress.advance()
-        for answer in batch.answers:
-            if answer.error is not None:
-                raise answer.error
-        return [Answered(asked[n], self.seed + n, steps[n]) for n in range(len(asked))]
+        missing = [number for number in range(len(jobs)) if number not in steps]
+
+        def keep(place: int, taken: list[Step]) -> None:
+            number = missing[place]
+            steps[number] = taken
+            journal.add(stage, number, [step.to_dict() for step in taken])
+            self.progress.advance()
+
+        answer_all(self.model, self.tokenizer, [jobs[number] for number in missing], keep)
+        return [steps[number] for number in range(len(jobs))]

@@ -2,17 +2,20 @@
 
 Thresholds do not transfer from one model to another: an entropy that is high for a large model is
 ordinary for a small one. So a profile states `targets`, the share of positions that each strategy
-should get, and calibration finds the thresholds that give these shares:
+should get, at most, and calibration finds thresholds for them:
 
 1. The model answers prompts with a plain sampler, and every position is measured.
 2. `solve` puts the thresholds where the joint distribution of entropy, varentropy and margin gives
    each strategy its share.
 3. The strategies change the text, and thereby the distribution. So the model answers the same
-   prompts with these thresholds, and they are solved again from the new measurements.
-4. Thinking texts are tried where one could stand in answers to the same prompts, and the one whose
-   measured effect is best is kept, if it does no harm (`thoughts`).
-5. The shares are measured on prompts that were held out so far, and what each intervention gains
-   there (`gains`). One that does harm is left out: its share is an upper limit, not an aim.
+   prompts with these thresholds, and they are solved again from the new measurements. These
+   answers are the *control*: they have no interventions.
+4. Thinking texts are tried where one could stand in the control, and the one whose measured effect
+   is best is kept, if it does no harm (`thoughts`).
+5. Forks are followed, and tokens resampled, where the thresholds allow it. What they gain there
+   moves the thresholds on, to where they gain most for their price (`events`).
+6. On prompts that were held out so far, each intervention alone is compared with none, and those
+   that do harm are left out. Then all that are left are compared with none, together (`gains`).
 """
 
 from __future__ import annotations
@@ -20,32 +23,28 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import tomllib
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from importlib import resources
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-from .. import limits
-from ..errors import EntropixError, PromptError, check_type, whole_number
+from ..errors import EntropixError, check_type, whole_number
 from ..models.base import LanguageModel
 from ..models.config import fingerprint
 from ..models.layout import precision
-from ..policies.draw import uniforms
 from ..profiles.profile import Profile
-from ..settings import Settings
-from ..step import NOT_OF_THE_MODEL, Metrics, Step, Strategy
+from ..step import NOT_OF_THE_MODEL, Metrics, Step
 from .asking import Answered, Asker, Progress
-from .gains import OFF, Changes, Gain, gains, without_harm
-from .insertions import Trials, spots
+from .events import Worth, forks, resamples, worth
+from .gains import TOGETHER, Compared, Gain, separate_gains, without_harm
+from .insertions import Spot, Trials, spots
+from .interventions import BRANCH, OFF, RESAMPLE, only, policy, without
+from .measurements import disagreement_auroc, quantiles, short, strategy_rates
+from .prompt_sets import PromptSet, builtin_prompts
 from .thoughts import Choice, choose
-from .thresholds import Floats, solve
+from .thresholds import solve
 
 FIRST_SAMPLER, FIRST_TEMPERATURE = "min_p", 0.7
 """The first answers are drawn with these: they give readable text with any model."""
@@ -56,30 +55,12 @@ are for models with measurements a fifth as large; on a small model, they would 
 temperature of every token."""
 WARMEST_AT = 0.9
 """The quantile for `WARMEST`."""
-QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
-"""The quantiles of each measurement that a calibrated profile records, for people to read."""
-HELD_OUT_EVERY = 3
-"""Every third prompt of a file is held out."""
-WITHOUT_ROLLOUTS: Changes = OFF["branch"]
-"""Rollouts take several times as long, and hardly change the distribution of the measurements."""
-UNINTERRUPTED: Changes = {**OFF["think"], **OFF["branch"]}
 LONGER = 2
-"""Answers in which thoughts are tried, and interventions compared, may be so many times as long:
-thoughts stand after the first sentences."""
-SPOT_ROUNDS, GAIN_ROUNDS = 3, 2
-"""How often each prompt is asked, with another seed, to find places, and to measure gains."""
-
-
-@dataclass(frozen=True)
-class PromptSet:
-    """The prompts of a calibration."""
-
-    fit: list[str]
-    """The thresholds are solved from the answers to these."""
-    held_out: list[str]
-    """The shares are measured on the answers to these."""
-    kinds: Mapping[str, str] = field(default_factory=dict)
-    """Kinds of texts that held-out prompts ask for: code, maths or prose."""
+"""Answers other than the first may be so many times as long: thoughts stand after sentences."""
+SPOT_ROUNDS = 3
+"""How often prompts are asked, with other seeds, in whose answers a thought can stand."""
+ALONE_ROUNDS, TOGETHER_ROUNDS = 3, 6
+"""How often each held-out prompt is asked to measure interventions, alone and together."""
 
 
 @dataclass(frozen=True)
@@ -94,39 +75,10 @@ class Calibration:
     token. 0.5 is no better than chance, 1 is perfect, 0 is perfect if its sign is turned round."""
     choice: Choice | None
     """The thinking text, and what others did; None where the answers had no place for one."""
+    worths: dict[str, Worth]
+    """By intervention whose threshold was moved: where it is, and why."""
     gains: list[Gain]
-    """What each intervention gains on the held-out prompts."""
-
-
-def builtin_prompts() -> PromptSet:
-    """Return the prompts that come with the package."""
-    file = resources.files(__package__) / "calibration_prompts.toml"
-    kinds = tomllib.loads(file.read_text(encoding="utf-8"))
-    fit, held_out = (
-        [prompt for prompts in kinds[part].values() for prompt in prompts]
-        for part in ("fit", "held_out")
-    )
-    asks = {"code": "code", "arithmetic": "maths"}
-    held = kinds["held_out"].items()
-    named = {prompt: asks.get(kind, "prose") for kind, prompts in held for prompt in prompts}
-    return PromptSet(fit, held_out, named)
-
-
-def read_prompts(path: str | Path) -> PromptSet:
-    """Return the prompts of a file, one a line; every third one is held out.
-
-    Raises:
-        PromptError: the file cannot be read, or has less than six different prompts.
-    """
-    try:
-        lines = limits.read_text(Path(path), limits.PROMPTS_BYTES).splitlines()
-    except (OSError, ValueError) as error:  # a ValueError: not UTF-8, or a NUL in the name
-        raise PromptError(f"cannot read the prompts in {path}: {error}") from error
-    prompts = list(dict.fromkeys(line.strip() for line in lines if line.strip()))
-    if len(prompts) < (least := 2 * HELD_OUT_EVERY):
-        raise PromptError(f"{path} has {len(prompts)} different prompts: give at least {least}")
-    held_out = prompts[HELD_OUT_EVERY - 1 :: HELD_OUT_EVERY]
-    return PromptSet([prompt for prompt in prompts if prompt not in held_out], held_out)
+    """What each intervention gains on the held-out prompts, and what all do together."""
 
 
 def calibrate(
@@ -170,39 +122,48 @@ def calibrate(
     progress = progress or Progress()
     progress.begin(_subject(model, prompts, tokens, seed, base))
     asker = Asker(model, tokenizer, seed, progress)
-    profile, steps = _solve(asker, prompts, tokens, base)
-    choice = _choose_thought(asker, prompts, tokens, profile)
+    progress.expect(2 * len(prompts.fit) + TOGETHER_ROUNDS * len(prompts.held_out))
+    control, bare = _control(asker, prompts, tokens, base)
+    steps = _steps(control)
+    answers, choice = _choose_thought(asker, prompts, control, bare)
+    solved = _solved(base, steps)
+    profile, worths = _by_worth(
+        Compared(asker, answers, prompts.kinds, LONGER * tokens), bare, solved
+    )
     if choice is not None:
         profile = profile.replace({"think": choice.changes()})
-    bare = profile.replace(WITHOUT_ROLLOUTS)
-    measured = _steps(asker.answers("rates", prompts.held_out, tokens, profile=bare))
-    found = gains(asker, prompts.held_out * GAIN_ROUNDS, prompts.kinds, profile, LONGER * tokens)
-    rates, auroc = strategy_rates(measured), disagreement_auroc([*steps, *measured], seed)
+    profile, found, measured, treated = _held_out(asker, prompts, LONGER * tokens, profile)
+    rates = strategy_rates(treated)
+    auroc = disagreement_auroc([*steps, *measured], seed)
+    record = {"rates": rates, "auroc": auroc, **_record(steps, choice, worths, found)}
     described = {
         "name": name.lower(),  # `--profile` finds a file by its name in lower case
         "description": f"Thresholds solved for {name}.",
-        "calibration": {
-            "model": name,
-            "fingerprint": fingerprint(model.config),
-            "precision": precision(model).in_full(),
-            "seed": seed,
-            "rates": rates,
-            "auroc": auroc,
-            **_record(steps, choice, found),
-        },
+        "calibration": {"model": name, **_of_model(model), "seed": seed, **record},
     }
-    profile = without_harm(profile, found).replace(described)
-    return Calibration(profile, rates, auroc, choice, found)
+    return Calibration(profile.replace(described), rates, auroc, choice, worths, found)
 
 
-def _record(steps: Sequence[Step], choice: Choice | None, found: Sequence[Gain]) -> dict[str, Any]:
+def _of_model(model: LanguageModel) -> dict[str, str]:
+    """Return what a profile is found by, and was measured with."""
+    return {"fingerprint": fingerprint(model.config), "precision": precision(model).in_full()}
+
+
+def _record(
+    steps: Sequence[Step],
+    choice: Choice | None,
+    worths: Mapping[str, Worth],
+    found: Sequence[Gain],
+) -> dict[str, Any]:
     """Return what a profile records of the measurements, and of what interventions did."""
     return {
         "tokens": len(steps),
-        "quantiles": {n: _quantiles(steps, n) for n in ("entropy", "varentropy", "margin")},
+        "quantiles": {n: quantiles(steps, n) for n in ("entropy", "varentropy", "margin")},
         "thoughts": choice.record() if choice is not None else {},
+        "worth": {name: one.record() for name, one in worths.items()},
         "gains": {
-            name: [one.to_dict() for one in found if one.intervention == name] for name in OFF
+            name: [one.to_dict() for one in found if one.intervention == name]
+            for name in (*OFF, TOGETHER)
         },
     }
 
@@ -213,72 +174,93 @@ def _subject(
     """Return what makes two calibrations the same, as JSON can hold it."""
     asked = json.dumps([prompts.fit, prompts.held_out, asdict(base)], sort_keys=True)
     return {
-        "fingerprint": fingerprint(model.config),
-        "precision": precision(model).in_full(),
+        **_of_model(model),
         "tokens": tokens,
         "seed": seed,
         "asked": hashlib.sha256(asked.encode()).hexdigest(),
     }
 
 
-def _solve(
+def _control(
     asker: Asker, prompts: PromptSet, tokens: int, base: Profile
-) -> tuple[Profile, list[Step]]:
-    """Return a profile with solved thresholds, and the steps that they were solved from."""
-    asker.progress.expect(2 * len(prompts.fit))
-    plain = {"sampler": FIRST_SAMPLER, "temperature": FIRST_TEMPERATURE}
+) -> tuple[list[Answered], Profile]:
+    """Return answers without interventions to the prompts, and the profile that they have."""
+    plain: dict[str, Any] = {"sampler": FIRST_SAMPLER, "temperature": FIRST_TEMPERATURE}
     first = _steps(asker.answers("plain", prompts.fit, tokens, **plain))
-    draft = _solved(base, first).replace(UNINTERRUPTED)
-    steps = _steps(asker.answers("draft", prompts.fit, tokens, profile=draft))
-    return _solved(base, steps), steps
+    bare = without(_solved(base, first), *OFF)
+    return asker.answers("control", prompts.fit, LONGER * tokens, profile=bare), bare
 
 
 def _choose_thought(
-    asker: Asker, prompts: PromptSet, tokens: int, profile: Profile
-) -> Choice | None:
-    """Return the thinking text whose effect is best where the answers of a profile have places."""
-    bare = profile.replace(UNINTERRUPTED)
-    asked = prompts.fit * SPOT_ROUNDS
-    asker.progress.expect(len(asked) + (1 + GAIN_ROUNDS * (1 + len(OFF))) * len(prompts.held_out))
-    answers = asker.answers("spots", asked, LONGER * tokens, profile=bare)
-    found = [
-        spot
-        for answer in answers
-        for spot in spots(asker.tokenizer, answer.prompt, answer.steps, answer.seed)
+    asker: Asker, prompts: PromptSet, control: list[Answered], bare: Profile
+) -> tuple[list[Answered], Choice | None]:
+    """Return the control with more answers that have places, and the best text for these places."""
+
+    def places(answers: Sequence[Answered]) -> list[Spot]:
+        return [spot for one in answers for spot in spots(asker.tokenizer, one, bare.think)]
+
+    found = places(control)
+    having = [answer.asked for answer in control if any(one.answer is answer for one in found)]
+    again = having * (SPOT_ROUNDS - 1)
+    asker.progress.expect(len(again))
+    longest = max(len(answer.steps) for answer in control)
+    more = asker.answers("more places", again, longest, first=len(prompts.fit), profile=bare)
+    trials = Trials(asker, policy(bare))
+    return control + more, choose(asker, trials, found + places(more))
+
+
+def _by_worth(
+    compared: Compared, bare: Profile, solved: Profile
+) -> tuple[Profile, dict[str, Worth]]:
+    """Return a profile whose thresholds are where forks and resampling gain most, and why there.
+
+    Args:
+        compared: the answers without interventions.
+        bare: the profile that they have.
+        solved: the thresholds that give each strategy its share, which is now an upper limit.
+    """
+    kinds, limits = compared.kinds, solved.thresholds
+    tried = bare.replace({"branch": asdict(solved.branch), "thresholds": asdict(limits)})
+    ways = compared.answers("forks", only(tried, BRANCH))
+    forked = [
+        replace(answer, steps=way) for answer, way in zip(compared.control, ways, strict=True)
     ]
-    policy = Settings(profile=bare).policy()
-    trials = Trials(asker.model, asker.tokenizer, policy)
-    return choose(asker, trials, found)
+    drawn = resamples(compared.asker, compared.control, tried, bare, kinds)
+    price = solved.targets.price
+    worths = {
+        BRANCH: worth(forks(forked, kinds), price, limits.branch_min_varentropy),
+        RESAMPLE: worth(drawn, price, limits.resample_min_varentropy),
+    }
+    for name, found in worths.items():
+        if math.isinf(found.threshold):
+            solved = without(solved, name)
+        else:
+            at = {f"{name}_min_varentropy": short(found.threshold)}
+            solved = solved.replace({"thresholds": at})
+    return solved, worths
+
+
+def _held_out(
+    asker: Asker, prompts: PromptSet, tokens: int, profile: Profile
+) -> tuple[Profile, list[Gain], list[Step], list[Step]]:
+    """Return a profile without what does harm to answers to held-out prompts, and the figures.
+
+    Returns:
+        The profile; what its interventions gain; the steps of answers without them, and with them.
+    """
+    bare, held = without(profile, *OFF), prompts.held_out
+    control = asker.answers("held out", held * TOGETHER_ROUNDS, tokens, profile=bare)
+    few = Compared(asker, control[: ALONE_ROUNDS * len(held)], prompts.kinds, tokens)
+    alone = separate_gains(few, profile)
+    profile = without_harm(profile, alone)
+    compared = Compared(asker, control, prompts.kinds, tokens)
+    treated = compared.answers(TOGETHER, profile)
+    found = [*alone, *compared.gains(TOGETHER, treated)]
+    return profile, found, _steps(control), [step for steps in treated for step in steps]
 
 
 def _steps(answers: Sequence[Answered]) -> list[Step]:
     return [step for answer in answers for step in answer.steps]
-
-
-def strategy_rates(steps: Sequence[Step]) -> dict[str, float]:
-    """Return which share of steps each strategy has; `think` includes inserted tokens."""
-    counts = Counter(step.strategy for step in steps)
-    shares = {str(s): counts[s] / max(1, len(steps)) for s in Strategy if s is not Strategy.SAMPLE}
-    return {name: round(share, 4) for name, share in shares.items()}
-
-
-def disagreement_auroc(steps: Sequence[Step], seed: int) -> dict[str, float]:
-    """Return the AUROC of each measurement for "a draw at temperature 1 is not the top token".
-
-    The draw is made here, with the probability of the top token, which each step lists first.
-
-    Args:
-        steps: with `top_logprobs`; inserted tokens do not count.
-        seed: of these draws.
-    """
-    free = [step for step in steps if step.origin not in NOT_OF_THE_MODEL]
-    top = np.array([math.exp(step.top_logprobs[0].logprob) for step in free])
-    drawn = np.array([uniforms(seed, number, 1)[0][0] for number in range(len(free))])
-    return {
-        name: round(_auroc(np.array([step.metrics[name] for step in free]), drawn > top), 3)
-        for name in Metrics._fields
-        if not any(math.isnan(step.metrics[name]) for step in free)  # not measured
-    }
 
 
 def _solved(base: Profile, steps: Sequence[Step]) -> Profile:
@@ -297,29 +279,7 @@ def _solved(base: Profile, steps: Sequence[Step]) -> Profile:
         slopes["temperature_attention"] = WARMEST["attention"] / max(scattered, 1e-6)
     return base.replace(
         {
-            "thresholds": {name: _short(value) for name, value in thresholds.items()},
-            "adaptive": {name: _short(value) for name, value in slopes.items()},
+            "thresholds": {name: short(value) for name, value in thresholds.items()},
+            "adaptive": {name: short(value) for name, value in slopes.items()},
         }
     )
-
-
-def _auroc(scores: Floats, positive: npt.NDArray[np.bool_]) -> float:
-    """Return the probability that a positive scores higher than a negative; ties count half."""
-    positives, negatives = int(positive.sum()), int((~positive).sum())
-    if not positives or not negatives:
-        return 0.5
-    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
-    # Mann and Whitney's U statistic: ranks among the positives themselves are taken off.
-    wins = ranks[positive].sum() - positives * (positives + 1) / 2
-    return float(wins / positives / negatives)
-
-
-def _quantiles(steps: Sequence[Step], name: str) -> list[float]:
-    values = [step.metrics[name] for step in steps if step.origin not in NOT_OF_THE_MODEL]
-    return [_short(float(value)) for value in np.quantile(values, QUANTILES)]
-
-
-def _short(value: float) -> float:
-    """Return a number rounded to four digits, so that a profile is easy to read."""
-    return float(f"{value:.4g}")

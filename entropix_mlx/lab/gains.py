@@ -1,13 +1,14 @@
-"""What each intervention gains on held-out prompts, and what it costs: with it against without it.
+"""What interventions gain on held-out prompts, and what they cost: with them against without them.
 
-An arm is the profile with one intervention; the control has none. Both answer the same prompts with
-the same seeds. The gain is the difference of the mean log probability of an answer's own tokens.
-For forks that measure is circular, since they are chosen by it: it can show harm, and no benefit.
+An arm is the profile with one intervention, or with all of them; the control has none. Both answer
+the same prompts with the same seeds, and are alike up to the first place where the arm would act,
+so an arm goes on from there. The gain is the difference of the mean log probability of an answer's
+own tokens. For forks that measure is circular, since they are chosen by it: it can show harm, and
+no benefit.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -16,20 +17,15 @@ from typing import Any
 from ..profiles.profile import Profile
 from ..step import NOT_OF_THE_MODEL, Step
 from ..summary import repetition
-from .asking import Asker
+from .asking import Answered, Asker
 from .evaluation.records import forward_tokens
 from .evaluation.statistics import Interval, bootstrap_mean
+from .interventions import OFF, first_place, only, policy, used, without
+from .measurements import DIGITS, mean_and_interval
 
-Changes = Mapping[str, Mapping[str, Any]]
-
-OFF: dict[str, Changes] = {
-    "think": {"think": {"max_insertions": 0}},
-    "branch": {"branch": {"max_branches": 0}},
-    "resample": {"thresholds": {"resample_min_entropy": math.inf}},
-}
-"""By intervention: the fields that leave it out."""
+TOGETHER = "together"
+"""What the arm with all interventions is called."""
 ALL_KINDS = "all"
-DIGITS = 4
 
 
 @dataclass(frozen=True)
@@ -51,70 +47,88 @@ class Gain:
         return bootstrap_mean(self.logprobs)
 
     @property
+    def overall(self) -> bool:
+        """Whether it counts the answers to all prompts."""
+        return self.kind == ALL_KINDS
+
+    @property
     def harms(self) -> bool:
         """Whether the whole interval lies on the harmful side."""
         return self.interval.high < 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figures for a profile's record."""
-        gain = fmean(self.logprobs)
         told: dict[str, Any] = {
             "kind": self.kind,
             "n": len(self.logprobs),
-            "logprob": [round(value, DIGITS) for value in (gain, *self.interval)],
-            "repetition": [
-                round(value, DIGITS)
-                for value in (fmean(self.repetitions), *bootstrap_mean(self.repetitions))
-            ],
+            "logprob": mean_and_interval(self.logprobs),
+            "repetition": mean_and_interval(self.repetitions),
             "cost": round(self.cost, DIGITS),
         }
         if self.cost > 0:
-            told["gain_a_forward_token"] = round(gain / self.cost, DIGITS)
+            told["gain_a_forward_token"] = round(fmean(self.logprobs) / self.cost, DIGITS)
         return told
 
 
-def gains(
-    asker: Asker, prompts: Sequence[str], kinds: Mapping[str, str], profile: Profile, tokens: int
-) -> list[Gain]:
-    """Return what each intervention of a profile gains, over all prompts and by their kinds.
+@dataclass(frozen=True)
+class Compared:
+    """The answers of a control, and of what is compared with it."""
 
-    Args:
-        asker: asks the model.
-        prompts: the held-out ones; a prompt that stands there twice is asked with two seeds.
-        kinds: of the prompts; those that have none count among all only.
-        profile: with its interventions.
-        tokens: the most of an answer.
-    """
-    bare = profile
-    for changes in OFF.values():
-        bare = bare.replace(changes)
-    control = [one.steps for one in asker.answers("bare", prompts, tokens, profile=bare)]
-    found = []
-    for name in OFF:
-        arm = profile
-        for other, changes in OFF.items():
-            arm = arm if other == name else arm.replace(changes)
-        if arm == bare:
-            continue
-        treated = [one.steps for one in asker.answers(f"only {name}", prompts, tokens, profile=arm)]
-        for kind in [ALL_KINDS, *dict.fromkeys(kinds.values())]:
-            places = [
-                place
-                for place, prompt in enumerate(prompts)
-                if kind in (ALL_KINDS, kinds.get(prompt))
-            ]
-            pairs = [(treated[place], control[place]) for place in places]
-            if pairs:
-                found.append(_gain(name, kind, pairs))
-    return found
+    asker: Asker
+    control: Sequence[Answered]
+    kinds: Mapping[str, str]
+    """Of the texts that prompts ask for; a prompt without a kind counts among all only."""
+    tokens: int
+    """The most of an answer."""
+
+    def answers(self, stage: str, profile: Profile) -> list[list[Step]]:
+        """Return the same answers with a profile that has interventions.
+
+        Args:
+            stage: what the journal calls them.
+            profile: the control's, but for the interventions.
+        """
+        places = [first_place(answer.steps, profile) for answer in self.control]
+        treating = policy(profile)
+        jobs = [
+            answer.going_on(place, treating, self.tokens - place)
+            for answer, place in zip(self.control, places, strict=True)
+            if place is not None
+        ]
+        self.asker.progress.expect(len(jobs))
+        ways = iter(self.asker.run(stage, jobs))
+        return [
+            answer.steps if place is None else [*answer.steps[:place], *next(ways)]
+            for answer, place in zip(self.control, places, strict=True)
+        ]
+
+    def gains(self, name: str, treated: Sequence[list[Step]]) -> list[Gain]:
+        """Return what was gained over all prompts, and by their kinds."""
+        pairs = [
+            (self.kinds.get(answer.asked), steps, answer.steps)
+            for answer, steps in zip(self.control, treated, strict=True)
+        ]
+        found = []
+        for kind in [ALL_KINDS, *dict.fromkeys(self.kinds.values())]:
+            of_kind = [(one, other) for own, one, other in pairs if kind in (ALL_KINDS, own)]
+            if of_kind:
+                found.append(_gain(name, kind, of_kind))
+        return found
+
+
+def separate_gains(compared: Compared, profile: Profile) -> list[Gain]:
+    """Return what each intervention of a profile gains alone."""
+    return [
+        gain
+        for name in used(profile)
+        for gain in compared.gains(name, compared.answers(f"only {name}", only(profile, name)))
+    ]
 
 
 def without_harm(profile: Profile, found: Sequence[Gain]) -> Profile:
     """Return a profile without the interventions that do harm over all prompts."""
-    for gain in found:
-        if gain.kind == ALL_KINDS and gain.harms:
-            profile = profile.replace(OFF[gain.intervention])
-    return profile
+    harmful = [gain.intervention for gain in found if gain.overall and gain.harms]
+    return without(profile, *(name for name in harmful if name in OFF))
 
 
 def own_logprob(steps: Sequence[Step]) -> float:

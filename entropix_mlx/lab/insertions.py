@@ -9,25 +9,22 @@ its own; their mean is the *effect*.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import NamedTuple
 
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-from ..decoding.job import Job, begin, prepare
+from ..decoding.job import Job
 from ..decoding.placement import Ground, written
 from ..decoding.prose import ALLOWED, Place
-from ..decoding.row import Row
-from ..decoding.scheduler import Scheduler
-from ..decoding.text import Text
+from ..decoding.request import asks_for
 from ..decoding.thinking import flaw, to_tokens
-from ..models.base import LanguageModel
 from ..policies.policy import Policy
-from ..settings import BATCH
+from ..profiles.sections import Think
 from ..step import Step
+from .asking import Answered, Asker
 
 FOLLOWING = 20
 """Tokens after a place that are compared."""
@@ -39,14 +36,27 @@ LEAST_FOLLOWING = 8
 class Spot:
     """A place in an answer where nothing was inserted."""
 
-    prompt: tuple[int, ...]
-    answer: tuple[int, ...]
-    """The tokens of the answer before the place."""
-    seed: int
+    answer: Answered
+    number: int
+    """Of the step before which a text can stand."""
     place: Place
     paragraph: str
-    control: Stretch
-    """How the answer went on."""
+
+    @property
+    def control(self) -> Stretch:
+        """How the answer went on."""
+        return Stretch.of(self.answer.steps[self.number : self.number + FOLLOWING])
+
+    @property
+    def entropy(self) -> float:
+        """Of the position, in bits."""
+        return self.answer.steps[self.number].entropy
+
+    @property
+    def where(self) -> tuple[int, ...]:
+        """All tokens before the place: two spots with other seeds may have these in common."""
+        before = self.answer.steps[: self.number]
+        return (*self.answer.prompt, *(step.token for step in before))
 
 
 class Stretch(NamedTuple):
@@ -80,96 +90,91 @@ class Effect(NamedTuple):
         return (self.logprob - self.entropy) / 2
 
 
-def spots(
-    tokenizer: TokenizerWrapper, prompt: Sequence[int], steps: Sequence[Step], seed: int
-) -> Iterator[Spot]:
-    """Yield the places of an answer at which a thought could stand, wished for or not."""
+def spots(tokenizer: TokenizerWrapper, answer: Answered, rule: Think) -> Iterator[Spot]:
+    """Yield the places of an answer at which a thought could stand, wished for or not.
+
+    Args:
+        tokenizer: from `load`.
+        answer: without thoughts.
+        rule: what it must not answer if thoughts are to stand in it.
+    """
+    if asks_for(rule.not_for, tokenizer, answer.prompt):
+        return
     ground = Ground(tokenizer)
-    for number, step in enumerate(steps):
+    for number, step in enumerate(answer.steps):
         place = ground.place(step.token) if number else None
-        control = steps[number : number + FOLLOWING]
-        if place in ALLOWED["sentence"] and place and len(control) >= LEAST_FOLLOWING:
-            before = tuple(one.token for one in steps[:number])
-            stretch = Stretch.of(control)
-            yield Spot(tuple(prompt), before, seed, place, ground.paragraph, stretch)
+        enough = len(answer.steps) - number >= LEAST_FOLLOWING
+        if place is not None and place in ALLOWED["sentence"] and enough:
+            yield Spot(answer, number, place, ground.paragraph)
         ground.observe(step)
 
 
 class Trials:
     """Tries texts at spots."""
 
-    def __init__(self, model: LanguageModel, tokenizer: TokenizerWrapper, policy: Policy) -> None:
+    def __init__(self, asker: Asker, policy: Policy) -> None:
         """Set up.
 
         Args:
-            model: from `load`.
-            tokenizer: from `load`.
+            asker: goes on from the spots.
             policy: how to go on; its own interventions must be off.
         """
-        self._model = model
-        self._tokenizer = tokenizer
+        self._asker = asker
         self._policy = policy
 
-    def run(
-        self,
-        asked: Sequence[tuple[Spot, str | int]],
-        on_effect: Callable[[int, Effect], None],
-    ) -> None:
-        """Try each text at its spot; report every effect with the number of what was asked."""
-        scheduler = Scheduler(self._model, steady=True)
-        waiting = iter(self._rows(asked))
-        running: dict[Row, tuple[int, list[Step]]] = {}
-        while True:
-            for row, number in islice(waiting, BATCH - len(running)):
-                running[row] = (number, [])
-                scheduler.add(row)
-            if not running:
-                return
-            for row, step in scheduler.advance():
-                running[row][1].append(step)
-            for row in [row for row in running if row.ended]:
-                number, steps = running.pop(row)
-                if row.error is not None:
-                    raise row.error
-                on_effect(number, self._effect(*asked[number], steps))
+    def effects(self, stage: str, asked: Sequence[tuple[Spot, str | int]]) -> list[Effect]:
+        """Return what texts do at spots.
 
-    def _rows(self, asked: Sequence[tuple[Spot, str | int]]) -> Iterator[tuple[Row, int]]:
-        """Yield the answer of each trial; those that follow one another share their prompt."""
-        prompt, of_spot = None, None
-        for number, (spot, text) in enumerate(asked):
-            tokens = self._tokens(spot, text)
-            job = Job(
-                (*spot.prompt, *spot.answer),
-                self._policy,
-                spot.seed,
-                max_tokens=len(tokens) + FOLLOWING,
-                forced=tokens,
-            )
-            if of_spot is not spot:
-                of_spot, prompt = (
-                    spot,
-                    prepare(self._model, Text.empty(self._model), job, shared=True),
-                )
-            row = begin(self._model, self._tokenizer, job, prompt) if prompt else None
-            if row is not None:
-                yield row, number
+        Args:
+            stage: what the journal calls them.
+            asked: pairs of a spot and a text.
+        """
+        jobs = [self._job(spot, self._tokens(spot, text)) for spot, text in asked]
+        answers = self._asker.run(stage, jobs)
+        return [
+            self._effect(spot, self._tokens(spot, text), steps)
+            for (spot, text), steps in zip(asked, answers, strict=True)
+        ]
+
+    def again(self, stage: str, found: Sequence[Spot], seed: int) -> list[Spot]:
+        """Return the same places in answers that go on from there with other seeds.
+
+        A way to go on after which the place is none any more has no spot.
+
+        Args:
+            stage: what the journal calls these answers.
+            found: the spots.
+            seed: of the first of them; the others count on.
+        """
+        jobs = [
+            spot.answer.going_on(spot.number, self._policy, FOLLOWING, seed + number)
+            for number, spot in enumerate(found)
+        ]
+        placed = []
+        for spot, job, steps in zip(found, jobs, self._asker.run(stage, jobs), strict=True):
+            kept = spot.answer.steps[: spot.number]
+            other = replace(spot.answer, seed=job.seed, steps=[*kept, *steps])
+            there = spots(self._asker.tokenizer, other, self._policy.think)
+            placed += [one for one in there if one.where == spot.where]
+        return placed
+
+    def _job(self, spot: Spot, inserted: tuple[int, ...]) -> Job:
+        job = spot.answer.going_on(spot.number, self._policy, len(inserted) + FOLLOWING)
+        return replace(job, forced=inserted)
 
     def _tokens(self, spot: Spot, text: str | int) -> tuple[int, ...]:
         form = written(text, spot.place, spot.paragraph) if isinstance(text, str) else text
-        return to_tokens(form, self._tokenizer, self._model.config.vocab_size)
+        return to_tokens(form, self._asker.tokenizer, self._asker.model.config.vocab_size)
 
-    def _effect(self, spot: Spot, text: str | int, steps: Sequence[Step]) -> Effect:
-        inserted = self._tokens(spot, text)
-        tokens = [step.token for step in steps]
+    def _effect(self, spot: Spot, inserted: tuple[int, ...], steps: Sequence[Step]) -> Effect:
+        before = [step.token for step in spot.answer.steps[: spot.number]]
         after = steps[len(inserted) :]
         rule = self._policy.think
-        watched = tokens[len(inserted) :][: rule.watch]
-        found = flaw(self._tokenizer, spot.answer, inserted, watched, rule.loop_length)
+        watched = [step.token for step in after][: rule.watch]
+        found = flaw(self._asker.tokenizer, before, inserted, watched, rule.loop_length)
         if found is not None or not after:
             return Effect(0.0, 0.0, dropped=True)
-        treated = Stretch.of(after)
+        treated, control = Stretch.of(after), spot.control
         return Effect(
-            treated.logprob - spot.control.logprob,
-            treated.entropy - spot.control.entropy,
-            dropped=False,
+            treated.logprob - control.logprob, treated.entropy - control.entropy, dropped=False
         )

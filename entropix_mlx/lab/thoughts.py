@@ -1,47 +1,59 @@
 """Which thinking text a model is given, and whether it gets any: calibration by what texts do.
 
-Every text is tried at the same few places first. The best of them go on to more places, and the
-one that is best there is measured once more at places that had no part in the choice: the figures
+Every text is tried at the same few places first; those that are clearly behind the best one there
+are tried no more. The best of the others go on to more places, and the one that is best there is
+measured once more at places that had no part in the choice, with several seeds at each: the figures
 that a profile records are those.
 """
 
 from __future__ import annotations
 
 import tomllib
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 import numpy as np
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-from .asking import Asker, Progress
+from .asking import Asker
 from .evaluation.statistics import Interval, bootstrap_mean
 from .insertions import Effect, Spot, Trials
+from .measurements import DIGITS
 from .undertrained import reserved_tokens
 
-FIRST_SPOTS = 16
-"""Places at which every text is tried."""
-SECOND_SPOTS = 16
-"""Further places for the best texts."""
+FIRST_SPOTS = 8
+"""Places at which every text is tried, and as many more for those that are not behind then."""
+FINAL_SPOTS = 48
+"""Further places for the best texts: at fewer, chance decides which of them is the best."""
 FINALISTS = 3
 LEAST_KEPT = 0.5
 """A text that is dropped more often than this is no thought of this model."""
-MOST_SPOTS = 400
+MOST_SPOTS = 200
 """Places at which the text that was chosen is measured; as many as there are, if fewer."""
-DIGITS = 4
+SEEDS = 2
+"""How often it is measured at each of these places."""
+OTHER_SEEDS = 100_000
+"""What lies between the seeds of two measurements at a place: more than there are answers."""
 
 Text = str | int
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What one text did at some places."""
+    """What one text did at some spots."""
 
     text: Text
+    spots: tuple[Spot, ...]
     effects: tuple[Effect, ...]
+    """At each of them."""
+
+    def __add__(self, other: Measured) -> Measured:
+        """Return what the same text did at these spots and at others."""
+        return Measured(self.text, self.spots + other.spots, self.effects + other.effects)
 
     @property
     def kept(self) -> list[Effect]:
@@ -49,18 +61,27 @@ class Measured:
         return [effect for effect in self.effects if not effect.dropped]
 
     @property
+    def mostly_kept(self) -> bool:
+        """Whether it is not dropped at half of the spots or more."""
+        return len(self.kept) > LEAST_KEPT * len(self.effects)
+
+    @property
     def rank(self) -> tuple[bool, float]:
         """Larger for the better text: one that is mostly kept, then by its mean effect."""
-        mostly = len(self.kept) > LEAST_KEPT * len(self.effects)
-        return mostly, self.mean("total")
+        return self.mostly_kept, self.mean("total")
 
     def mean(self, name: str) -> float:
-        """Return the mean of a field over the insertions that were kept, in nats a token."""
-        return fmean(getattr(effect, name) for effect in self.kept) if self.kept else 0.0
+        """Return the mean over the places of a field's mean there, in nats a token; 0 for none."""
+        values = self._by_place(name)
+        return fmean(values) if values else 0.0
 
     def interval(self, name: str = "total") -> Interval:
         """Return the 95 % bootstrap interval of that mean, over the places."""
-        return bootstrap_mean([getattr(effect, name) for effect in self.kept])
+        return bootstrap_mean(self._by_place(name))
+
+    def behind(self, best: Measured) -> bool:
+        """Tell whether this text is clearly worse than another, or dropped too often."""
+        return not self.mostly_kept or self.interval().high < best.interval().low
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figures for a profile's record."""
@@ -72,6 +93,28 @@ class Measured:
             told[name] = [round(value, DIGITS) for value in figures]
         return told
 
+    def by_entropy(self) -> dict[str, Any]:
+        """Return the figures where the entropy of the place is below its median, and the others."""
+        middle = median(spot.entropy for spot in self.spots)
+        sides: dict[str, list[tuple[Spot, Effect]]] = {"below": [], "above": []}
+        for spot, effect in zip(self.spots, self.effects, strict=True):
+            sides["below" if spot.entropy < middle else "above"].append((spot, effect))
+        halves = {
+            name: Measured(self.text, *(tuple(column) for column in zip(*pairs, strict=True)))
+            for name, pairs in sides.items()
+            if pairs
+        }
+        return {"bits": round(middle, DIGITS)} | {
+            name: one.to_dict()["total"] for name, one in halves.items()
+        }
+
+    def _by_place(self, name: str) -> list[float]:
+        found = defaultdict(list)
+        for spot, effect in zip(self.spots, self.effects, strict=True):
+            if not effect.dropped:
+                found[spot.where].append(getattr(effect, name))
+        return [fmean(values) for values in found.values()]
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -79,7 +122,7 @@ class Choice:
 
     kept: Measured
     tried: tuple[Measured, ...]
-    """All texts at the first places, the best first."""
+    """All texts, those that were tried at most places first."""
 
     @property
     def harms(self) -> bool:
@@ -93,8 +136,9 @@ class Choice:
 
     def record(self) -> dict[str, Any]:
         """Return what a profile tells of it."""
+        places = len({spot.where for spot in self.kept.spots})
         return {
-            "kept": self.kept.to_dict(),
+            "kept": self.kept.to_dict() | {"places": places, "by_entropy": self.kept.by_entropy()},
             "tried": [one.to_dict() for one in self.tried],
         }
 
@@ -123,46 +167,54 @@ def choose(asker: Asker, trials: Trials, found: Sequence[Spot]) -> Choice | None
     """
     order = np.random.default_rng(abs(asker.seed)).permutation(len(found))
     shuffled = [found[number] for number in order]
-    first = shuffled[:FIRST_SPOTS]
-    second = shuffled[FIRST_SPOTS : FIRST_SPOTS + SECOND_SPOTS]
-    fresh = shuffled[FIRST_SPOTS + SECOND_SPOTS :][:MOST_SPOTS]
+    parts = np.cumsum([FIRST_SPOTS, FIRST_SPOTS, FINAL_SPOTS, MOST_SPOTS])
+    first, more, final, fresh = (
+        shuffled[begin:end] for begin, end in zip([0, *parts[:-1]], parts, strict=True)
+    )
     if not fresh:
         return None
+    run = _Run(trials, asker)
     texts = candidates(asker.tokenizer, asker.model.config.vocab_size)
-    asker.progress.expect(len(texts) * len(first) + FINALISTS * len(second) + len(fresh))
-    run = _Run(trials, asker.progress)
-    tried = sorted(run.measure("first", first, texts), key=lambda one: one.rank, reverse=True)
-    best = tried[:FINALISTS]
-    again = run.measure("second", second, [one.text for one in best])
-    both = [Measured(a.text, a.effects + b.effects) for a, b in zip(best, again, strict=True)]
-    winner = max(both, key=lambda one: one.rank)
+    tried = run.measure("first", first, texts)
+    best = max(tried, key=lambda one: one.rank)
+    racing = [one for one in tried if one is best or not one.behind(best)]
+    others = [one for one in tried if one not in racing]
+    racing = run.measure_on("more", more, racing)
+    racing.sort(key=lambda one: one.rank, reverse=True)
+    others.sort(key=lambda one: one.rank, reverse=True)
+    finalists = run.measure_on("final", final, racing[:FINALISTS])
+    winner = max(finalists, key=lambda one: one.rank)
     (kept,) = run.measure("fresh", fresh, [winner.text])
-    return Choice(kept, tuple(tried))
+    for number in range(1, SEEDS):
+        asker.progress.expect(len(fresh))
+        seed = asker.seed + number * OTHER_SEEDS
+        other = trials.again(f"again {number}", fresh, seed)
+        (once_more,) = run.measure(f"fresh {number}", other, [winner.text])
+        kept += once_more
+    return Choice(kept, (*finalists, *racing[FINALISTS:], *others))
 
 
 @dataclass
 class _Run:
-    """Tries texts, and remembers in a journal what came out."""
+    """Tries texts at the same spots."""
 
     trials: Trials
-    progress: Progress
+    asker: Asker
 
     def measure(self, stage: str, where: Sequence[Spot], texts: Sequence[Text]) -> list[Measured]:
         """Return what each text does at some places, in the order of the texts."""
-        journal = self.progress.journal
-        asked = [(spot, text) for spot in where for text in texts]
-        known = {n: found for n in range(len(asked)) if (found := journal.get(stage, n))}
-        effects = {number: Effect(*found) for number, found in known.items()}
-        missing = [number for number in range(len(asked)) if number not in effects]
-        self.progress.advance(len(effects))
-
-        def keep(place: int, effect: Effect) -> None:
-            effects[missing[place]] = effect
-            journal.add(stage, missing[place], list(effect))
-            self.progress.advance()
-
-        self.trials.run([asked[number] for number in missing], keep)
+        count = len(where)
+        asked = [(spot, text) for text in texts for spot in where]
+        self.asker.progress.expect(len(asked))
+        effects = self.trials.effects(stage, asked)
         return [
-            Measured(text, tuple(effects[n] for n in range(place, len(asked), len(texts))))
+            Measured(text, tuple(where), tuple(effects[place * count : (place + 1) * count]))
             for place, text in enumerate(texts)
         ]
+
+    def measure_on(
+        self, stage: str, where: Sequence[Spot], found: Sequence[Measured]
+    ) -> list[Measured]:
+        """Return the same with what is known already."""
+        more = self.measure(stage, where, [one.text for one in found])
+        return [one + other for one, other in zip(found, more, strict=True)]

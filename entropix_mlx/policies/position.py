@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import mlx.core as mx
 
-from ..models.attention import Looks, Masked
+from ..models.attention import Looks, RowScores
 from ..step import Decision, Metrics
 from .adjustment import adjust
 from .draw import draw_columns, logprob, ranks_needed
@@ -164,7 +164,7 @@ def _whole(number: float) -> int:
 def position(
     policy: Policy,
     logits: mx.array,
-    scores: Sequence[Sequence[mx.array | Masked | Looks]],
+    scores: Sequence[Sequence[RowScores]],
     randomness: mx.array,
     top_logprobs: int = 0,
     state: State = (),
@@ -211,7 +211,7 @@ def position(
     )
 
 
-def _attention(layers: Sequence[mx.array | Masked | Looks], kernels: AttentionKernels) -> mx.array:
+def _attention(layers: Sequence[RowScores], kernels: AttentionKernels) -> mx.array:
     looks = [layer for layer in layers if isinstance(layer, Looks)]
     scores = [layer for layer in layers if not isinstance(layer, Looks)]
     return measure_looks(looks, kernels) if looks else measure_attention(scores, kernels)

@@ -57,9 +57,19 @@ class Condition(NamedTuple):
     @property
     def text(self) -> str:
         """What was measured and on which side of the bound it lies: ``"H 3.13 < 5.30"``."""
-        value, bound = _numbers(self.value, self.bound)
         side = "=" if self.value == self.bound else "<" if self.value < self.bound else ">"
-        return f"{SYMBOLS.get(self.measurement, self.measurement)} {value} {side} {bound}"
+        return self._told(side)
+
+    @property
+    def verdict(self) -> str:
+        """What it asks for, the sign struck out where that is not so: ``"H 3.13 ≯ 5.30"``."""
+        if self.above:
+            return self._told(">" if self.met else "≯")
+        return self._told("<" if self.met else "≮")
+
+    def _told(self, sign: str) -> str:
+        value, bound = _numbers(self.value, self.bound)
+        return f"{SYMBOLS.get(self.measurement, self.measurement)} {value} {sign} {bound}"
 
 
 class Case(NamedTuple):
@@ -97,15 +107,19 @@ class Explanation(NamedTuple):
 
     def __str__(self) -> str:
         """Return one line: what was decided, why, what it did, and the near miss."""
-        because = self.reason.conditions if self.reason else ()
-        reasons = ": " + " ".join(f"{condition.text} ✓" for condition in because) if because else ""
         near = f"; {self.near_miss}" if self.near_miss else ""
-        return self.heading + reasons + self.outcome + near
+        return self.heading + self.reasons + self.outcome + near
 
     @property
     def heading(self) -> str:
         """The strategy's glyph and name."""
         return f"{LOOKS[self.strategy].glyph} {self.name}"
+
+    @property
+    def reasons(self) -> str:
+        """The conditions that decided, as they follow the heading; empty if there are none."""
+        because = self.reason.conditions if self.reason else ()
+        return ": " + " ".join(f"{condition.text} ✓" for condition in because) if because else ""
 
     @property
     def outcome(self) -> str:
@@ -238,6 +252,10 @@ def _done(step: Step, profile: Profile | None) -> str:
         return f"following {len(step.branch.rollouts)} ways, {_chosen(step.branch)}"
     if step.origin is Origin.CHOSEN:
         return "your choice"
+    if step.strategy is Strategy.BRANCH and step.origin is Origin.SAMPLED and profile:
+        rule = profile.branch
+        most = f"at most {rule.max_branches} an answer, {rule.min_gap} tokens apart"
+        return f"no ways followed here ({most})"
     return "the most probable token" if step.strategy is Strategy.ARGMAX else ""
 
 

@@ -124,6 +124,13 @@ def check_thinking_text(value: Any) -> Any:
     return value
 
 
+def check_words(value: Any) -> list[str]:
+    """Return a list of words."""
+    if not isinstance(value, list) or not all(isinstance(v, str) and v.strip() for v in value):
+        raise ValueError(f"must be a list of words, not {shown(value)}")
+    return value
+
+
 PASSAGE = "{passage}"
 """Where a passage stands in the text that introduces it."""
 

@@ -12,6 +12,7 @@ from .fields import (
     check_passage_text,
     check_text,
     check_thinking_text,
+    check_words,
     flag,
     one_of,
     real,
@@ -59,6 +60,7 @@ class Think:
 
     text: str | int | list[str | int] = ruled(check_thinking_text)
     place: str = ruled(one_of("sentence", "clause", "word"))
+    not_for: list[str] = ruled(check_words)
     wait: int = whole(0)
     watch: int = whole(0, 1000)
     loop_length: int = whole(0)
@@ -226,12 +228,13 @@ class Baselines:
 
 @dataclass(frozen=True)
 class Targets:
-    """Which share of tokens each strategy is to decide on, when thresholds are calibrated."""
+    """What thresholds are calibrated for: shares of tokens, and what a forward token must gain."""
 
     argmax: float = real(0, 1)
     think: float = real(0, 1)
     branch: float = real(0, 1)
     resample: float = real(0, 1)
+    price: float = real(0)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from entropix_mlx import Profile, decide
 from entropix_mlx.profiles.explain import Condition, decided, explain, judge
 from entropix_mlx.profiles.sections import Thresholds
 from entropix_mlx.profiles.tree import classify
+from entropix_mlx.serving.recorded import demo_profile
 from entropix_mlx.step import Branch, Dropped, DropReason, Metrics, Origin, Rollout, Strategy
 from tests.tui.conftest import make_step
 
@@ -21,7 +22,7 @@ CASES = [
     for line in (Path(__file__).parents[1] / "data" / "decisions.jsonl").read_text().splitlines()
 ]
 REFERENCE = Profile.load()
-DEMO = Profile.load("smollm2-135m-instruct")
+DEMO = demo_profile()
 THRESHOLDS = st.fixed_dictionaries(
     {field.name: st.sampled_from([0.0, 0.5, 2.0, 5.0, np.inf]) for field in fields(Thresholds)}
 )

@@ -10,15 +10,12 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from entropix_mlx import Profile, cli
+from entropix_mlx.commands import calibrate as command
 from entropix_mlx.errors import EntropixError, ProfileError, PromptError
-from entropix_mlx.lab.calibrate import (
-    PromptSet,
-    _auroc,
-    builtin_prompts,
-    calibrate,
-    disagreement_auroc,
-    read_prompts,
-)
+from entropix_mlx.lab.calibrate import calibrate
+from entropix_mlx.lab.events import Event, worth
+from entropix_mlx.lab.measurements import _auroc, disagreement_auroc
+from entropix_mlx.lab.prompt_sets import PromptSet, builtin_prompts, read_prompts
 from entropix_mlx.lab.thresholds import solve
 from entropix_mlx.models.config import fingerprint
 from entropix_mlx.profiles.choice import profile_for, resolve, user_folder
@@ -108,8 +105,9 @@ def test_the_file_is_the_profile(result, tmp_path):
     assert read.calibration == {"date": "2026-01-01"} | result.profile.calibration
     assert read.calibration["model"] == "tiny"
     assert set(read.calibration["quantiles"]) == {"entropy", "varentropy", "margin"}
-    kinds = [gain["kind"] for gain in read.calibration["gains"]["branch"]]
+    kinds = [gain["kind"] for gain in read.calibration["gains"]["together"]]
     assert kinds == ["all", "prose", "maths"]
+    assert set(read.calibration["worth"]) == {"branch", "resample"}
     assert result.choice is None, "the tiny model writes no prose"
     with pytest.raises(ProfileError, match="cannot write"):
         write_profile(result.profile, path / "below-a-file.toml", "2026-01-01")
@@ -132,6 +130,18 @@ def test_a_profile_is_found_by_its_model(result, tiny_model):
     assert changed.name == "tiny"
     assert changed.thresholds.low_entropy == 9.0
     assert resolve("reference", tiny_model.config) == Profile.load()
+
+
+def test_what_interventions_gain_is_told(result, capsys):
+    events = [Event(float(n), 1.0 if n > 20 else 0.0, 10.0) for n in range(40)]
+    told = {"branch": worth(events, 0.05, 0.0), "resample": worth([], 0.05, 0.0)}
+    command._tell_worths(told)
+    command._tell_gains(result.gains)
+    err = capsys.readouterr().err
+    assert "branch        kept      19  +0.50 (+0.50 to +0.50)" in err
+    assert "branch        given up  20  -0.50 (-0.50 to -0.50)" in err
+    assert "resample      is worth its price nowhere: left out" in err
+    assert "together      all     24  +0.000 (+0.000 to +0.000)" in err
 
 
 def test_where_nothing_can_be_written_is_told_before_anything_is_measured(tmp_path, capsys):

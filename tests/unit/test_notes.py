@@ -128,6 +128,35 @@ def test_a_pdf_file_says_what_is_missing_or_damaged(notes, monkeypatch):
     assert "pip install" in notes(a_pdf=b"%PDF-1.7").faults["a.pdf"]
 
 
+def pdf(*pages):
+    """Return a PDF file with a line of text a page."""
+    kids = " ".join(f"{4 + 2 * number} 0 R" for number in range(len(pages)))
+    objects = [
+        "<< /Type /Catalog /Pages 2 0 R >>",
+        f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>",
+        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+    ]
+    for number, text in enumerate(pages):
+        drawn = f"BT /F 12 Tf 20 200 Td ({text}) Tj ET"
+        objects += [
+            f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 300 300] /Contents {5 + 2 * number} 0 R"
+            " /Resources << /Font << /F 3 0 R >> >> >>",
+            f"<< /Length {len(drawn)} >>\nstream\n{drawn}\nendstream",
+        ]
+    told = "".join(f"{number} 0 obj\n{one}\nendobj\n" for number, one in enumerate(objects, 1))
+    return f"%PDF-1.4\n{told}trailer\n<< /Root 1 0 R >>\nstartxref\n0\n%%EOF\n".encode()
+
+
+def test_a_pdf_file_is_found_by_its_page(notes, monkeypatch):
+    opened = notes(a_pdf=pdf("Apples are red.", "Pears are green."), b_pdf=b"%PDF-1.7 damaged")
+    assert [(found.text, found.page) for found in opened.best("green pears")] == [
+        ("Pears are green.", 2)
+    ]
+    assert "not a PDF file that can be read" in opened.faults["b.pdf"]
+    monkeypatch.setattr(limits, "NOTE_PAGES", 1)
+    assert notes(a_pdf=pdf("Figs.", "Pears."), b_pdf=b"").best("pears") == []
+
+
 def test_a_folder_that_cannot_be_used_is_told(folder, tmp_path, monkeypatch):
     with pytest.raises(NotesError, match="there is no folder"):
         Notes(tmp_path / "nothing")

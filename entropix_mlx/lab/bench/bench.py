@@ -76,7 +76,7 @@ def bench(
             "the sampler alone": lambda: measure_sampler(effort),
             "forks": lambda: measure_forks(pair, effort),
             "many answers at once": lambda: measure_many(pair, effort),
-            "looking up the next tokens": lambda: measure_lookup(pair, effort),
+            "looking up the next tokens": lambda: measure_lookup(pair, tokenizer, effort),
         }
         if profile_step:
             parts = {"the parts of a step": lambda: measure_steps(pair, effort)}
