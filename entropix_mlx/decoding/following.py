@@ -12,14 +12,14 @@ import mlx.core as mx
 
 from ..models.attention import Looks
 from ..models.base import Rows
-from ..models.cache import Scores, Watched, arrays_of, copied, share
-from ..models.sharded import ShardedModel, parts_of
+from ..models.cache import Scores, Watched, anchor, arrays_of, copied, hold, share
+from ..models.sharded import Share, parts_of
 from .capacity import own_room
 from .engine import CLEAR_EVERY
 from .wired import wired_memory
 
 
-def follow(model: ShardedModel, orders: Iterable[Mapping[str, Any]]) -> None:
+def follow(model: Share, orders: Iterable[Mapping[str, Any]]) -> None:
     """Carry out orders until there are no more of them.
 
     Args:
@@ -38,7 +38,7 @@ def follow(model: ShardedModel, orders: Iterable[Mapping[str, Any]]) -> None:
 class _Following:
     """The caches that rank 0 has numbered, and what is done to them; a method an order."""
 
-    def __init__(self, model: ShardedModel) -> None:
+    def __init__(self, model: Share) -> None:
         self._model = model
         self._caches: dict[int, list[Any]] = {}
         self._seen: list[Looks] = []
@@ -104,6 +104,8 @@ _CHANGES: dict[str, Any] = {
     "share": share,
     "rows": lambda layer, rows: layer.of_rows(rows),
     "copy": copied,
+    "anchor": anchor,
+    "hold": hold,
 }
 """What is done to every layer of a cache alone."""
 

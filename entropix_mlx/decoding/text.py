@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from ..models.base import LanguageModel
+from ..models.base import AttentionLayers, LanguageModel
 from ..models.cache import (
     RowsCache,
     SharedPrefixCache,
@@ -16,6 +16,7 @@ from ..models.cache import (
     copied,
     hold,
     share,
+    takes_runs,
     trim,
 )
 
@@ -91,10 +92,15 @@ class Text:
         for layer in self.layers:
             hold(layer)
 
-    @property
-    def shares(self) -> bool:
-        """Tell whether the text begins with a cache that others read, too."""
-        return isinstance(self.layers[0], SharedPrefixCache)
+    def takes_runs(self, layers: AttentionLayers) -> bool:
+        """Tell whether several tokens can follow in one pass, and any of them be taken back.
+
+        Args:
+            layers: those whose attention is measured.
+        """
+        if layers == "all" and isinstance(self.layers[0], SharedPrefixCache):
+            return False  # each token's scores of all layers would need a copy of what is shared
+        return all(map(takes_runs, self.layers))
 
     def arrays(self) -> list[mx.array]:
         """Return the keys and values that only this text has, for MLX to compute."""

@@ -23,6 +23,7 @@ from .placement import (
 )
 from .prose import ALLOWED
 from .reading import Reading
+from .request import asks_for
 
 if TYPE_CHECKING:  # an answer is run without MLX, too
     from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -41,8 +42,21 @@ class Thinking:
             or a text would end the answer.
     """
 
-    def __init__(self, rule: Think, tokenizer: TokenizerWrapper, vocab_size: int) -> None:
-        """Check the profile's texts, each of which is used in turn."""
+    def __init__(
+        self,
+        rule: Think,
+        tokenizer: TokenizerWrapper,
+        vocab_size: int,
+        prompt: Sequence[int] = (),
+    ) -> None:
+        """Check the profile's texts, each of which is used in turn.
+
+        Args:
+            rule: `[think]` of a profile.
+            tokenizer: from `load`.
+            vocab_size: of the model.
+            prompt: token ids; what it asks for may leave no place for thoughts.
+        """
         self._rule = rule
         self._tokenizer = tokenizer
         self._places = ALLOWED[rule.place]
@@ -52,7 +66,8 @@ class Thinking:
         for form in {form for item in self._items for form in self._forms(item)}:
             with suppress(ProfileError):  # a small vocabulary may lack this way of writing it
                 self._tokens[form] = to_tokens(form, tokenizer, vocab_size)
-        self._allowance = Allowance(rule.max_insertions, rule.min_gap)
+        unfit = rule.max_insertions > 0 and asks_for(rule.not_for, tokenizer, prompt)
+        self._allowance = Allowance(0 if unfit else rule.max_insertions, rule.min_gap)
         self._wish = Wish(rule.wait)
         self._ground = Ground(tokenizer)
         self._inside = False

@@ -5,51 +5,95 @@ from types import SimpleNamespace
 
 import pytest
 
-from entropix_mlx import Profile, Settings
+from entropix_mlx import Profile
 from entropix_mlx.decoding.decode import decode
 from entropix_mlx.decoding.job import Job
 from entropix_mlx.decoding.prose import Place
 from entropix_mlx.errors import OutputError
 from entropix_mlx.lab import thoughts
-from entropix_mlx.lab.asking import Progress
-from entropix_mlx.lab.gains import OFF, Gain, _gain, without_harm
-from entropix_mlx.lab.insertions import FOLLOWING, Effect, Spot, Stretch, Trials, spots
+from entropix_mlx.lab.asking import Answered, Asker, Progress
+from entropix_mlx.lab.gains import Compared, Gain, _gain, without_harm
+from entropix_mlx.lab.insertions import (
+    FOLLOWING,
+    LEAST_FOLLOWING,
+    Effect,
+    Spot,
+    Stretch,
+    Trials,
+    spots,
+)
+from entropix_mlx.lab.interventions import BRANCH, OFF, only, policy, without
 from entropix_mlx.lab.journal import Journal
 from entropix_mlx.lab.thoughts import choose
 from tests.tui.conftest import make_step
 
-PROMPT = list(b"The quick brown fox")
-OFF_PROFILE = Profile.load().replace(OFF["think"]).replace(OFF["branch"])
+BARE = without(Profile.load(), *OFF)
+EVERYWHERE = {"thresholds": {"branch_max_entropy": 99.0, "branch_min_varentropy": 0.0}}
+
+
+@pytest.fixture
+def endless(byte_tokenizer, monkeypatch):
+    monkeypatch.setattr(byte_tokenizer, "_eos_token_ids", set())
+    return byte_tokenizer
+
+
+def an_asker(model, tokenizer, **progress):
+    return Asker(model, tokenizer, 3, Progress(**progress))
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("anywhere")
-def test_an_effect_is_the_difference_to_the_same_answer(tiny_model, byte_tokenizer, monkeypatch):
-    monkeypatch.setattr(byte_tokenizer, "_eos_token_ids", set())
-    settings = Settings(profile=OFF_PROFILE, seed=3, max_tokens=30)
-    policy = settings.policy()
-    steps = list(decode(tiny_model, byte_tokenizer, Job.of_settings(PROMPT, settings, policy)))
-    found = list(spots(byte_tokenizer, PROMPT, steps, seed=3))
-    assert len(found) == 30 - 8
-    spot = found[4]
-    assert spot.answer == tuple(step.token for step in steps[:5])
-    assert spot.control == Stretch.of(steps[5 : 5 + FOLLOWING])
-    effects = {}
-    Trials(tiny_model, byte_tokenizer, policy).run(
-        [(spot, " Hm."), (spot, 7), (found[6], " Hm.")],
-        lambda n, effect: effects.update({n: effect}),
-    )
-    inserted = byte_tokenizer.encode(" Hm.")
-    job = Job([*PROMPT, *spot.answer, *inserted], policy, 3, max_tokens=FOLLOWING)
-    treated = Stretch.of(list(decode(tiny_model, byte_tokenizer, job)))
-    assert not effects[0].dropped
-    assert effects[0].logprob == pytest.approx(treated.logprob - spot.control.logprob, abs=1e-4)
-    assert effects[0].entropy == pytest.approx(treated.entropy - spot.control.entropy, abs=1e-4)
-    assert set(effects) == {0, 1, 2}
+def test_an_effect_is_the_difference_to_the_same_answer(tiny_model, endless):
+    asker = an_asker(tiny_model, endless)
+    (answer,) = asker.answers("control", ["Hello"], 30, profile=BARE)
+    found = list(spots(endless, answer, BARE.think))
+    assert max(spot.number for spot in found) == 30 - LEAST_FOLLOWING
+    spot = found[1]
+    at = spot.number
+    assert spot.control == Stretch.of(answer.steps[at : at + FOLLOWING])
+    trials = Trials(asker, policy(BARE))
+    asked = [(spot, " Hm."), (spot, 7), (found[2], " Hm.")]
+    effect, *others = trials.effects("tried", asked)
+    job = Job([*spot.where, *endless.encode(" Hm.")], policy(BARE), 3, max_tokens=FOLLOWING)
+    treated = Stretch.of(list(decode(tiny_model, endless, job)))
+    assert not effect.dropped
+    assert effect.logprob == pytest.approx(treated.logprob - spot.control.logprob, abs=1e-4)
+    assert effect.entropy == pytest.approx(treated.entropy - spot.control.entropy, abs=1e-4)
+    assert len(others) == 2
+    (again,) = trials.again("again", [spot], seed=50)
+    assert again.where == spot.where
+    assert again.answer.steps[:at] == answer.steps[:at]
+    assert again.control != spot.control
+    (same,) = trials.again("the same", [spot], seed=3)
+    assert same.control == pytest.approx(spot.control, abs=1e-4)
+    (letter,) = asker.answers("letter", ["Write a letter"], 30, profile=BARE)
+    assert not list(spots(endless, letter, BARE.think)), "no thought stands in a letter"
+
+
+@pytest.mark.slow
+def test_an_arm_is_the_whole_answer_although_it_goes_on_from_the_control(tiny_model, endless):
+    asker = an_asker(tiny_model, endless)
+    prompts = ["Hello", "Why?", "Hello"]
+    profile = Profile.load().replace(EVERYWHERE).replace({"branch": {"width": 2, "depth": 3}})
+    arm = only(profile, BRANCH)
+    control = asker.answers("control", prompts, 12, profile=without(profile, *OFF))
+    compared = Compared(asker, control, {"Hello": "prose"}, 12)
+    ways = compared.answers("arm", arm)
+    whole = asker.answers("whole", prompts, 12, profile=arm)
+    assert [[s.token for s in way] for way in ways] == [
+        [s.token for s in one.steps] for one in whole
+    ]
+    assert any(step.branch for way in ways for step in way)
+    gains = compared.gains(BRANCH, ways)
+    assert [(gain.kind, len(gain.logprobs)) for gain in gains] == [("all", 3), ("prose", 2)]
+    assert gains[0].cost > 0
+    untouched = compared.answers("none", without(profile, *OFF))
+    assert untouched == [one.steps for one in control]
 
 
 def a_spot(number):
-    return Spot((1, 2), (number,), number, Place.SENTENCE, "", Stretch(-1.0, 1.0))
+    steps = [make_step(n, "x", logprob=-1.0, entropy=number % 7) for n in range(30)]
+    return Spot(Answered([1, number], number, steps, "?"), 3, Place.SENTENCE, "")
 
 
 class ScriptedTrials:
@@ -59,62 +103,73 @@ class ScriptedTrials:
         self.table = table
         self.asked = []
 
-    def run(self, asked, on_effect):
-        for number, (spot, text) in enumerate(asked):
+    def effects(self, stage, asked):
+        found = []
+        for spot, text in asked:
             self.asked.append(text)
-            shift = 0.01 * (spot.seed % 5 - 2)
-            on_effect(number, Effect(self.table[text] + shift, -self.table[text], dropped=False))
+            shift = 0.01 * (spot.answer.seed % 5 - 2)
+            found.append(Effect(self.table[text] + shift, -self.table[text], dropped=False))
+        return found
+
+    def again(self, stage, found, seed):
+        return list(found)
 
 
 @pytest.fixture
 def asker(monkeypatch):
-    monkeypatch.setattr(thoughts, "candidates", lambda *_: ["bad", "good", "fair", "poor"])
+    monkeypatch.setattr(thoughts, "candidates", lambda *_: ["bad", "good", "fair", "poor", "awful"])
     config = SimpleNamespace(vocab_size=9)
-    return lambda **more: SimpleNamespace(
-        seed=0, tokenizer=None, model=SimpleNamespace(config=config), progress=Progress(**more)
-    )
+    return an_asker(SimpleNamespace(config=config), None)
 
 
 @pytest.mark.parametrize(("shift", "harms"), [(0.0, False), (-1.0, True)])
 def test_the_best_text_is_kept_and_measured_at_other_places(asker, shift, harms):
-    table = {"bad": -0.5, "good": 0.2, "fair": 0.1, "poor": -0.1}
+    table = {"bad": -0.5, "good": 0.2, "fair": 0.199, "poor": 0.198, "awful": -0.9}
     trials = ScriptedTrials({text: value + shift for text, value in table.items()})
-    choice = choose(asker(), trials, [a_spot(number) for number in range(150)])
+    choice = choose(asker, trials, [a_spot(number) for number in range(150)])
+    first, final = thoughts.FIRST_SPOTS, thoughts.FINAL_SPOTS
+    places = 150 - 2 * first - final
     assert choice.kept.text == "good"
-    assert len(choice.kept.effects) == 150 - thoughts.FIRST_SPOTS - thoughts.SECOND_SPOTS
-    assert [one.text for one in choice.tried] == ["good", "fair", "poor", "bad"]
-    assert trials.asked.count("bad") == thoughts.FIRST_SPOTS
+    assert len(choice.kept.effects) == places * thoughts.SEEDS
+    assert [one.text for one in choice.tried][3:] == ["bad", "awful"]
+    assert trials.asked.count("bad") == first, "clearly behind: it is tried no more"
+    assert trials.asked.count("poor") == 2 * first + final
     assert choice.harms is harms
     expected = {"text": "good"} | ({"max_insertions": 0} if harms else {})
     assert choice.changes() == expected
-    low, high = choice.record()["kept"]["total"][1:]
+    kept = choice.record()["kept"]
+    low, high = kept["total"][1:]
     assert low <= table["good"] + shift <= high
+    assert kept["places"] == places
+    assert set(kept["by_entropy"]) == {"bits", "below", "above"}
 
 
 def test_where_no_thought_can_stand_none_is_chosen(asker):
-    assert choose(asker(), ScriptedTrials({}), []) is None
+    assert choose(asker, ScriptedTrials({}), []) is None
 
 
-def test_trials_that_were_stopped_go_on(asker, tmp_path):
-    table = {"bad": -0.5, "good": 0.2, "fair": 0.1, "poor": -0.1}
-    found = [a_spot(number) for number in range(60)]
+@pytest.mark.slow
+def test_answers_that_were_stopped_go_on(tiny_model, endless, tmp_path):
     path = tmp_path / "x.partial.jsonl"
 
     def stop(done, total):
-        if done == 59:
+        if done == 2:
             raise KeyboardInterrupt
 
-    stopped = asker(path=path, tell=stop)
+    stopped = an_asker(tiny_model, endless, path=path, tell=stop)
     stopped.progress.begin("subject")
+    asked = ["Hello", "Why?", "Hello", "Who?"], 4
     with pytest.raises(KeyboardInterrupt):
-        choose(stopped, ScriptedTrials(table), found)
-    path.write_bytes(path.read_bytes() + b'["first", 60, [0.')  # cut off
-    again, trials = asker(path=path, resume=True), ScriptedTrials(table)
+        stopped.answers("a", *asked, profile=BARE)
+    path.write_bytes(path.read_bytes() + b'["a", 60, [0.')  # cut off
+    again = an_asker(tiny_model, endless, path=path, resume=True)
     again.progress.begin("subject")
-    whole = choose(asker(), ScriptedTrials(table), found)
-    assert choose(again, trials, found) == whole
-    first, second = thoughts.FIRST_SPOTS, thoughts.SECOND_SPOTS
-    assert len(trials.asked) == 4 * first + 3 * second + (60 - first - second) - 59
+    whole = an_asker(tiny_model, endless).answers("a", *asked, profile=BARE)
+    found = again.answers("a", *asked, profile=BARE)
+    assert [[s.token for s in one.steps] for one in found] == [
+        [s.token for s in one.steps] for one in whole
+    ]
+    assert len(path.read_text().splitlines()) == 1 + 4
 
 
 def test_a_journal_of_something_else_is_refused(tmp_path):
