@@ -21,7 +21,7 @@ from alone_and_together import OFTEN, ROUNDING, least_slack
 from entropix_mlx import Settings, chat_prompt, load, stream_generate
 from entropix_mlx.commands import values
 from entropix_mlx.lab.bench.lookups import COPYING
-from entropix_mlx.lab.calibrate import builtin_prompts
+from entropix_mlx.lab.prompt_sets import builtin_prompts
 from entropix_mlx.step import first_divergence
 from entropix_mlx.summary import Summary
 

@@ -68,12 +68,7 @@ def load(
     checkpoint = open_checkpoint(locate(model if model is not None else default_model()))
     extras = extras or Extras()
     if is_tapped(checkpoint.config) or tapped or extras.needs_tap:
-        if group is not None:
-            raise UnsupportedModelError(
-                f"{checkpoint.path}: mlx-lm computes this model, or what was added to it, and such"
-                " a model cannot be split here: give --mode data, and each rank holds all of it"
-            )
-        return _load_tapped(checkpoint, dequantize, extras)
+        return _load_tapped(checkpoint, dequantize, extras, group)
     built, tensors = make_skeleton(checkpoint, group)
     unpack = should_unpack(built) if dequantize is None else dequantize
     if group is not None:
@@ -94,23 +89,32 @@ def load(
 
 
 def _load_tapped(
-    checkpoint: Checkpoint, dequantize: bool | None, extras: Extras
+    checkpoint: Checkpoint, dequantize: bool | None, extras: Extras, group: Group | None
 ) -> tuple[LanguageModel, TokenizerWrapper]:
     """Load a model that mlx-lm runs."""
+    if extras.adapter_path is not None and group is not None:
+        raise UnsupportedModelError(
+            f"{checkpoint.path}: adapters cannot be split: merge them with the model (mlx_lm.fuse),"
+            " or give --mode data, and each rank holds all of it"
+        )
     if extras.adapter_path is not None and not mlx_lm_model.is_folder(checkpoint):
         raise UnsupportedModelError(
             f"{checkpoint.path}: adapters are added to Hugging Face folders only: use the model's"
             " folder"
         )
     note_parts(checkpoint.config, checkpoint.path)
-    model = mlx_lm_model.make_tapped(checkpoint)
+    model = mlx_lm_model.make_tapped(checkpoint, group)
     add_to_model(model, extras)
+    if group is not None:
+        group.check_same(digest(checkpoint), str(checkpoint.path))
     tokenizer = load_tokenizer(checkpoint, model.config.vocab_size)
     add_to_tokenizer(tokenizer, extras)
     try:
         mlx_lm_model.fill(model, checkpoint, dequantize)
     except (OSError, RuntimeError) as error:
         raise WeightsError(f"{checkpoint.path}: the weights cannot be read: {error}") from error
+    if group is not None:
+        group.wait()
     return model, tokenizer
 
 

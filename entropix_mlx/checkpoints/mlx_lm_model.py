@@ -9,9 +9,12 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_flatten, tree_unflatten
 
+from ..distributed.group import Group
 from ..errors import EntropixError, UnsupportedModelError, WeightsError, first_line
 from ..models.layout import arranged, on_cpu, should_unpack
-from ..models.tapped import TappedModel
+from ..models.leading import LeadingTapped
+from ..models.sharded_tapped import ShardedTapped
+from ..models.tapped import TappedConfig, TappedModel
 from .architecture import module_of
 from .checkpoint import Checkpoint
 from .skeleton import packing_of
@@ -20,16 +23,26 @@ _ABOUT_WEIGHTS = ("parameters", "Expected shape", "safetensors", "not in model")
 """Words by which mlx-lm's message is about the weights, and not about the architecture."""
 
 
-def make_tapped(checkpoint: Checkpoint) -> TappedModel:
+MOST_RANKS = 16
+"""As many are tried, to say over how many a model can be split."""
+
+
+def make_tapped(checkpoint: Checkpoint, group: Group | None = None) -> TappedModel:
     """Return a model whose weights have been found and fit, but have not been read.
+
+    Args:
+        checkpoint: what to make it of.
+        group: the ranks that share it, of which this one takes its share; None for all of it.
 
     Raises:
         WeightsError: weights are missing, superfluous or of another shape.
-        UnsupportedModelError: mlx-lm cannot compute it; the message says what mlx-lm says.
+        UnsupportedModelError: mlx-lm cannot compute it, or not on so many ranks; the message says
+            what mlx-lm says.
     """
     path, kind = checkpoint.path, checkpoint.config.get("model_type")
     try:
-        return TappedModel(*_built(checkpoint))
+        model, config = _built(checkpoint)
+        return TappedModel(model, config) if group is None else _share(checkpoint, model, group)
     except EntropixError:
         raise
     except Exception as error:  # whatever a configuration makes mlx-lm stumble over
@@ -41,6 +54,58 @@ def make_tapped(checkpoint: Checkpoint) -> TappedModel:
         if any(word in said for word in _ABOUT_WEIGHTS):
             raise WeightsError(f"{path}: the weights do not fit: {said}") from error
         raise UnsupportedModelError(f"{path}: mlx-lm cannot run this {kind}: {said}") from error
+
+
+def _share(checkpoint: Checkpoint, model: nn.Module, group: Group) -> ShardedTapped:
+    """Return this rank's share of mlx-lm's model."""
+    path, kind = checkpoint.path, checkpoint.config.get("model_type")
+    if not is_folder(checkpoint):
+        raise UnsupportedModelError(
+            f"{path}: mlx-lm computes this model, and splits models of Hugging Face folders only:"
+            " take the model's folder, or give --mode data, and each rank holds all of it"
+        )
+    if not hasattr(model, "shard"):
+        raise UnsupportedModelError(
+            f"{path}: mlx-lm, which computes this {kind}, cannot split it: give --mode data, and"
+            " each rank holds all of it"
+        )
+    kept = ShardedTapped if group.tell is None else LeadingTapped
+    try:
+        return kept(model, checkpoint.config, group)
+    except Exception as error:  # asserted, or found out by a width that does not divide
+        sizes = [n for n in range(2, MOST_RANKS + 1) if _can_be_split(checkpoint, n)]
+        able = f"over {' or '.join(map(str, sizes))} ranks" if sizes else "not at all"
+        raise UnsupportedModelError(
+            f"{path}: mlx-lm cannot split this {kind} over {group.size} ranks"
+            f" ({first_line(error) or 'it does not divide'}): it can be split {able}, or give"
+            " --mode data, and each rank holds all of it"
+        ) from error
+
+
+def _can_be_split(checkpoint: Checkpoint, size: int) -> bool:
+    """Tell whether the heads of a model divide by a number of ranks, and all that mlx-lm splits."""
+    model, config = _built(checkpoint)
+    shape = TappedConfig.of(config, 0)
+    if shape.num_attention_heads % size or shape.num_key_value_heads % size:
+        return False
+    try:
+        model.shard(_Ranks(size))
+    except Exception:  # as above
+        return False
+    return True
+
+
+class _Ranks:
+    """What stands for a group of MLX's where nothing is computed."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def rank(self) -> int:
+        return 0
+
+    def size(self) -> int:
+        return self._size
 
 
 def _built(checkpoint: Checkpoint) -> tuple[nn.Module, Mapping[str, Any]]:

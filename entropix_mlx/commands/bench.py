@@ -22,7 +22,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run, verbose=True)
     options.add_model(parser)
     add = parser.add_argument
-    add("--quick", action="store_true", help="less of everything, in under 90 seconds")
+    add("--quick", action="store_true", help="less of everything, in under two minutes")
     add(
         "--profile-step", action="store_true", help="measure only where a decoding step's time goes"
     )

@@ -16,8 +16,8 @@ import mlx.core as mx
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..errors import TokenizerError, UnsupportedModelError
+from ..models.attention import RowScores
 from ..models.base import LanguageModel
-from ..models.llama import Model
 from ..policies.draw import uniforms
 from ..policies.metrics import numbers
 from ..policies.policy import Policy
@@ -74,11 +74,11 @@ class Draft:
             tokenizer: its tokenizer.
 
         Raises:
-            UnsupportedModelError: that model computes one token a pass.
+            UnsupportedModelError: that model cannot take guesses back.
             TokenizerError: it reads other tokens; the message says which ones differ.
         """
-        if not isinstance(model, Model):
-            raise cannot_be_drafted("mlx-lm computes the model, one token a pass")
+        if not model.takes_runs:
+            raise cannot_be_drafted(untakeable(model))
         if tokenizer is self._fits:
             return
         if found := _difference(tokenizer, self._tokenizer):
@@ -169,7 +169,7 @@ class Drafting:
         for number in range(count):
             forward = self._draft.model(following[None], text.layers)
             pairs = mx.array([uniforms(self._seed, at + number, self._policy.draws)])
-            scores = [layer for layer in forward.scores if not isinstance(layer, tuple)]
+            scores = [layer for layer in forward.scores if isinstance(layer, RowScores)]
             found = position(self._policy, forward.logits[:, -1], [scores], pairs)
             following = found.token
             drawn.append(following)
@@ -201,6 +201,12 @@ class FirstOf:
 def cannot_be_drafted(why: str) -> UnsupportedModelError:
     """Return the error of an answer for which no draft model can guess."""
     return UnsupportedModelError(f"no draft model can guess here, since {why}: leave it out")
+
+
+def untakeable(model: LanguageModel) -> str:
+    """Return why nothing can be guessed for a model, for people."""
+    kind = model.config.model_type
+    return f"the cache of this {kind} cannot take back a token that was guessed wrong"
 
 
 def _difference(one: TokenizerWrapper, other: TokenizerWrapper) -> str:

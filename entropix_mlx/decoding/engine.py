@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import mlx.core as mx
 
-from ..models.attention import Looks
+from ..models.attention import Looks, Masked, RowScores
 from ..models.base import AttentionLayers, Forward, LanguageModel, Rows
 from ..models.cache import TextCache
 from ..policies.draw import draw_distinct, logprob, uniforms
@@ -239,8 +239,8 @@ def _parts(
     forward: Forward, groups: Sequence[Group], places: Sequence[tuple[Sampling, int]]
 ) -> Iterator[Part]:
     """Yield the parts of a pass; groups that share a policy must follow one another."""
-    single_run = len(groups) == 1 and groups[0].run
-    logits = forward.logits[0] if single_run else forward.logits[:, -1]
+    # A single run is one text with several tokens; otherwise each row has a token.
+    logits = forward.logits.reshape(-1, forward.logits.shape[-1])
     scores = _by_group(forward, groups)
     row = number = 0
     for (_, count, apart), members in groupby(groups, key=_kind):
@@ -278,7 +278,7 @@ def _piece(policy: Policy) -> int:
 
 
 def _in_pieces(
-    group: Group, logits: mx.array, looks: Sequence[mx.array | Looks], randomness: mx.array
+    group: Group, logits: mx.array, looks: Sequence[RowScores], randomness: mx.array
 ) -> Iterator[Part]:
     """Yield the parts of a run, each planned in the state that the one before leads to."""
     policy, state = group.sampling.policy, group.state
@@ -286,7 +286,7 @@ def _in_pieces(
     for begin in range(0, group.tokens.size, size):
         end = min(begin + size, group.tokens.size)
         here = slice(begin, end)
-        look = [one.part(begin, end) for one in looks if isinstance(one, Looks)]
+        look = [one.part(begin, end) for one in looks if isinstance(one, Looks | Masked)]
         queued = position(policy, logits[here], [look], randomness[here], count, state)
         yield Part(policy, queued)
         following = group.tokens[end : end + 1]
@@ -295,9 +295,9 @@ def _in_pieces(
             state = policy.remembered.observe(queued.noted, following, observed)
 
 
-def _by_group(forward: Forward, groups: Sequence[Group]) -> list[list[mx.array | Looks]]:
+def _by_group(forward: Forward, groups: Sequence[Group]) -> list[list[RowScores]]:
     """Return the attention scores that are measured, a list of layers for each group."""
-    by_layer = [(s,) if isinstance(s, mx.array | Looks) else s for s in forward.scores]
+    by_layer = [(s,) if isinstance(s, RowScores) else s for s in forward.scores]
     by_group = [list(layers) for layers in zip(*by_layer, strict=True)]
     return [
         layers if group.sampling.attention_layers == "all" else layers[-1:]

@@ -28,7 +28,10 @@ Costs = Sequence[tuple[int, float]]
 CAREFUL: Costs = ((2, 2.1), (4, 3.3), (8, 4.8))
 """Measured with the reference BLAS, which does not batch. Used for GPUs, too, where nothing was
 measured: a pass there reads the weights once, so that longer ones should cost less than here."""
-BATCHED: Costs = ((1, 1.2), (3, 1.5), (7, 1.7), (15, 2.0))
+ONE_BY_ONE: Costs = ((2, 2.5), (4, 3.8), (8, 6.4))
+"""Measured with the reference BLAS and models that mlx-lm computes. Used for mixtures of experts
+everywhere: there each token may read weights of its own."""
+BATCHED: Costs = ((1, 1.2), (3, 1.4), (7, 1.6), (15, 2.0))
 """Measured with OpenBLAS. It multiplies 2, 4, 8 and 16 rows best: three take longer than four."""
 
 

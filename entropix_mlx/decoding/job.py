@@ -8,7 +8,7 @@ from typing import Any
 
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-from ..errors import ContextLengthError, PromptError
+from ..errors import ContextLengthError, PromptError, UnsupportedModelError
 from ..models.base import AttentionLayers, LanguageModel
 from ..models.layout import blas_batches, on_cpu, precision
 from ..models.llama import Model
@@ -18,9 +18,9 @@ from ..step import Step
 from .answer import Answer
 from .branching import Branching
 from .clock import Clock
-from .draft import Drafting, FirstOf, cannot_be_drafted
+from .draft import Drafting, FirstOf, cannot_be_drafted, untakeable
 from .engine import Sampling
-from .guessing import BATCHED, CAREFUL, Guesser, Lengths
+from .guessing import BATCHED, CAREFUL, ONE_BY_ONE, Costs, Guesser, Lengths
 from .hooks import Hooks
 from .lookup import Lookup
 from .remembering import check_biased, remembering
@@ -112,7 +112,8 @@ def begin(
 
     Raises:
         ProfileError: the thinking text, or what a judge is asked, does not fit the tokenizer.
-        TokenizerError, UnsupportedModelError: the draft model cannot guess for this one.
+        TokenizerError: the draft model reads other tokens.
+        UnsupportedModelError: guesses were asked for, and cannot be made for this model.
     """
     config = model.config
     start = prompt.text.base + len(job.prompt)
@@ -126,7 +127,7 @@ def begin(
     before = job.prompt[: len(job.prompt) - len(job.answered)]
     answer = Answer(
         Writer(tokenizer, policy.confidence, limit, job.stop, clock, before),
-        Thinking(policy.think, tokenizer, config.vocab_size),
+        Thinking(policy.think, tokenizer, config.vocab_size, before),
         Branching(
             policy.rollouts,
             tokenizer,
@@ -181,16 +182,29 @@ def _lookup(model: LanguageModel, job: Job) -> Lookup | None:
     """Return what looks guesses up in the text; None for nothing.
 
     Where MLX computes with quantized weights on a CPU, nobody has measured a pass of several
-    tokens: guesses are made only if a length was asked for. A model that mlx-lm computes measures
-    one token a pass: there are no guesses for it.
+    tokens: guesses are made only if a length was asked for.
+
+    Raises:
+        UnsupportedModelError: a length was asked for, and the model cannot take guesses back.
     """
-    if not isinstance(model, Model):
-        return None
     if isinstance(job.lookup, int):
+        if not model.takes_runs:
+            raise UnsupportedModelError(
+                f"no tokens can be guessed here, since {untakeable(model)}: set lookup to auto"
+            )
         return Lookup(Lengths(job.lookup))
-    if job.lookup == "off" or (on_cpu() and precision(model).bits is not None):
+    unmeasured = on_cpu() and precision(model).bits is not None
+    if job.lookup == "off" or not model.takes_runs or unmeasured:
         return None
-    return Lookup(Lengths(costs=BATCHED if on_cpu() and blas_batches() else CAREFUL))
+    return Lookup(Lengths(costs=_costs(model)))
+
+
+def _costs(model: LanguageModel) -> Costs:
+    """Return what passes of several tokens cost on this machine."""
+    batches = not on_cpu() or blas_batches()
+    if model.mixes_experts or not (batches or isinstance(model, Model)):
+        return ONE_BY_ONE
+    return BATCHED if on_cpu() and batches else CAREFUL
 
 
 def check_tokens(tokens: Sequence[int], vocab_size: int) -> None:

@@ -26,7 +26,7 @@ from .guessing import Lengths
 
 SHORTEST, LONGEST = 2, 4
 """Tokens that must be repeated before what followed them is a guess: the longest match counts."""
-FIRST_RATES = {0: 0.35, 1: 0.35, 2: 0.4, 3: 0.5, 4: 0.7, 8: 0.85}
+FIRST_RATES = {0: 0.25, 1: 0.4, 2: 0.4, 3: 0.5, 4: 0.7, 8: 0.85}
 """How often guesses are taken to hold after so many tokens that were alike, or more, before any was
 compared. With 0 the last token was taken for another one, and 1 was found behind a lost place."""
 _LEVELS = tuple(FIRST_RATES)

@@ -115,8 +115,8 @@ class Row:
     def start(self) -> None:
         """Begin the answer; its prompt is in the cache."""
         self.text = self.prompt.take()
-        if self.text.shares and self.sampling.attention_layers == "all":
-            self._guesser = None  # each token's scores of all layers need a copy of what is shared
+        if not self.text.takes_runs(self.sampling.attention_layers):
+            self._guesser = None
         self._go_on(None)
 
     def end(self, error: Exception | None = None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import mlx.core as mx
 
@@ -31,6 +31,10 @@ class Masked(NamedTuple):
     def size(self) -> int:
         """How many scores there are."""
         return self.scores.size
+
+    def part(self, first: int, end: int) -> Masked:
+        """Return the scores of some of the queries, which are the first axis."""
+        return Masked(self.scores[first:end])
 
 
 class Looks(NamedTuple):
@@ -85,6 +89,11 @@ class Looks(NamedTuple):
             by_head = self.completed(self, by_head)
         later = mx.arange(keys) >= mx.array(self.key_counts())[:, None]
         return mx.where(later[:, None], -math.inf, by_head.swapaxes(0, 1))
+
+
+RowScores: TypeAlias = mx.array | Masked | Looks
+"""Attention scores `(rows, heads, keys)` of one group of rows in one layer; or, where the rows are
+tokens of one text, what they follow from."""
 
 
 def attend(

@@ -21,16 +21,16 @@ from mlx_lm.models.cache import KVCache
 from .attention import (
     KeysValues,
     Looks,
-    Masked,
+    RowScores,
     attend,
     attend_run,
     attend_shared,
     attend_with_scores,
 )
 
-Scores: TypeAlias = mx.array | Masked | Looks | tuple[mx.array | Masked | Looks, ...]
-"""Attention scores `(rows, heads, keys)`, or those of each group, which differ in their keys; where
-every token of a run is measured, what they follow from."""
+Scores: TypeAlias = RowScores | tuple[RowScores, ...]
+"""The attention scores of all rows in one layer, or those of each group, which differ in their
+keys."""
 
 
 class SharedPrefixCache:
@@ -273,6 +273,11 @@ def share(layer: Any, step: int, rows: int = 1) -> RowsCache:
         return SharedPrefixCache([layer], step)
     shared: RowsCache = layer.share(step, rows)
     return shared
+
+
+def takes_runs(layer: Any) -> bool:
+    """Tell whether a cache can go back to any place behind the first token of a pass."""
+    return bool(getattr(layer, "takes_runs", True))
 
 
 def anchor(layer: Any) -> None:

@@ -85,18 +85,26 @@ class History:
         """Keep at most the first `length` tokens, or fewer where no such place is remembered."""
         if length >= self.length:
             return
-        if all(_can_be_cut(cache) for cache in self.caches):
-            length = max(length, self._start)
+        length = max(length, self._start)
+        count = self.length - length
+        if all(_can_be_cut(cache, count) for cache in self.caches):
             for cache in self.caches:
-                _cut(cache, self.length - length)
+                _cut(cache, count)
         else:
-            length = max(place for place in self._places if place <= max(length, self._start))
+            length = max(place for place in self._places if place <= length)
             self._restore(length)
         self.length = length
         self._places = {at: saved for at, saved in self._places.items() if at <= length}
         self._anchors = deque((at for at in self._anchors if at <= length), maxlen=ANCHORS)
         if self._held is not None and self._held >= length:
             self._held = None
+
+    @property
+    def takes_runs(self) -> bool:
+        """Whether `rewind` can return to any place behind the first token of a pass."""
+        if self._packing is not None and any(type(cache) is KVCache for cache in self.caches):
+            return False  # a pass may be the one after which they are quantized
+        return all(_takes_runs(cache) for cache in self.caches)
 
     def anchor(self) -> None:
         """Remember this place, so that `rewind` can return to it later."""
@@ -194,20 +202,42 @@ def _handles(value: Any) -> Any:
     return value
 
 
-def _can_be_cut(cache: Any) -> bool:
+def _takes_runs(cache: Any) -> bool:
     if isinstance(cache, CacheList):
-        return all(_can_be_cut(part) for part in cache.caches)
+        return all(map(_takes_runs, cache.caches))
+    # (mlx-lm hides the tokens that `keep` keeps from all but the first tokens of a pass.)
+    return type(cache) in CUTTABLE or (type(cache) is RotatingKVCache and cache.keep == 0)
+
+
+def _can_be_cut(cache: Any, count: int) -> bool:
+    if isinstance(cache, CacheList):
+        return all(_can_be_cut(part, count) for part in cache.caches)
     if type(cache) is RotatingKVCache:
-        return bool(cache.offset < cache.max_size)
+        return bool(cache.offset < cache.max_size) or _spare(cache) >= count
     return type(cache) in CUTTABLE
 
 
+def _spare(cache: RotatingKVCache) -> int:
+    """Return how many tokens a rotating buffer can lose at its end and still fill its window.
+
+    A pass of several tokens puts the buffer in order, and keeps what the first of them looks back
+    on: then it holds more than a window, until the next pass shortens it.
+    """
+    held = int(cache.keys.shape[2])
+    if cache._idx != held:
+        return 0
+    return held if held == cache.offset else held - int(cache.max_size)
+
+
 def _cut(cache: Any, count: int) -> None:
-    for part in cache.caches if isinstance(cache, CacheList) else [cache]:
-        if part is not cache:
+    if isinstance(cache, CacheList):
+        for part in cache.caches:
             _cut(part, count)
-        else:
-            part.trim(count)
+        return
+    rotated = type(cache) is RotatingKVCache and cache.offset >= cache.max_size
+    cache.trim(count)
+    if rotated:  # it takes the length of its arrays for the number of tokens in them
+        cache.keys, cache.values = (a[..., : cache._idx, :] for a in (cache.keys, cache.values))
 
 
 def _arrays(value: Any) -> list[mx.array]:
@@ -233,6 +263,11 @@ class Histories:
     def offset(self) -> int:
         """Number of tokens before the next one, the same for all rows."""
         return min(row.length for row in self.rows)
+
+    @property
+    def takes_runs(self) -> bool:
+        """Whether a pass of several tokens can be taken back in part."""
+        return all(row.takes_runs for row in self.rows)
 
     def trim(self, count: int) -> None:
         """Take the last tokens of every row away, or more of them; `offset` tells."""

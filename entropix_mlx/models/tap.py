@@ -34,7 +34,8 @@ _SCORES_DIMS = 4
 
 
 Attention: TypeAlias = mx.array | Masked
-"""The attention scores of one call, for its last query: `(B, heads, keys)`. Sinks are left out."""
+"""The attention scores of one call, for its last query: `(B, heads, keys)`; or, of one text, for
+each of its last queries: `(queries, heads, keys)`. Sinks are left out."""
 
 
 class Tap:
@@ -48,16 +49,20 @@ class Tap:
         self._softmax = [sys.modules[n] for n in sorted(names) if _last(n) in _OWN_SOFTMAX]
         self._direct = [sys.modules[n] for n in sorted(names) if _last(n) in _OWN_CALL]
         self._all = False
+        self._queries = 1
         self._found: list[Callable[[], Attention]] = []
 
-    def run(self, call: Callable[[], mx.array], every: bool) -> tuple[mx.array, list[Attention]]:
+    def run(
+        self, call: Callable[[], mx.array], every: bool, queries: int = 1
+    ) -> tuple[mx.array, list[Attention]]:
         """Run a forward pass; return its result and the attention of its last call, or of all.
 
         Args:
             call: the pass.
             every: whether to return the attention of all calls.
+            queries: of how many of a call's last queries.
         """
-        self._all = every
+        self._all, self._queries = every, queries
         try:
             with self._installed():
                 result = call()
@@ -99,7 +104,7 @@ class Tap:
             sinks: mx.array | None = None,
         ) -> mx.array:
             packing = (cache.group_size, cache.bits) if hasattr(cache, "bits") else None
-            last, seen = queries[:, :, -1], _handle(keys)
+            last, seen = queries[:, :, -self._queries :], _handle(keys)
             self._note(lambda: _attention(last, seen, scale, mask, packing))
             return original(queries, keys, values, cache, scale=scale, mask=mask, sinks=sinks)
 
@@ -115,7 +120,7 @@ class Tap:
         mask: Any = None,
         sinks: mx.array | None = None,
     ) -> mx.array:
-        last, seen = queries[:, :, -1], _handle(keys)
+        last, seen = queries[:, :, -self._queries :], _handle(keys)
         self._note(lambda: _attention(last, seen, scale, mask))
         return mx.fast.scaled_dot_product_attention(
             queries, keys, values, scale=scale, mask=mask, sinks=sinks
@@ -124,7 +129,7 @@ class Tap:
     def _softmax_noting(self, scores: mx.array, *arguments: Any, **options: Any) -> mx.array:
         axis = options.get("axis", arguments[0] if arguments else None)
         if axis in (-1, scores.ndim - 1) and scores.ndim >= _SCORES_DIMS:
-            self._note(lambda: _of_softmax(scores))
+            self._note(lambda: _of_softmax(scores, self._queries))
         return mx.softmax(scores, *arguments, **options)
 
 
@@ -161,24 +166,23 @@ def _attention(
     mask: Any,
     packing: tuple[int, int] | None = None,
 ) -> Attention:
-    """Return the attention of the last query of a call.
+    """Return the attention of the last queries of a call.
 
     Args:
-        queries: `(B, heads, head_dim)`, the last query of each head.
+        queries: `(B, heads, queries, head_dim)`, the last ones of each head.
         keys: `(B, kv_heads, keys, head_dim)`, or the three arrays of quantized ones.
         scale: factor on the dot products.
-        mask: None, ``"causal"`` (which hides nothing from the last query), boolean, or a number
-            that is added to each score: multi-head latent attention passes the rotary half of its
-            scores so.
+        mask: None, ``"causal"``, boolean, or a number that is added to each score: multi-head
+            latent attention passes the rotary half of its scores so.
         packing: group size and bits of quantized keys.
     """
-    batch, heads, head_dim = queries.shape
+    batch, heads, length, head_dim = queries.shape
     quantized = packing is not None
     kv_heads = keys[0].shape[1] if quantized else keys.shape[1]
     # In float32, however the model computes: the entropy of half-precision scores is off by more
     # than a thousandth of a bit.
     grouped = queries.astype(mx.float32) * scale
-    grouped = grouped.reshape(batch, kv_heads, heads // kv_heads, head_dim)
+    grouped = grouped.reshape(batch, kv_heads, heads // kv_heads * length, head_dim)
     if packing is not None:
         group_size, bits = packing
         packed, scales, biases = keys
@@ -193,22 +197,25 @@ def _attention(
         )
     else:
         scores = grouped @ keys.astype(mx.float32).swapaxes(-1, -2)
-    scores = scores.reshape(batch, heads, -1)
+    scores = scores.reshape(batch, heads, length, -1)
     seen = None
     if isinstance(mask, mx.array):
-        last = mask if mask.ndim == 1 else mask[..., -1, :]
+        last = mask if mask.ndim == 1 else mask[..., -length:, :]
         if mask.dtype == mx.bool_:
             seen = mx.broadcast_to(last, scores.shape)
         else:
             seen = mx.broadcast_to(last > _hidden(mask.dtype), scores.shape)
             scores = scores + last.astype(mx.float32)
+    elif mask == "causal" and length > 1:  # which hides nothing from the last query
+        keys_seen = scores.shape[-1] - length + 1 + mx.arange(length)
+        seen = mx.broadcast_to(mx.arange(scores.shape[-1]) < keys_seen[:, None], scores.shape)
     return _finished(scores, seen)
 
 
-def _of_softmax(scores: mx.array) -> Attention:
-    """Return the attention of the last query of `(B, heads…, queries, keys)` scores."""
-    last = scores[..., -1, :].astype(mx.float32)
-    last = last.reshape(last.shape[0], -1, last.shape[-1])
+def _of_softmax(scores: mx.array, queries: int) -> Attention:
+    """Return the attention of the last queries of `(B, heads…, queries, keys)` scores."""
+    last = scores[..., -queries:, :].astype(mx.float32)
+    last = last.reshape(last.shape[0], -1, *last.shape[-2:])
     return _finished(last, last > _hidden(scores.dtype))
 
 
@@ -218,4 +225,8 @@ def _hidden(dtype: mx.Dtype) -> float:
 
 
 def _finished(scores: mx.array, seen: mx.array | None) -> Attention:
-    return scores if seen is None else Masked(mx.where(seen, scores, -mx.inf))
+    """Return `(B, heads, queries, keys)` scores as `Attention`."""
+    rows, length = scores.shape[0] * scores.shape[2], scores.shape[2]
+    scores = scores if seen is None else mx.where(seen, scores, -mx.inf)
+    scores = scores.swapaxes(1, 2).reshape(rows, scores.shape[1], -1)
+    return scores if seen is None and length == 1 else Masked(scores)

@@ -1,7 +1,7 @@
 """Any model of mlx-lm, run by mlx-lm's own code, with its attention measured.
 
 `Tap` reads the attention, `History` takes tokens back; here the two are put together into what the
-decode core asks of a model. Rows are computed one by one.
+decode core asks of a model. Rows are computed one by one, the tokens of a run in one pass.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_flatten
 from mlx_lm.models.cache import CacheList, KVCache, RotatingKVCache, make_prompt_cache
+from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchLinear
 
 from .attention import Masked
 from .base import AttentionLayers, Forward, LanguageModel, Rows
@@ -21,6 +22,7 @@ from .cache import Scores
 from .history import Histories, History, KVPacking
 from .tap import Attention, Tap
 
+_EXPERTS = (SwitchLinear, QuantizedSwitchLinear)
 CONTEXT_UNSTATED = 32768
 """Tokens of context where a configuration states none, as of a recurrent model."""
 
@@ -84,14 +86,21 @@ class TappedModel(LanguageModel):
         super().__init__()
         self.inner = model
         self._tap = Tap(model)
-        # MLX knows the shape of a result before it computes it, and nothing is computed here.
-        probe = self._new_cache()
-        logits, calls = self._tap.run(lambda: model(mx.array([[0]]), cache=probe), every=True)
-        self.config: TappedConfig = TappedConfig.of(config, logits.shape[-1])
-        self.attention_calls = len(calls)
-        """Calls of attention in a pass that can be measured; 0 if there is none."""
+        self.config: TappedConfig = TappedConfig.of(config, self._tried())
         self._packing: KVPacking | None = None
+
+    def _tried(self) -> int:
+        """Learn what a pass is like, and return how many logits it has.
+
+        MLX knows the shape of a result before it computes it, and nothing is computed here.
+        """
+        probe = self._new_cache()
+        logits, calls = self._tap.run(lambda: self.inner(mx.array([[0]]), cache=probe), every=True)
+        self.attention_heads = tuple(call.shape[1] for call in calls)
+        """Heads of each call of attention in a pass that can be measured; empty without any."""
         self._bytes_per_token = sum(map(_bytes_per_token, probe))
+        self._takes_runs = History(probe).takes_runs
+        return int(logits.shape[-1])
 
     def __call__(
         self,
@@ -106,15 +115,17 @@ class TappedModel(LanguageModel):
         return Forward(logits, scores, attended=bool(calls))
 
     def step(self, groups: Sequence[Rows], attention_layers: AttentionLayers = "last") -> Forward:
-        """Run the model on one token of each row, row by row."""
-        logits, by_group, attended = [], [], True
+        """Run the model on one token of each row, row by row; on a run, in one pass."""
+        logits: list[mx.array] = []
+        by_group, attended = [], True
         for group in groups:
             of_rows = []
-            for row, history in enumerate(group.layers[0].rows):  # type: ignore[attr-defined]
-                token = group.tokens[row : row + 1][None]
-                found, calls = self._advance(history, token, attention_layers)
-                logits.append(found)
-                of_rows.append(calls or [_nothing()])
+            rows: Sequence[History] = group.layers[0].rows  # type: ignore[attr-defined]
+            for history, tokens in zip(rows, group.tokens.reshape(len(rows), -1), strict=True):
+                size, read = tokens.size, self._in_turn(tokens[None], logits)
+                found, calls = self._advance(history, read, attention_layers, size)
+                logits.append(found.swapaxes(0, 1))
+                of_rows.append(calls or [_nothing(size)])
                 attended = attended and bool(calls)
             by_group.append([_together(calls) for calls in zip(*of_rows, strict=True)])
         together = mx.concatenate(logits) if len(logits) > 1 else logits[0]
@@ -180,6 +191,16 @@ class TappedModel(LanguageModel):
         self._packing = KVPacking(bits, group_size, start)
 
     @property
+    def takes_runs(self) -> bool:
+        """Whether every layer has a cache that can be cut, as that of a recurrent layer cannot."""
+        return self._takes_runs
+
+    @property
+    def mixes_experts(self) -> bool:
+        """Whether it has layers of experts, of which each token reads some."""
+        return any(isinstance(part, _EXPERTS) for part in self.inner.modules())
+
+    @property
     def dtype(self) -> mx.Dtype:
         """The type of the weights that are not packed."""
         arrays: dict[str, mx.array] = dict(tree_flatten(self.inner.parameters()))
@@ -195,18 +216,26 @@ class TappedModel(LanguageModel):
         caches: list[Any] = make_prompt_cache(self.inner)
         return caches
 
+    def _in_turn(self, tokens: mx.array, before: Sequence[mx.array]) -> mx.array:
+        """Return a row's tokens; `before` are the logits of the rows that precede it."""
+        return tokens
+
     def _advance(
-        self, history: History, tokens: mx.array, layers: AttentionLayers
+        self, history: History, tokens: mx.array, layers: AttentionLayers, measured: int = 1
     ) -> tuple[mx.array, list[Attention]]:
+        """Return the logits `(1, L, vocab)`, and what the last tokens looked at."""
+        every = layers == "all"
+
         def run(caches: list[Any]) -> tuple[mx.array, list[Attention]]:
-            return self._tap.run(lambda: self.inner(tokens, cache=caches), every=layers == "all")
+            return self._tap.run(lambda: self.inner(tokens, cache=caches), every, measured)
 
         return history.advance(tokens.shape[1], run)
 
 
-def _nothing() -> Attention:
+def _nothing(tokens: int = 1) -> Attention:
     """Return what stands for the attention of a model that has none."""
-    return mx.zeros((1, 1, 1))
+    nothing = mx.zeros((tokens, 1, 1))
+    return nothing if tokens == 1 else Masked(nothing)
 
 
 def _together(calls: Sequence[Attention]) -> mx.array | Masked:

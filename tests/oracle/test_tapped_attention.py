@@ -12,10 +12,13 @@ import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
 from entropix_mlx import Session, Settings, stream_generate
+from entropix_mlx.decoding import job
 from entropix_mlx.models.tapped import TappedModel
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.step import Origin
+from entropix_mlx.summary import Summary
 from tests.architectures import ARCHITECTURES, make
+from tests.unit.test_lookup import same
 
 PROMPT = list(b"The quick brown fox")  # longer than the sliding windows
 TOKENS = 12
@@ -42,8 +45,11 @@ def endless(byte_tokenizer):
 
 
 def busy_profile(model, tokenizer) -> Profile:
-    """Return a profile by which half of the positions think where they may, and the others fork."""
-    steps = stream_generate(model, tokenizer, PROMPT, sampler="min_p", seed=0, max_tokens=9)
+    """Return a profile by which half of the positions think where they may, and the others fork.
+
+    The median of an even number of positions is between two of them, so rounding decides nothing.
+    """
+    steps = stream_generate(model, tokenizer, PROMPT, sampler="min_p", seed=0, max_tokens=8)
     middle = float(np.median([step.varentropy for step in steps]))
     return Profile.load().replace(
         {
@@ -122,7 +128,7 @@ def test_greedy_tokens_are_mlx_lms_and_the_entropy_is_exact(kind, byte_tokenizer
         return
     assert all(math.isfinite(value) for step in steps for value in step.metrics)
     if kind not in OWN_SCORES:
-        last = calls[tapped.attention_calls - 1 :: tapped.attention_calls]
+        last = calls[len(tapped.attention_heads) - 1 :: len(tapped.attention_heads)]
         expected = [exact_entropy(*call) for call in last[:TOKENS]]
         np.testing.assert_allclose(measured, expected, atol=1e-3)
 
@@ -148,6 +154,55 @@ def test_pipelining_changes_nothing_where_text_is_inserted_and_forks_are_followe
     logprobs = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
     expected = [logprobs[n, step.token].item() for n, step in enumerate(steps)]
     np.testing.assert_allclose([step.logprob for step in steps], expected, atol=2e-3)
+
+
+class Knows:
+    """Guesses the answer, with one token in three positions' guesses wrong."""
+
+    looks_ahead = True
+
+    def __init__(self, text: list[int]) -> None:
+        self._text = text
+
+    def guess(self, tokens, ahead=0, alone=True):
+        begin = len(tokens) + ahead
+        guess = self._text[begin : begin + 1 + begin % 5]
+        return [*guess[:2], *((token + (begin % 3 == 0)) % 256 for token in guess[2:])]
+
+    def close(self):
+        pass
+
+
+CAN_GUESS = [kind for kind in TAKES_BACK if TappedModel(*make(kind)).takes_runs]
+
+
+@pytest.mark.usefixtures("anywhere")
+@pytest.mark.parametrize("kind", CAN_GUESS)
+def test_guesses_change_no_step(kind, byte_tokenizer, monkeypatch):
+    """Short prompts are within the sliding windows at first, and leave them in a guess."""
+    tapped = TappedModel(*make(kind))
+    busy = {"profile": busy_profile(tapped, byte_tokenizer), "seed": 3}
+    for prompt, options in (
+        (PROMPT, busy),
+        (PROMPT[:4], busy),
+        (PROMPT[:5], {"sampler": "mirostat", "attention_layers": "all", "seed": 3}),
+    ):
+        found = stream_generate(
+            tapped, byte_tokenizer, prompt, max_tokens=24, lookup="off", **options
+        )
+        without = list(found)
+        text = [*prompt, *(step.token for step in without)]
+        monkeypatch.setattr(job, "_lookup", lambda *_, known=text: Knows(known))
+        guessed = list(stream_generate(tapped, byte_tokenizer, prompt, max_tokens=24, **options))
+        monkeypatch.undo()
+        assert Summary.of(guessed).kept > 0
+        assert same(guessed, without)
+
+
+def test_where_a_cache_cannot_be_restored_nothing_is_guessed():
+    assert set(TAKES_BACK) - set(CAN_GUESS) == {
+        *("qwen3_next", "lfm2", "falcon_h1", "recurrent_gemma", "plamo2", "mamba")
+    }
 
 
 @pytest.mark.usefixtures("anywhere")

@@ -6,11 +6,13 @@ import queue
 
 import pytest
 
-from entropix_mlx import Draft, Session, Settings, batch_generate, cli, load, stream_generate
+from entropix_mlx import Draft, Session, Settings, batch_generate, cli, stream_generate
 from entropix_mlx.errors import SettingsError, TokenizerError, UnsupportedModelError
+from entropix_mlx.models.tapped import TappedModel
 from entropix_mlx.serving.events import Token
 from entropix_mlx.serving.worker import Chat, ModelThread
 from entropix_mlx.summary import Summary
+from tests import architectures
 from tests.conftest import make_byte_tokenizer, make_tiny_model
 from tests.unit.test_lookup import THINKING, always_branch, same
 
@@ -111,16 +113,26 @@ def test_another_tokenizer_is_refused(tiny_model, endless):
         answer(tiny_model, endless, Draft(tiny_model, renamed(endless, eos_token="<s>")))
 
 
-def test_what_a_draft_cannot_do_is_refused(tiny_model, tiny_folder, endless):
+@pytest.mark.parametrize("kind", ["mamba", "iquestloopcoder"])
+def test_any_model_may_be_a_draft(tiny_model, endless, kind):
+    tapped = TappedModel(*architectures.make(kind))
+    options = {"max_tokens": 9}
+    guessed = answer(tiny_model, endless, Draft(tapped, endless), **options)
+    assert same(guessed, answer(tiny_model, endless, **options))
+    assert Summary.of(guessed).guessed
+
+
+def test_what_a_draft_cannot_do_is_refused(tiny_model, endless):
     draft = Draft(tiny_model, endless)
     cache = tiny_model.make_cache()
     next(stream_generate(tiny_model, endless, PROMPT, prompt_cache=cache))
     with pytest.raises(UnsupportedModelError, match=f"{len(PROMPT)} tokens of unknown text"):
         answer(tiny_model, endless, draft, prompt_cache=cache)
-    tapped, tokenizer = load(tiny_folder, tapped=True)
-    with pytest.raises(UnsupportedModelError, match="mlx-lm computes the model"):
-        answer(tapped, tokenizer, draft)
-    assert answer(tiny_model, tokenizer, Draft(tapped, tokenizer), max_tokens=5)
+    mamba = TappedModel(*architectures.make("mamba"))
+    for guesses in ({"draft": draft}, {"lookup": 3}):
+        with pytest.raises(UnsupportedModelError, match="cache of this mamba cannot take back"):
+            answer(mamba, endless, **guesses)
+    assert answer(mamba, endless, lookup="auto", max_tokens=2)
     with pytest.raises(TypeError, match="must be a Draft"):
         answer(tiny_model, endless, tiny_model)
     for tokens in (0, 17):

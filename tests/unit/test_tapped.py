@@ -21,7 +21,8 @@ from entropix_mlx.conversion.convert import convert, save
 from entropix_mlx.conversion.recipe import Recipe
 from entropix_mlx.decoding.prompts import conversation_text
 from entropix_mlx.errors import ModelNotFoundError, TokenizerError, UnsupportedModelError
-from entropix_mlx.lab.calibrate import PromptSet, calibrate
+from entropix_mlx.lab.calibrate import calibrate
+from entropix_mlx.lab.prompt_sets import PromptSet
 from entropix_mlx.lab.undertrained import find
 from entropix_mlx.models.llama import Model
 from entropix_mlx.models.tapped import TappedModel
@@ -176,7 +177,7 @@ def test_a_quantized_cache_is_measured_and_taken_back(byte_tokenizer, monkeypatc
 
     monkeypatch.setattr(base, "quantized_scaled_dot_product_attention", noting)
     steps = greedy(model, byte_tokenizer, pipelined=False)
-    expected = exact[model.attention_calls - 1 :: model.attention_calls][: len(steps)]
+    expected = exact[len(model.attention_heads) - 1 :: len(model.attention_heads)][: len(steps)]
     np.testing.assert_allclose([step.attention_entropy for step in steps], expected, atol=1e-3)
     monkeypatch.undo()
     profile = Profile.load().replace({"thresholds": {"low_entropy": -1, "branch_max_entropy": 1e9}})
