@@ -26,6 +26,15 @@ from typing import Any
 
 PROMPT = "Tell me a story about a lighthouse keeper, her cat and a storm."
 FORKED = "Write three sentences about a dragon who cannot decide between two caves."
+THOUGHTFUL = "Explain why some people believe in ghosts, and whether they are right."
+THOUGHTS = {
+    "thresholds": {"think_min_entropy": 1.5, "think_max_varentropy": 12.0},
+    "think": {"max_insertions": 3, "place": "word", "loop_length": 0, "min_gap": 8, "watch": 4},
+    "branch": {"width": 3, "depth": 4},
+}
+"""With these a thought is inserted, and a fork is followed, within 24 tokens."""
+COUNTS = {"thoughts": 24, "long": 4}
+"""Tokens of the answers that are short."""
 LONG = 500
 """Tokens of the prompt whose memory is compared."""
 BYTES_SENT = 200
@@ -67,7 +76,7 @@ def bytes_sent() -> int:
 
 
 def measured(model: Any, tokenizer: Any, tokens: int) -> dict[str, Any]:
-    """Answer in the three ways that are compared; return what came of each."""
+    """Answer in the ways that are compared; return what came of each."""
     import mlx.core as mx
 
     from entropix_mlx import chat_prompt, stream_generate
@@ -81,10 +90,11 @@ def measured(model: Any, tokenizer: Any, tokens: int) -> dict[str, Any]:
     ways = {
         "greedy": (chat_prompt(tokenizer, PROMPT), {"sampler": "greedy", "lookup": "off"}),
         "forks": (chat_prompt(tokenizer, FORKED), {"seed": 1}),
+        "thoughts": (chat_prompt(tokenizer, THOUGHTFUL), {"seed": 1, "changes": THOUGHTS}),
         "long": (long, {"sampler": "greedy", "lookup": "off"}),
     }
     for name, (prompt, options) in ways.items():
-        count = 4 if name == "long" else tokens
+        count = min(tokens, COUNTS.get(name, tokens))
         steps = []
         for step in stream_generate(model, tokenizer, prompt, max_tokens=count, **options):
             steps.append(step.to_dict())
@@ -102,7 +112,7 @@ def child(arguments: argparse.Namespace) -> None:
 
     from entropix_mlx import load
     from entropix_mlx.checkpoints.extras import Extras
-    from entropix_mlx.commands import ranks
+    from entropix_mlx.commands import led, ranks
     from entropix_mlx.distributed.place import of_environment
 
     place = of_environment()
@@ -123,7 +133,7 @@ def child(arguments: argparse.Namespace) -> None:
             leave(code)
 
         os._exit = leaving  # type: ignore[assignment]
-        ranks.follow(place)
+        led.follow(place)
 
     def run(leader: ranks.Leader) -> int:
         model, tokenizer = leader.load(model=arguments.model, dequantize=None, extras=Extras())
@@ -151,6 +161,7 @@ def differences(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> dict[
         "tokens": len(one),
         "origins": origins,
         "forks": forks,
+        "taken back": sum(step["rolled_back"] for step in one),
         "largest difference": f"{worst} {apart[worst]:.1e}",
     }
 
@@ -162,7 +173,9 @@ def compare(arguments: argparse.Namespace) -> int:
     from entropix_mlx.checkpoints.formats import open_checkpoint
     from entropix_mlx.checkpoints.locate import default_model, locate
     from entropix_mlx.checkpoints.skeleton import shape_of
+    from entropix_mlx.distributed.place import PATIENCE
 
+    os.environ.setdefault(PATIENCE, "60")  # for a machine that is busy
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for ranks in (1, arguments.ranks):
@@ -177,7 +190,7 @@ def compare(arguments: argparse.Namespace) -> int:
         one = json.loads((folder / "1.0.json").read_text())
         files = [folder / f"{arguments.ranks}.{rank}.json" for rank in range(arguments.ranks)]
         shares = [json.loads(file.read_text()) for file in files]
-    for way in ("greedy", "forks", "long"):
+    for way in ("greedy", "forks", "thoughts", "long"):
         print(way, differences(one[way], shares[0][way]))
     for rank, share in enumerate(shares):
         print(f"rank {rank}: peak {share['peak'] / one['peak']:.3f} of {one['peak'] / 1e6:.0f} MB")
@@ -206,7 +219,7 @@ def compare(arguments: argparse.Namespace) -> int:
 def kills(arguments: argparse.Namespace) -> int:
     """Kill a random rank at a random time, again and again; count what ended as it should.
 
-    The times count from when all ranks are there: before that, it is `mlx.launch` that ends them.
+    The times count from when the ranks are started, or from when all have met and rank 0 loads.
     """
     chosen = random.Random(arguments.seed)
     good = 0
@@ -218,7 +231,8 @@ def kills(arguments: argparse.Namespace) -> int:
             processes = start(Path(name), arguments.ranks, command, port)
             lost, after = chosen.randrange(arguments.ranks), chosen.uniform(0, arguments.within)
             first = processes[0].stderr
-            began_with = first.readline() if first else ""  # rank 0 loads: all ranks are there
+            met = first is not None and arguments.since == "met"
+            began_with = first.readline() if first and met else ""
             time.sleep(after)
             processes[lost].send_signal(signal.SIGKILL)
             began = time.monotonic()
@@ -240,9 +254,8 @@ def main() -> int:
     parser.add_argument("--ranks", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=100)
     parser.add_argument("--count", type=int, default=20)
-    parser.add_argument(
-        "--within", type=float, default=20.0, help="seconds from when all are there"
-    )
+    parser.add_argument("--within", type=float, default=20.0, help="seconds")
+    parser.add_argument("--since", choices=("start", "met"), default="start", help="of the ranks")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--port", type=int, default=STARTING_PORT)
     parser.add_argument("--folder", help=argparse.SUPPRESS)

@@ -1,10 +1,16 @@
 """``python -m entropix_mlx`` is `entropix`."""
 
+from __future__ import annotations
+
 import os
 import signal
 import sys
+from typing import TYPE_CHECKING
 
-from .commands.exit_codes import INTERRUPTED
+from .commands.exit_codes import INTERRUPTED, USAGE
+
+if TYPE_CHECKING:
+    from .commands.ranks import Leader
 
 
 def main() -> int:
@@ -14,19 +20,48 @@ def main() -> int:
     there would end with a traceback.
     """
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        from .cli import main as run  # whoever started this wants interrupts to be ignored
-
-        return run()
-    signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
-    from .cli import main as run
-
+        return _enter()  # whoever started this wants interrupts to be ignored
+    signal.signal(signal.SIGINT, _leave)
     try:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        code = run()
-        signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+        code = _enter()
+        signal.signal(signal.SIGINT, _leave)
     except KeyboardInterrupt:  # between the handlers
         code = INTERRUPTED
     return code
+
+
+def _enter() -> int:
+    """Run the command line on whatever rank this is.
+
+    The ranks meet before they import what takes long, so that one that is lost then is missed.
+    """
+    from .commands import led, ranks, streams
+    from .distributed.place import of_environment
+    from .errors import GroupError
+
+    streams.prepare()
+    try:
+        place = of_environment()
+    except GroupError as error:
+        ranks.tell_error(str(error))
+        return USAGE
+    if place is None:
+        return _run(None)
+    if place.rank == 0:
+        ranks.lead(place, _run)
+    return led.follow(place)
+
+
+def _run(leader: Leader | None) -> int:
+    from .cli import main as run
+
+    if signal.getsignal(signal.SIGINT) is _leave:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    return run(leader=leader)
+
+
+def _leave(*_: object) -> None:
+    os._exit(INTERRUPTED)
 
 
 if __name__ == "__main__":

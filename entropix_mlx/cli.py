@@ -36,27 +36,18 @@ from .commands import (
 )
 from .commands.exit_codes import BROKEN_PIPE, INTERRUPTED, USAGE
 from .commands.terminal import LibraryLog
-from .distributed.place import of_environment
 from .errors import EntropixError
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command line and return its exit code."""
+def main(argv: Sequence[str] | None = None, leader: ranks.Leader | None = None) -> int:
+    """Run a command line and return its exit code.
+
+    Args:
+        argv: its words; None for those of this process.
+        leader: on rank 0 of a group.
+    """
     streams.prepare()
     _show_log()
-    try:
-        place = of_environment()
-    except EntropixError as error:
-        terminal.tell_error(str(error))
-        return USAGE
-    if place is None:
-        return _run(argv)
-    if place.rank == 0:
-        ranks.lead(place, lambda leader: _run(argv, leader))
-    return ranks.follow(place)
-
-
-def _run(argv: Sequence[str] | None, leader: ranks.Leader | None = None) -> int:
     try:
         arguments = parse(argv)
         arguments.leader = leader

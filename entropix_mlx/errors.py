@@ -99,6 +99,10 @@ class GroupError(EntropixError):
     """The ranks of a group cannot work together, or do not reach one another."""
 
 
+class LostRankError(GroupError):
+    """A rank is gone, or never came."""
+
+
 class NonFiniteLogitsError(EntropixError):
     """The model computed NaN or infinite logits."""
 

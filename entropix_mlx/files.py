@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from .errors import EntropixError, OutputError
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def expanded(path: str | Path, error: type[Exception]) -> Path:

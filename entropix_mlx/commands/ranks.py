@@ -1,7 +1,8 @@
 """The command line under `mlx.launch`: rank 0 runs the command, the others do what it tells.
 
-The others print nothing, read nothing and write nothing; what goes wrong there is told by rank 0.
-Whatever ends one rank ends all of them, with one message, and with an exit code that is not 0.
+The others (`led.py`) print nothing, read nothing and write nothing; what goes wrong there is told
+by rank 0. Whatever ends one rank ends all of them, with one message, and with an exit code that is
+not 0.
 """
 
 from __future__ import annotations
@@ -18,12 +19,11 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from .._version import installed_versions
 from ..distributed.guard import guarded
-from ..distributed.hub import Hub, Spoke
+from ..distributed.hub import Hub
 from ..distributed.place import Place
-from ..errors import EntropixError, GroupError
-from ..traces.trace import installed_versions
-from . import terminal
+from ..errors import EntropixError, GroupError, LostRankError
 from .exit_codes import BUG, INTERRUPTED, LOST, USAGE
 
 if TYPE_CHECKING:
@@ -62,14 +62,14 @@ class Leader:
         self._ended = False
         self._bereft = threading.Event()
         self._hub = Hub(place)
-        with _on_signal(signal.SIGTERM, self._give_up):
+        signal.signal(signal.SIGINT, lambda *_: self._interrupted())
+        with on_signal(signal.SIGTERM, self._give_up):
             try:
                 self._hub.join(hello(), self._check)
-            except GroupError:
-                self._hub.tell({"do": "end", "code": USAGE})
+            except GroupError as error:
+                self._hub.tell({"do": "end", "code": _code_of(error)})
                 raise
         self._hub.watch(self._lost)
-        signal.signal(signal.SIGINT, lambda *_: self._interrupted())
 
     def load(self, **options: Any) -> tuple[LanguageModel, TokenizerWrapper]:
         """Load this rank's share of a model while the others load theirs.
@@ -85,7 +85,7 @@ class Leader:
             if ready is None:  # it is lost, which another thread sees, too, and ends this one
                 self.await_loss()
         self._hub.tell({"do": "meet"})
-        told = {line: lost(self.place, rank) for rank, line in self._hub.descriptors().items()}
+        told = {line: self.place.lost(rank) for rank, line in self._hub.descriptors().items()}
         with guarded(told, 2, LOST):
             group = Group.init(led=True, tell=self._hub.tell)
         return load(**options, group=group)
@@ -124,7 +124,7 @@ class Leader:
             if self._ended:
                 return
             self._ended = True
-        terminal.tell_error(message)
+        tell_error(message)
         self._leave_together(code)
 
     def _leave_together(self, code: int) -> NoReturn:
@@ -141,10 +141,10 @@ class Leader:
         if self.workers is not None:
             if not self._ended:
                 why = f"{error}; its" if error else "it was lost; its"
-                terminal.tell_error(f"{name}: {why} prompts are dealt to the others")
+                tell_error(f"{name}: {why} prompts are dealt to the others")
             self._hub.send(rank, {"do": "end", "code": USAGE if error else LOST})
         elif error is None:
-            self._fail(lost(self.place, rank), LOST)
+            self._fail(self.place.lost(rank), LOST)
         else:
             time.sleep(GRACE_SECONDS)
             self._fail(f"{name}: {error}", USAGE)
@@ -158,7 +158,7 @@ class Leader:
             self._fail("all ranks were ended", LOST)
 
     def _give_up(self) -> NoReturn:
-        terminal.tell_error(self._hub.missing())
+        tell_error(self._hub.missing())
         _leave(LOST)
 
     def _check(self, rank: int, said: Mapping[str, Any], hello: Mapping[str, Any]) -> None:
@@ -181,8 +181,8 @@ def lead(place: Place, run: Callable[[Leader], int]) -> NoReturn:
     try:
         leader = Leader(place)
     except EntropixError as error:
-        terminal.tell_error(str(error))
-        _leave(USAGE)
+        tell_error(str(error))
+        _leave(_code_of(error))
     try:
         code = run(leader)
     except SystemExit as error:
@@ -193,83 +193,6 @@ def lead(place: Place, run: Callable[[Leader], int]) -> NoReturn:
         traceback.print_exc()
         code = BUG
     leader.end(code)
-
-
-def follow(place: Place) -> NoReturn:
-    """Do on another rank what rank 0 tells, until it ends."""
-    stderr = _silence()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # rank 0 gets it, too
-
-    told = lost(place, 0) if place.rank == 1 else ""  # the others would say the same
-
-    def tell_lost() -> None:
-        if told:
-            with contextlib.suppress(OSError):
-                os.write(stderr, f"entropix: {told}\n".encode())
-
-    def ended(order: Mapping[str, Any] | None) -> None:
-        if order is None:
-            tell_lost()
-        os._exit(LOST if order is None else int(order["code"]))
-
-    def give_up() -> None:
-        tell_lost()
-        os._exit(LOST)
-
-    with _on_signal(signal.SIGTERM, give_up):
-        try:
-            spoke = Spoke.join(place, hello())
-        except GroupError:
-            give_up()
-    begun = spoke.begin()  # from here on, rank 0 tells what happens as long as it is there
-    if begun is None or begun.get("do") == "end":
-        ended(begun)
-    spoke.watch(ended)
-    try:
-        _do(spoke, told, stderr)
-    except Exception as error:
-        if isinstance(error, RuntimeError):  # MLX's, of a rank that does not answer
-            time.sleep(LOSS_SECONDS)
-        known = isinstance(error, EntropixError)
-        spoke.send({"error": str(error) if known else f"{type(error).__name__}: {error}"})
-    time.sleep(2 * LOSS_SECONDS)  # rank 0 ends this
-    os._exit(LOST)
-
-
-def _do(spoke: Spoke, told: str, stderr: int) -> None:
-    """Load what rank 0 loads, and follow its passes.
-
-    Args:
-        spoke: to rank 0.
-        told: what to tell where rank 0 is lost before MLX has connected the ranks.
-        stderr: where to tell it.
-    """
-    orders = spoke.orders()
-    first = next(orders, None)
-    if first is None:
-        return
-    from ..checkpoints.extras import Extras
-    from ..checkpoints.loading import load
-    from ..decoding.dealing import work
-    from ..decoding.following import follow as follow_passes
-    from ..distributed.group import Group
-    from ..models.sharded import ShardedModel
-
-    options = dict(first["options"])
-    options["extras"] = Extras(**options["extras"])
-    if first["do"] == WHOLE:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # rank 0 ends this
-        model, tokenizer = load(**options)
-        work(model, tokenizer, orders, spoke.send)
-        return
-    spoke.send({"ready": True})
-    if next(orders, None) is None:
-        return
-    with guarded({spoke.descriptor: told}, stderr, LOST):
-        group = Group.init(led=True)
-    model, _ = load(**options, group=group)
-    if isinstance(model, ShardedModel):
-        follow_passes(model, orders)
 
 
 def generate_batch(
@@ -291,11 +214,6 @@ def generate_batch(
     if leader is not None and leader.workers is not None:
         return Dealt(model, tokenizer, prompts, settings, leader.workers, batch)
     return steady_batch(model, tokenizer, prompts, settings, batch, draft, retrieve)
-
-
-def lost(place: Place, rank: int) -> str:
-    """Return what is told where a rank is gone."""
-    return f"{place.name(rank)} was lost, and all other ranks were ended: start them again"
 
 
 def hello() -> dict[str, Any]:
@@ -324,7 +242,8 @@ def check_command(arguments: argparse.Namespace) -> None:
 
 
 @contextlib.contextmanager
-def _on_signal(number: signal.Signals, do: Callable[[], None]) -> Iterator[None]:
+def on_signal(number: signal.Signals, do: Callable[[], None]) -> Iterator[None]:
+    """Do something else at a signal."""
     before = signal.signal(number, lambda *_: do())
     try:
         yield
@@ -332,13 +251,15 @@ def _on_signal(number: signal.Signals, do: Callable[[], None]) -> Iterator[None]
         signal.signal(number, before)
 
 
-def _silence() -> int:
-    """Send what this process prints nowhere; return a descriptor of what was stderr."""
-    stderr = os.dup(2)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for descriptor in (1, 2):
-        os.dup2(nowhere, descriptor)
-    return stderr
+def tell_error(message: str) -> None:
+    """Tell what went wrong on stderr."""
+    from . import terminal  # which imports what takes long; the ranks meet before
+
+    terminal.tell_error(message)
+
+
+def _code_of(error: EntropixError) -> int:
+    return LOST if isinstance(error, LostRankError) else USAGE
 
 
 def _leave(code: int) -> NoReturn:

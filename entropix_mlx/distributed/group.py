@@ -71,6 +71,13 @@ class Group:
         group = mx.distributed.init()
         return cls(group, led=led, tell=tell) if group.size() > 1 else None
 
+    def split(self, model: Any) -> None:
+        """Have a model of mlx-lm's keep this rank's share of its weights.
+
+        Its sums over the ranks are not counted in `traffic`.
+        """
+        model.shard(self._group)
+
     def total(self, x: mx.array) -> mx.array:
         """Return the sum over all ranks, of the shape of `x`."""
         self.traffic.summed += x.nbytes
@@ -84,10 +91,13 @@ class Group:
         return mx.distributed.all_gather(x, group=self._group)
 
     def leaders(self, x: mx.array) -> mx.array:
-        """Return what rank 0 has for `x`, of which the others know the shape, where it leads."""
+        """Return what rank 0 has for `x`, of which the others know the shape, where it leads.
+
+        On all ranks it comes after what `x` needs.
+        """
         if not self.led:
             return x
-        return self.total(x if self.rank == 0 else mx.zeros_like(x))
+        return self.total(x if self.rank == 0 else mx.depends(mx.zeros_like(x), x))
 
     def least(self, number: int) -> int:
         """Return the smallest of the ranks' numbers, waiting for all of them."""

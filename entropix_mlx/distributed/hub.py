@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import select
 import socket
 import threading
 import time
@@ -19,11 +20,11 @@ from collections.abc import Callable, Iterator, Mapping
 from queue import Queue
 from typing import Any
 
-from ..errors import GroupError
-from .place import Place
+from ..errors import GroupError, LostRankError
+from .place import PATIENCE, Place
 
-JOIN_SECONDS = 60.0
-"""A rank that has not come by then is not waited for: Python and its libraries load in seconds."""
+HELLO_SECONDS = 2.0
+"""Who connects and does not say within this who it is, is no rank."""
 RETRY_SECONDS = 0.05
 END_SECONDS = 1.0
 SILENT_SECONDS = 4
@@ -131,40 +132,45 @@ class Hub:
                 do not fit each other.
 
         Raises:
-            GroupError: a rank did not come, or does not fit.
+            LostRankError: a rank did not come, or is gone again.
+            GroupError: one does not fit.
         """
         came: dict[int, Record] = {}
-        until = time.monotonic() + JOIN_SECONDS
+        until = time.monotonic() + self._place.patience
         while len(self._lines) < self._place.size - 1:
-            self._server.settimeout(max(0.01, until - time.monotonic()))
-            try:
-                connection, _ = self._server.accept()
-            except TimeoutError:
-                raise GroupError(self.missing()) from None
-            connection.settimeout(max(0.01, until - time.monotonic()))
-            line = Line(connection)
-            said = line.read()
-            rank = said.get("rank") if said else None
-            if (
-                said is None
-                or type(rank) is not int
-                or not 0 < rank < self._place.size
-                or rank in self._lines
-            ):
-                line.close()  # a stranger
-                continue
-            self._lines[rank], came[rank] = line, said
+            by_number = {line.descriptor: rank for rank, line in self._lines.items()}
+            watched = [self._server.fileno(), *by_number]
+            ready, _, _ = select.select(watched, [], [], max(0.0, until - time.monotonic()))
+            if not ready:
+                raise LostRankError(self.missing())
+            for gone in filter(by_number.get, ready):  # nobody says more before all have come
+                raise LostRankError(self._place.lost(by_number[gone]))
+            self._accept(came)
         self._server.close()
         for rank in sorted(came):
             check(rank, came[rank], hello)
         self.tell(hello)
+
+    def _accept(self, came: dict[int, Record]) -> None:
+        """Take a connection, and note what its rank says of itself."""
+        connection, _ = self._server.accept()
+        connection.settimeout(HELLO_SECONDS)
+        line = Line(connection)
+        said = line.read()
+        rank = said.get("rank") if said else None
+        known = type(rank) is int and 0 < rank < self._place.size and rank not in self._lines
+        if said is None or not known:
+            line.close()  # a stranger
+        else:
+            self._lines[said["rank"]], came[said["rank"]] = line, said
 
     def missing(self) -> str:
         """Return a message about the ranks that have not come."""
         missing = [rank for rank in range(1, self._place.size) if rank not in self._lines]
         return (
             f"{', '.join(map(self._place.name, missing))} did not come: see that the same program"
-            " is installed there and reaches rank 0"
+            f" is installed there and reaches rank 0 (it was waited for {self._place.patience:g} s;"
+            f" {PATIENCE}=SECONDS waits longer)"
         )
 
     def watch(self, on_end: OnEnd) -> None:
@@ -228,21 +234,24 @@ class Spoke:
         """Connect to rank 0, which may still be starting.
 
         Raises:
-            GroupError: it does not answer.
+            LostRankError: it does not answer.
         """
-        until = time.monotonic() + JOIN_SECONDS
+        until = time.monotonic() + place.patience
         while True:
             try:
-                connection = socket.create_connection(place.address, timeout=JOIN_SECONDS)
+                connection = socket.create_connection(place.address, timeout=place.patience)
                 break
             except OSError as error:
                 if time.monotonic() > until:
                     host, port = place.address
                     reason = error.strerror or error
-                    raise GroupError(
-                        f"{place.name(0)} does not answer at {host}:{port}: {reason}"
+                    raise LostRankError(
+                        f"{place.name(0)} does not answer at {host}:{port} ({reason}): see that it"
+                        f" is started, and reached from here ({PATIENCE}=SECONDS waits longer than"
+                        f" {place.patience:g} s)"
                     ) from error
                 time.sleep(RETRY_SECONDS)
+        connection.settimeout(None)  # rank 0 says whom it waits for in vain
         line = Line(connection)
         line.send({"rank": place.rank} | dict(hello))
         return cls(line)

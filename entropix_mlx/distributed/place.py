@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,12 @@ from ..errors import GroupError
 
 ADDRESS = "ENTROPIX_HUB"
 """The variable that says ``host:port`` where the launcher does not, or another one is wanted."""
+PATIENCE = "ENTROPIX_JOIN"
+"""The variable that says for how many seconds the ranks wait for one another."""
+JOIN_SECONDS = 30.0
+"""That, where it is not set: whoever starts the ranks may have to log in to each machine."""
+JOIN_HERE_SECONDS = 8.0
+"""That, where all ranks are on one machine: they meet before they import what takes long."""
 _MPI = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"))
 """What Open MPI, and MPICH and its kin, call rank and size."""
 
@@ -31,10 +38,16 @@ class Place:
     """Where rank 0 listens for the others."""
     hosts: tuple[str, ...] = ()
     """The addresses of the ranks, where they are known."""
+    patience: float = JOIN_SECONDS
+    """Seconds in which all ranks must have come."""
 
     def name(self, rank: int) -> str:
         """Return what a message calls a rank."""
         return f"rank {rank} ({self.hosts[rank]})" if rank < len(self.hosts) else f"rank {rank}"
+
+    def lost(self, rank: int) -> str:
+        """Return what is told where a rank is gone."""
+        return f"{self.name(rank)} was lost, and all other ranks were ended: start them again"
 
 
 def of_environment(environment: Mapping[str, str] = os.environ) -> Place | None:
@@ -79,14 +92,18 @@ def _placed(
         return None
     if not rank.isdecimal() or int(rank) >= size:
         raise GroupError(f"this is rank {rank} of {size}: start all ranks with mlx.launch")
+    here = len(set(hosts)) == 1
+    given = environment.get(PATIENCE, str(JOIN_HERE_SECONDS if here else JOIN_SECONDS))
+    if not re.fullmatch(r"\d+(\.\d+)?", given):
+        raise GroupError(f"{PATIENCE} is {given!r}, and must be a number of seconds")
     host, _, port = environment.get(ADDRESS, "").rpartition(":")
     if port.isdecimal():
-        return Place(int(rank), size, (host, int(port)), hosts)
+        return Place(int(rank), size, (host, int(port)), hosts, float(given))
     if known is None or not known[0] or known[1] < 2:
         raise GroupError(
             f"the ranks do not know where rank 0 listens: set {ADDRESS}=HOST:PORT for all of them"
         )
-    return Place(int(rank), size, (known[0][0], known[1] - 1), hosts)
+    return Place(int(rank), size, (known[0][0], known[1] - 1), hosts, float(given))
 
 
 def _read(name: str) -> list[Any]:

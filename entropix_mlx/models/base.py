@@ -36,8 +36,8 @@ class Rows(NamedTuple):
     tokens: mx.array
     """`(rows,)`"""
     run: bool = False
-    """Whether the tokens are of one text and follow one another; each has a row of its own. Only
-    the port takes such rows."""
+    """Whether the tokens are of one text and follow one another; each has a row of its own, and
+    the cache must take runs."""
 
     def offsets(self, first: int) -> list[int]:
         """Return the numbers of tokens before each row's next one, given that of the first row."""
@@ -88,6 +88,16 @@ class LanguageModel(nn.Module):
     @property
     def measures_runs(self) -> bool:
         """Whether `states` returns the attention of every token of a run (see `cache.Watched`)."""
+        return False
+
+    @property
+    def takes_runs(self) -> bool:
+        """Whether `step` takes runs: whether its caches can be cut behind any token."""
+        return True
+
+    @property
+    def mixes_experts(self) -> bool:
+        """Whether each token of a pass may read weights that the others do not."""
         return False
 
     def prefill(self, tokens: mx.array, cache: Sequence[Any]) -> None:

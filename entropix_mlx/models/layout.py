@@ -23,6 +23,10 @@ MEMORY_SHARE = 0.5
 """The share of the machine's memory that unpacked weights may take without being asked for."""
 
 
+_DENSE = (nn.Linear, nn.Embedding, nn.AllToShardedLinear, nn.ShardedToAllLinear)
+"""Layers whose weights are plain arrays `(outputs, inputs)`."""
+
+
 class Precision(NamedTuple):
     """How most of a model's weights are stored."""
 
@@ -102,7 +106,7 @@ def arranged(layer: nn.Module, unpack: bool) -> nn.Module:
         layer.set_dtype(mx.float32)
     if unpack and isinstance(layer, (nn.QuantizedLinear, nn.QuantizedEmbedding)):
         layer = _dense(layer)
-    if on_cpu() and isinstance(layer, (nn.Linear, nn.Embedding)):
+    if on_cpu() and isinstance(layer, _DENSE):
         layer.weight = input_major(layer.weight)
     return layer
 

@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any
 
 import mlx.core as mx
+import mlx.nn as nn
 from mlx_lm.models.cache import KVCache
 
 from ..distributed.group import Group
@@ -28,7 +29,9 @@ from .attention import Looks
 from .base import AttentionLayers, Forward, Rows
 from .cache import Scores, SharedPrefixCache, Watched, arrays_of, own_copy
 from .config import LlamaConfig
-from .sharded import ShardedModel, parts_of
+from .history import Histories
+from .sharded import ShardedModel, Share, parts_of
+from .sharded_tapped import ShardedTapped
 
 
 class Orders:
@@ -137,20 +140,62 @@ def _copy(layer: LedCache | LedRows, length: int) -> LedCache:
     return whole
 
 
-class LeadingModel(ShardedModel):
-    """Rank 0's share of a model, which tells the other ranks every pass."""
+class LedHistories(_Led, Histories):
+    """The cache of a text of a tapped model, or of rows that go on from one."""
 
-    def __init__(self, config: LlamaConfig, group: Group) -> None:
-        """Make a share with random weights, as `ShardedModel`."""
-        super().__init__(config, group)
-        self._orders = Orders(group)
+    def trim(self, count: int) -> None:
+        """Take the last tokens of every row away, or more of them."""
+        if count:
+            self.tell("trim", count=count)
+        super().trim(count)
 
-    def make_cache(self) -> list[KVCache]:
-        """Return an empty KV cache that tells what is done to it: one entry a layer."""
-        cache = [LedCache() for _ in self.model.layers]
+    def of_rows(self, rows: Sequence[int]) -> LedHistories:
+        """Return some of the rows."""
+        return self._became("rows", super().of_rows(rows), rows=list(rows))
+
+    def commit(self, row: int, length: int, text: Any) -> None:
+        """Append the first `length` tokens of one row to the text that it goes on from."""
+        self.tell("commit", row=row, length=length, to=text.number)
+        super().commit(row, length, text)
+
+    def share(self, step: int, rows: int) -> LedHistories:
+        """Return the cache of rows that go on from this text."""
+        return self._became("share", super().share(step, rows), step=step, rows=rows)
+
+    def copy(self, length: int) -> LedHistories:
+        """Return a cache of its own with at most the first `length` tokens."""
+        return self._became("copy", super().copy(length), length=length)
+
+    def anchor(self) -> None:
+        """Remember this place."""
+        self.tell("anchor")
+        super().anchor()
+
+    def hold(self) -> None:
+        """Remember the place before a side text."""
+        self.tell("hold")
+        super().hold()
+
+    def _became(self, do: str, cache: Histories, **about: Any) -> LedHistories:
+        led = LedHistories(cache.rows)
+        self.tell(do, led, **about)
+        return led
+
+
+class Leading(Share):
+    """What the two kinds of models have in common on rank 0: they tell the others every pass."""
+
+    _orders: Orders
+
+    def make_cache(self) -> list[Any]:
+        """Return an empty cache that tells what is done to it."""
+        cache = self._made()
         cache[0].named(self._orders)
         self._orders("make", cache=cache[0].number)
         return cache
+
+    def _made(self) -> list[Any]:
+        raise NotImplementedError
 
     def __call__(
         self,
@@ -158,11 +203,11 @@ class LeadingModel(ShardedModel):
         cache: Sequence[Any] | None = None,
         attention_layers: AttentionLayers = "last",
     ) -> Forward:
-        """Run the model as `Model` does; the pass starts at once."""
+        """Run the model as it does alone; the pass starts at once."""
         cache = cache or self.make_cache()
         number, shape = _number(cache), list(tokens.shape)
         self._orders("call", cache=number, shape=shape, attention_layers=attention_layers)
-        forward = self._forward(tokens, cache, attention_layers)
+        forward = super().__call__(tokens, cache, attention_layers)
         mx.async_eval(forward.logits)
         return forward
 
@@ -183,21 +228,21 @@ class LeadingModel(ShardedModel):
             shape=list(tokens.shape),
             attention_layers=attention_layers,
         )
-        states, scores = self._states(tokens, cache, attention_layers)
+        states, scores = super().states(tokens, cache, attention_layers)
         mx.async_eval(states)
         return states, self._with_looks(Forward(states, scores)).scores
 
     def head(self, states: mx.array) -> mx.array:
         """Return the logits `(B, L, vocab)` of last states; they start at once."""
         self._orders("head", shape=list(states.shape))
-        logits = self._logits(self.group.leaders(states))
+        logits = super().head(self.group.leaders(states))
         mx.async_eval(logits)
         return logits
 
     def prefill(self, tokens: mx.array, cache: Sequence[Any]) -> None:
         """Put `(1, L)` tokens into a cache; that starts at once."""
         self._orders("prefill", cache=_number(cache), shape=list(tokens.shape))
-        self._forward(tokens, cache, "last")
+        super().states(tokens, cache, "last")  # of which only what the cache needs is computed
         mx.async_eval([array for layer in cache for array in arrays_of(layer)])
 
     def least(self, number: int) -> int:
@@ -229,6 +274,34 @@ class LeadingModel(ShardedModel):
             for layer in forward.scores
         )
         return forward._replace(scores=scores)
+
+
+class LeadingModel(Leading, ShardedModel):
+    """Rank 0's share of a model of the Llama family."""
+
+    def __init__(self, config: LlamaConfig, group: Group) -> None:
+        """Make a share with random weights, as `ShardedModel`."""
+        super().__init__(config, group)
+        self._orders = Orders(group)
+
+    def _made(self) -> list[LedCache]:
+        return [LedCache() for _ in self.model.layers]
+
+
+class LeadingTapped(Leading, ShardedTapped):
+    """Rank 0's share of a model of mlx-lm."""
+
+    def __init__(self, model: nn.Module, config: Mapping[str, Any], group: Group) -> None:
+        """Split a model, as `ShardedTapped`."""
+        super().__init__(model, config, group)
+        self._orders = Orders(group)
+
+    def _made(self) -> list[LedHistories]:
+        return [LedHistories(super(Leading, self).make_cache()[0].rows)]
+
+    def head(self, states: mx.array) -> mx.array:
+        """Return them as they are: they are logits already."""
+        return states
 
 
 def _number(cache: Sequence[Any]) -> int:

@@ -19,14 +19,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from math import ceil, prod
-from typing import Any, TypeAlias
+from math import ceil
+from typing import Any
 
 import mlx.core as mx
 
 from ..distributed.group import Group
 from ..errors import UnsupportedModelError
-from .attention import Looks, Masked
+from .attention import Looks, Masked, RowScores
+from .base import LanguageModel
 from .cache import LayerCache, Scores
 from .config import LlamaConfig
 from .llama import Block, Decoder, Model
@@ -119,10 +120,7 @@ class ShardedDecoder(Decoder):
     ) -> tuple[mx.array, tuple[Scores, ...]]:
         """Return the last states `(B, L, hidden)`, and the scores of all heads."""
         states, scores = super().__call__(tokens, cache, measured)
-        whole = of_all_heads(scores, states, self._group)
-        # What comes next waits for the scores: every rank computes its collectives in this order.
-        arrays = [part for part in parts_of(whole) if isinstance(part, mx.array)]
-        return mx.depends(states, arrays) if arrays else states, whole
+        return of_all_heads(states, scores, self._group)
 
     def embed(self, tokens: mx.array) -> mx.array:
         """Return the first states: those of the tokens that others have are 0 in this rank's."""
@@ -132,7 +130,29 @@ class ShardedDecoder(Decoder):
         return self._group.total(mx.where(here[..., None], found, mx.zeros_like(found)))
 
 
-class ShardedModel(Model):
+class Share(LanguageModel):
+    """What a rank computes of a model."""
+
+    group: Group
+    """The ranks that compute it together."""
+
+    def take_cache(self, cache: Sequence[Any]) -> list[Any]:
+        """Refuse a cache of mlx-lm's.
+
+        Raises:
+            UnsupportedModelError: always: it holds the keys of all heads.
+        """
+        raise UnsupportedModelError(
+            "a prompt cache holds the keys of all heads, and here each rank has some of them: leave"
+            " it out, or use one machine"
+        )
+
+    def least(self, number: int) -> int:
+        """Return the smallest of the numbers of all ranks."""
+        return self.group.least(number)
+
+
+class ShardedModel(Share, Model):
     """This rank's share of a model of the Llama family."""
 
     def __init__(self, config: LlamaConfig, group: Group) -> None:
@@ -159,21 +179,6 @@ class ShardedModel(Model):
         by_rank = mx.moveaxis(self.group.gathered(logits[None]), 0, 2)
         return by_rank.reshape(*by_rank.shape[:2], -1)[..., : self.config.vocab_size]
 
-    def take_cache(self, cache: Sequence[Any]) -> list[Any]:
-        """Refuse a cache of mlx-lm's.
-
-        Raises:
-            UnsupportedModelError: always: it holds the keys of all heads.
-        """
-        raise UnsupportedModelError(
-            "a prompt cache holds the keys of all heads, and here each rank has some of them: leave"
-            " it out, or use one machine"
-        )
-
-    def least(self, number: int) -> int:
-        """Return the smallest of the numbers of all ranks."""
-        return self.group.least(number)
-
     @property
     def bytes_per_token(self) -> int:
         """The size of this rank's keys and values of one token in all layers."""
@@ -181,52 +186,64 @@ class ShardedModel(Model):
         return int(2 * self._share.num_hidden_layers * width * self.dtype.size)
 
 
-Part: TypeAlias = mx.array | Masked | Looks
-
-
-def parts_of(layers: Sequence[Scores]) -> Iterator[Part]:
+def parts_of(layers: Sequence[Scores]) -> Iterator[RowScores]:
     """Yield the scores of each group of rows in each layer."""
     for layer in layers:
-        if isinstance(layer, mx.array | Masked | Looks):
+        if isinstance(layer, RowScores):
             yield layer
         else:
             yield from layer
 
 
-def of_all_heads(layers: Sequence[Scores], states: mx.array, group: Group) -> tuple[Scores, ...]:
-    """Return the scores of all ranks' heads, by one gather for all measured layers and rows.
+def of_all_heads(
+    states: mx.array, layers: Sequence[Scores], group: Group
+) -> tuple[mx.array, tuple[Scores, ...]]:
+    """Return states, and the scores of all ranks' heads.
+
+    There is one gather for all measured layers and rows. It comes after what the states need, and
+    what needs the states comes after it: every rank computes its collectives in this order.
 
     Args:
-        layers: this rank's, as in `base.Forward`.
         states: what the ranks compute before they gather.
+        layers: this rank's, as in `base.Forward`.
         group: the ranks.
     """
-    arrays = [part for part in parts_of(layers) if isinstance(part, mx.array)]
-    whole = iter(_gathered(arrays, states, group) if arrays else ())
+    own = [part for part in parts_of(layers) if not isinstance(part, Looks)]
+    if own:
+        gathered = _gathered(own, states, group)
+        states = mx.depends(states, [_array(part) for part in gathered])
+        whole = iter(gathered)
 
-    def completed(part: Part) -> Part:
+    def completed(part: RowScores) -> RowScores:
         if isinstance(part, Looks):
             others = part.heads * (group.size - 1)
             return part._replace(completed=lambda _, scores: group.gathered(scores), others=others)
         return next(whole)
 
-    return tuple(
-        completed(layer)
-        if isinstance(layer, mx.array | Masked | Looks)
-        else tuple(map(completed, layer))
+    return states, tuple(
+        completed(layer) if isinstance(layer, RowScores) else tuple(map(completed, layer))
         for layer in layers
     )
 
 
-def _gathered(arrays: Sequence[mx.array], states: mx.array, group: Group) -> list[mx.array]:
-    """Return arrays `(rows, heads, keys)` of some heads with all of them."""
-    by_head = [array.swapaxes(0, 1) for array in arrays]
-    flat = [array.reshape(array.shape[0], -1) for array in by_head]
+def _gathered(
+    parts: Sequence[mx.array | Masked], states: mx.array, group: Group
+) -> list[mx.array | Masked]:
+    """Return scores `(rows, heads, keys)` of some heads with all of them."""
+    arrays = [_array(part) for part in parts]
+    flat = [array.reshape(1, -1) for array in arrays]
     own = flat[0] if len(flat) == 1 else mx.concatenate(flat, axis=1)
     whole = group.gathered(mx.depends(own, states))
-    found, start = [], 0
-    for array in by_head:
-        end = start + prod(array.shape[1:])
-        found.append(whole[:, start:end].reshape(-1, *array.shape[1:]).swapaxes(0, 1))
-        start = end
+    found: list[mx.array | Masked] = []
+    start = 0
+    for part, array in zip(parts, arrays, strict=True):
+        rows, _, keys = array.shape
+        by_rank = whole[:, start : start + array.size].reshape(-1, *array.shape)
+        scores = by_rank.swapaxes(0, 1).reshape(rows, -1, keys)
+        found.append(Masked(scores) if isinstance(part, Masked) else scores)
+        start += array.size
     return found
+
+
+def _array(part: mx.array | Masked) -> mx.array:
+    return part.scores if isinstance(part, Masked) else part

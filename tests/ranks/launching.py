@@ -10,6 +10,8 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
+from entropix_mlx.distributed.place import PATIENCE
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -26,17 +28,21 @@ def free_ports(count):
             return list(range(first, first + count))
 
 
-def launch(folder, size, command, **environment):
-    """Start a Python module on so many ranks; return their processes."""
-    hosts = folder / "hosts.json"
+def launch(folder, size, command, paths=()):
+    """Start a Python module on so many ranks; return their processes.
+
+    The last rank looks for modules in further folders first.
+    """
+    hosts, last = folder / "hosts.json", size - 1
     # The first port is for what is not MLX's.
     hosts.write_text(json.dumps([[f"127.0.0.1:{port}"] for port in free_ports(size + 1)[1:]]))
     return [
         subprocess.Popen(
             [sys.executable, *command],
-            env=os.environ
-            | {"MLX_HOSTFILE": str(hosts), "MLX_RANK": str(rank), "PYTHONPATH": str(ROOT)}
-            | environment,
+            env={PATIENCE: "60"}  # for a machine that is busy
+            | os.environ
+            | {"MLX_HOSTFILE": str(hosts), "MLX_RANK": str(rank)}
+            | {"PYTHONPATH": os.pathsep.join(map(str, [*paths, ROOT] if rank == last else [ROOT]))},
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

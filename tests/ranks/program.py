@@ -1,6 +1,7 @@
-"""What three ranks run: rank 0 answers with its share of a model, and with all of it, and compares.
+"""What ranks run: rank 0 answers with its share of a model, and with all of it, and compares.
 
-Given a model folder, rank 0 prints a JSON object: by scenario, what differed and by how much.
+Given a model folder, and the names of scenarios unless it is to be all, rank 0 prints a JSON
+object: by scenario, what differed and by how much.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-from entropix_mlx.commands import ranks
+from entropix_mlx.commands import led, ranks
 from entropix_mlx.distributed.place import of_environment
 
 THINKS = {
@@ -91,7 +92,7 @@ def difference(one, other):
     return largest
 
 
-def compare(leader, folder):
+def compare(leader, folder, *names):
     import mlx.core as mx
 
     from entropix_mlx.checkpoints.extras import Extras
@@ -103,6 +104,8 @@ def compare(leader, folder):
     memory = (mx.get_active_memory() - before) / before
     found = {}
     for name, run in scenarios():
+        if names and name not in names:
+            continue
         one, other = run(whole, tokenizer), run(share, tokenizer)
         found[name] = [len(one), difference(one, other)]
     print(json.dumps({"found": found, "memory": memory}))
@@ -112,8 +115,8 @@ def compare(leader, folder):
 def main():
     place = of_environment()
     if place.rank:
-        ranks.follow(place)
-    ranks.lead(place, lambda leader: compare(leader, sys.argv[1]))
+        led.follow(place)
+    ranks.lead(place, lambda leader: compare(leader, *sys.argv[1:]))
 
 
 if __name__ == "__main__":

@@ -9,19 +9,18 @@ from queue import Queue
 
 import pytest
 
-from entropix_mlx.distributed import hub as hub_module
 from entropix_mlx.distributed.hub import Hub, Spoke
 from entropix_mlx.distributed.place import Place
-from entropix_mlx.errors import GroupError
+from entropix_mlx.errors import GroupError, LostRankError
 
 HELLO = {"versions": {"mlx": "1"}}
 
 
-def places(size):
+def places(size, patience=8.0):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     hosts = ("127.0.0.1",) * size
-    return [Place(rank, size, ("127.0.0.1", port), hosts) for rank in range(size)]
+    return [Place(rank, size, ("127.0.0.1", port), hosts, patience) for rank in range(size)]
 
 
 def accept(*_):
@@ -81,16 +80,25 @@ def test_a_rank_that_is_gone_is_noticed_by_whom_it_was_connected_to(three):
     assert None in [ends.get(timeout=5), ends.get(timeout=5)]
 
 
-def test_strangers_are_not_taken_and_ranks_that_do_not_come_are_named(monkeypatch):
-    monkeypatch.setattr(hub_module, "JOIN_SECONDS", 0.5)
-    first = places(3)[0]
+def test_strangers_are_not_taken_and_ranks_that_do_not_come_are_named():
+    first = places(3, patience=0.5)[0]
     with contextlib.ExitStack() as stack:
         hub = stack.enter_context(contextlib.closing(Hub(first)))
         for said in (b"GET / HTTP/1.1\r\n\r\n", b'{"rank": 9}\n', b'{"rank": true}\n', b"[1]\n"):
             stranger = stack.enter_context(socket.create_connection(first.address))
             stranger.sendall(said)
-        with pytest.raises(GroupError, match=r"rank 1 \(127.0.0.1\), rank 2 .* did not come"):
+        with pytest.raises(LostRankError, match=r"rank 1 \(127.0.0.1\), rank 2 .* did not come"):
             hub.join(HELLO, accept)
+
+
+def test_a_rank_that_is_gone_before_all_have_come_is_named():
+    first, second, _ = places(3)
+    with contextlib.closing(Hub(first)) as hub:
+        joining = threading.Thread(target=lambda: Spoke.join(second, HELLO).close())
+        joining.start()
+        with pytest.raises(LostRankError, match=r"rank 1 \(127.0.0.1\) was lost"):
+            hub.join(HELLO, accept)
+        joining.join()
 
 
 def test_an_address_that_is_taken_is_told():
@@ -102,7 +110,6 @@ def test_an_address_that_is_taken_is_told():
         Hub(first)
 
 
-def test_rank_0_that_does_not_answer_is_told(monkeypatch):
-    monkeypatch.setattr(hub_module, "JOIN_SECONDS", 0.2)
-    with pytest.raises(GroupError, match=r"rank 0 .* does not answer"):
-        Spoke.join(places(2)[1], HELLO)
+def test_rank_0_that_does_not_answer_is_told():
+    with pytest.raises(LostRankError, match=r"rank 0 .* does not answer"):
+        Spoke.join(places(2, patience=0.2)[1], HELLO)

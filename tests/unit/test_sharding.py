@@ -8,16 +8,19 @@ import shutil
 import mlx.core as mx
 import pytest
 
+from entropix_mlx.checkpoints.extras import Extras
 from entropix_mlx.checkpoints.formats import open_checkpoint
+from entropix_mlx.checkpoints.loading import load
 from entropix_mlx.checkpoints.sharding import digest, shared_out
 from entropix_mlx.checkpoints.skeleton import shape_of
 from entropix_mlx.conversion import convert
 from entropix_mlx.conversion.recipe import Recipe
-from entropix_mlx.distributed.place import ADDRESS, of_environment
+from entropix_mlx.distributed.group import Group
+from entropix_mlx.distributed.place import ADDRESS, PATIENCE, of_environment
 from entropix_mlx.errors import GroupError, UnsupportedModelError, WeightsError
 from entropix_mlx.models.config import LlamaConfig
 from entropix_mlx.models.sharded import check_fits, fits, share_of, token_range
-from tests import checkpoints
+from tests import architectures, checkpoints
 from tests.conftest import TINY, make_byte_tokenizer, make_tiny_model
 
 HEADS = {"num_attention_heads": 6, "num_key_value_heads": 3, "hidden_size": 96}
@@ -103,6 +106,37 @@ def test_heads_that_do_not_divide_are_refused_with_what_would_fit(heads, said):
         check_fits(config, 2, "here")
 
 
+class Ranks:
+    """What MLX says of a group, where nothing is computed."""
+
+    def __init__(self, size):
+        self.size = lambda: size
+        self.rank = lambda: 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "said"),
+    [("gpt_oss", 3, "can be split over 2 ranks"), ("gemma2", 2, "cannot split it: give --mode")],
+)
+def test_what_mlx_lm_cannot_split_is_refused_with_what_to_do(tmp_path, kind, size, said):
+    made, config = architectures.make(kind)
+    architectures.save(made, config, tmp_path)
+    make_byte_tokenizer().save_pretrained(tmp_path)
+    group = Group(Ranks(size))
+    with pytest.raises(UnsupportedModelError, match=said):
+        load(tmp_path, group=group)
+    with pytest.raises(UnsupportedModelError, match="merge them"):
+        load(tmp_path, extras=Extras(adapter_path="there"), group=group)
+
+
+def test_mlx_lm_splits_folders_only(tmp_path):
+    file = tmp_path / "tiny.gguf"
+    model = make_tiny_model(**HEADS, num_hidden_layers=1)
+    mx.save_gguf(str(file), checkpoints.tensors_of(model), checkpoints.metadata_of(model))
+    with pytest.raises(UnsupportedModelError, match="take the model's folder"):
+        load(file, tapped=True, group=Group(Ranks(3)))
+
+
 @pytest.mark.parametrize("vocabulary", [258, 256, 257])
 def test_every_token_has_one_rank(vocabulary):
     ranges = [token_range(vocabulary, rank, 3) for rank in range(3)]
@@ -155,6 +189,12 @@ def test_the_launcher_says_which_rank_this_is(tmp_path):
     place = of_environment(ring | {"MLX_RANK": "1"})
     assert (place.rank, place.size, place.address) == (1, 2, ("10.0.0.1", 5000))
     assert place.name(1) == "rank 1 (10.0.0.2)"
+    assert of_environment(ring | {"MLX_RANK": "1", PATIENCE: "60"}).patience == 60
+    here = hostfile(tmp_path, "127.0.0.1:5001", "127.0.0.1:5002")
+    assert of_environment(here | {"MLX_RANK": "1"}).patience < place.patience
+    ring = hostfile(tmp_path, "10.0.0.1:5001", "10.0.0.2:5002")
+    with pytest.raises(GroupError, match="a number of seconds"):
+        of_environment(ring | {"MLX_RANK": "1", PATIENCE: "long"})
     elsewhere = of_environment(ring | {"MLX_RANK": "0", ADDRESS: "studio.local:70"})
     assert elsewhere.address == ("studio.local", 70)
     devices = tmp_path / "devices.json"
