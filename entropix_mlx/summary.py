@@ -49,10 +49,12 @@ class Summary:
         self._pieces: list[str] = []
         self._first_time = 0.0
         # If an answer begins with a fork, the tokens of the winner all come at once, after the
-        # rollouts. No speed can be told from them, so it is counted from after them.
+        # rollouts; those of a guess come at once, too. No speed can be told from the first of
+        # them, so it is counted from after them.
         self._came_first = 0
         self._came_first_time = 0.0
         self._in_first_fork = False
+        self._in_first_guess = False
         self._last_time = 0.0
         self._entropy = 0.0
         self._varentropy = 0.0
@@ -99,7 +101,8 @@ class Summary:
             self._in_first_fork = step.branch is not None
         elif step.branch is not None or step.origin not in (Origin.BRANCH, Origin.CHOSEN):
             self._in_first_fork = False
-        if first or self._in_first_fork:
+        self._in_first_guess = first or (self._in_first_guess and bool(step.kept))
+        if self._in_first_guess or self._in_first_fork:
             self._came_first += 1
             self._came_first_time = step.time
         self._last_time = step.time
@@ -116,7 +119,7 @@ class Summary:
 
     @property
     def decoded_tokens(self) -> int:
-        """Tokens after the first, or after the first fork if the answer begins with one."""
+        """Tokens after those that came first: one, or those of a fork or of a guess."""
         return self.completion_tokens - self._came_first
 
     @property

@@ -39,6 +39,7 @@ from .screens.find import FindBar
 from .screens.models import ModelPicker
 from .screens.options import Chosen, OptionsDialog
 from .screens.tune import Tuned, TuneScreen
+from .terminal import end_with_terminal
 from .widgets.composer import Composer
 from .widgets.transcript import Transcript
 from .widgets.welcome import Welcome
@@ -90,6 +91,7 @@ class ChatApp(WorkspaceApp):
 
     def on_mount(self) -> None:
         """Begin to load."""
+        end_with_terminal(self)
         self.composer.focus()
         self.remember_theme()
         self.link.start()

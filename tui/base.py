@@ -23,6 +23,7 @@ from entropix_mlx.errors import ConfigurationError
 from .contrast import ReadableColours
 from .keys import impossible, palette_commands
 from .screens.help import HelpScreen
+from .widgets.blank import Ground
 from .widgets.composer import Composer
 from .widgets.key_bar import KeyBar
 from .widgets.transcript import Transcript
@@ -76,6 +77,7 @@ class WorkspaceApp(App[None]):
         "transcript.left",
         "transcript.up",
         "transcript.fork",
+        "transcript.next_mark",
         "transcript.previous",
         "app.help",
         "app.palette",
@@ -161,6 +163,10 @@ class WorkspaceApp(App[None]):
         except ConfigurationError as error:
             self.notify(str(error), severity="error", markup=False)
 
+    def get_default_screen(self) -> Ground:
+        """Return the screen below all others."""
+        return Ground(id="_default")
+
     def compose(self) -> ComposeResult:
         """Lay out the workspace above the footer."""
         yield self.workspace
@@ -180,6 +186,7 @@ class WorkspaceApp(App[None]):
             "app.escape": pointed,
             "transcript.up": pointed,
             "transcript.left": answered,
+            "transcript.next_mark": self.workspace.transcript.stands_out,
             "transcript.marks": answered,
             "transcript.thoughts": reasoned,
             "transcript.copy": answered,

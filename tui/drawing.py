@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, TypeVar, TypeVarTuple, Unpack
 
 from textual.content import Content
 from textual.style import Style
@@ -23,6 +23,9 @@ OVERFLOW = "▶"
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 HEIGHTS = " ▁▂▃▄▅▆▇█"
 DIM = Style(dim=True)
+MOST_DRAWN = 64
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 class Scale(NamedTuple):
@@ -45,6 +48,23 @@ SCALES = {
 }
 
 
+def by_profile(draw: Callable[[Profile, Unpack[Ts]], T]) -> Callable[[Profile, Unpack[Ts]], T]:
+    """Remember what a function returned for a profile: gauges ask several times for a drawing."""
+    known: dict[tuple[object, ...], tuple[Profile, T]] = {}
+
+    def remembered(profile: Profile, *rest: *Ts) -> T:
+        key = (id(profile), *rest)
+        if key not in known:
+            if len(known) >= MOST_DRAWN:  # every step of a slider makes a profile
+                known.clear()
+            known[key] = profile, draw(profile, *rest)  # kept: its id stays its own
+        return known[key][1]
+
+    remembered.__doc__ = draw.__doc__
+    return remembered
+
+
+@by_profile
 def scales(profile: Profile) -> dict[str, Scale]:
     """Return the scales on which a profile's thresholds can be drawn."""
     fitting = dict(SCALES)

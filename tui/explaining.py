@@ -22,6 +22,8 @@ MEANINGS = {
     Strategy.ADAPTIVE: ("in between", "draws as freely as H and V ask"),
 }
 """What the model is at a strategy, and what is done then."""
+SHORT_NAMES = {strategy: state.removeprefix("a ") for strategy, (state, _) in MEANINGS.items()}
+"""What the model is at a strategy, in a word or two."""
 _MARKS = {
     Origin.INSERTED: "an inserted thinking text",
     Origin.RETRIEVED: "a passage of your notes",
@@ -84,6 +86,8 @@ def marks() -> Content:
 def _condition(bounds: dict[str, tuple[float, float]]) -> str:
     if not bounds:
         return "everywhere else"
+    if any(low == math.inf for low, _ in bounds.values()):
+        return "nowhere, in this profile"
     parts = []
     for name, (low, high) in bounds.items():
         symbol = SYMBOLS.get(name, name)

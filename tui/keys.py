@@ -69,9 +69,11 @@ def _explained(bindings: Iterable[BindingType]) -> Iterator[Binding]:
 
 
 def spelt(binding: Binding) -> str:
-    """Return the first key of a binding as it is printed on a keyboard: ``Ctrl+R``."""
-    parts = [binding.key_display] if binding.key_display else _first(binding.key).split("+")
-    return "+".join(part[:1].upper() + part[1:] for part in parts)
+    """Return the first key of a binding as people write it: ``Ctrl+R``, and ``f`` alone."""
+    if binding.key_display:
+        return binding.key_display
+    parts = _first(binding.key).split("+")
+    return parts[0] if len(parts[0]) == 1 else "+".join(p[:1].upper() + p[1:] for p in parts)
 
 
 def _first(keys: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from textual.color import Color
 from textual.style import Style
 
@@ -33,6 +35,8 @@ ORIGIN_MARKS = {
     Origin.CHOSEN: ("⟪", "⟫"),
 }
 """Put around what did not come from an ordinary draw."""
+RARE = frozenset({Strategy.THINK, Strategy.THINK_SAMPLE, Strategy.BRANCH, Strategy.RESAMPLE})
+"""Strategies that an answer shows now and then."""
 CURSOR = Style(reverse=True)
 REASONING = Style(dim=True)
 """What a reasoning model thinks before it answers."""
@@ -66,6 +70,23 @@ def marked(text: str, step: Step, previous: Step | None, following: Step | None,
     word = text.lstrip(" ")
     # A space belongs before the mark, so that it does not cling to the word before.
     return (text[: len(text) - len(word)] + before + word if word else before + text) + after
+
+
+def outstanding(steps: Sequence[Step]) -> list[int]:
+    """Return the indices of the tokens that stand out: what a user goes to first.
+
+    They are those with which a fork's winner, an inserted or retrieved text or a way that was
+    chosen begins, and between these the tokens of a rare strategy.
+    """
+    found = []
+    for index, step in enumerate(steps):
+        if step.origin in ORIGIN_MARKS:
+            stands_out = not index or _parts(steps[index - 1], step)
+        else:
+            stands_out = step.strategy in RARE
+        if stands_out:
+            found.append(index)
+    return found
 
 
 def _parts(left: Step, right: Step) -> bool:

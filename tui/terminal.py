@@ -1,12 +1,21 @@
-"""What the terminal must be able to do before the app opens on it."""
+"""What the terminal must be able to do before the app opens on it, and what if it goes away."""
 
 from __future__ import annotations
 
+import asyncio
 import codecs
 import os
+import signal
 import sys
+from typing import TYPE_CHECKING
 
 from entropix_mlx.errors import PromptError
+
+if TYPE_CHECKING:  # the checks come before what takes long to import
+    from textual.app import App
+
+LOOK_SECONDS = 1.0
+"""Between two looks whether the terminal is still there."""
 
 
 def require_full_screen(instead: str) -> None:
@@ -26,3 +35,23 @@ def require_full_screen(instead: str) -> None:
             f"the terminal UI draws in UTF-8, and this terminal's encoding is {encoding}:"
             f" set LANG to a UTF-8 locale, or {instead}"
         )
+
+
+def end_with_terminal(app: App[None]) -> None:
+    """End an app where its terminal is closed, or where it is told to: as if the user had quit.
+
+    A window that is closed sends SIGHUP to its shell, and not every program between passes it on.
+    """
+    if app.is_headless:
+        return
+    for number in (signal.SIGHUP, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, app.exit)
+
+    keyboard = sys.__stdin__.fileno() if sys.__stdin__ else -1
+
+    def look() -> None:
+        if not os.isatty(keyboard):
+            app.exit()
+
+    if os.isatty(keyboard):
+        app.set_interval(LOOK_SECONDS, look)

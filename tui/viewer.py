@@ -15,6 +15,7 @@ from entropix_mlx.traces.trace import Trace
 
 from .base import WorkspaceApp
 from .replay import Replay
+from .terminal import end_with_terminal
 from .workspace import Workspace
 
 FRAME_SECONDS = 1 / 15
@@ -48,6 +49,8 @@ class ViewerApp(WorkspaceApp):
     ) -> None:
         """Show a conversation, with the thresholds of a profile."""
         super().__init__(Workspace(conversation, profile), configuration)
+        self.workspace.why.key = "← →"
+        self.workspace.inspector.goes_on = False
         self._whole = conversation
         self._replay: Replay | None = None
         self._timer: Timer | None = None
@@ -81,6 +84,7 @@ class ViewerApp(WorkspaceApp):
 
     def on_mount(self) -> None:
         """Let the arrow keys walk over the tokens at once."""
+        end_with_terminal(self)
         self.workspace.transcript.focus()
         self.remember_theme()
 

@@ -19,6 +19,7 @@ from entropix_mlx.step import Branch, Step
 
 from .tuning import Preview
 from .widgets.answer import AnswerView
+from .widgets.blank import Blank, Column
 from .widgets.compact import Compact
 from .widgets.gauges import Gauges
 from .widgets.inspector import Inspector
@@ -51,7 +52,7 @@ class Follows(Protocol):
         """Show everything that was added."""
 
 
-class Workspace(Horizontal):
+class Workspace(Blank, Horizontal):
     """Text on the left; gauges on the right, or the page of the token under the cursor."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -102,7 +103,7 @@ class Workspace(Horizontal):
 
     def compose(self) -> ComposeResult:
         """Lay out the two columns."""
-        with Vertical(id="left"):
+        with Column(id="left"):
             yield self.transcript
             yield self.strip
             yield self.why

@@ -3,31 +3,59 @@
 from __future__ import annotations
 
 import gzip
+import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from importlib import resources
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from ..chat.conversation import Answer, Conversation, Turn
 from ..errors import SessionError
 from ..profiles.profile import Profile
+from ..records import from_record
 from ..settings import Settings
-from ..step import Step
+from ..step import Branch, Step
 from . import events
 from .events import Event, Question, Token
 from .worker import Chat, ModelThread
 
-FILE = "demo.json.gz"
-MODEL, PROFILE, CONTEXT = "recorded: SmolLM2-135M", "smollm2-135m-instruct", 8192
+if TYPE_CHECKING:
+    from ..decoding.hooks import OnRollouts
+
+FILE, PROFILE_FILE = "demo.json.gz", "demo.toml"
+MODEL, CONTEXT = "recorded: SmolLM2-135M", 8192
 """What the answers of `FILE` were made with."""
 NO_DUEL = "a duel needs a model: run entropix chat"
 CHARACTERS_A_TOKEN = 4
 """For the status line, which counts the tokens of questions."""
 
 
-def demo_conversation() -> Conversation:
-    """Return the recording that comes with the package: each question with several answers."""
+@dataclass
+class Recording:
+    """A conversation, and how the ways of its forks grew."""
+
+    conversation: Conversation
+    """Each question with several answers."""
+    races: dict[tuple[int, int, int], list[Branch]] = field(default_factory=dict)
+    """By turn, answer and step: the ways at each pass."""
+
+
+def demo_recording() -> Recording:
+    """Return the recording that comes with the package; `benchmarks/record_demo.py` made it."""
     file = resources.files("entropix_mlx.serving") / FILE
-    return Conversation.from_json(gzip.decompress(file.read_bytes()).decode("utf-8"), FILE)
+    record = json.loads(gzip.decompress(file.read_bytes()))
+    races = {
+        tuple(race["place"]): [from_record(Branch, branch) for branch in race["grown"]]
+        for race in record["races"]
+    }
+    conversation = Conversation.from_json(json.dumps(record["conversation"]), FILE)
+    return Recording(conversation, races)
+
+
+def demo_profile() -> Profile:
+    """Return the profile that the recording was made with: the demo model's may be newer."""
+    with resources.as_file(resources.files("entropix_mlx.serving") / PROFILE_FILE) as path:
+        return Profile.load(path)
 
 
 def demo_chat(settings: Settings, pace: float = 1.0) -> Chat:
@@ -42,7 +70,7 @@ def demo_chat(settings: Settings, pace: float = 1.0) -> Chat:
         raise SessionError("the demo has no model")
 
     def make_thread(chat: Chat, report: Callable[[Event], None]) -> ModelThread:
-        return RecordedThread(chat, report, demo_conversation(), pace)
+        return RecordedThread(chat, report, demo_recording(), pace)
 
     return Chat(MODEL, load, settings, make_thread=make_thread, no_duel=NO_DUEL)
 
@@ -50,7 +78,7 @@ def demo_chat(settings: Settings, pace: float = 1.0) -> Chat:
 class RecordedSession:
     """Answers like a `Session`, as far as it was recorded."""
 
-    def __init__(self, recording: Conversation, pace: float = 1.0) -> None:
+    def __init__(self, recording: Recording, pace: float = 1.0) -> None:
         """Begin a conversation.
 
         Args:
@@ -60,6 +88,8 @@ class RecordedSession:
         self.conversation = Conversation()
         self.settings = Settings()
         self.choose: object = None
+        self.on_rollouts: OnRollouts | None = None
+        """Told how the ways of a fork grow."""
         self._recording = recording
         self._pace = pace
 
@@ -128,7 +158,7 @@ class RecordedSession:
 
     def _recorded(self, question: str) -> Turn:
         wanted = question.strip().casefold()
-        for turn in self._recording.turns:
+        for turn in self._recording.conversation.turns:
             if turn.question.casefold() == wanted:
                 return turn
         raise SessionError(
@@ -136,16 +166,31 @@ class RecordedSession:
             " recorded"
         )
 
+    def _races(self, recorded: Answer) -> dict[int, list[Branch]]:
+        """Return how the ways of an answer's forks grew, by step."""
+        for turn, asked in enumerate(self._recording.conversation.turns):
+            for number, answer in enumerate(asked.answers):
+                if answer is recorded:
+                    races = self._recording.races.items()
+                    return {p[2]: grown for p, grown in races if p[:2] == (turn, number)}
+        return {}
+
     def _play(self, recorded: Answer, begin: int, cancel: Token | None) -> Iterator[Step]:
         answer = Answer(recorded.seed, list(recorded.steps[:begin]), recorded.model)
         self.conversation.last.add(answer)
         waiting = cancel or Token()
+        races = self._races(recorded)
 
         def steps() -> Iterator[Step]:
             before = recorded.steps[begin - 1].time if begin else 0.0
             for step in recorded.steps[begin:]:
-                if self._pace and waiting.wait((step.time - before) / self._pace):
-                    return
+                grown = races.get(step.index, [])
+                pause = (step.time - before) / (len(grown) + 1)
+                for branch in [*grown, None]:
+                    if self._pace and waiting.wait(pause / self._pace):
+                        return
+                    if branch is not None and self.on_rollouts is not None:
+                        self.on_rollouts(step.index, branch)
                 before = step.time
                 answer.steps.append(step)
                 yield step
@@ -157,7 +202,7 @@ class RecordedThread(ModelThread):
     """The thread of the terminal UI, with a recording in place of a model."""
 
     def __init__(
-        self, chat: Chat, report: Callable[[Event], None], recording: Conversation, pace: float
+        self, chat: Chat, report: Callable[[Event], None], recording: Recording, pace: float
     ) -> None:
         """Set up; see `ModelThread` and `RecordedSession`."""
         super().__init__(chat, report)
@@ -165,8 +210,9 @@ class RecordedThread(ModelThread):
 
     def _open_session(self) -> None:
         self._session = self._recording  # type: ignore[assignment]
+        self._recording.on_rollouts = lambda *grown: self._report(events.RolloutsGrew(*grown))
         self._loaded.set()
-        self._report(events.Loaded(MODEL, CONTEXT, Profile.load(PROFILE)))
+        self._report(events.Loaded(MODEL, CONTEXT, demo_profile()))
 
     def _tokens_of(self, conversation: Conversation) -> int:
         texts = "".join(message["content"] for message in conversation.messages)

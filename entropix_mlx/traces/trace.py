@@ -27,11 +27,11 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from .._version import installed_versions
 from ..errors import TraceError
 from ..files import without_waiting, writing
 from ..palette import to_json
@@ -48,19 +48,6 @@ FORMER = {
     " and ask_margin of its profile counted nats",
 }
 """Former versions that can still be read, with what is said of them."""
-PACKAGES = ("entropix_mlx", "mlx", "mlx-lm")
-"""Packages whose versions a header names."""
-
-
-def installed_versions() -> dict[str, str]:
-    """Return the versions of the packages that a generation depends on."""
-    found = {}
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:  # a source tree that was never installed
-            found[package] = "unknown"
-    return found
 
 
 @dataclass(frozen=True)

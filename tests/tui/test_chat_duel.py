@@ -21,14 +21,14 @@ def test_a_duel_marks_where_the_answers_part(make_chat):
         await pilot.press("f4")
         screen = app.screen
         assert isinstance(screen, DuelScreen)
-        await until(pilot, lambda: "part" in str(screen.query_one("#divergence").visual))
+        await until(pilot, lambda: "sampler" in str(screen.query_one("#divergence").visual))
         left, right = screen.query(AnswerView)
         assert len(left.steps) == len(right.steps) == 8
         index = next(i for i in range(8) if left.steps[i].token != right.steps[i].token)
         assert f"at token {index}" in str(screen.query_one("#divergence").visual)
         assert {s.strategy for s in right.steps} == {"argmax"}
         screen.query_one("#sampler-1", Select).value = "entropix"
-        await until(pilot, lambda: "the same text" in str(screen.query_one("#divergence").visual))
+        await until(pilot, lambda: "the same text\n" in str(screen.query_one("#divergence").visual))
         await pilot.press("escape")
         assert len(turns(app)) == 1, "a duel is no turn"
         await until(pilot, lambda: ready(app))
@@ -46,12 +46,16 @@ def test_a_duel_asks_the_last_question_in_its_own_place(make_chat, monkeypatch):
         await ask(pilot, "two")
         asked = prompts[-1]
         await pilot.press("f4")
-        await until(pilot, lambda: str(app.screen.query_one("#divergence").visual) != "…")
+        await until(
+            pilot, lambda: not str(app.screen.query_one("#divergence").visual).endswith("…")
+        )
         assert prompts[-2:] == [asked] * 2
         await pilot.press("escape")
         await until(pilot, lambda: ready(app))
         await pilot.press("o", "n", "f4")
-        await until(pilot, lambda: str(app.screen.query_one("#divergence").visual) != "…")
+        await until(
+            pilot, lambda: not str(app.screen.query_one("#divergence").visual).endswith("…")
+        )
         assert prompts[-1].startswith(asked)
         assert "user: on" in prompts[-1]
 
@@ -123,7 +127,7 @@ def test_steps_that_arrive_while_a_duel_begins_anew_are_dropped(make_chat, monke
         steps = list(app.workspace.transcript.last_answer.steps)
         await pilot.press("f4")
         screen = app.screen
-        await until(pilot, lambda: str(screen.query_one("#divergence").visual) != "…")
+        await until(pilot, lambda: not str(screen.query_one("#divergence").visual).endswith("…"))
         container, cancel = screen.query_one("#side-0"), screen._cancel
         original = container.remove_children
 
@@ -134,7 +138,7 @@ def test_steps_that_arrive_while_a_duel_begins_anew_are_dropped(make_chat, monke
         monkeypatch.setattr(container, "remove_children", remove_children)
         screen.query_one("#sampler-1", Select).value = "min_p"
         await until(pilot, lambda: screen._cancel is not cancel)
-        await until(pilot, lambda: str(screen.query_one("#divergence").visual) != "…")
+        await until(pilot, lambda: not str(screen.query_one("#divergence").visual).endswith("…"))
         assert [len(answer.steps) for answer in screen.query(AnswerView)] == [4, 4]
 
     drive(app, scenario)
@@ -150,7 +154,7 @@ def test_a_duel_loses_nothing_while_a_dialog_lies_over_it(make_chat):
         assert isinstance(duel, DuelScreen)
         await pilot.press("f1")
         assert app.screen is not duel
-        await until(pilot, lambda: "part" in str(duel.query_one("#divergence").visual))
+        await until(pilot, lambda: "sampler" in str(duel.query_one("#divergence").visual))
         assert app.screen is not duel, "all of it came while the help was on top"
         assert [len(answer.steps) for answer in duel.query(AnswerView)] == [30, 30]
 

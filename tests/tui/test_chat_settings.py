@@ -28,7 +28,10 @@ def test_a_threshold_recolours_and_then_regenerates(make_chat):
         assert said == f"{changed} of 12 tokens would change"
         app.screen.query_one("#sampler", Select).value = "min_p"
         app.screen.query_one("#seed", Input).value = "42"
-        app.screen.query_one("#think", Checkbox).value = False
+        box = app.screen.query_one("#think", Checkbox)
+        assert "✓" in str(box.render())
+        box.value = False
+        assert "✓" not in str(box.render()), "it can be read without colours"
         await pilot.press("ctrl+r")
         await until(pilot, lambda: ready(app) and answers(app) == 2)
         assert turns(app)[0].answer.seed == 43

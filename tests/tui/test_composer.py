@@ -1,6 +1,9 @@
 """The field: completion, earlier questions, files, and the questions of the welcome card."""
 
+import pytest
+
 from tests.tui.conftest import ask, drive, notices, ready, turns, until
+from tui.widgets.compact import Compact
 from tui.widgets.welcome import QUESTIONS, Welcome
 
 
@@ -74,6 +77,20 @@ def test_a_number_asks_a_question_of_the_card(make_chat):
         assert app.composer.text == "3"
 
     drive(app, scenario)
+
+
+@pytest.mark.parametrize("size", [(60, 20), (80, 24)])
+def test_the_card_fits_on_a_small_screen(make_chat, size):
+    app = make_chat()
+
+    async def scenario(pilot):
+        await until(pilot, lambda: ready(app))
+        transcript = app.workspace.transcript
+        await until(pilot, lambda: not transcript.show_vertical_scrollbar)
+        assert "F1" in transcript.welcome.visual.plain.splitlines()[-1]
+        assert not app.query_one(Compact).display, "nothing is measured yet"
+
+    drive(app, scenario, size)
 
 
 def test_tab_marks_the_last_token_at_once(make_chat):

@@ -1,20 +1,27 @@
 """The recorded session of `entropix chat --demo`: all of the screen, and no model."""
 
-from entropix_mlx.serving.recorded import demo_chat, demo_conversation
+from entropix_mlx.serving.recorded import demo_chat, demo_recording
 from entropix_mlx.settings import Settings
-from entropix_mlx.step import Strategy, first_divergence
+from entropix_mlx.step import Origin, Strategy, first_divergence
 from tests.tui.conftest import drive, notices, ready, turns, until
+from tests.tui.helpers import shown_steps
 from tui.app import ChatApp
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.welcome import QUESTIONS
 
 
 def test_the_recording_answers_the_questions_of_the_card():
-    recorded = demo_conversation()
+    recording = demo_recording()
+    recorded = recording.conversation
     assert [turn.question for turn in recorded.turns] == list(QUESTIONS)
     steps = [s for turn in recorded.turns for answer in turn.answers for s in answer.steps]
-    assert {Strategy.ARGMAX, Strategy.ADAPTIVE, Strategy.BRANCH} <= {s.strategy for s in steps}
-    assert any(step.branch for step in steps)
+    assert set(Strategy) - {Strategy.SAMPLE, Strategy.THINK_SAMPLE} <= {s.strategy for s in steps}
+    assert any(step.origin is Origin.INSERTED for step in steps), "a thought"
+    ways = [way for step in steps if step.branch for way in step.branch.rollouts]
+    assert ways, "a fork"
+    assert all(way.lead is not None for way in ways), "as the engine of today scores them"
+    for turn, answer, index in recording.races:
+        assert recorded.turns[turn].answers[answer].steps[index].branch, "only forks have races"
     assert any(len(turn.answers) > 1 for turn in recorded.turns)
 
 
@@ -36,7 +43,7 @@ def test_the_demo():
         await until(pilot, lambda: ready(app) and not turns(app))
         await pilot.press("1", "enter")
         await until(pilot, lambda: ready(app) and turns(app) and turns(app)[0].answer.steps)
-        other = demo_conversation().turns[0].answers[1].steps
+        other = demo_recording().conversation.turns[0].answers[1].steps
         part = first_divergence(turns(app)[0].answer.steps, other)
         app.workspace.transcript.focus()
         app.workspace.transcript.point(part)
@@ -49,8 +56,29 @@ def test_the_demo():
         await pilot.press("f")
         await until(pilot, lambda: ready(app) and len(turns(app)[0].answers) == 2)
         assert turns(app)[0].answer.steps == other
-        await pilot.press("home", "down", "down", "f")
+        await pilot.press("home", *["down"] * 5, "f")
         await until(pilot, lambda: "only what was recorded" in notices(app))
+
+    drive(app, scenario)
+
+
+def test_the_ways_of_a_fork_race_in_the_demo():
+    app = ChatApp(demo_chat(Settings(), pace=3))
+
+    async def scenario(pilot):
+        await until(pilot, lambda: ready(app))
+        await pilot.press("3", "enter")
+        await until(pilot, lambda: app.workspace.ways.display)
+        await until(pilot, lambda: shown_steps(app) > 3 and not app.workspace.ways.display)
+        fork = next(step for step in turns(app)[0].answer.steps if step.branch)
+        lost = next(n for n in range(5) if n != fork.branch.winner)
+        await pilot.press("escape")
+        await until(pilot, lambda: ready(app))
+        recorded = demo_recording().conversation.turns[2].answers
+        way = fork.branch.rollouts[lost].tokens
+        ends = fork.index + len(way)
+        begins = [tuple(s.token for s in a.steps[fork.index : ends]) for a in recorded]
+        assert way in begins, "it can be gone on with"
 
     drive(app, scenario)
 
@@ -64,7 +92,7 @@ def test_a_demo_that_plays_can_be_stopped_and_quit():
         await until(pilot, lambda: turns(app) and turns(app)[0].answer.steps)
         await pilot.press("escape")
         await until(pilot, lambda: ready(app))
-        assert len(turns(app)[0].answer.steps) < 44
+        assert len(turns(app)[0].answer.steps) < 64
 
     drive(app, scenario)
 

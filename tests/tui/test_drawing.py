@@ -12,11 +12,13 @@ from entropix_mlx import Profile
 from entropix_mlx.palette import LOOKS, printable
 from entropix_mlx.profiles.explain import explain
 from entropix_mlx.profiles.tree import classify
+from entropix_mlx.serving.recorded import demo_profile
 from entropix_mlx.step import Origin, Strategy
 from entropix_mlx.summary import Summary
 from tests.tui.conftest import make_step, make_steps
 from tui.drawing import DIM, bar, scales
 from tui.explaining import MEANINGS, strategies
+from tui.newest import Newest
 from tui.styles import COLOURS, STYLES, marked
 from tui.widgets import gauges
 from tui.widgets.compact import draw_compact
@@ -27,7 +29,7 @@ from tui.widgets.strip import Cells, draw_strip
 from tui.widgets.why import draw_ending, draw_leader, draw_why
 
 REFERENCE = Profile.load()
-DEMO = Profile.load("smollm2-135m-instruct")
+DEMO = demo_profile()
 
 
 @pytest.mark.parametrize(
@@ -150,7 +152,13 @@ def test_what_lies_beyond_a_scale_is_marked():
     plane = drawn_plane([step]).plain.splitlines()
     assert plane[0].startswith(" 16▲")
     assert plane[-1].endswith("▶")
-    assert "▶" in draw_compact(step, REFERENCE, 60).plain
+    assert "▶" in draw_compact(growing([step]), REFERENCE, 60).plain
+
+
+def growing(steps) -> Newest:
+    newest = Newest()
+    newest.add(steps)
+    return newest
 
 
 def cells_of(steps, width) -> Cells:
@@ -188,10 +196,24 @@ def test_a_strip_that_grew_is_that_of_the_whole_answer(lengths, width):
 @pytest.mark.parametrize("width", [12, 20, 30, 38, 39, 40, 60, 100])
 @pytest.mark.parametrize("strategy", [Strategy.ARGMAX, Strategy.THINK_SAMPLE])
 def test_the_compact_line_is_not_cut(width, strategy):
-    line = draw_compact(make_step(0, "x", strategy, entropy=7, varentropy=12), REFERENCE, width)
+    steps = [make_step(0, "x", strategy, entropy=7, varentropy=12)]
+    line = draw_compact(growing(steps), REFERENCE, width)
     assert line.cell_length <= max(width, 21)
     assert LOOKS[strategy].glyph in line.plain
     assert "12.00" in line.plain
+    line = draw_compact(Newest(steps), REFERENCE, width)
+    assert line.cell_length <= max(width, 24)
+
+
+def test_at_the_end_the_compact_line_tells_means_and_what_the_colours_mean():
+    steps = [make_step(n, "x", Strategy.ADAPTIVE, entropy=n) for n in range(3)]
+    steps.append(make_step(3, "x", Strategy.BRANCH, entropy=1))
+    drawn = [draw_compact(Newest(steps), REFERENCE, width).plain for width in (60, 40, 30)]
+    assert all(" 1.00 " in line for line in drawn), "the mean"
+    assert drawn[0].endswith("○ in between 75% ▲ fork 25%")
+    assert drawn[1].endswith("○ 75% ▲ 25%")
+    assert drawn[2].endswith("mean")
+    assert draw_compact(Newest(), REFERENCE, 60).plain.count("–") == 2
 
 
 def test_no_line_runs_through_bars_and_points():
@@ -201,7 +223,8 @@ def test_no_line_runs_through_bars_and_points():
         gauges.draw_history(steps, REFERENCE, 38),
         drawn_plane(steps),
         draw_strip(cells_of(steps, 38), 8.0),
-        draw_compact(steps[0], REFERENCE, 60),
+        draw_compact(growing(steps), REFERENCE, 60),
+        draw_compact(Newest(steps), REFERENCE, 90),
     ]
     assert not [span for content in drawn for span in content.spans if span.style.underline]
 
@@ -246,7 +269,7 @@ def test_the_inspector_shows_every_condition_of_each_strategy():
     assert "▲ branch   ✓ H 4.00 < 5.00 (1.00)" in drawn
     assert "✓ V 6.50 > 5.00 (1.50)" in drawn
     assert "◆ think    ✓ H 4.00 > 3.00 (1.00)" in drawn
-    assert "✗ V 6.50 > 0.10 (6.40)" in drawn
+    assert "✗ V 6.50 ≮ 0.10 (6.40)" in drawn
     assert "T 0.70 " in drawn
     assert "○ adaptive ✓ where no other fits" in drawn
     assert "no thresholds" in draw_decision(make_step(0, "x", Strategy.SAMPLE), REFERENCE).plain
@@ -259,16 +282,25 @@ def test_the_line_that_explains_leaves_out_what_does_not_fit():
     step = make_step(3, "x", entropy=4.0, varentropy=6.5, margin=0.4)
     why = explain(REFERENCE.replace({"thresholds": {"branch_max_margin": 0.1}}), step)
     assert draw_why(why, 80).plain == "○ adaptive, T 0.67 → 0.70; nearly ■: H 4.00 < 5.00"
-    assert draw_why(why, 40).plain == "○ adaptive, T 0.67 → 0.70"
-    assert draw_why(why, 5).plain == "○ adaptive, T 0.67 → 0.70"
+    assert draw_why(why, 40).plain == "○ adaptive; nearly ■: H 4.00 < 5.00"
+    assert draw_why(why, 24).plain == "○ adaptive"
+    fork = replace(step, strategy=Strategy.BRANCH, margin=0.04, branch=make_steps()[14].branch)
+    why = explain(REFERENCE, fork)
+    reasons = "▲ fork: H 4.00 < 5.00 ✓ V 6.50 > 5.00 ✓ margin 0.04 < 1.00 ✓"
+    assert draw_why(why, 150).plain.startswith(f"{reasons} → following 3 ways")
+    assert draw_why(why, 76).plain == reasons, "why it was a fork comes before what became of it"
+    assert draw_why(why, 56).plain == "▲ fork: H 4.00<5.00 V 6.50>5.00 margin 0.04<1.00"
 
 
 def test_how_an_answer_ended():
     steps = [*make_steps(), make_step(60, ".", finish_reason="stop")]
-    told = draw_ending(Summary.of(steps), 7).plain
-    assert told.startswith("■ end of text · 61 tokens · ")
-    assert told.endswith("· seed 7")
-    assert draw_ending(Summary.of(steps[:-1]), None).plain.startswith("■ stopped")
+    told = draw_ending(Summary.of(steps), 7, "Tab", 60).plain
+    assert told.startswith("end of text · 61 tokens · ")
+    assert told.endswith("· seed 7 · Tab: why?")
+    assert draw_ending(Summary.of(steps), 7, "Tab", 45).plain.endswith("· seed 7")
+    stopped = draw_ending(Summary.of(steps[:-1]), None, "← →", 100).plain
+    assert stopped.startswith("stopped")
+    assert stopped.endswith("· ← →: why these tokens, and other ways")
 
 
 def test_alternatives_show_their_probability():

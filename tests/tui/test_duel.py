@@ -53,6 +53,29 @@ def told(screen) -> str:
     return str(screen.query_one("#divergence").visual)
 
 
+def test_a_short_answer_stands_at_the_top():
+    async def scenario(pilot, screen, arrive):
+        assert "same text so far" in told(screen)
+        arrive(0, LEFT)
+        arrive(1, RIGHT)
+        await pilot.pause()
+        assert told(screen) == "the answers part at token 4 …"
+        for number, answer in enumerate(screen.query(AnswerView)):
+            assert answer.region.y == screen.query_one(f"#side-{number}").region.y
+
+    play(scenario)
+
+
+def test_what_still_comes_while_the_app_ends_is_dropped():
+    async def scenario(pilot, screen, arrive):
+        await screen.query(AnswerView).remove()
+        arrive(0, LEFT)
+        screen.refresh_bindings()  # the last line asks which keys would do something
+        await pilot.pause()
+
+    play(scenario)
+
+
 def test_both_sides_grow_and_the_verdict_comes_last():
     async def scenario(pilot, screen, arrive):
         left, right = screen.query(AnswerView)
@@ -60,7 +83,7 @@ def test_both_sides_grow_and_the_verdict_comes_last():
         arrive(1, RIGHT[:1])
         assert (len(left.steps), len(right.steps)) == (2, 1)
         arrive(0, LEFT[2:], ended=True)
-        assert told(screen) == "…"
+        assert told(screen) == "the same text so far …"
         arrive(1, RIGHT[1:], ended=True)
         assert told(screen).startswith("the answers part at token 4\nsampler")
         assert "entropix       6" in told(screen)

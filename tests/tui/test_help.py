@@ -1,8 +1,11 @@
 """What the screen says about itself: the page behind F1, and the last line."""
 
+import math
+
 import pytest
 
 from entropix_mlx import Profile
+from entropix_mlx.serving.recorded import demo_profile
 from entropix_mlx.step import Strategy
 from tests.tui.conftest import ask, drive, make_viewer, ready, until
 from tui.explaining import MEANINGS, conditions, strategies
@@ -14,11 +17,13 @@ def keys(app) -> list[str]:
 
 
 def test_conditions_are_those_of_the_profile():
-    told = conditions(Profile.load("smollm2-135m-instruct"))
+    told = conditions(demo_profile())
     assert told[Strategy.ARGMAX] == "where H < 2.02, V < 6.43"
     assert told[Strategy.BRANCH] == "where H < 5.3, V > 10.9, margin < 0.193"
     assert set(told) == set(MEANINGS)
-    told = strategies(Profile.load("smollm2-135m-instruct")).plain
+    never = demo_profile().replace({"thresholds": {"resample_min_entropy": math.inf}})
+    assert conditions(never)[Strategy.RESAMPLE] == "nowhere, in this profile"
+    told = strategies(demo_profile()).plain
     assert "H < 2.02" in told
     assert "inserts a thinking text (“Let me explain.”)" in told
     assert "inserts a thinking text\n" in strategies().plain
@@ -45,12 +50,12 @@ def test_the_last_line_names_what_helps_now(make_chat):
     async def scenario(pilot):
         await until(pilot, lambda: ready(app))
         assert keys(app)[:2] == ["Help", "Commands"]
-        assert not {"Tokens", "Stop", "Again", "This way"} & set(keys(app))
+        assert not {"Tokens", "Stop", "Again", "Go this way"} & set(keys(app))
         await ask(pilot, "hi")
         assert keys(app)[0] == "Tokens"
         assert {"Again", "Settings", "Duel"} <= set(keys(app))
         await pilot.press("tab")
-        assert {"Question", "Token", "This way"} <= set(keys(app))
+        assert {"Back", "Token", "Go this way"} <= set(keys(app))
         assert "Answer" not in keys(app), "there is only one"
 
     drive(app, scenario)
@@ -67,7 +72,7 @@ def test_no_key_is_cut(width):
         assert len(line) <= width - 2
         whole = [bar._part(binding).plain for binding in bar.shown]
         assert all(part in whole for part in line.split("  "))
-        assert not {"This way", "Answer"} & set(keys(app)), "a trace cannot go on"
+        assert not {"Go this way", "Answer"} & set(keys(app)), "a trace cannot go on"
 
     drive(app, scenario, size=(width, 24))
 

@@ -1,6 +1,14 @@
-"""A terminal that cannot show the app gets a sentence, not garbage."""
+"""A terminal that cannot show the app gets a sentence, not garbage; with one that goes, it ends."""
 
+import fcntl
 import io
+import os
+import pty
+import signal
+import struct
+import subprocess
+import sys
+import termios
 
 import pytest
 
@@ -56,3 +64,30 @@ def test_view_names_the_way_out(on_terminal, capsys, tmp_path):
     trace.write_text("")
     assert cli.main(["view", str(trace)]) == 2
     assert "entropix report" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("sent", [None, signal.SIGTERM], ids=["closed", "terminated"])
+def test_the_app_ends_with_its_terminal(sent):
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    app = subprocess.Popen(
+        [sys.executable, "-m", "entropix_mlx", "chat", "--demo"],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"TERM": "xterm-256color", "LANG": "C.UTF-8"},
+    )
+    os.close(theirs)
+    shown = b""
+    while b"Ask something" not in shown:  # Textual draws on standard error
+        shown += os.read(app.stderr.fileno(), 65536)
+    if sent is None:
+        os.close(ours)
+    else:
+        app.send_signal(sent)
+    rest = app.communicate(timeout=30)[1]
+    assert app.returncode == 0
+    assert b"\x1b[?1049l" in rest  # the screen that was there before is back
+    assert b"Traceback" not in rest
+    if sent is not None:
+        os.close(ours)

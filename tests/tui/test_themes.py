@@ -3,12 +3,14 @@
 import pytest
 from textual.color import Color
 from textual.theme import BUILTIN_THEMES
+from textual.widget import Widget
 
 from entropix_mlx.palette import LOOKS
 from entropix_mlx.step import Strategy
 from tests.tui.conftest import drive, make_step, make_viewer
 from tui.contrast import readable
-from tui.widgets.answer import TokenBlock
+from tui.widgets.blank import Blank
+from tui.widgets.token_block import TokenBlock
 
 THEMES = [name for name in BUILTIN_THEMES if not name.endswith("-ansi")]
 """The colours of the others are the terminal's own."""
@@ -38,6 +40,27 @@ def test_every_strategy_has_enough_contrast_on_every_surface(name):
 def test_a_colour_that_can_be_read_stays():
     green = Color(*LOOKS[Strategy.ARGMAX].rgb)
     assert readable(green, Color(18, 18, 18)) == green
+
+
+def test_empty_grounds_look_as_textual_draws_them():
+    app = make_viewer([make_step(n, "word ") for n in range(5)])
+
+    def ground(strips) -> set[str]:
+        return {str(cell.style.bgcolor) for strip in strips for cell in strip}
+
+    async def scenario(pilot):
+        for name in ("textual-dark", "textual-light", "dracula"):
+            app.theme = name
+            await pilot.pause(0.3)
+            blanks = [w for w in [app.screen, *app.query("*")] if isinstance(w, Blank) and w.size]
+            assert len(blanks) >= 6
+            for widget in blanks:
+                crop = widget.size.region
+                assert ground(widget.render_lines(crop)) == ground(
+                    Widget.render_lines(widget, crop)
+                )
+
+    drive(app, scenario)
 
 
 def test_tokens_are_readable_on_the_screen_in_every_theme():

@@ -5,6 +5,7 @@ from textual.widgets import Label
 
 from entropix_mlx import Profile, Settings
 from entropix_mlx.profiles.tree import table
+from entropix_mlx.serving.recorded import demo_profile
 from entropix_mlx.step import Strategy
 from tests.tui.conftest import drive, make_step, make_viewer
 from tui.screens.tune import TuneScreen
@@ -14,7 +15,7 @@ from tui.widgets.slider import NAME_WIDTH, TRACK_WIDTH, Slider
 from tui.widgets.strip import Strip
 from tui.widgets.tuning_plane import TuningPlane, grabbed
 
-DEMO = Profile.load("smollm2-135m-instruct")
+DEMO = demo_profile()
 
 
 @pytest.mark.parametrize("name", THRESHOLDS)

@@ -1,6 +1,7 @@
 """A trace on the screen: nothing breaks it, keys walk over it, thresholds recolour it."""
 
 import subprocess
+from dataclasses import replace
 
 import pytest
 from textual.widgets import ContentSwitcher, Markdown, Static
@@ -9,12 +10,13 @@ from textual.widgets._toast import Toast
 from entropix_mlx import Profile
 from entropix_mlx.chat.conversation import Answer, Conversation, Turn
 from entropix_mlx.palette import printable
-from entropix_mlx.step import Strategy
-from tests.tui.conftest import AWKWARD, drive, make_step, make_viewer
+from entropix_mlx.step import Origin, Strategy
+from tests.tui.conftest import AWKWARD, drive, make_step, make_viewer, notices
 from tui.screens.help import HelpScreen
 from tui.viewer import ViewerApp
-from tui.widgets.answer import AnswerView, TokenBlock
+from tui.widgets.answer import AnswerView
 from tui.widgets.key_bar import KeyBar
+from tui.widgets.token_block import TokenBlock
 
 
 def shown(app) -> str:
@@ -64,6 +66,65 @@ def test_keys_walk_over_the_tokens():
     drive(app, scenario)
 
 
+def test_a_key_goes_to_what_stands_out():
+    strategies = {3: Strategy.BRANCH, 6: Strategy.RESAMPLE, 7: Strategy.RESAMPLE}
+    thought = {8: Origin.INSERTED, 9: Origin.INSERTED}
+    steps = [
+        make_step(
+            n, f"word{n} ", strategies.get(n, Strategy.THINK if n in thought else Strategy.ADAPTIVE)
+        )
+        for n in range(12)
+    ]
+    steps = [replace(s, origin=thought.get(s.index, s.origin)) for s in steps]
+    turns = [Turn("a", [Answer(1, steps)]), Turn("b", [Answer(1, steps[:5])])]
+    app = ViewerApp(Conversation(turns=turns), Profile.load())
+    at = app.workspace.transcript
+
+    async def scenario(pilot):
+        visited = []
+        for key in ["n", "n", "N", "N", "N", "N", "N", "N", "n"]:
+            await pilot.press(key)
+            visited.append((at.turn, at.cursor))
+        assert visited == [(1, 3), (1, 3), *((0, n) for n in (8, 7, 6, 3, 8, 7, 8))]
+
+    drive(app, scenario)
+
+
+def test_where_nothing_stands_out_the_key_is_not_named_and_says_why():
+    app = make_viewer([make_step(n, "word ") for n in range(5)])
+
+    async def scenario(pilot):
+        assert "Forks" not in [binding.description for binding in app.query_one(KeyBar).shown]
+        await pilot.press("n")
+        assert "no fork" in notices(app)
+        assert app.workspace.transcript.cursor is None
+
+    drive(app, scenario)
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_the_inspector_says_how_to_go_another_way(goes_on):
+    app = make_viewer()
+    inspector = app.workspace.inspector
+
+    def told() -> str:
+        parts = ("alternatives", "branch")
+        return "\n".join(str(app.query_one(f"#inspector-{name}", Static).visual) for name in parts)
+
+    async def scenario(pilot):
+        assert not inspector.goes_on, "a trace has no model"
+        inspector.goes_on = goes_on
+        await pilot.press("home", *["right"] * 14)
+        assert ("choose another way" in told()) == goes_on
+        await pilot.press("down")
+        assert ("f goes on this way" in told()) == goes_on
+        assert ("↓ selects one that was left" in told()) == goes_on
+        await pilot.press("down", "down", "down")
+        assert told().rstrip().endswith("f goes on this way") == goes_on
+
+    drive(app, scenario)
+
+
 def test_a_click_points_at_a_token():
     app = make_viewer([make_step(n, f"word{n} ") for n in range(5)])
 
@@ -90,7 +151,7 @@ def test_a_click_on_the_strip_goes_to_the_token_there():
         await pilot.click("#strip", offset=(75, 0))
         assert workspace.transcript.cursor == 14, "there is no token"
         await pilot.press("escape")
-        assert workspace.why.visual.plain.startswith("■ stopped · 60 tokens")
+        assert workspace.why.visual.plain.startswith("stopped · 60 tokens")
 
     drive(app, scenario)
 
@@ -195,6 +256,16 @@ def test_only_the_last_block_is_drawn_anew():
         await pilot.pause()
         assert set(drawn) <= {14, 15}
         assert shown(app).count("w") == 915
+        for n in range(915, 950):  # one by one, as they come: lines that did not change stay
+            app.workspace.append([view_steps[n]])
+            await pilot.pause(0.02)
+        block = app.query(TokenBlock).last()
+        lines = block.visual.wrap(block.size.width)
+        y = block.region.y
+        rows = app.screen._compositor.render_strips()[y : y + len(lines)]
+        assert [row.text[: block.size.width].strip() for row in rows][-4:] == [
+            line.plain.strip() for line in lines
+        ][-4:]
 
     drive(app, scenario)
 

@@ -4,7 +4,7 @@ import pytest
 from textual.binding import Binding
 
 from entropix_mlx.chat.conversation import Answer, Conversation, Turn
-from entropix_mlx.serving.recorded import RecordedThread
+from entropix_mlx.serving.recorded import RecordedThread, Recording
 from entropix_mlx.serving.worker import Chat
 from entropix_mlx.settings import Settings
 from tests.tui.conftest import drive, make_steps, ready, shown_answers, until
@@ -38,7 +38,7 @@ def recorded() -> Conversation:
 
 def make_app(pace: float = 0.0) -> ChatApp:
     def make_thread(chat, report):
-        return RecordedThread(chat, report, recorded(), pace)
+        return RecordedThread(chat, report, Recording(recorded()), pace)
 
     return ChatApp(Chat("recorded", lambda: None, Settings(), make_thread=make_thread))
 

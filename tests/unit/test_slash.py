@@ -41,11 +41,12 @@ def test_a_file_becomes_part_of_the_question(tmp_path, monkeypatch):
     ("word", "told"),
     [("absent.py", "no file absent.py"), ("no/such", "no file no/such"), ("b.bin", "UTF-8"),
      (".", "cannot read"), ("~nobody-at-all/x", "no home folder"),
-     ("x" * 5000 + ".py", "no file")],
+     ("x" * 5000 + ".py", "no file"), ("big.txt", "larger than 1,000,000 bytes")],
 )  # fmt: skip
 def test_what_cannot_be_read_is_a_message(tmp_path, monkeypatch, word, told):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "b.bin").write_bytes(b"\xff\xfe")
+    (tmp_path / "big.txt").write_text("x" * 1_000_001)
     with pytest.raises(SessionError, match=told):
         with_files(f"see @{word}")
 

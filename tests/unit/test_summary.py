@@ -23,6 +23,13 @@ def test_the_speed_leaves_the_prefill_out():
     assert summary_of(steps[0]).tokens_per_second == 0
 
 
+def test_the_tokens_of_a_guess_at_the_beginning_come_at_once():
+    guess = [make_step(i, "a", time=3.0 + i / 1e6, kept=int(i > 0)) for i in range(4)]
+    after = [make_step(4 + i, "a", time=4.0 + i // 2, kept=i % 2) for i in range(4)]
+    assert summary_of(*guess).tokens_per_second == 0
+    assert summary_of(*guess, *after).tokens_per_second == pytest.approx(2, rel=1e-4)
+
+
 def test_the_tokens_of_a_fork_at_the_beginning_come_at_once():
     fork = [make_step(0, "a", time=3.0, branch=FORK, rolled_back=1, origin=Origin.BRANCH)]
     fork += [make_step(i, "a", time=3.0 + i / 1e6, origin=Origin.BRANCH) for i in range(1, 8)]

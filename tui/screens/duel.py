@@ -31,6 +31,7 @@ from entropix_mlx.step import Step, first_divergence
 from entropix_mlx.summary import COLUMNS, Sample, summarize, to_table
 from entropix_mlx.traces.trace import Header, TraceWriter
 
+from ..widgets.answer import AnswerView
 from ..widgets.duel_side import DuelSide
 from ..widgets.key_bar import KeyBar
 
@@ -120,13 +121,14 @@ class DuelScreen(Screen[Kept | None]):
             return  # another one began meanwhile
         self._ended, self._headers, self._parted = {}, (), None
         self._samplers = self._chosen()
-        self.query_one("#divergence", Label).update("…")
+        self._tell("the same text so far …")
         left, right = (POLICIES[name].fitting(self._settings) for name in self._samplers)
         self._start(self._question, (left, right), cancel)
 
     def receive(self, event: OfDuel) -> None:
         """Show how a side goes on, mark where the sides part; at the end tell the verdict."""
-        if event.cancel is not self._cancel:
+        ending = not self.query(AnswerView)  # the app leaves while the model still reports
+        if event.cancel is not self._cancel or ending:
             return
         if isinstance(event, DuelBegan):
             self._headers = event.headers
@@ -144,7 +146,7 @@ class DuelScreen(Screen[Kept | None]):
             self._ended[event.side] = event.error
         if len(self._ended) == len(self._sides):
             self._draw_sides()
-            self.query_one("#divergence", Label).update(self._verdict())
+            self._tell(self._verdict())
 
     def action_close(self) -> None:
         """Stop the duel, and go back to the chat."""
@@ -197,8 +199,12 @@ class DuelScreen(Screen[Kept | None]):
             common = min(len(left), len(right))
             self._parted = first_divergence(left[:common], right[:common])
             if self._parted is not None:
+                self._tell(f"the answers part at token {self._parted} …")
                 for side in self._sides:
                     side.point(self._parted)
+
+    def _tell(self, told: str | Content) -> None:
+        self.query_one("#divergence", Label).update(told)
 
     def _verdict(self) -> Content:
         """Return where the answers part and what each amounts to, or why a side failed."""

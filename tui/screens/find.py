@@ -14,6 +14,8 @@ from textual.widgets import Input, Label
 from entropix_mlx.chat.conversation import Conversation
 from entropix_mlx.chat.finding import Place, find
 
+KEYS = "↓ ↑ next, previous; Escape closes"
+
 
 class FindBar(ModalScreen[None]):
     """Goes from one place to the next."""
@@ -51,7 +53,7 @@ class FindBar(ModalScreen[None]):
         """Make the bar."""
         with Horizontal():
             yield Input(self._text, placeholder="find in this chat", compact=True)
-            yield Label("↓ ↑ next, previous; Escape closes")
+            yield Label(KEYS)
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Search from the end: what came last is wanted most often."""
@@ -70,7 +72,7 @@ class FindBar(ModalScreen[None]):
             label.update("not found" if self.query_one(Input).value else "")
             return
         self._number = (self._number + by) % len(self._places)
-        label.update(f"{self._number + 1} of {len(self._places)}")
+        label.update(f"{self._number + 1} of {len(self._places)} · {KEYS}")
         self._show(self._places[self._number])
 
     def action_close(self) -> None:

@@ -15,7 +15,7 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.events import Resize
 from textual.screen import ModalScreen
-from textual.widgets import Checkbox, Input, Label, Select
+from textual.widgets import Input, Label, Select
 
 from entropix_mlx.errors import EntropixError, ProfileError
 from entropix_mlx.policies.registry import POLICIES
@@ -25,6 +25,7 @@ from entropix_mlx.settings import Settings
 from ..drawing import scales
 from ..tuning import THRESHOLDS, Preview
 from ..widgets.slider import Slider
+from ..widgets.tick import Tick
 from ..widgets.tuning_plane import TuningPlane
 
 NAME_WIDTH = 12
@@ -97,9 +98,9 @@ class TuneScreen(ModalScreen[Tuned | None]):
         yield from self._field("seed", settings.seed, "another each time")
         with Horizontal(classes="row"):
             thinks, forks = profile.think.max_insertions > 0, profile.branch.max_branches > 0
-            yield Checkbox("think", thinks, id="think", compact=True)
-            yield Checkbox("branch", forks, id="branch", compact=True)
-            yield Checkbox("ask", self._ask, id="ask", compact=True)
+            yield Tick("think", thinks, id="think", compact=True)
+            yield Tick("branch", forks, id="branch", compact=True)
+            yield Tick("ask", self._ask, id="ask", compact=True)
         for name in THRESHOLDS:
             value = getattr(profile.thresholds, name)
             yield Slider(name, value, _scale(name, profile))
@@ -163,7 +164,7 @@ class TuneScreen(ModalScreen[Tuned | None]):
             self._say(str(error))
             return
         self._preview(None)  # the tokens on screen were decided by the settings before
-        ask = self.query_one("#ask", Checkbox).value
+        ask = self.query_one("#ask", Tick).value
         named = self.query_one("#profile", Input).value.strip()
         profile = None if named in ("", self._first) else named
         self.dismiss(Tuned(settings, ask, profile, also == "regenerate", also == "keep"))
@@ -195,11 +196,11 @@ class TuneScreen(ModalScreen[Tuned | None]):
         thresholds = {slider.name or "": slider.value for slider in self.query(Slider)}
         think: dict[str, Any] = {}
         branch: dict[str, Any] = {}
-        if not self.query_one("#think", Checkbox).value:
+        if not self.query_one("#think", Tick).value:
             think["max_insertions"] = 0
         elif self._profile.think.max_insertions == 0:
             think["max_insertions"] = Profile.load().think.max_insertions
-        if not self.query_one("#branch", Checkbox).value:
+        if not self.query_one("#branch", Tick).value:
             branch["max_branches"] = 0
         elif self._profile.branch.max_branches == 0:
             branch["max_branches"] = Profile.load().branch.max_branches

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING
 
 from textual import events
 from textual.app import ComposeResult
-from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message
 from textual.style import Style
-from textual.widgets import Static
 
-from entropix_mlx.chat.reasoning import Reasoning, find_reasoning, quoted
+from entropix_mlx.chat.reasoning import CLOSING, Reasoning, find_reasoning, quoted
 from entropix_mlx.palette import LOOKS, printable
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.profiles.tree import classify
 from entropix_mlx.step import Step, Strategy
 
 from ..styles import CHANGED, CURSOR, REASONING, STYLES, marked
+from .blank import Column
+from .token_block import TokenBlock
 
 if TYPE_CHECKING:
     from textual.widgets import Markdown
@@ -35,30 +35,7 @@ LONGEST_BLOCK = 400
 """Where no line ends, a block ends after so many."""
 
 
-RESERVED = 4
-"""A block that grows takes so many lines at once: laying the screen out costs more than a token."""
-
-
-class TokenBlock(Static):
-    """Some lines of an answer."""
-
-    def show(self, content: Content, grows: bool = False) -> None:
-        """Show other content; the screen is laid out anew only for another number of lines.
-
-        Args:
-            content: the tokens.
-            grows: whether more will come: then there may be empty lines at the end.
-        """
-        width, height = self.content_size.width, self.content_size.height
-        lines = content.get_height({}, width) if width else 0
-        room = -(-lines // RESERVED) * RESERVED if grows and lines > 1 else lines
-        fits = width > 0 and height == room
-        if not fits:
-            self.styles.min_height = room if room > lines else None
-        self.update(content, layout=not fits)
-
-
-class AnswerView(Vertical):
+class AnswerView(Column):
     """The tokens of an answer."""
 
     @dataclass
@@ -83,7 +60,8 @@ class AnswerView(Vertical):
         self._blocks: list[TokenBlock] = []
         self._markdown: Markdown | None = None
         self._markdown_text = ""  # what it shows
-        self._reasoning = self._find_reasoning()
+        self._drawn: dict[int, tuple[str, Style]] = {}  # tokens of the last block
+        self._reasoning = find_reasoning(step.text for step in self.steps)
         self._unfolded: set[int] = set()  # spans of reasoning, by their first steps
 
     def compose(self) -> ComposeResult:
@@ -107,10 +85,12 @@ class AnswerView(Vertical):
         self._growing = bool(new) and new[-1].finish_reason is None
         last = max(0, len(self._starts) - 1)
         self._divide(last)
-        known, self._reasoning = self._reasoning, self._find_reasoning()
+        known = self._reasoning
+        self._follow_reasoning(new)
         for number in range(last, len(self._starts)):
             if number == len(self._blocks):
-                self._blocks.append(TokenBlock())
+                grows = self._growing and number == len(self._starts) - 1
+                self._blocks.append(TokenBlock(grows=grows))
                 self.mount(self._blocks[number])
             self._redraw([number])
         for span in set(self._reasoning) - set(known):
@@ -251,8 +231,11 @@ class AnswerView(Vertical):
                 self._blocks[number].show(self._draw(number), grows)
                 self._blocks[number].display = self._is_shown(number)
 
-    def _find_reasoning(self) -> list[Reasoning]:
-        return find_reasoning(step.text for step in self.steps)
+    def _follow_reasoning(self, new: Iterable[Step]) -> None:
+        """Find reasoning anew where new steps may change it: both tags end with `>`."""
+        open_ = bool(self._reasoning) and not self._reasoning[-1].closed
+        if open_ or any(CLOSING[-1] in step.text for step in new):
+            self._reasoning = find_reasoning(step.text for step in self.steps)
 
     def _span_at(self, index: int) -> Reasoning | None:
         return next((span for span in self._reasoning if span.start <= index < span.end), None)

@@ -1,18 +1,20 @@
-"""The gauges of a narrow screen: H, V and the strategy of the newest token, in one line."""
+"""The gauges of a narrow screen: H, V and the strategy of the newest token, in one line;
+at its end those of the answer."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from textual.content import Content
-from textual.style import Style
 
 from entropix_mlx.palette import LOOKS
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.step import Step, Strategy
 
 from ..drawing import DIM, bar, scales
+from ..explaining import SHORT_NAMES
+from ..newest import Newest
 from ..styles import COLOURS
 from .drawn import Drawn
 
@@ -20,24 +22,51 @@ NUMBERS = 18
 """Cells that both letters and both numbers take."""
 NAME = 2 + max(len(strategy) for strategy in Strategy)
 """Cells that the longest strategy takes, with its glyph."""
-SHORTEST_BAR = 4
+SHORTEST = 4
+"""Cells of a bar at least."""
 
 
-def draw_compact(step: Step | None, profile: Profile, width: int) -> Content:
-    """Return H and V of a step as bars, and its strategy: by its glyph alone if it is narrow."""
-    named = width >= NUMBERS + NAME + 2 * SHORTEST_BAR
-    cells = max(1, (width - NUMBERS - (NAME if named else 1)) // 2)
-    parts: list[tuple[str, Style]] = []
-    style = COLOURS[step.strategy] if step else DIM
+def draw_compact(newest: Newest, profile: Profile, width: int) -> Content:
+    """Return H and V as bars, and the strategy, of the newest token; at the end, of the answer.
+
+    Args:
+        newest: what to show.
+        profile: on whose scales.
+        width: in cells; where they are few, names are left out.
+    """
+    told = next(
+        (line for line in _tellings(newest) if width >= NUMBERS + line.cell_length + 2 * SHORTEST),
+        _tellings(newest)[-1],
+    )
+    cells = max(1, (width - NUMBERS - told.cell_length) // 2)
+    values, parts = newest.values, []
     for name, letter in (("entropy", "H"), ("varentropy", "V")):
-        value = step.metrics[name] if step else math.nan
-        number = f" {value:5.2f} " if step else "     – "
-        drawn = bar(value, scales(profile)[name].most, cells)
-        parts += [(f"{letter} ", DIM), (drawn, style), (number, DIM)]
-    if step:
-        look = LOOKS[step.strategy]
-        parts.append((f"{look.glyph} {step.strategy}" if named else look.glyph, style))
-    return Content.assemble(*parts)
+        number = f" {values[name]:5.2f} " if values else "     – "
+        drawn = bar(values.get(name, math.nan), scales(profile)[name].most, cells)
+        parts.append(Content.assemble((f"{letter} ", DIM), (drawn, newest.style), (number, DIM)))
+    return Content().join([*parts, told])
+
+
+def _tellings(newest: Newest) -> list[Content]:
+    """Return what is said of the strategy, or of the shares of all, from long to short."""
+    if newest.step is not None:
+        strategy = newest.step.strategy
+        texts = (f"{LOOKS[strategy].glyph} {strategy}".ljust(NAME), LOOKS[strategy].glyph)
+        return [Content.styled(text, COLOURS[strategy]) for text in texts]
+    shares = [(strategy, newest.counts[strategy] / newest.tokens) for strategy in newest.counts]
+    shares.sort(key=lambda share: -share[1])
+    return [_shares(shares, SHORT_NAMES), _shares(shares, {}), Content.styled("mean", DIM)]
+
+
+def _shares(shares: list[tuple[Strategy, float]], names: Mapping[Strategy, str]) -> Content:
+    """Return glyphs, what they stand for where there is a name, and percentages."""
+    return Content(" ").join(
+        Content.styled(
+            " ".join(filter(None, (LOOKS[strategy].glyph, names.get(strategy), f"{share:.0%}"))),
+            COLOURS[strategy],
+        )
+        for strategy, share in shares
+    )
 
 
 class Compact(Drawn):
@@ -47,21 +76,21 @@ class Compact(Drawn):
         """Begin with nothing measured."""
         super().__init__(id=id)
         self._profile = profile
-        self._newest: Step | None = None
+        self._newest = Newest()
 
     def on_resize(self) -> None:
         """Draw for the new width."""
         self.draw()
 
     def show_answer(self, steps: Sequence[Step], profile: Profile) -> None:
-        """Show the last step of an answer."""
+        """Show the means of an answer."""
         self._profile = profile
-        self._newest = steps[-1] if steps else None
+        self._newest = Newest(steps)
         self.draw()
 
     def add_steps(self, steps: Sequence[Step]) -> None:
         """Take more steps of the answer, the last of which the next `draw` shows."""
-        self._newest = steps[-1]
+        self._newest.add(steps)
 
     def draw(self) -> None:
         """Draw the line, where it is shown at all."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from textual.app import ComposeResult
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import Vertical
 from textual.widgets import Select
 
 from entropix_mlx.policies.registry import POLICIES
@@ -14,6 +14,7 @@ from entropix_mlx.step import Branch, Step
 
 from .answer import AnswerView
 from .compact import Compact
+from .following import Following
 from .plane import Plane
 from .race import Race
 from .strip import Strip
@@ -42,7 +43,7 @@ class DuelSide(Vertical):
         options = [(name, name) for name in POLICIES]
         name = f"sampler-{self._number}"
         yield Select(options, value=self._first, allow_blank=False, compact=True, id=name)
-        yield VerticalScroll(AnswerView(), id=f"side-{self._number}")
+        yield Following(AnswerView(), id=f"side-{self._number}")
         yield self._ways
         yield from self._gauges
 
@@ -53,16 +54,16 @@ class DuelSide(Vertical):
 
     @property
     def steps(self) -> list[Step]:
-        """The answer so far."""
-        return self.query_one(AnswerView).steps
+        """The answer so far; none while another one begins, or the app ends."""
+        view = next(iter(self.query(AnswerView)), None)
+        return view.steps if view else []
 
     async def clear(self) -> None:
         """Begin again without an answer."""
-        container = self.query_one(f"#side-{self._number}", VerticalScroll)
+        container = self.query_one(f"#side-{self._number}", Following)
         await container.remove_children()
         await container.mount(AnswerView())
         self._ways.show(None)
-        container.anchor()  # the end stays in view until the user scrolls away
         for gauge in self._gauges:
             gauge.show_answer([], self._profile)
 

@@ -20,17 +20,19 @@ from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.profiles.tree import table
 from entropix_mlx.step import Step, Strategy
 
-from ..drawing import DIM, HEIGHTS, WORDS, bar, runs, scales, word
+from ..drawing import DIM, HEIGHTS, WORDS, bar, by_profile, runs, scales, word
+from ..newest import Newest
 from ..styles import COLOURS, STYLES
+from .blank import Blank
 from .drawn import Drawn
 
 LABEL_WIDTH = 4
 THRESHOLDS = ("entropy", "varentropy", "margin")
 """The measurements that thresholds are about."""
-PLAIN = Style()
 FOLDED = Content.styled("▸ attention: a shows its figures", DIM)
 
 
+@by_profile
 def threshold_line(profile: Profile, name: str, width: int) -> Content:
     """Return where a measurement's thresholds lie under its bar: a strategy's glyph at each."""
     line = [("·", DIM)] * width
@@ -124,7 +126,7 @@ def draw_counts(counts: Counter[Strategy], width: int) -> Content:
     return Content("\n").join(lines)
 
 
-class Gauges(VerticalScroll):
+class Gauges(Blank, VerticalScroll):
     """All gauges, one below the other: of the newest token, or of a whole answer at its end."""
 
     DEFAULT_CSS = """
@@ -138,9 +140,7 @@ class Gauges(VerticalScroll):
         super().__init__(id=id, can_focus=False)
         self._profile = profile
         self._steps: list[Step] = []
-        self._counts: Counter[Strategy] = Counter()
-        self._sums: Counter[str] = Counter()
-        self._settled = True  # no more steps are on their way
+        self._newest = Newest()
         self._unfolded = False
 
     def compose(self) -> ComposeResult:
@@ -158,20 +158,14 @@ class Gauges(VerticalScroll):
 
     def show_answer(self, steps: Sequence[Step], profile: Profile) -> None:
         """Show a whole answer, with its means, and a profile's thresholds."""
-        self._steps, self._profile = [], profile
-        self._counts.clear()
-        self._sums.clear()
-        self.add_steps(steps)
-        self._settled = True
+        self._steps, self._profile = list(steps), profile
+        self._newest = Newest(steps)
         self.draw()
 
     def add_steps(self, steps: Sequence[Step]) -> None:
         """Take more steps of the answer, which the next `draw` shows."""
-        self._settled = False
         self._steps += steps
-        for step in steps:
-            self._counts[step.strategy] += 1
-            self._sums.update(step.metrics._asdict())
+        self._newest.add(steps)
 
     def unfold_attention(self) -> None:
         """Show the measurements of attention, or hide them again."""
@@ -183,23 +177,17 @@ class Gauges(VerticalScroll):
         width = self.content_size.width - 1
         if width < 32:
             return
-        values, style, title = self._values()
-        attention = draw_attention(values, style, self._profile, width)
+        newest = self._newest
+        values, style = newest.values, newest.style
+        settled = newest.tokens and newest.step is None
+        title = f"means of {newest.tokens} tokens" if settled else ""
         drawings = {
             "bars": draw_bars(values, style, self._profile, width, title),
-            "attention": attention if self._unfolded else FOLDED,
+            "attention": draw_attention(values, style, self._profile, width)
+            if self._unfolded
+            else FOLDED,
             "history": draw_history(self._steps, self._profile, width),
-            "counts": draw_counts(self._counts, width),
+            "counts": draw_counts(newest.counts, width),
         }
         for name, drawing in drawings.items():
             self.query_one(f"#{name}", Drawn).draw_content(drawing)
-
-    def _values(self) -> tuple[Mapping[str, float], Style, str]:
-        """Return what the bars show, their style, and what it is of."""
-        if not self._steps:
-            return {}, DIM, ""
-        newest = self._steps[-1]
-        if not self._settled:
-            return newest.metrics._asdict(), COLOURS[newest.strategy], ""
-        means = {name: total / len(self._steps) for name, total in self._sums.items()}
-        return means, PLAIN, f"means of {len(self._steps)} tokens"

@@ -17,6 +17,7 @@ from entropix_mlx.step import Alternative, Branch, Origin, Rollout, Step, Strate
 
 from ..drawing import DIM, SCALES, bar
 from ..styles import COLOURS, STYLES
+from .blank import Blank
 
 ORIGINS = {
     Origin.SAMPLED: "drawn",
@@ -29,6 +30,7 @@ ORIGINS = {
 HEADING = Style(bold=True)
 WAY_WIDTH = 11
 """Cells for how a way stands to the first one."""
+WAY_LEFT = "↓ selects one that was left"
 CASE_WIDTH = 11
 """Cells that the longest strategy of a table takes, with its glyph."""
 
@@ -99,7 +101,8 @@ def _draw_case(case: Case, decided: bool) -> list[Content]:
     weight = HEADING if decided else DIM
     conditions = [
         Content.styled(
-            f"{'✓' if condition.met else '✗'} {condition.text} ({condition.distance:.2f})", weight
+            f"{'✓' if condition.met else '✗'} {condition.verdict} ({condition.distance:.2f})",
+            weight,
         )
         for condition in case.conditions
     ] or [Content.styled("✓ where no other fits", weight)]
@@ -107,13 +110,14 @@ def _draw_case(case: Case, decided: bool) -> list[Content]:
     return [left + right for left, right in zip(names, conditions, strict=False)]
 
 
-def draw_ways(branch: Branch, selected: int | None, width: int) -> Content:
+def draw_ways(branch: Branch, selected: int | None, width: int, hint: str = "") -> Content:
     """Return the ways of a fork as a tree: the one taken, and those left, with their leads.
 
     Args:
         branch: the fork.
         selected: the way whose text is shown in full, if any.
         width: in cells.
+        hint: what a key does, below.
     """
     count = len(branch.rollouts)
     heading = f"{LOOKS[Strategy.BRANCH].glyph} {count} ways, chosen by {branch.chosen_by}"
@@ -127,8 +131,7 @@ def draw_ways(branch: Branch, selected: int | None, width: int) -> Content:
             line += f" ({fate(rollout)})"
         style = HEADING if number in (branch.winner, selected) else DIM
         lines.append(Content.styled(line if number == selected else line[:width], style))
-    hint = "Enter goes this way" if selected is not None else "↓ selects one that was left"
-    return Content("\n").join([*lines, Content.styled(hint, DIM)])
+    return Content("\n").join([*lines, Content.styled(hint, DIM)] if hint else lines)
 
 
 def _lead(rollout: Rollout, first: bool) -> str:
@@ -138,7 +141,7 @@ def _lead(rollout: Rollout, first: bool) -> str:
     return "first" if first else f"{rollout.lead:+.2f}±{rollout.error or 0.0:.2f}"
 
 
-class Inspector(VerticalScroll):
+class Inspector(Blank, VerticalScroll):
     """Shows the token under the cursor."""
 
     DEFAULT_CSS = """
@@ -152,6 +155,8 @@ class Inspector(VerticalScroll):
         self._step: Step | None = None
         self._profile: Profile | None = None
         self._selected = 0
+        self.goes_on = True
+        """Whether there is a model, with which the answer can go another way."""
 
     def compose(self) -> ComposeResult:
         """Make the parts."""
@@ -188,6 +193,14 @@ class Inspector(VerticalScroll):
         number = self._selected - len(self._step.top_logprobs)
         return self._lost[number] if number < len(self._lost) else None
 
+    @property
+    def _hint(self) -> str:
+        """What the user can do with the selection; empty where no model could go on."""
+        if not self.goes_on:
+            return ""
+        stands = self._step is not None and self.tokens == (self._step.token,)
+        return "↑ ↓ choose another way" if stands else "f goes on this way"
+
     def show(self, step: Step, profile: Profile | None) -> None:
         """Show a token, and what a profile's thresholds have to do with it, if they decided."""
         self._step, self._profile, self._selected = step, profile, 0
@@ -210,12 +223,17 @@ class Inspector(VerticalScroll):
             return
         width = max(30, self.content_size.width - 1)
         title = f"token {step.index}: {token_text(step.text)} (id {step.token})"
+        way, branch = self._way, step.branch
+        left = WAY_LEFT if self.goes_on and way is None else self._hint
+        alternatives = [draw_alternatives(step, self._selected, width)]
+        if step.top_logprobs and self._hint and way is None:
+            alternatives.append(Content.styled(self._hint, DIM))
         parts = {
             "token": Content.styled(title, HEADING),
-            "alternatives": draw_alternatives(step, self._selected, width),
+            "alternatives": Content("\n").join(alternatives),
             "decision": draw_decision(step, profile),
             "measurements": draw_measurements(step),
-            "branch": draw_ways(step.branch, self._way, width) if step.branch else Content(),
+            "branch": draw_ways(branch, way, width, left) if branch else Content(),
         }
         for name, content in parts.items():
             part = self.query_one(f"#inspector-{name}", Static)

@@ -46,6 +46,8 @@ _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 
 Cell = tuple[str, Strategy, Style]
 """What is drawn, the region that it lies in, and its style."""
+Lines = dict[int, tuple[tuple[str, list[Cell]], Content]]
+"""Lines by their numbers: the axis and the cells, and both drawn."""
 Mark = tuple[Step, Strategy]
 """A token, and the strategy in whose colour it is shown."""
 
@@ -206,6 +208,7 @@ def draw_plane(
     cloud: Cloud,
     trail: Sequence[Mark],
     pointed: Mark | None = None,
+    known: Lines | None = None,
 ) -> Content:
     """Return the plane with its axes.
 
@@ -214,6 +217,7 @@ def draw_plane(
         cloud: the dots of all tokens.
         trail: the last tokens, the newest at the end, which is highlighted.
         pointed: the token under the cursor, with a crosshair, in place of the trail.
+        known: the lines that were drawn last; those that differ are put in their places.
     """
     plane, cells = cloud.plane, [list(line) for line in background.cells]
 
@@ -234,17 +238,19 @@ def draw_plane(
         cells[y][x] = letter
     for age, (step, strategy) in zip(range(len(trail) - 1, -1, -1), trail, strict=True):
         put(*plane.place(step.entropy, step.varentropy), glyph(step, strategy), strategy, age)
-    return Content("\n").join(_with_axes(cells, cloud))
+    return Content("\n").join(_with_axes(cells, cloud, {} if known is None else known))
 
 
-def _with_axes(cells: list[list[Cell]], cloud: Cloud) -> list[Content]:
+def _with_axes(cells: list[list[Cell]], cloud: Cloud, known: Lines) -> list[Content]:
     plane = cloud.plane
     top = f"{plane.most_v:3.0f}{'▲' if cloud.beyond_v else '▏'}"
     edges = [top, "  V▏", *["   ▏"] * (plane.lines - 3), "  0▏"]
-    lines = [
-        runs([(edge, DIM), *((text, style) for text, _, style in row)])
-        for edge, row in zip(edges, cells, strict=True)
-    ]
+    for number, line in enumerate(zip(edges, cells, strict=True)):
+        if number not in known or known[number][0] != line:
+            edge, row = line
+            drawn = runs([(edge, DIM), *((text, style) for text, _, style in row)])
+            known[number] = line, drawn
+    lines = [known[number][1] for number in range(plane.lines)]
     end = OVERFLOW if cloud.beyond_h else f"{plane.most_h:.0f}"
     room = plane.columns - 1 - len(end)
     axis = f"{' ' * MARGIN_LEFT}0{'H bits · V bits²'.center(room)[:room]}{end}"
@@ -264,6 +270,7 @@ class Plane(Drawn):
         self._strategies: list[Strategy] = []
         self._pointed: int | None = None
         self._background = Background([], {})
+        self._known: Lines = {}
         self._cloud: Cloud | None = None  # None where all is to be drawn anew
 
     def show_answer(self, steps: Sequence[Step], profile: Profile) -> None:
@@ -318,4 +325,5 @@ class Plane(Drawn):
         pointed = None
         if self._pointed is not None and self._pointed < len(self._steps):
             pointed = self._steps[self._pointed], self._strategies[self._pointed]
-        self.draw_content(draw_plane(self._background, self._cloud, trail, pointed))
+        drawn = draw_plane(self._background, self._cloud, trail, pointed, self._known)
+        self.draw_content(drawn)

@@ -7,52 +7,19 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical, VerticalScroll
-from textual.content import Content
 from textual.message import Message
-from textual.widgets import Static
 
-from entropix_mlx.chat.conversation import Conversation, Turn
-from entropix_mlx.palette import printable
+from entropix_mlx.chat.conversation import Conversation
 from entropix_mlx.step import Step
 
+from ..styles import outstanding
 from .answer import AnswerView
+from .following import Following
+from .turn import TurnView
 from .welcome import Welcome
 
 
-class TurnView(Vertical):
-    """A question and the answer that is selected."""
-
-    DEFAULT_CSS = """
-    TurnView { height: auto; padding: 0 1 1 1; }
-    TurnView .question { color: $text-accent; text-style: bold; padding-bottom: 1; }
-    TurnView .siblings { color: $text-muted; }
-    """
-
-    def __init__(self, turn: Turn, marks: bool) -> None:
-        """Show a turn."""
-        super().__init__()
-        self.turn = turn
-        self.answer = AnswerView(turn.answer.steps if turn.answers else (), marks)
-
-    def compose(self) -> ComposeResult:
-        """Make the question, the answer, and how many answers there are."""
-        yield Static(Content(f"❯ {printable(self.turn.question)}"), classes="question")
-        yield self.answer
-        if len(self.turn.answers) > 1:
-            which = f"answer {self.turn.selected + 1} of {len(self.turn.answers)}: [ and ] switch"
-            yield Static(Content(which), classes="siblings")
-
-    def shows(self, turn: Turn) -> bool:
-        """Tell whether this is what a turn looks like."""
-        mine = (self.turn.question, self.turn.selected, len(self.turn.answers))
-        steps = turn.answer.steps if turn.answers else []
-        return (
-            mine == (turn.question, turn.selected, len(turn.answers)) and self.answer.steps == steps
-        )
-
-
-class Transcript(VerticalScroll, can_focus=True):
+class Transcript(Following, can_focus=True):
     """The conversation; its last answer's tokens can be walked over."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -70,7 +37,7 @@ class Transcript(VerticalScroll, can_focus=True):
         Binding(
             "up",
             "alternative(-1)",
-            "Alternative",
+            "Others",
             key_display="↑ ↓",
             tooltip="Another alternative",
             id="transcript.up",
@@ -78,11 +45,20 @@ class Transcript(VerticalScroll, can_focus=True):
         Binding("down", "alternative(1)", "Next", show=False, id="transcript.down"),
         Binding("pageup", "page(-1)", "Page up", show=False, id="transcript.pageup"),
         Binding("pagedown", "page(1)", "Page down", show=False, id="transcript.pagedown"),
-        Binding("tab", "leave", "Question", tooltip="Back to the question", id="transcript.leave"),
+        Binding("tab", "leave", "Back", tooltip="Back to the question", id="transcript.leave"),
+        Binding(
+            "n",
+            "mark(1)",
+            "Forks",
+            key_display="n N",
+            tooltip="Next fork, thought or resampled token; the one before",
+            id="transcript.next_mark",
+        ),
+        Binding("N", "mark(-1)", "Fork before", show=False, id="transcript.previous_mark"),
         Binding(
             "f,enter",
             "fork",
-            "This way",
+            "Go this way",
             key_display="f",
             tooltip="Go another way from here",
             id="transcript.fork",
@@ -162,9 +138,15 @@ class Transcript(VerticalScroll, can_focus=True):
         if self.welcome is not None:
             yield self.welcome
 
-    def watch_show_vertical_scrollbar(self, shown: bool) -> None:
-        """Follow the end of a long conversation; a short one stands at the top."""
-        self.anchor(shown and bool(self._turns))
+    def on_resize(self) -> None:
+        """Let the card fit."""
+        if self.welcome is not None:
+            self.call_after_refresh(self.welcome.fit, self.size.height)
+
+    @property
+    def follows(self) -> bool:
+        """Whether the end is what matters: that of a conversation, but not of the card."""
+        return bool(self._turns)
 
     @property
     def last_answer(self) -> AnswerView | None:
@@ -204,6 +186,11 @@ class Transcript(VerticalScroll, can_focus=True):
             self.anchor()
         if self._markdown:
             await self.show_markdown(True)
+
+    @property
+    def stands_out(self) -> bool:
+        """Whether some token does: see `outstanding`."""
+        return any(outstanding(turn.answer.steps) for turn in self._turns)
 
     def append(self, steps: list[Step]) -> None:
         """Add steps to the last answer."""
@@ -267,6 +254,24 @@ class Transcript(VerticalScroll, can_focus=True):
                     self.point(0 if step > 0 else 10**9, True, turn)
                     return
         self.point(wanted, follow=True)
+
+    def action_mark(self, by: int) -> None:
+        """Go to the next token that stands out, or to the one before; at the end, begin again."""
+        marks = [
+            (turn, index)
+            for turn, view in enumerate(self._turns)
+            for index in outstanding(view.answer.steps)
+        ]
+        here = (self.turn, len(self.answer.steps) if self.answer else 0)
+        if self.cursor is not None:
+            here = (self.turn, self.cursor)
+        ahead = [mark for mark in marks if (mark > here if by > 0 else mark < here)]
+        around = [mark for mark in marks if mark[0] == self.turn]
+        if not ahead and not around:
+            self.notify("no fork, thought or resampled token here")
+            return
+        turn, index = (ahead or around)[0 if by > 0 else -1]
+        self.point(index, True, turn)
 
     def action_alternative(self, by: int) -> None:
         """Move over the alternatives, or scroll while there is no cursor."""

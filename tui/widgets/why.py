@@ -17,24 +17,41 @@ from ..drawing import DIM
 from ..styles import COLOURS
 
 ENDINGS = {"stop": "end of text", "length": "the limit was reached"}
+HINTS = ("why these tokens, and other ways", "why, and other ways", "why?")
+"""What the key is for that goes to the tokens, as far as there is room."""
 
 
 def draw_why(why: Explanation, width: int) -> Content:
-    """Return an explanation in a line; what does not fit is left out, the near miss first."""
-    lines = (str(why), str(why._replace(near=None)), why.heading + why.outcome)
-    line = next((line for line in lines if len(line) <= width), lines[-1])
+    """Return an explanation in a line; what does not fit is left out: why comes before what."""
+    whole, near = str(why), f"; {why.near_miss}" if why.near_miss else ""
+    reasons = why.reasons or near
+    dense = reasons.replace(" ✓", "").replace(" < ", "<").replace(" > ", ">")
+    short = whole.removesuffix(near)
+    lines = [whole, why.heading + reasons, why.heading + dense, short]
+    if why.reasons:
+        lines.insert(1, short)
+    line = next((line for line in lines if len(line) <= width), why.heading)
     return Content.assemble((why.heading, COLOURS[why.strategy]), line[len(why.heading) :])
 
 
-def draw_ending(summary: Summary, seed: int | None) -> Content:
-    """Return how an answer ended, how long and fast it was, and with which seed."""
+def draw_ending(summary: Summary, seed: int | None, key: str, width: int) -> Content:
+    """Return how an answer ended, how long and fast it was, its seed, and what to do next.
+
+    Args:
+        summary: of the answer.
+        seed: that of the answer, where it is known.
+        key: the one that goes to the tokens.
+        width: in cells; of what to do next, only what fits is told.
+    """
     parts = [
         ENDINGS.get(summary.finish_reason or "", "stopped"),
         f"{summary.completion_tokens} tokens",
         f"{summary.tokens_per_second:.1f} tok/s" if summary.tokens_per_second else "",
         "" if seed is None else f"seed {seed}",
     ]
-    return Content.styled("■ " + " · ".join(filter(None, parts)), DIM)
+    told = " · ".join(filter(None, parts))
+    hints = (f"{told} · {key}: {hint}" for hint in HINTS)
+    return Content.styled(next((line for line in hints if len(line) <= width), told), DIM)
 
 
 def draw_leader(branch: Branch) -> Content:
@@ -54,6 +71,8 @@ class Why(Static):
         super().__init__(id=id)
         self.seed: int | None = None
         """That of the answer."""
+        self.key = "Tab"
+        """The one that goes to the tokens."""
         self.thresholds: Profile | None = profile
         """The profile that decides; None where the policy has no thresholds."""
         self._summary = Summary()
@@ -99,5 +118,5 @@ class Why(Static):
         if step is not None and (self._pointed or not self._settled):
             return draw_why(explain(self.thresholds, step), self.content_size.width)
         if self._summary.completion_tokens:
-            return draw_ending(self._summary, self.seed)
+            return draw_ending(self._summary, self.seed, self.key, self.content_size.width)
         return Content()

@@ -1,0 +1,109 @@
+"""Record the session that `entropix chat --demo` plays, with the demo model and today's engine.
+
+    python benchmarks/record_demo.py [--model M] [--rate 12]
+
+Each question of the welcome card gets an answer, and others that go another way: from the first
+fork every way that lost, and where an answer has no fork, the most probable of the other first
+tokens. The ways of a fork are recorded as they grow. The seeds were chosen so that the answers show
+every strategy, a thought and forks. The times are stretched or shortened to one speed, so that the
+session does not depend on what else the machine did.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import statistics
+import sys
+from dataclasses import asdict, replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from entropix_mlx import Session, Settings, load
+from entropix_mlx.chat.conversation import Conversation
+from entropix_mlx.serving import recorded
+from entropix_mlx.step import Branch, Step
+
+SEEDS = {
+    "Which is larger, 9.11 or 9.9?": 3,
+    "Write a short poem about a lighthouse.": 1,
+    "What should I name my cat?": 2,
+}
+MAX_TOKENS, ALTERNATIVES, OTHER_WAYS = 64, 6, 2
+Races = dict[tuple[int, int, int], list[Branch]]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model")
+    parser.add_argument("--rate", type=float, default=12.0, help="tokens a second")
+    given = parser.parse_args()
+    loaded = load(given.model)
+    whole, races, profile = Conversation(), Races(), recorded.demo_profile()
+    for turn, (question, seed) in enumerate(SEEDS.items()):
+        settings = Settings(
+            profile=profile, seed=seed, max_tokens=MAX_TOKENS, top_logprobs=ALTERNATIVES
+        )
+        session = Session(*loaded, settings)
+        session.on_rollouts = partial(keep, races, turn, session)
+        first = list(session.send(question))
+        print("".join(step.text for step in first), flush=True)
+        for index, tokens in other_ways(first):
+            session.select(0)
+            text = "".join(step.text for step in session.fork(index, tokens))
+            print(f"  from token {index}: {text}", flush=True)
+        recorded_turn = session.conversation.last
+        recorded_turn.selected = 0
+        for answer in recorded_turn.answers:
+            answer.steps = in_time(answer.steps, given.rate)
+        whole.turns.append(recorded_turn)
+    write(whole, races, Path(recorded.__file__).with_name(recorded.FILE))
+    return 0
+
+
+def keep(races: Races, turn: int, session: Session, index: int, branch: Branch) -> None:
+    """Keep how far the ways of a fork have come in the newest answer."""
+    answer = len(session.conversation.last.answers) - 1
+    races.setdefault((turn, answer, index), []).append(branch)
+
+
+def other_ways(steps: list[Step]) -> list[tuple[int, tuple[int, ...]]]:
+    """Return where to go another way, and with which tokens."""
+    fork = next((step for step in steps if step.branch), None)
+    if fork is not None and fork.branch is not None:
+        lost = [r for n, r in enumerate(fork.branch.rollouts) if n != fork.branch.winner]
+        return [(fork.index, way.tokens) for way in lost]
+    others = [other for other in steps[0].top_logprobs if other.token != steps[0].token]
+    return [(0, (other.token,)) for other in others[:OTHER_WAYS]]
+
+
+def in_time(steps: list[Step], rate: float) -> list[Step]:
+    """Return steps whose usual distance in time is that of so many tokens a second."""
+    gaps = [b.time - a.time for a, b in pairwise(steps)]
+    passes = [gap for gap in gaps if gap > max(gaps) / 100]  # a fork's winner comes all at once
+    scale = 1 / rate / statistics.median(passes)
+    return [replace(step, time=round(step.time * scale, 3)) for step in steps]
+
+
+def write(conversation: Conversation, races: Races, path: Path) -> None:
+    """Write the recording as `recorded.demo_recording` reads it."""
+    with TemporaryDirectory() as folder:
+        saved = Path(folder) / "demo.json"
+        conversation.save(saved)
+        record = {
+            "conversation": json.loads(saved.read_text(encoding="utf-8")),
+            "races": [
+                {"place": place, "grown": [asdict(branch) for branch in grown]}
+                for place, grown in races.items()
+            ],
+        }
+    text = json.dumps(record, ensure_ascii=False)
+    path.write_bytes(gzip.compress(text.encode("utf-8"), mtime=0))
+    print(f"{path.name}: {path.stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
