@@ -1,0 +1,71 @@
+"""Measure what a thinking text does at many places of answers to prompts that calibration held out.
+
+    python benchmarks/thought_effect.py [--rounds 16] [--text TEXT …] [--journal FILE]
+
+`entropix calibrate` measures the text that it chooses at 69 places, too few for a narrow interval;
+here each prompt is answered with many seeds, and each place is tried. Without --text, the text is
+that of the profile which suits the model. Every insertion is compared with the same answer without
+it (docs/sampler.md); intervals are at 95 %, by bootstrap over places and, wider, over prompts.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import defaultdict
+from pathlib import Path
+from statistics import fmean
+
+from entropix_mlx import load
+from entropix_mlx.lab.asking import Asker, Progress
+from entropix_mlx.lab.evaluation.statistics import bootstrap_mean
+from entropix_mlx.lab.insertions import Trials, spots
+from entropix_mlx.lab.interventions import OFF, policy, without
+from entropix_mlx.lab.prompt_sets import builtin_prompts
+from entropix_mlx.lab.thoughts import Measured
+from entropix_mlx.profiles.choice import profile_for
+
+TOKENS = 96
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model")
+    parser.add_argument("--rounds", type=int, default=16, help="answers to each prompt")
+    parser.add_argument("--text", action="append", help="what is inserted, once for each text")
+    parser.add_argument("--journal", type=Path, help="go on with the findings in this file")
+    arguments = parser.parse_args()
+    model, tokenizer = load(arguments.model)
+    bare = without(profile_for(model.config), *OFF)
+    progress = Progress(arguments.journal, resume=True)
+    progress.begin({"rounds": arguments.rounds, "tokens": TOKENS})
+    asker = Asker(model, tokenizer, 0, progress)
+    prompts = builtin_prompts().held_out * arguments.rounds
+    answers = asker.answers("answers", prompts, TOKENS, profile=bare)
+    found = tuple(spot for one in answers for spot in spots(tokenizer, one, bare.think))
+    print(f"{len(answers)} answers, {len(found)} places", flush=True)
+    trials = Trials(asker, policy(bare))
+    for text in arguments.text or [bare.think.text]:
+        effects = trials.effects(f"text {text!r}", [(spot, text) for spot in found])
+        report(Measured(text, found, tuple(effects)))
+
+
+def report(measured: Measured) -> None:
+    told = measured.to_dict()
+    print(f"{measured.text!r}: {told['n']} kept, {told['dropped']} dropped")
+    for name in ("total", "logprob", "entropy"):
+        by_prompt = defaultdict(list)
+        for spot, effect in zip(measured.spots, measured.effects, strict=True):
+            if not effect.dropped:
+                by_prompt[spot.answer.asked].append(getattr(effect, name))
+        means = [fmean(values) for values in by_prompt.values()]
+        wide = bootstrap_mean(means)
+        mean, low, high = told[name]
+        print(
+            f"  {name}: {mean:+.3f} ({low:+.3f} to {high:+.3f});"
+            f" by prompt {fmean(means):+.3f} ({wide.low:+.3f} to {wide.high:+.3f}), {len(means)}"
+        )
+    print(f"  by the entropy of the place: {measured.by_entropy()}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
