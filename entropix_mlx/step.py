@@ -182,6 +182,8 @@ class DropReason(StrEnum):
     """What followed it repeated it."""
     LOOP = "loop"
     """What followed it repeated the answer."""
+    WORSE = "worse"
+    """The model went on better without it."""
     LOST = "lost"
     """It was the beginning of a sentence, and the model did not know how to go on."""
 

@@ -3,6 +3,7 @@
 What a model would say is made up from the text so far, so that the same text always goes on alike.
 """
 
+import math
 import random
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -106,6 +107,7 @@ def a_profile(chance):
         "wait": chance.choice([0, 5]),
         "watch": chance.choice([0, 1, 5]),
         "loop_length": chance.choice([0, 2, 3]),
+        "least_gain": chance.choice([-math.inf, 0.0]),
     }
     branch = {
         "width": chance.choice([1, 2, 4]),
