@@ -217,8 +217,8 @@ class Answer:
         """Commit an insertion and what follows it as far as the answer may grow; return that."""
         for number, reading in enumerate(trial.readings):
             first = number == 0
-            wish = trial.insertion.wish if first else None
-            self._commit(reading, trial.origin(number), rolled_back=int(first), wish=wish)
+            about = {"wish": trial.insertion.wish, "dropped": trial.left()} if first else {}
+            self._commit(reading, trial.origin(number), rolled_back=int(first), **about)
             if self._over:
                 return trial.readings[: number + 1]
         return trial.readings

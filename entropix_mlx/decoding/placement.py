@@ -189,14 +189,22 @@ class Trial:
         return self.insertion.origin if number < len(self.insertion.tokens) else Origin.SAMPLED
 
     def dropped(self, reason: DropReason) -> Dropped:
-        """Return the record of a trial that did not become the text."""
-        tokens = [one.token for one in self.readings]
-        text = text_of(self._tokenizer, tokens)
-        return Dropped(self.insertion.origin, tuple(tokens), text, reason)
+        """Return the record of an insertion that did not become the text."""
+        return self._record(self.insertion.origin, self.readings, reason)
+
+    def left(self) -> Dropped | None:
+        """Return the record of what would have stood without it; None if that was not followed."""
+        if self.last == TRIED:
+            return None
+        return self._record(Origin.SAMPLED, self.usual, DropReason.WORSE)
 
     @property
     def _length(self) -> int:
         return len(self.insertion.tokens) + self.insertion.watch
+
+    def _record(self, origin: Origin, readings: Sequence[Reading], reason: DropReason) -> Dropped:
+        tokens = tuple(one.token for one in readings)
+        return Dropped(origin, tokens, text_of(self._tokenizer, tokens), reason)
 
     def _ends(self, readings: Sequence[Reading]) -> bool:
         return bool(readings) and readings[-1].token in self._tokenizer.eos_token_ids

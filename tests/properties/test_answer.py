@@ -212,7 +212,8 @@ def check_interventions(steps, profile, forced):
             assert all(s.origin is (Origin.CHOSEN if by_user else Origin.BRANCH) for s in there)
     inserted = [step.index for step in steps if step.origin is Origin.INSERTED]
     begins = [index for index in inserted if index - 1 not in inserted]
-    tried = [step.index for step in steps if step.dropped]
+    dropped = [step for step in steps if step.dropped]
+    tried = [step.index for step in dropped if step.dropped.origin is Origin.INSERTED]
     assert not any(steps[index].rolled_back for index in tried), "the draw was put back"
     assert len(begins) + len(tried) <= profile.think.max_insertions
     for index in begins:

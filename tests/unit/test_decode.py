@@ -136,8 +136,19 @@ def test_a_thought_that_gains_nothing_is_dropped(run, pipelined, branches):
 
 @pytest.mark.usefixtures("anywhere")
 def test_a_thought_that_gains_is_kept(run):
-    profile = ALWAYS_THINK.replace({"think": {"least_gain": -99.0}})
-    assert run(60, profile=profile) == run(60, profile=ALWAYS_THINK)
+    """Its first token says what would have stood in its place."""
+    steps = run(60, profile=ALWAYS_THINK.replace({"think": {"least_gain": -99.0}}))
+    plain = run(60, profile=ALWAYS_THINK)
+    assert [step.token for step in steps] == [step.token for step in plain]
+    left = {step.index: step.dropped for step in steps if step.dropped}
+    assert list(left) == [step.index for step in plain if step.wish is not None]
+    assert {(one.origin, one.reason) for one in left.values()} == {
+        (Origin.SAMPLED, DropReason.WORSE)
+    }
+    never = ALWAYS_THINK.replace({"think": {"max_insertions": 0}})
+    usual = [step.token for step in run(60, profile=never)]
+    first = next(iter(left.values())).tokens
+    assert list(first) == usual[1 : 1 + ALWAYS_THINK.think.watch]
 
 
 @pytest.mark.usefixtures("anywhere")
