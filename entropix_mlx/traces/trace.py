@@ -105,7 +105,7 @@ class TraceWriter:
         self._path = path
         self._summary = Summary(header.prompt_tokens)
         content = asdict(header)
-        content["profile"]["thresholds"] = _spell_infinities(content["profile"]["thresholds"])
+        content["profile"] = _spell_infinities(content["profile"])
         with writing(path, TraceError):
             # Closed by __exit__.
             self._file = open(path, "w", encoding="utf-8", opener=without_waiting)  # noqa: SIM115
@@ -211,6 +211,8 @@ def recorded(
             yield step
 
 
-def _spell_infinities(thresholds: dict[str, float]) -> dict[str, float | str]:
-    """Return thresholds as JSON can hold them: it knows no infinities."""
-    return {name: str(v) if math.isinf(v) else v for name, v in thresholds.items()}
+def _spell_infinities(value: Any) -> Any:
+    """Return tables as JSON can hold them: it knows no infinities."""
+    if isinstance(value, dict):
+        return {name: _spell_infinities(item) for name, item in value.items()}
+    return str(value) if isinstance(value, float) and math.isinf(value) else value
