@@ -17,7 +17,7 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 from ..distributed.group import Group
 from ..errors import UnsupportedModelError, WeightsError
 from ..models.base import LanguageModel
-from ..models.layout import arranged, should_unpack
+from ..models.layout import arranged, should_unpack, size_of
 from ..models.llama import Model
 from . import mlx_lm_model
 from .architecture import is_tapped, note_parts
@@ -123,19 +123,14 @@ def _fill(model: Model, tensors: dict[str, Tensor], unpack: bool) -> None:
     layers = dict(tree_flatten(model.leaf_modules(), is_leaf=nn.Module.is_module))
     # The largest first: while the embedding is in memory twice, hardly anything else is.
     unread: list[nn.Module] = []
-    for name in sorted(layers, key=lambda name: _size(layers[name]), reverse=True):
+    for name in sorted(layers, key=lambda name: size_of(layers[name]), reverse=True):
         stored = layers[name]
         stored.update({key: tensors[f"{name}.{key}"].read() for key in stored.parameters()})
         layer = arranged(stored, unpack)
         model.update_modules(tree_unflatten([(name, layer)]))
         unread.append(layer)
-        if sum(map(_size, unread)) > READ_AT_ONCE:
+        if sum(map(size_of, unread)) > READ_AT_ONCE:
             mx.eval([layer.parameters() for layer in unread])
             unread.clear()
     mx.eval(model.parameters())
     mx.clear_cache()
-
-
-def _size(layer: nn.Module) -> int:
-    """Return how many numbers a layer's arrays hold."""
-    return sum(array.size for array in layer.parameters().values())

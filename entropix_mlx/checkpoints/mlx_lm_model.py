@@ -11,7 +11,7 @@ from mlx.utils import tree_flatten, tree_unflatten
 
 from ..distributed.group import Group
 from ..errors import EntropixError, UnsupportedModelError, WeightsError, first_line
-from ..models.layout import arranged, on_cpu, should_unpack
+from ..models.layout import arranged, on_cpu, should_unpack, size_of
 from ..models.leading import LeadingTapped
 from ..models.sharded_tapped import ShardedTapped
 from ..models.tapped import TappedConfig, TappedModel
@@ -153,8 +153,10 @@ def fill(model: TappedModel, checkpoint: Checkpoint, dequantize: bool | None) ->
         tree_flatten(model.inner.leaf_modules(), is_leaf=nn.Module.is_module)
     )
     tensors = {} if is_folder(checkpoint) else checkpoint.tensors
-    while layers:  # whatever is unpacked leaves memory before the next layer is
-        name, layer = layers.popitem()
+    by_size = sorted(layers, key=lambda name: size_of(layers[name]))
+    while by_size:  # whatever is unpacked, or split, leaves memory before the next layer is
+        name = by_size.pop()  # the largest first, while hardly anything else is in memory
+        layer = layers.pop(name)
         if tensors:
             layer.update({key: tensors[f"{name}.{key}"].read() for key in layer.parameters()})
         ours = arranged(layer, unpack)

@@ -7,7 +7,7 @@
 A layer splits as in Megatron-LM (arXiv 1909.08053): projections into heads and into the
 feed-forward network keep some of their outputs, those out of them some of their inputs, and the
 outputs of the latter are summed over the ranks. The embedding and the head keep some tokens of the
-vocabulary: the others' embeddings are 0 in the sum, and logits are gathered.
+vocabulary, and logits are gathered.
 
 Attention is measured over all heads, so the scores of the others' are gathered, for all measured
 layers and rows of a pass at once. Logits and scores then have the same bits on every rank, and with
@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from math import ceil
 from typing import Any
 
 import mlx.core as mx
@@ -31,18 +30,7 @@ from .base import LanguageModel
 from .cache import LayerCache, Scores
 from .config import LlamaConfig
 from .llama import Block, Decoder, Model
-
-
-def token_range(vocabulary: int, rank: int, size: int) -> range:
-    """Return the tokens whose embeddings a rank has: as many as all others, the last may have less.
-
-    Args:
-        vocabulary: tokens of the model.
-        rank: from 0.
-        size: ranks in all.
-    """
-    each = ceil(vocabulary / size)
-    return range(each * rank, min(each * (rank + 1), vocabulary))
+from .vocabulary import Vocabulary, token_range
 
 
 def share_of(config: LlamaConfig, rank: int, size: int) -> LlamaConfig:
@@ -109,11 +97,11 @@ class ShardedBlock(Block):
 class ShardedDecoder(Decoder):
     """Everything below the head."""
 
-    def __init__(self, config: LlamaConfig, tokens: range, group: Group) -> None:
+    def __init__(self, config: LlamaConfig, vocabulary: Vocabulary, group: Group) -> None:
         """Make the embedding of some tokens, and all layers; `config` is this rank's share."""
         super().__init__(config, partial(ShardedBlock, group=group))
         self._group = group
-        self._tokens = tokens
+        self._vocabulary = vocabulary
 
     def __call__(
         self, tokens: mx.array, cache: Sequence[LayerCache], measured: range
@@ -124,10 +112,8 @@ class ShardedDecoder(Decoder):
 
     def embed(self, tokens: mx.array) -> mx.array:
         """Return the first states: those of the tokens that others have are 0 in this rank's."""
-        own = self._group.leaders(tokens.astype(mx.int32)) - self._tokens.start
-        here = mx.logical_and(own >= 0, own < len(self._tokens))
-        found: mx.array = self.embed_tokens(mx.where(here, own, 0))
-        return self._group.total(mx.where(here[..., None], found, mx.zeros_like(found)))
+        leaders = self._group.leaders(tokens.astype(mx.int32))
+        return self._vocabulary.embedded(self.embed_tokens, leaders)
 
 
 class Share(LanguageModel):
@@ -165,19 +151,14 @@ class ShardedModel(Share, Model):
         share = share_of(config, group.rank, group.size)
         super().__init__(share)
         self._share = share
-        tokens = token_range(config.vocab_size, group.rank, group.size)
+        self._vocabulary = Vocabulary(config.vocab_size, group)
         self.config = config
-        self.model = ShardedDecoder(share, tokens, group)
+        self.model = ShardedDecoder(share, self._vocabulary, group)
         self.group = group
 
     def _logits(self, states: mx.array) -> mx.array:
         """Return the logits `(B, L, vocab)` of last states, gathered from all ranks."""
-        logits = super()._logits(states)
-        short = ceil(self.config.vocab_size / self.group.size) - logits.shape[-1]
-        if short:  # every rank's must have one shape
-            logits = mx.pad(logits, [(0, 0), (0, 0), (0, short)])
-        by_rank = mx.moveaxis(self.group.gathered(logits[None]), 0, 2)
-        return by_rank.reshape(*by_rank.shape[:2], -1)[..., : self.config.vocab_size]
+        return self._vocabulary.gathered(super()._logits(states))
 
     @property
     def bytes_per_token(self) -> int:

@@ -1,8 +1,8 @@
 """Models that mlx-lm computes, on several machines: each is split by mlx-lm's own `shard`.
 
-What that splits depends on the architecture: heads, feed-forward networks and experts, mostly, but
-the embedding and the head of few. The sums over the ranks are mlx-lm's, too. Here a pass gets its
-tokens from rank 0 where that leads, and the scores of all heads.
+What that splits depends on the architecture: heads, feed-forward networks and experts, mostly. Its
+sums over the ranks are mlx-lm's, too. Here the embedding and the head over the vocabulary are split
+as well, and a pass gets its tokens from rank 0 where that leads, and the scores of all heads.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from .history import Histories, History
 from .sharded import Share, of_all_heads
 from .tap import Attention
 from .tapped import TappedModel
+from .vocabulary import share_vocabulary
 
 
 class ShardedTapped(Share, TappedModel):
@@ -40,6 +41,7 @@ class ShardedTapped(Share, TappedModel):
         whole = self.attention_heads
         self.group = group
         group.split(model)
+        share_vocabulary(model, group)
         self._tried()
         if [heads * group.size for heads in self.attention_heads] != list(whole):
             raise ValueError(f"its {max(whole, default=0)} heads do not divide")

@@ -6,6 +6,7 @@ import json
 import shutil
 
 import mlx.core as mx
+import mlx.nn as nn
 import pytest
 
 from entropix_mlx.checkpoints.extras import Extras
@@ -19,7 +20,8 @@ from entropix_mlx.distributed.group import Group
 from entropix_mlx.distributed.place import ADDRESS, PATIENCE, of_environment
 from entropix_mlx.errors import GroupError, UnsupportedModelError, WeightsError
 from entropix_mlx.models.config import LlamaConfig
-from entropix_mlx.models.sharded import check_fits, fits, share_of, token_range
+from entropix_mlx.models.sharded import check_fits, fits, share_of
+from entropix_mlx.models.vocabulary import share_vocabulary, token_range
 from tests import architectures, checkpoints
 from tests.conftest import TINY, make_byte_tokenizer, make_tiny_model
 
@@ -142,6 +144,59 @@ def test_every_token_has_one_rank(vocabulary):
     ranges = [token_range(vocabulary, rank, 3) for rank in range(3)]
     assert [token for own in ranges for token in own] == list(range(vocabulary))
     assert len({len(own) for own in ranges[:-1]}) == 1
+
+
+class Deaf:
+    """A rank that hears nothing of the others: sums and gathers have its own share alone."""
+
+    def __init__(self, rank, size):
+        self.rank, self.size = rank, size
+
+    def total(self, x):
+        return x
+
+    def gathered(self, x):
+        return x
+
+
+class Toy(nn.Module):
+    def __init__(self, vocabulary, packed):
+        super().__init__()
+        self.model = {"embed_tokens": nn.Embedding(vocabulary, 64), "experts": nn.Linear(64, 64)}
+        self.lm_head = nn.Linear(64, vocabulary)
+        self.router = nn.Linear(64, vocabulary)
+        if packed:
+            nn.quantize(self, group_size=32, bits=3)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("vocabulary", [96, 100])
+def test_each_rank_has_some_rows_of_an_embedding_and_a_head_of_mlx_lm(vocabulary, packed):
+    tokens, states = mx.arange(vocabulary)[None], mx.random.normal((1, 2, 64), key=mx.random.key(1))
+
+    def made():
+        mx.random.seed(0)
+        return Toy(vocabulary, packed)
+
+    whole, found = made(), []
+    for rank in range(3):
+        model = made()
+        share_vocabulary(model, Deaf(rank, 3))
+        embedding, own = model.model["embed_tokens"], token_range(vocabulary, rank, 3)
+        assert embedding.part.weight.shape[0] == model.lm_head.part.weight.shape[0] == len(own)
+        assert type(model.router) is type(whole.router)
+        found.append((embedding(tokens), embedding.as_linear(states), model.lm_head(states)))
+    embedding = whole.model["embed_tokens"]
+    assert mx.array_equal(sum(one[0] for one in found), embedding(tokens))
+    for place, logits in ((1, embedding.as_linear(states)), (2, whole.lm_head(states))):
+        joined = mx.concatenate([one[place] for one in found], axis=-1)[..., :vocabulary]
+        assert mx.allclose(joined, logits, atol=1e-5)
+
+
+def test_a_vocabulary_with_no_token_for_a_rank_stays_whole():
+    model = Toy(4, packed=False)
+    share_vocabulary(model, Deaf(0, 3))
+    assert type(model.lm_head) is nn.Linear
 
 
 def test_a_share_is_a_smaller_model():
