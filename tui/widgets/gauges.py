@@ -20,7 +20,8 @@ from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.profiles.tree import table
 from entropix_mlx.step import Step, Strategy
 
-from ..drawing import DIM, HEIGHTS, WORDS, bar, by_profile, runs, scales, word
+from ..drawing import DIM, HEIGHTS, bar, by_profile, runs, scales
+from ..explaining import SHORT_NAMES, words
 from ..newest import Newest
 from ..styles import COLOURS, STYLES
 from .blank import Blank
@@ -29,6 +30,11 @@ from .drawn import Drawn
 LABEL_WIDTH = 4
 THRESHOLDS = ("entropy", "varentropy", "margin")
 """The measurements that thresholds are about."""
+NAME, LONGEST = 11, 15
+"""Cells of a strategy's name, and of the longest one; it is not explained, and may be longer."""
+MEANING = 1 + max(map(len, SHORT_NAMES.values()))
+NUMBERS, SHORTEST = 9, 3
+"""Cells of a count with its share, and of a bar at least."""
 FOLDED = Content.styled("▸ attention: a shows its figures", DIM)
 
 
@@ -48,7 +54,7 @@ def threshold_line(profile: Profile, name: str, width: int) -> Content:
 def draw_bars(
     values: Mapping[str, float], style: Style, profile: Profile, width: int, title: str = ""
 ) -> Content:
-    """Return H, V and the margin as bars with their thresholds, H and V also in a word.
+    """Return H, V and the margin as bars with their thresholds, and in words.
 
     Args:
         values: by measurement; empty if nothing was measured yet.
@@ -58,15 +64,16 @@ def draw_bars(
         title: what the values are of, if not of the newest token.
     """
     lines = [Content.styled(title, DIM)] if title else []
+    called = words(profile, values)
     for name, scale in scales(profile).items():
         if name not in THRESHOLDS:
             continue
         value = values.get(name, math.nan)
         number = f"{value:.2f} {scale.unit}" if values else f"– {scale.unit}"
-        called = word(profile, name, value) if values and name in WORDS else ""
         room = width - len(scale.label) - len(number) - 2
+        told = called.get(name, "")[:room].ljust(room)
         lines += [
-            Content.assemble((scale.label, DIM), f"  {called.ljust(room)}{number}"),
+            Content.assemble((scale.label, DIM), f"  {told}{number}"),
             Content.styled(bar(value, scale.most, width), style),
             threshold_line(profile, name, width),
         ]
@@ -110,19 +117,28 @@ def draw_history(steps: Sequence[Step], profile: Profile, width: int) -> Content
 
 
 def draw_counts(counts: Counter[Strategy], width: int) -> Content:
-    """Return how often each strategy was chosen; this is the legend, too."""
+    """Return how often each strategy was chosen; this is the legend, too.
+
+    Args:
+        counts: by strategy.
+        width: in cells; what a strategy means is told where there is room for it beside a bar.
+    """
     total = max(1, counts.total())
+    told = width >= NAME + MEANING + NUMBERS + SHORTEST
     lines = []
     for strategy in Strategy:
         if strategy is Strategy.SAMPLE and not counts[strategy]:
             continue
         share = counts[strategy] / total
         name = f"{LOOKS[strategy].glyph} {strategy}"
-        drawn = bar(share, 1.0, max(width - 15 - 10, 0))
-        number = f"{counts[strategy]} {share:4.0%}".rjust(10)
+        meaning = SHORT_NAMES.get(strategy, "") if told else ""
+        room = NAME + MEANING if told else LONGEST
+        gap = f"{' ' * (NAME - len(name))}{meaning}".ljust(room - len(name))
+        drawn = bar(share, 1.0, max(width - room - NUMBERS, 0))
+        number = f"{counts[strategy]} {share:4.0%}".rjust(NUMBERS)
         styled = Content.styled(name, STYLES[strategy])
-        space = Content(" " * (15 - len(name)))
-        lines.append(styled + space + Content.styled(drawn, COLOURS[strategy]) + Content(number))
+        drawn_bar = Content.styled(drawn, COLOURS[strategy])
+        lines.append(styled + Content(gap) + drawn_bar + Content(number))
     return Content("\n").join(lines)
 
 
