@@ -73,6 +73,7 @@ class ChatApp(WorkspaceApp):
             configuration,
         )
         self.workspace.transcript.welcome = Welcome()
+        self.workspace.transcript.field = self.composer
         self.status = self.workspace.status
         self.status.sampler, self.status.model = chat.settings.sampler, chat.model
         self._settings = chat.settings
@@ -148,9 +149,9 @@ class ChatApp(WorkspaceApp):
 
     def useful_keys(self) -> dict[str, bool]:
         """Return which of the keys that do not always help would do something now."""
-        pointed = self.workspace.transcript.cursor is not None
+        chosen = self.workspace.transcript.cursor is not None and self.workspace.inspector.chosen
         answers = len(self._turns[self._turn].answers) if self._turns else None
-        useful = useful_keys(self.status.state, answers, pointed, bool(self.composer.text))
+        useful = useful_keys(self.status.state, answers, chosen, bool(self.composer.text))
         useful["chat.chats"] = bool(self.keeper.store)
         useful["chat.duel"] &= not self._no_duel
         return super().useful_keys() | useful
@@ -284,12 +285,12 @@ class ChatApp(WorkspaceApp):
 
     def on_transcript_fork_wanted(self) -> None:
         """Go on from the cursor with the alternative, or the way of a fork, that is selected."""
-        transcript, tokens = self.workspace.transcript, self.workspace.inspector.tokens
-        index, turn, answer = transcript.cursor, transcript.turn, transcript.answer
-        if index is None or answer is None or not tokens:
+        transcript, inspector = self.workspace.transcript, self.workspace.inspector
+        index, turn, tokens = transcript.cursor, transcript.turn, inspector.tokens
+        if index is None:
             return
-        if tokens == (answer.steps[index].token,):
-            self.notify("this token stands there already: ↑ ↓ choose another")
+        if not inspector.chosen:
+            self.notify(f"{inspector.hint} first; then f or Enter goes it")
             return
         if turn < len(self._turns) - 1:
             self.notify("the turns that followed stay with the old answer: [ ] brings them back")

@@ -221,6 +221,7 @@ class Workspace(Blank, Horizontal):
     def on_transcript_alternative_moved(self, event: Transcript.AlternativeMoved) -> None:
         """Select another alternative."""
         self.inspector.move(event.by)
+        self.screen.refresh_bindings()  # there may be a way to go now
 
     def on_transcript_page_wanted(self, event: Transcript.PageWanted) -> None:
         """Turn the page of the token."""
