@@ -79,7 +79,6 @@ class ChatApp(WorkspaceApp):
         self._settings = chat.settings
         self._ask = chat.ask
         self._remote = chat.server is not None
-        self._no_duel = NO_DUEL if self._remote else chat.no_duel
         self.link = ModelLink(self, chat, self.workspace, self.composer)
         self.keeper = Keeper(self, store)
         self.filing: Filing = Filing(self, self.workspace, self.link, self.keeper)
@@ -153,7 +152,7 @@ class ChatApp(WorkspaceApp):
         answers = len(self._turns[self._turn].answers) if self._turns else None
         useful = useful_keys(self.status.state, answers, chosen, bool(self.composer.text))
         useful["chat.chats"] = bool(self.keeper.store)
-        useful["chat.duel"] &= not self._no_duel
+        useful["chat.duel"] &= not self._remote
         return super().useful_keys() | useful
 
     def action_help_quit(self) -> None:
@@ -201,8 +200,8 @@ class ChatApp(WorkspaceApp):
 
     def action_duel(self) -> None:
         """Let two samplers answer what is in the field, or the last question."""
-        if self._no_duel:
-            self.notify(self._no_duel, severity="warning")
+        if self._remote:
+            self.notify(NO_DUEL, severity="warning")
             return
         typed = self.composer.question
         if not self.link.available() or not (typed.text.strip() or self._asked()):
