@@ -25,6 +25,8 @@ MEANINGS = {
 """What the model is at a strategy, and what is done then."""
 SHORT_NAMES = {strategy: state.removeprefix("a ") for strategy, (state, _) in MEANINGS.items()}
 """What the model is at a strategy, in a word or two: also the name of its region of H and V."""
+LONGEST = max(map(len, MEANINGS))
+"""Cells of the longest name."""
 TOO_WIDE = "too wide to fork"
 """What a margin is called that keeps a token in the fork's region from being one."""
 _MARKS = {
@@ -40,15 +42,15 @@ _MEASUREMENTS = (
     "V, the varentropy, says how uneven it is: low where the candidates are about equally"
     " probable, high where a few stand out from a long tail.\n"
     "The margin is the probability of the best token minus that of the second.\n"
-    "The word beside H names the region of the map in which H and V lie together. V is called flat"
-    " below {:.3g}, spiky from {:.3g} on, and uneven between."
+    "The word beside H names the region of the map in which H and V lie together."
 )
+_SPIKINESS = " V is called flat below {:.3g}, spiky from {:.3g} on, and uneven between."
 
 ANOTHER_WAY = (
     "Tab goes to the tokens. ← → point at one: beside it stand what else the model considered,"
     " which conditions held (✓) or not (✗), and by how much; at a fork also the ways that were"
-    " left. ↑ ↓ select one of these, and Enter or f goes on from there. The old answer stays:"
-    " [ and ] bring it back.\n"
+    " left, and by how many nats a token each leads the first. ↑ ↓ select one of these, and Enter"
+    " or f goes on from there. The old answer stays: [ and ] bring it back.\n"
     "Until ↑ ↓ have selected another way, f and Enter only say so. Whatever is typed or pasted and"
     " is no key goes on in the question field."
 )
@@ -56,7 +58,9 @@ ANOTHER_WAY = (
 
 def measurements(profile: Profile) -> Content:
     """Return what H, V and the margin are, and what they are called with a profile's numbers."""
-    return Content(_MEASUREMENTS.format(*_spikiness(profile)))
+    borders = _spikiness(profile)
+    told = _SPIKINESS.format(*borders) if all(map(math.isfinite, borders)) else ""
+    return Content(_MEASUREMENTS + told)
 
 
 def words(profile: Profile, values: Mapping[str, float]) -> dict[str, str]:
@@ -102,19 +106,20 @@ def strategies(profile: Profile | None = None) -> Content:
     when = conditions(profile) if profile else {}
     lines = []
     for strategy, (state, deed) in MEANINGS.items():
-        name = Content.styled(f"{LOOKS[strategy].glyph} {strategy:<9}", STYLES[strategy])
-        thought = _thought(profile) if profile and strategy is Strategy.THINK else ""
-        lines.append(name + Content(f" {state}: {deed}{thought}"))
-        if strategy in when:
-            lines.append(Content(f"{'':12}{when[strategy]}"))
+        name = Content.styled(f"{LOOKS[strategy].glyph} {strategy:<{LONGEST}}", STYLES[strategy])
+        lines.append(name + Content(f" {state}: {deed}"))
+        more = [when.get(strategy), _thought(profile) if strategy is Strategy.THINK else ""]
+        lines += [Content(f"{'':{LONGEST + 3}}{text}") for text in more if text]
     return Content("\n").join(lines)
 
 
-def _thought(profile: Profile) -> str:
+def _thought(profile: Profile | None) -> str:
     """Return the first thinking text of a profile, if it is one that can be read."""
+    if profile is None:
+        return ""
     texts = profile.think.text if isinstance(profile.think.text, list) else [profile.think.text]
     text = printable(texts[0]).strip() if texts and isinstance(texts[0], str) else ""
-    return f" (“{text}”)" if text else ""
+    return f"its text: “{text}”" if text else ""
 
 
 def marks() -> Content:

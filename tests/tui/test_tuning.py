@@ -1,5 +1,7 @@
 """Tuning beside the plane: what a threshold is about, how it is moved, what that changes."""
 
+import math
+
 import pytest
 from textual.widgets import Label
 
@@ -99,6 +101,14 @@ def test_the_columns_of_the_sliders_have_headings(size):
         assert max(len(heading), len(row)) <= slider.content_size.width, "nothing is cut"
 
     tune(scenario, size)
+
+
+def test_a_threshold_without_a_number_is_off():
+    slider = Slider("resample_min_entropy", math.inf, 8.0)
+    number = Slider("resample_min_entropy", 5.0, 8.0)
+    assert "off" in slider.render().plain
+    assert "inf" not in slider.render().plain
+    assert slider.render().cell_length == number.render().cell_length
 
 
 def test_a_border_is_dragged_with_the_mouse():

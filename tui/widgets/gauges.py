@@ -35,7 +35,9 @@ NAME, LONGEST = 11, 15
 MEANING = 1 + max(map(len, SHORT_NAMES.values()))
 NUMBERS, SHORTEST = 9, 3
 """Cells of a count with its share, and of a bar at least."""
-FOLDED = Content.styled("▸ attention: a shows its figures", DIM)
+SPACIOUS = 24
+"""From so many lines on, empty ones stand between the gauges."""
+FOLDED = Content.styled("▸ attention: a, in the tokens", DIM)
 
 
 @by_profile
@@ -116,15 +118,16 @@ def draw_history(steps: Sequence[Step], profile: Profile, width: int) -> Content
     return Content("\n").join(lines)
 
 
-def draw_counts(counts: Counter[Strategy], width: int) -> Content:
+def draw_counts(counts: Counter[Strategy], width: int, meant: bool = True) -> Content:
     """Return how often each strategy was chosen; this is the legend, too.
 
     Args:
         counts: by strategy.
         width: in cells; what a strategy means is told where there is room for it beside a bar.
+        meant: whether thresholds decided, so that a strategy tells how sure the model was.
     """
     total = max(1, counts.total())
-    told = width >= NAME + MEANING + NUMBERS + SHORTEST
+    told = meant and width >= NAME + MEANING + NUMBERS + SHORTEST
     lines = []
     for strategy in Strategy:
         if strategy is Strategy.SAMPLE and not counts[strategy]:
@@ -147,8 +150,7 @@ class Gauges(Blank, VerticalScroll):
 
     DEFAULT_CSS = """
     Gauges { padding: 0 1; }
-    Gauges Static { height: auto; margin-bottom: 1; }
-    Gauges #counts { margin-bottom: 0; }
+    Gauges Static { height: auto; }
     """
 
     def __init__(self, profile: Profile, *, id: str) -> None:
@@ -158,10 +160,12 @@ class Gauges(Blank, VerticalScroll):
         self._steps: list[Step] = []
         self._newest = Newest()
         self._unfolded = False
+        self.meant = True
+        """See `draw_counts`."""
 
     def compose(self) -> ComposeResult:
         """Make the parts."""
-        for name in ("bars", "attention", "history", "counts"):
+        for name in ("bars", "counts", "history", "attention"):
             yield Drawn(id=name)
 
     def on_mount(self) -> None:
@@ -203,7 +207,9 @@ class Gauges(Blank, VerticalScroll):
             if self._unfolded
             else FOLDED,
             "history": draw_history(self._steps, self._profile, width),
-            "counts": draw_counts(newest.counts, width),
+            "counts": draw_counts(newest.counts, width, self.meant),
         }
+        gap = Content("\n" if self.size.height >= SPACIOUS else "")
         for name, drawing in drawings.items():
-            self.query_one(f"#{name}", Drawn).draw_content(drawing)
+            last = name == "attention"
+            self.query_one(f"#{name}", Drawn).draw_content(drawing if last else drawing + gap)

@@ -28,6 +28,8 @@ ORIGINS = {
 }
 """How a token came about."""
 HEADING = Style(bold=True)
+END = "∅ the end of the text"
+"""A token without a text after which the answer ends."""
 NONE = -1
 """In place of the number of an alternative: none is selected."""
 WAY_WIDTH = 11
@@ -231,7 +233,8 @@ class Inspector(Blank, VerticalScroll):
         if step is None:
             return
         width = max(30, self.content_size.width - 1)
-        title = f"token {step.index}: {token_text(step.text)} (id {step.token})"
+        told = token_text(step.text) if step.text or not step.finish_reason else END
+        title = f"token {step.index}: {told} (id {step.token})"
         way, branch = self._way, step.branch
         left = WAY_LEFT if self.goes_on and way is None else self.hint
         alternatives = [draw_alternatives(step, self._selected, width)]

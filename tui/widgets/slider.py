@@ -90,6 +90,8 @@ class Slider(Widget, can_focus=True):
         side = ">" if above else "<"
         name = f"{LOOKS[strategy].glyph} {LETTERS[measurement]} {side}".ljust(NAME_WIDTH)
         number = f" {self.value:5.2f} {SCALES[measurement].unit:6}"
+        if math.isinf(self.value):
+            number = f"   {'off':{len(number) - 3}}"
         before, after = self._counts
         change = f"{before}" if before == after else f"{before} → {after}"
         look = style if before == after else style + Style(bold=True)
