@@ -82,7 +82,6 @@ def test_the_last_line_names_what_helps_now(make_chat):
         app.workspace.inspector.move(-9)
         while not app.workspace.inspector.chosen:
             await pilot.press("down")
-        await pilot.press("right", "left", "up", "down", "down")
         assert "Go this way" in keys(app)
         assert "Answer" not in keys(app), "there is only one"
 
