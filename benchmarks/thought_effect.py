@@ -2,15 +2,18 @@
 
     python benchmarks/thought_effect.py [--rounds 16] [--text TEXT …] [--journal FILE]
 
-`entropix calibrate` measures the text that it chooses at 69 places, too few for a narrow interval;
-here each prompt is answered with many seeds, and each place is tried. Without --text, the text is
-that of the profile which suits the model. Every insertion is compared with the same answer without
-it (docs/sampler.md); intervals are at 95 %, by bootstrap over places and, wider, over prompts.
+`entropix calibrate` measures the text that it chooses at some 70 places, too few for a narrow
+interval; here each prompt is answered with many seeds, and each place is tried. Without --text, the
+text is that of the profile which suits the model. Every insertion is compared with the same answer
+without it (docs/sampler.md): once over the tokens right after it, whatever they are like, and once,
+if it is kept only where these gain, over the tokens behind those that decide. Intervals are at
+95 %, by bootstrap over places and, wider, over prompts.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 from collections import defaultdict
 from pathlib import Path
 from statistics import fmean
@@ -18,10 +21,10 @@ from statistics import fmean
 from entropix_mlx import load
 from entropix_mlx.lab.asking import Asker, Progress
 from entropix_mlx.lab.evaluation.statistics import bootstrap_mean
-from entropix_mlx.lab.insertions import Trials, spots
+from entropix_mlx.lab.insertions import LEAST_FOLLOWING, Trials, spots
 from entropix_mlx.lab.interventions import OFF, policy, without
 from entropix_mlx.lab.prompt_sets import builtin_prompts
-from entropix_mlx.lab.thoughts import Measured
+from entropix_mlx.lab.thoughts import LEAST_GAIN, Measured
 from entropix_mlx.profiles.choice import profile_for
 
 TOKENS = 96
@@ -37,21 +40,25 @@ def main() -> None:
     model, tokenizer = load(arguments.model)
     bare = without(profile_for(model.config), *OFF)
     progress = Progress(arguments.journal, resume=True)
-    progress.begin({"rounds": arguments.rounds, "tokens": TOKENS})
+    progress.begin({"tokens": TOKENS})
     asker = Asker(model, tokenizer, 0, progress)
     prompts = builtin_prompts().held_out * arguments.rounds
     answers = asker.answers("answers", prompts, TOKENS, profile=bare)
     found = tuple(spot for one in answers for spot in spots(tokenizer, one, bare.think))
     print(f"{len(answers)} answers, {len(found)} places", flush=True)
-    trials = Trials(asker, policy(bare))
+    decided = bare.think.watch + LEAST_FOLLOWING
+    long = tuple(spot for spot in found if len(spot.control) >= decided)
+    rules = {"wherever it can stand": (-math.inf, found), "where it gains": (LEAST_GAIN, long)}
     for text in arguments.text or [bare.think.text]:
-        effects = trials.effects(f"text {text!r}", [(spot, text) for spot in found])
-        report(Measured(text, found, tuple(effects)))
+        for name, (least, places) in rules.items():
+            trials = Trials(asker, policy(bare.replace({"think": {"least_gain": least}})))
+            effects = trials.effects(f"{text!r} {name}", [(spot, text) for spot in places])
+            report(name, Measured(text, places, tuple(effects)))
 
 
-def report(measured: Measured) -> None:
+def report(where: str, measured: Measured) -> None:
     told = measured.to_dict()
-    print(f"{measured.text!r}: {told['n']} kept, {told['dropped']} dropped")
+    print(f"{measured.text!r} {where}: {told['n']} kept, {told['dropped']} dropped")
     for name in ("total", "logprob", "entropy"):
         by_prompt = defaultdict(list)
         for spot, effect in zip(measured.spots, measured.effects, strict=True):

@@ -182,14 +182,16 @@ class DropReason(StrEnum):
     """What followed it repeated it."""
     LOOP = "loop"
     """What followed it repeated the answer."""
+    WORSE = "worse"
+    """The model went on better in the other of two ways: without a thought, or with it."""
     LOST = "lost"
     """It was the beginning of a sentence, and the model did not know how to go on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """What was tried and taken back: an insertion with the tokens that followed it, or a sentence
-    in the place of which a passage was looked up."""
+    """What was tried and taken back: an insertion with the tokens that followed it, what would have
+    stood in its place, or a sentence in the place of which a passage was looked up."""
 
     origin: Origin
     """What its tokens would have been."""

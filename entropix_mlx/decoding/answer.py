@@ -14,7 +14,7 @@ from typing import Any
 from ..step import Branch, ChosenBy, Dropped, Origin, Step
 from .branching import Branching
 from .drafts import Drafts
-from .placement import Insertion, Trial
+from .placement import TRIED, Insertion, Trial
 from .reading import Reading
 from .retrieving import Lookup, Retrieving
 from .thinking import Thinking
@@ -117,17 +117,10 @@ class Answer:
             else:
                 here = yield from self._take_draw(here)
 
-    def _take_draw(
-        self, here: Position, dropped: Dropped | None = None
-    ) -> Generator[Want, Any, Position]:
-        """Commit the token that was drawn.
-
-        Args:
-            here: where it stands.
-            dropped: what was tried there before.
-        """
+    def _take_draw(self, here: Position) -> Generator[Want, Any, Position]:
+        """Commit the token that was drawn at a position."""
         reading = here.reading
-        self._commit(reading, Origin.SAMPLED, dropped=dropped)
+        self._commit(reading, Origin.SAMPLED)
         if not self._writer.finished:
             here = yield Follow(reading.token, reading.logprob, self._then())
         return here
@@ -202,19 +195,19 @@ class Answer:
     def _try(self, here: Position, insertion: Insertion) -> Generator[Want, Any, Position]:
         """Insert a text, follow what comes after it, and commit both, or neither of them."""
         trial = self._thinking.begin(insertion, here)
-        yield Split(1)
+        yield Split(trial.last + 1)
         while trial.growing and not self._cancelled():
-            (after,) = yield _grow_trial(trial)
-            trial.grow(after)
+            trial.grow((yield trial.wanted()))
         if self._cancelled():
             yield Keep(0, ())
             return here
         dropped = self._thinking.judge(trial)
         if dropped is not None:
-            yield Keep(0, ())
-            return (yield from self._take_draw(here, dropped))
-        committed = self._commit_trial(trial)
-        yield Keep(0, tuple(reading.token for reading in committed[:-1]))
+            committed = self._commit_usual(trial, dropped)
+            yield Keep(trial.last, tuple(reading.token for reading in committed[:-1]))
+        else:
+            committed = self._commit_trial(trial)
+            yield Keep(TRIED, tuple(reading.token for reading in committed[:-1]))
         if not self._writer.finished:
             last = committed[-1]
             here = yield Follow(last.token, last.logprob, self._then())
@@ -224,11 +217,29 @@ class Answer:
         """Commit an insertion and what follows it as far as the answer may grow; return that."""
         for number, reading in enumerate(trial.readings):
             first = number == 0
-            wish = trial.insertion.wish if first else None
-            self._commit(reading, trial.origin(number), rolled_back=int(first), wish=wish)
+            about = {"wish": trial.insertion.wish, "dropped": trial.left()} if first else {}
+            self._commit(reading, trial.origin(number), rolled_back=int(first), **about)
             if self._over:
                 return trial.readings[: number + 1]
         return trial.readings
+
+    def _commit_usual(self, trial: Trial, dropped: Dropped) -> list[Reading]:
+        """Commit what was drawn without an insertion, up to where something else is wanted."""
+        for number, reading in enumerate(trial.usual):
+            if number and not self._only_draws(reading):
+                return trial.usual[:number]
+            self._commit(reading, Origin.SAMPLED, dropped=None if number else dropped)
+            if self._over:
+                return trial.usual[: number + 1]
+        return trial.usual
+
+    def _only_draws(self, reading: Reading) -> bool:
+        """Tell whether nothing but its draw is wanted at the answer's next position."""
+        if self._retrieving is not None:
+            return False  # to find out would use up its wish
+        index = self._writer.index
+        thought = self._thinking.due(index, reading, self._context_room)
+        return thought is None and self._branching.width(index, reading) == 1
 
     def _fork(self, here: Position, width: int) -> Generator[Want, Any, Position]:
         """Follow several ways at once, compare them, and commit the best one."""
@@ -292,12 +303,6 @@ class Answer:
     def _then(self, token: int = DRAWN) -> int:
         """Return what comes after the token that is followed now, given its successor."""
         return NOTHING if self._writer.room == 1 else token
-
-
-def _grow_trial(trial: Trial) -> Roll:
-    last, following = trial.readings[-1], trial.forced
-    then = NOTHING if trial.at_last else DRAWN if following is None else following
-    return Roll((0,), (last.token,), (last.logprob,), then)
 
 
 def _grow(drafts: Drafts) -> Roll:

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..step import Dropped, DropReason, Origin, Step
 from .prose import Place, Surroundings
 from .reading import Reading
+from .stretch import gain
+from .wants import DRAWN, NOTHING, Position, Roll
 
 if TYPE_CHECKING:  # an answer is run without MLX, too
     from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -124,69 +126,88 @@ def forms(text: str, place: Place) -> tuple[str, str]:
     return alike, alike
 
 
-class _Position(Protocol):
-    """What is known about the place after a token of a rollout; see `answer.Position`."""
-
-    @property
-    def reading(self) -> Reading: ...
-    def given(self, tokens: Sequence[int]) -> list[Reading]: ...
+TRIED, USUAL = 0, 1
+"""The rollouts of a trial: with the insertion, and without it if the two are compared."""
 
 
 class Trial:
-    """An insertion and the tokens after it, while neither is committed."""
+    """An insertion and the tokens after it, while neither is committed.
 
-    def __init__(self, insertion: Insertion, here: _Position, tokenizer: TokenizerWrapper) -> None:
+    Where it is compared, the answer is followed without it, too, for as many tokens.
+    """
+
+    def __init__(
+        self, insertion: Insertion, here: Position, tokenizer: TokenizerWrapper, compared: bool
+    ) -> None:
         """Begin with the first token of the insertion at a position."""
         self.insertion = insertion
         self.readings: list[Reading] = here.given(insertion.tokens[:1])
+        self.usual = [here.reading]
+        """The tokens without it: what was drawn in the place of the insertion, and so on."""
+        self.last = USUAL if compared else TRIED
+        """The last of its rollouts."""
         self._tokenizer = tokenizer
 
     @property
     def growing(self) -> bool:
         """Whether there is more to insert or to watch."""
-        return len(self.readings) < self._length and not self.ended
+        return len(self.readings) < self._length and not self._ends(self.watched)
 
     @property
-    def ended(self) -> bool:
-        """Whether the text ended while it was watched."""
-        return bool(self.watched) and self.watched[-1] in self._tokenizer.eos_token_ids
-
-    @property
-    def at_last(self) -> bool:
-        """Whether the next token is the last that is watched."""
-        return len(self.readings) + 1 == self._length
-
-    @property
-    def forced(self) -> int | None:
-        """The token to insert next; None where the next one is only watched."""
-        rest = self.insertion.tokens[len(self.readings) :]
-        return rest[0] if rest else None
-
-    @property
-    def watched(self) -> list[int]:
+    def watched(self) -> list[Reading]:
         """The tokens after the insertion."""
-        return [one.token for one in self.readings[len(self.insertion.tokens) :]]
+        return self.readings[len(self.insertion.tokens) :]
 
-    def grow(self, here: _Position) -> None:
-        """Add the token that is to be inserted, or the one that was drawn."""
-        token = self.forced
-        self.readings.append(
-            here.reading.without_thinking() if token is None else here.given([token])[0]
+    @property
+    def gain(self) -> float:
+        """How much better the model goes on with it than without, in nats a token."""
+        return gain(self.watched, self.usual)
+
+    def wanted(self) -> Roll:
+        """Return what the trial wants next: a token more with it, and mostly one without."""
+        last = {TRIED: self.readings[-1]}
+        if self.last == USUAL and self.watched and not self._ends(self.usual):
+            last[USUAL] = self.usual[-1]
+        rest = self.insertion.tokens[len(self.readings) :]
+        at_last = len(self.readings) + 1 == self._length
+        return Roll(
+            tuple(last),
+            tuple(reading.token for reading in last.values()),
+            tuple(reading.logprob for reading in last.values()),
+            NOTHING if at_last else rest[0] if rest else DRAWN,
         )
+
+    def grow(self, found: Sequence[Position]) -> None:
+        """Add the token that is to be inserted or was drawn, and the one without it, if wanted."""
+        rest = self.insertion.tokens[len(self.readings) :]
+        here = found[TRIED]
+        self.readings.append(here.given(rest[:1])[0] if rest else here.reading.without_thinking())
+        self.usual += [position.reading for position in found[USUAL:]]
 
     def origin(self, number: int) -> Origin:
         """Return where a token of the trial came from."""
         return self.insertion.origin if number < len(self.insertion.tokens) else Origin.SAMPLED
 
     def dropped(self, reason: DropReason) -> Dropped:
-        """Return the record of a trial that did not become the text."""
-        tokens = [one.token for one in self.readings]
-        text = text_of(self._tokenizer, tokens)
-        return Dropped(self.insertion.origin, tuple(tokens), text, reason)
+        """Return the record of an insertion that did not become the text."""
+        return self._record(self.insertion.origin, self.readings, reason)
+
+    def left(self) -> Dropped | None:
+        """Return the record of what would have stood without it; None if that was not followed."""
+        if self.last == TRIED:
+            return None
+        return self._record(Origin.SAMPLED, self.usual, DropReason.WORSE)
 
     @property
     def _length(self) -> int:
         return len(self.insertion.tokens) + self.insertion.watch
+
+    def _record(self, origin: Origin, readings: Sequence[Reading], reason: DropReason) -> Dropped:
+        tokens = tuple(one.token for one in readings)
+        return Dropped(origin, tokens, text_of(self._tokenizer, tokens), reason)
+
+    def _ends(self, readings: Sequence[Reading]) -> bool:
+        return bool(readings) and readings[-1].token in self._tokenizer.eos_token_ids
 
 
 def text_of(tokenizer: TokenizerWrapper, tokens: Sequence[int]) -> str:

@@ -31,6 +31,11 @@ class Reading(NamedTuple):
     best: tuple[tuple[int, float], ...]
     """The most probable tokens and their log probabilities, if asked for."""
 
+    @property
+    def entropy(self) -> float:
+        """Of the position, in bits."""
+        return self.decision.metrics.entropy
+
     def checked(self) -> Reading:
         """Return the reading.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -99,14 +100,16 @@ class Thinking:
 
     def begin(self, insertion: Insertion, here: Position) -> Trial:
         """Return the trial of an insertion at a position."""
-        return Trial(insertion, here, self._tokenizer)
+        compared = self._rule.least_gain > -math.inf and insertion.watch > 0
+        return Trial(insertion, here, self._tokenizer, compared)
 
     def judge(self, trial: Trial) -> Dropped | None:
         """Return why a thought is not kept; None if it is."""
-        inserted = trial.insertion.tokens
-        reason = flaw(
-            self._tokenizer, self._ground.tokens, inserted, trial.watched, self._rule.loop_length
-        )
+        watched = [reading.token for reading in trial.watched]
+        before, inserted = self._ground.tokens, trial.insertion.tokens
+        reason = flaw(self._tokenizer, before, inserted, watched, self._rule.loop_length)
+        if reason is None and trial.gain < self._rule.least_gain:
+            reason = DropReason.WORSE
         return None if reason is None else trial.dropped(reason)
 
     def observe(self, step: Step) -> None:

@@ -43,7 +43,7 @@ from .insertions import Spot, Trials, spots
 from .interventions import BRANCH, OFF, RESAMPLE, only, policy, without
 from .measurements import disagreement_auroc, quantiles, short, strategy_rates
 from .prompt_sets import PromptSet, builtin_prompts
-from .thoughts import Choice, choose
+from .thoughts import LEAST_GAIN, Choice, choose
 from .thresholds import solve
 
 FIRST_SAMPLER, FIRST_TEMPERATURE = "min_p", 0.7
@@ -205,8 +205,11 @@ def _choose_thought(
     asker.progress.expect(len(again))
     longest = max(len(answer.steps) for answer in control)
     more = asker.answers("more places", again, longest, first=len(prompts.fit), profile=bare)
-    trials = Trials(asker, policy(bare))
-    return control + more, choose(asker, trials, found + places(more))
+    anywhere, gaining = (
+        Trials(asker, policy(bare.replace({"think": {"least_gain": least}})))
+        for least in (-math.inf, LEAST_GAIN)
+    )
+    return control + more, choose(asker, anywhere, gaining, found + places(more))
 
 
 def _by_worth(

@@ -15,13 +15,14 @@ from typing import Any
 
 import numpy as np
 
+from ..decoding.stretch import Stretch
 from ..profiles.profile import Profile
 from ..profiles.tree import classify
 from ..step import Strategy
 from .asking import Answered, Asker
 from .evaluation.records import forward_tokens
 from .evaluation.statistics import bootstrap_mean
-from .insertions import FOLLOWING, LEAST_FOLLOWING, Stretch
+from .insertions import FOLLOWING, LEAST_FOLLOWING
 from .interventions import RESAMPLE, only, policy
 from .measurements import DIGITS, mean_and_interval
 

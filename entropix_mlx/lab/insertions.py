@@ -1,9 +1,9 @@
 """What an inserted text does: an answer with it, against the same answer without it.
 
 The control is at the same place of the same answer with the same seed. What is compared are the
-tokens after the place: their mean log probability and their mean entropy, on both sides those of
-the model at temperature 1. Both differences tell how well the model can go on, each with errors of
-its own; their mean is the *effect*.
+tokens after the place: the *effect* is their gain, as `Stretch` defines it. Where the rule for
+thoughts itself compares the first of these tokens, to keep only texts that gain there, these tell
+nothing any more, and what is compared are the tokens behind them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
 from typing import NamedTuple
 
 from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -20,6 +19,7 @@ from ..decoding.job import Job
 from ..decoding.placement import Ground, written
 from ..decoding.prose import ALLOWED, Place
 from ..decoding.request import asks_for
+from ..decoding.stretch import Stretch, gain
 from ..decoding.thinking import flaw, to_tokens
 from ..policies.policy import Policy
 from ..profiles.sections import Think
@@ -27,7 +27,7 @@ from ..step import Step
 from .asking import Answered, Asker
 
 FOLLOWING = 20
-"""Tokens after a place that are compared."""
+"""Tokens that are compared."""
 LEAST_FOLLOWING = 8
 """An answer that ends sooner after a place tells too little there."""
 
@@ -43,9 +43,9 @@ class Spot:
     paragraph: str
 
     @property
-    def control(self) -> Stretch:
+    def control(self) -> list[Step]:
         """How the answer went on."""
-        return Stretch.of(self.answer.steps[self.number : self.number + FOLLOWING])
+        return self.answer.steps[self.number :]
 
     @property
     def entropy(self) -> float:
@@ -57,23 +57,6 @@ class Spot:
         """All tokens before the place: two spots with other seeds may have these in common."""
         before = self.answer.steps[: self.number]
         return (*self.answer.prompt, *(step.token for step in before))
-
-
-class Stretch(NamedTuple):
-    """Some tokens of an answer."""
-
-    logprob: float
-    """Mean, in nats."""
-    entropy: float
-    """Mean, in nats."""
-
-    @classmethod
-    def of(cls, steps: Sequence[Step]) -> Stretch:
-        """Return the means of some steps."""
-        return cls(
-            fmean(step.logprob for step in steps),
-            fmean(step.entropy for step in steps) * math.log(2),
-        )
 
 
 class Effect(NamedTuple):
@@ -121,6 +104,13 @@ class Trials:
         """
         self._asker = asker
         self._policy = policy
+        rule = policy.think
+        self._decided = rule.watch if rule.least_gain > -math.inf else 0
+        """Tokens after a text by which it is decided whether it gains."""
+
+    @property
+    def _length(self) -> int:
+        return self._decided + FOLLOWING
 
     def effects(self, stage: str, asked: Sequence[tuple[Spot, str | int]]) -> list[Effect]:
         """Return what texts do at spots.
@@ -147,7 +137,7 @@ class Trials:
             seed: of the first of them; the others count on.
         """
         jobs = [
-            spot.answer.going_on(spot.number, self._policy, FOLLOWING, seed + number)
+            spot.answer.going_on(spot.number, self._policy, self._length, seed + number)
             for number, spot in enumerate(found)
         ]
         placed = []
@@ -159,7 +149,7 @@ class Trials:
         return placed
 
     def _job(self, spot: Spot, inserted: tuple[int, ...]) -> Job:
-        job = spot.answer.going_on(spot.number, self._policy, len(inserted) + FOLLOWING)
+        job = spot.answer.going_on(spot.number, self._policy, len(inserted) + self._length)
         return replace(job, forced=inserted)
 
     def _tokens(self, spot: Spot, text: str | int) -> tuple[int, ...]:
@@ -168,13 +158,13 @@ class Trials:
 
     def _effect(self, spot: Spot, inserted: tuple[int, ...], steps: Sequence[Step]) -> Effect:
         before = [step.token for step in spot.answer.steps[: spot.number]]
-        after = steps[len(inserted) :]
-        rule = self._policy.think
+        after, control = steps[len(inserted) :], spot.control[: self._length]
+        rule, decided = self._policy.think, self._decided
         watched = [step.token for step in after][: rule.watch]
         found = flaw(self._asker.tokenizer, before, inserted, watched, rule.loop_length)
-        if found is not None or not after:
+        gained = gain(after[:decided], control[:decided])
+        treated, usual = after[decided:], control[decided:]
+        if found is not None or gained < rule.least_gain or not treated or not usual:
             return Effect(0.0, 0.0, dropped=True)
-        treated, control = Stretch.of(after), spot.control
-        return Effect(
-            treated.logprob - control.logprob, treated.entropy - control.entropy, dropped=False
-        )
+        one, other = Stretch.of(treated), Stretch.of(usual)
+        return Effect(one.logprob - other.logprob, one.entropy - other.entropy, dropped=False)

@@ -1,9 +1,10 @@
 """Which thinking text a model is given, and whether it gets any: calibration by what texts do.
 
 Every text is tried at the same few places first; those that are clearly behind the best one there
-are tried no more. The best of the others go on to more places, and the one that is best there is
-measured once more at places that had no part in the choice, with several seeds at each: the figures
-that a profile records are those.
+are tried no more. The best of the others go on to more places. The one that is best there becomes
+the profile's, with the rule that a thought is kept only where the tokens after it gain by it. What
+it does then, behind those tokens, is measured at places that had no part in the choice, with
+several seeds at each: the figures that a profile records are those.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ FIRST_SPOTS = 8
 FINAL_SPOTS = 48
 """Further places for the best texts: at fewer, chance decides which of them is the best."""
 FINALISTS = 3
+LEAST_GAIN = 0.0
+"""In nats a token: what follows a thought must gain so much, or the thought is dropped."""
 LEAST_KEPT = 0.5
 """A text that is dropped more often than this is no thought of this model."""
 MOST_SPOTS = 200
@@ -131,7 +134,7 @@ class Choice:
 
     def changes(self) -> dict[str, Any]:
         """Return the fields of `[think]` that follow."""
-        fields: dict[str, Any] = {"text": self.kept.text}
+        fields: dict[str, Any] = {"text": self.kept.text, "least_gain": LEAST_GAIN}
         return fields | ({"max_insertions": 0} if self.harms else {})
 
     def record(self) -> dict[str, Any]:
@@ -157,12 +160,13 @@ def candidates(tokenizer: TokenizerWrapper, vocab_size: int) -> list[Text]:
     return known + list(reserved_tokens(tokenizer, vocab_size)[:1])
 
 
-def choose(asker: Asker, trials: Trials, found: Sequence[Spot]) -> Choice | None:
+def choose(asker: Asker, trials: Trials, strict: Trials, found: Sequence[Spot]) -> Choice | None:
     """Return the text whose measured effect is best; None where there are too few places.
 
     Args:
         asker: the model, its seed, and who is told of the progress.
-        trials: tries a text at a place.
+        trials: tries a text at a place, whether it gains there or not.
+        strict: keeps it only where it gains `LEAST_GAIN`.
         found: the places.
     """
     order = np.random.default_rng(abs(asker.seed)).permutation(len(found))
@@ -184,13 +188,13 @@ def choose(asker: Asker, trials: Trials, found: Sequence[Spot]) -> Choice | None
     others.sort(key=lambda one: one.rank, reverse=True)
     finalists = run.measure_on("final", final, racing[:FINALISTS])
     winner = max(finalists, key=lambda one: one.rank)
-    (kept,) = run.measure("fresh", fresh, [winner.text])
-    for number in range(1, SEEDS):
+    strictly = _Run(strict, asker)
+    measured = []
+    for number in range(1, SEEDS + 1):
         asker.progress.expect(len(fresh))
-        seed = asker.seed + number * OTHER_SEEDS
-        other = trials.again(f"again {number}", fresh, seed)
-        (once_more,) = run.measure(f"fresh {number}", other, [winner.text])
-        kept += once_more
+        again = strict.again(f"again {number}", fresh, asker.seed + number * OTHER_SEEDS)
+        measured += strictly.measure(f"fresh {number}", again, [winner.text])
+    kept = sum(measured[1:], measured[0])
     return Choice(kept, (*finalists, *racing[FINALISTS:], *others))
 
 

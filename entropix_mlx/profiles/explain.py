@@ -30,6 +30,7 @@ DROPPED = {
     DropReason.END: "the answer would have ended there",
     DropReason.ECHO: "it was said again at once",
     DropReason.LOOP: "the answer repeated itself",
+    DropReason.WORSE: "the other way went on better",
     DropReason.LOST: "the model was lost there",
 }
 """Why an insertion was not kept, in words."""

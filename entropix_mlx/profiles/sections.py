@@ -64,6 +64,7 @@ class Think:
     wait: int = whole(0)
     watch: int = whole(0, 1000)
     loop_length: int = whole(0)
+    least_gain: float = threshold()
     max_insertions: int = whole(0)
     min_gap: int = whole(1)
     temperature_offset: float = real()

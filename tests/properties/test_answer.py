@@ -3,6 +3,7 @@
 What a model would say is made up from the text so far, so that the same text always goes on alike.
 """
 
+import math
 import random
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -106,6 +107,7 @@ def a_profile(chance):
         "wait": chance.choice([0, 5]),
         "watch": chance.choice([0, 1, 5]),
         "loop_length": chance.choice([0, 2, 3]),
+        "least_gain": chance.choice([-math.inf, 0.0]),
     }
     branch = {
         "width": chance.choice([1, 2, 4]),
@@ -210,7 +212,8 @@ def check_interventions(steps, profile, forced):
             assert all(s.origin is (Origin.CHOSEN if by_user else Origin.BRANCH) for s in there)
     inserted = [step.index for step in steps if step.origin is Origin.INSERTED]
     begins = [index for index in inserted if index - 1 not in inserted]
-    tried = [step.index for step in steps if step.dropped]
+    dropped = [step for step in steps if step.dropped]
+    tried = [step.index for step in dropped if step.dropped.origin is Origin.INSERTED]
     assert not any(steps[index].rolled_back for index in tried), "the draw was put back"
     assert len(begins) + len(tried) <= profile.think.max_insertions
     for index in begins:

@@ -115,6 +115,43 @@ def test_a_dropped_thought_leaves_its_record_alone(run, byte_tokenizer, monkeypa
 
 
 @pytest.mark.usefixtures("anywhere")
+@pytest.mark.parametrize("pipelined", [True, False])
+@pytest.mark.parametrize("branches", [0, 3])
+def test_a_thought_that_gains_nothing_is_dropped(run, pipelined, branches):
+    """What was followed in its place becomes the text, as far as nothing else is wanted."""
+    forks = {"trigger": "chance", "trigger_at": 0.2, "width": 2, "depth": 3, "min_gap": 1}
+    forks["max_branches"] = branches
+    never = ALWAYS_THINK.replace({"branch": forks, "think": {"max_insertions": 0}})
+    picky = never.replace({"think": {"max_insertions": 3, "least_gain": 99.0}})
+    steps = run(60, profile=picky, pipelined=pipelined)
+    tried = [step.dropped for step in steps if step.dropped]
+    assert {dropped.reason for dropped in tried} == {DropReason.WORSE}
+    assert len(tried) == 3
+    plain = run(60, profile=never, pipelined=pipelined)
+    assert [step.token for step in steps] == [step.token for step in plain]
+    assert [bool(step.branch) for step in steps] == [bool(step.branch) for step in plain]
+    assert sum(bool(step.branch) for step in steps) == branches
+    assert [step.origin for step in steps] == [step.origin for step in plain]
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_a_thought_that_gains_is_kept(run):
+    """Its first token says what would have stood in its place."""
+    steps = run(60, profile=ALWAYS_THINK.replace({"think": {"least_gain": -99.0}}))
+    plain = run(60, profile=ALWAYS_THINK)
+    assert [step.token for step in steps] == [step.token for step in plain]
+    left = {step.index: step.dropped for step in steps if step.dropped}
+    assert list(left) == [step.index for step in plain if step.wish is not None]
+    assert {(one.origin, one.reason) for one in left.values()} == {
+        (Origin.SAMPLED, DropReason.WORSE)
+    }
+    never = ALWAYS_THINK.replace({"think": {"max_insertions": 0}})
+    usual = [step.token for step in run(60, profile=never)]
+    first = next(iter(left.values())).tokens
+    assert list(first) == usual[1 : 1 + ALWAYS_THINK.think.watch]
+
+
+@pytest.mark.usefixtures("anywhere")
 def test_the_model_continues_from_the_inserted_text(run, tiny_model, byte_tokenizer):
     steps = run(12, profile=ALWAYS_THINK)
     tokens = PROMPT + [step.token for step in steps]

@@ -132,6 +132,14 @@ def test_the_map_shows_every_module():
     assert not missing
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_marks_of_examples_stand_alone_and_in_pairs(page):
+    marks = [line.strip() for line in page.read_text("utf-8").splitlines() if "```" in line]
+    assert [mark for mark in marks if not re.fullmatch(r"```\w*", mark)] == []
+    assert set(marks[1::2]) <= {"```"}
+    assert len(marks) % 2 == 0
+
+
 def commands():
     """Yield every line of a shell example that runs `entropix`, with its page."""
     for page in PAGES:

@@ -1,6 +1,7 @@
 """Calibrating thoughts: what a text does at a place, which one is kept, going on after a stop."""
 
 import json
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +10,7 @@ from entropix_mlx import Profile
 from entropix_mlx.decoding.decode import decode
 from entropix_mlx.decoding.job import Job
 from entropix_mlx.decoding.prose import Place
+from entropix_mlx.decoding.stretch import Stretch, gain
 from entropix_mlx.errors import OutputError
 from entropix_mlx.lab import thoughts
 from entropix_mlx.lab.asking import Answered, Asker, Progress
@@ -18,7 +20,6 @@ from entropix_mlx.lab.insertions import (
     LEAST_FOLLOWING,
     Effect,
     Spot,
-    Stretch,
     Trials,
     spots,
 )
@@ -41,6 +42,10 @@ def an_asker(model, tokenizer, **progress):
     return Asker(model, tokenizer, 3, Progress(**progress))
 
 
+def tokens_of(spot):
+    return [step.token for step in spot.control]
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("anywhere")
 def test_an_effect_is_the_difference_to_the_same_answer(tiny_model, endless):
@@ -50,24 +55,52 @@ def test_an_effect_is_the_difference_to_the_same_answer(tiny_model, endless):
     assert max(spot.number for spot in found) == 30 - LEAST_FOLLOWING
     spot = found[1]
     at = spot.number
-    assert spot.control == Stretch.of(answer.steps[at : at + FOLLOWING])
+    assert spot.control == answer.steps[at:]
+    control = Stretch.of(spot.control[:FOLLOWING])
     trials = Trials(asker, policy(BARE))
     asked = [(spot, " Hm."), (spot, 7), (found[2], " Hm.")]
     effect, *others = trials.effects("tried", asked)
     job = Job([*spot.where, *endless.encode(" Hm.")], policy(BARE), 3, max_tokens=FOLLOWING)
     treated = Stretch.of(list(decode(tiny_model, endless, job)))
     assert not effect.dropped
-    assert effect.logprob == pytest.approx(treated.logprob - spot.control.logprob, abs=1e-4)
-    assert effect.entropy == pytest.approx(treated.entropy - spot.control.entropy, abs=1e-4)
+    assert effect.logprob == pytest.approx(treated.logprob - control.logprob, abs=1e-4)
+    assert effect.entropy == pytest.approx(treated.entropy - control.entropy, abs=1e-4)
     assert len(others) == 2
     (again,) = trials.again("again", [spot], seed=50)
     assert again.where == spot.where
     assert again.answer.steps[:at] == answer.steps[:at]
-    assert again.control != spot.control
+    assert tokens_of(again) != tokens_of(spot)
     (same,) = trials.again("the same", [spot], seed=3)
-    assert same.control == pytest.approx(spot.control, abs=1e-4)
+    assert tokens_of(same) == tokens_of(spot)[:FOLLOWING]
     (letter,) = asker.answers("letter", ["Write a letter"], 30, profile=BARE)
     assert not list(spots(endless, letter, BARE.think)), "no thought stands in a letter"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("anywhere")
+def test_where_a_text_must_gain_its_effect_is_measured_behind_what_decides(tiny_model, endless):
+    asker = an_asker(tiny_model, endless)
+    (answer,) = asker.answers("control", ["Hello"], 60, profile=BARE)
+    found = [spot for spot in spots(endless, answer, BARE.think) if spot.number < 20]
+    watch = 6
+    free = BARE.replace({"think": {"watch": watch, "loop_length": 0}})
+    effects = {}
+    for name, least in (("free", -math.inf), ("strict", 0.0), ("never", 99.0)):
+        rule = free.replace({"think": {"least_gain": least}})
+        trials = Trials(asker, policy(rule))
+        effects[name] = trials.effects(name, [(spot, " Hm.") for spot in found])
+    assert not any(effect.dropped for effect in effects["free"])
+    assert all(effect.dropped for effect in effects["never"])
+    kept = [not effect.dropped for effect in effects["strict"]]
+    assert len(set(kept)) == 2, "some gain, and some do not"
+    for spot, effect in zip(found, effects["strict"], strict=True):
+        inserted = endless.encode(" Hm.")
+        job = Job([*spot.where, *inserted], policy(free), 3, max_tokens=watch + FOLLOWING)
+        after = list(decode(tiny_model, endless, job))
+        control = spot.control[: watch + FOLLOWING]
+        assert effect.dropped == (gain(after[:watch], control[:watch]) < 0)
+        behind = gain(after[watch:], control[watch:])
+        assert effect.dropped or effect.total == pytest.approx(behind, abs=1e-4)
 
 
 @pytest.mark.slow
@@ -126,7 +159,8 @@ def asker(monkeypatch):
 def test_the_best_text_is_kept_and_measured_at_other_places(asker, shift, harms):
     table = {"bad": -0.5, "good": 0.2, "fair": 0.199, "poor": 0.198, "awful": -0.9}
     trials = ScriptedTrials({text: value + shift for text, value in table.items()})
-    choice = choose(asker, trials, [a_spot(number) for number in range(150)])
+    strict = ScriptedTrials(trials.table)
+    choice = choose(asker, trials, strict, [a_spot(number) for number in range(150)])
     first, final = thoughts.FIRST_SPOTS, thoughts.FINAL_SPOTS
     places = 150 - 2 * first - final
     assert choice.kept.text == "good"
@@ -135,7 +169,9 @@ def test_the_best_text_is_kept_and_measured_at_other_places(asker, shift, harms)
     assert trials.asked.count("bad") == first, "clearly behind: it is tried no more"
     assert trials.asked.count("poor") == 2 * first + final
     assert choice.harms is harms
-    expected = {"text": "good"} | ({"max_insertions": 0} if harms else {})
+    assert set(strict.asked) == {"good"}
+    expected = {"text": "good", "least_gain": thoughts.LEAST_GAIN}
+    expected |= {"max_insertions": 0} if harms else {}
     assert choice.changes() == expected
     kept = choice.record()["kept"]
     low, high = kept["total"][1:]
@@ -145,7 +181,7 @@ def test_the_best_text_is_kept_and_measured_at_other_places(asker, shift, harms)
 
 
 def test_where_no_thought_can_stand_none_is_chosen(asker):
-    assert choose(asker, ScriptedTrials({}), []) is None
+    assert choose(asker, ScriptedTrials({}), ScriptedTrials({}), []) is None
 
 
 @pytest.mark.slow

@@ -1,0 +1,56 @@
+"""How well a model goes on: the mean log probability and entropy of some tokens in a row.
+
+Two ways to go on from the same place are compared by both. Log p tells how likely the tokens are
+that were drawn, and the entropy how sure the model was before it drew them; each has errors of its
+own, so the *gain* is the mean of the two.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from statistics import fmean
+from typing import NamedTuple, Protocol
+
+
+class Measured(Protocol):
+    """What is measured of a token."""
+
+    @property
+    def logprob(self) -> float:
+        """Natural log probability at temperature 1."""
+
+    @property
+    def entropy(self) -> float:
+        """Of the distribution that it was drawn from, in bits."""
+
+
+class Stretch(NamedTuple):
+    """Means over some tokens, those of the model at temperature 1, in nats a token."""
+
+    logprob: float
+    entropy: float
+
+    @classmethod
+    def of(cls, tokens: Iterable[Measured]) -> Stretch:
+        """Return the means over some tokens.
+
+        Raises:
+            ValueError: there are none.
+        """
+        logprobs, entropies = zip(*((one.logprob, one.entropy) for one in tokens), strict=True)
+        return cls(fmean(logprobs), fmean(entropies) * math.log(2))
+
+
+def gain(tried: Iterable[Measured], usual: Iterable[Measured]) -> float:
+    """Return how much better one way to go on is than another, in nats a token.
+
+    Args:
+        tried: the tokens of the one way.
+        usual: those of the other; as many are compared as both ways have. 0 where there are none.
+    """
+    pairs = list(zip(tried, usual, strict=False))
+    if not pairs:
+        return 0.0
+    one, other = (Stretch.of(side) for side in zip(*pairs, strict=True))
+    return ((one.logprob - other.logprob) - (one.entropy - other.entropy)) / 2
