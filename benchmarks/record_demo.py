@@ -4,9 +4,10 @@
 
 Each question of the welcome card gets an answer, and others that go another way: from the first
 fork every way that lost, and where an answer has no fork, the most probable of the other first
-tokens. The ways of a fork are recorded as they grow. The seeds were chosen so that the answers show
-every strategy, a thought and forks. The times are stretched or shortened to one speed, so that the
-session does not depend on what else the machine did.
+tokens. For duels each gets one of another sampler, too. The ways of a fork are recorded as they
+grow. The seeds were chosen so that the answers show every strategy, a thought and forks. The times
+are stretched or shortened to one speed, so that the session does not depend on what else the
+machine did.
 """
 
 from __future__ import annotations
@@ -22,8 +23,11 @@ from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from entropix_mlx import Session, Settings, load
+from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+from entropix_mlx import Profile, Session, Settings, load
 from entropix_mlx.chat.conversation import Conversation
+from entropix_mlx.models.base import LanguageModel
 from entropix_mlx.serving import recorded
 from entropix_mlx.step import Branch, Step
 
@@ -32,8 +36,10 @@ SEEDS = {
     "Write a short poem about a lighthouse.": 1,
     "What should I name my cat?": 2,
 }
+RIVALS = ("greedy",)
 MAX_TOKENS, ALTERNATIVES, OTHER_WAYS = 64, 6, 2
 Races = dict[tuple[int, int, int], list[Branch]]
+Loaded = tuple[LanguageModel, TokenizerWrapper]
 
 
 def main() -> int:
@@ -60,8 +66,28 @@ def main() -> int:
         for answer in recorded_turn.answers:
             answer.steps = in_time(answer.steps, given.rate)
         whole.turns.append(recorded_turn)
-    write(whole, races, Path(recorded.__file__).with_name(recorded.FILE))
+    rivals = {name: rival(loaded, profile, name, given.rate) for name in RIVALS}
+    write(recorded.Recording(whole, races, rivals))
     return 0
+
+
+def rival(loaded: Loaded, profile: Profile, sampler: str, rate: float) -> Conversation:
+    """Return each question, answered by another sampler."""
+    whole = Conversation()
+    for question, seed in SEEDS.items():
+        settings = Settings(
+            sampler=sampler,
+            profile=profile,
+            seed=seed,
+            max_tokens=MAX_TOKENS,
+            top_logprobs=ALTERNATIVES,
+        )
+        session = Session(*loaded, settings)
+        steps = in_time(list(session.send(question)), rate)
+        print(f"{sampler}: {''.join(step.text for step in steps)}", flush=True)
+        session.conversation.last.answer.steps = steps
+        whole.turns.append(session.conversation.last)
+    return whole
 
 
 def keep(races: Races, turn: int, session: Session, index: int, branch: Branch) -> None:
@@ -88,18 +114,25 @@ def in_time(steps: list[Step], rate: float) -> list[Step]:
     return [replace(step, time=round(step.time * scale, 3)) for step in steps]
 
 
-def write(conversation: Conversation, races: Races, path: Path) -> None:
-    """Write the recording as `recorded.demo_recording` reads it."""
+def as_record(conversation: Conversation) -> object:
+    """Return a conversation as it is saved."""
     with TemporaryDirectory() as folder:
         saved = Path(folder) / "demo.json"
         conversation.save(saved)
-        record = {
-            "conversation": json.loads(saved.read_text(encoding="utf-8")),
-            "races": [
-                {"place": place, "grown": [asdict(branch) for branch in grown]}
-                for place, grown in races.items()
-            ],
-        }
+        return json.loads(saved.read_text(encoding="utf-8"))
+
+
+def write(recording: recorded.Recording) -> None:
+    """Write the recording to where `recorded.demo_recording` reads it."""
+    path = Path(recorded.__file__).with_name(recorded.FILE)
+    record = {
+        "conversation": as_record(recording.conversation),
+        "races": [
+            {"place": place, "grown": [asdict(branch) for branch in grown]}
+            for place, grown in recording.races.items()
+        ],
+        "rivals": {name: as_record(rival) for name, rival in recording.rivals.items()},
+    }
     text = json.dumps(record, ensure_ascii=False)
     path.write_bytes(gzip.compress(text.encode("utf-8"), mtime=0))
     print(f"{path.name}: {path.stat().st_size} bytes")

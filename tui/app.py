@@ -73,12 +73,12 @@ class ChatApp(WorkspaceApp):
             configuration,
         )
         self.workspace.transcript.welcome = Welcome()
+        self.workspace.transcript.field = self.composer
         self.status = self.workspace.status
         self.status.sampler, self.status.model = chat.settings.sampler, chat.model
         self._settings = chat.settings
         self._ask = chat.ask
         self._remote = chat.server is not None
-        self._no_duel = NO_DUEL if self._remote else chat.no_duel
         self.link = ModelLink(self, chat, self.workspace, self.composer)
         self.keeper = Keeper(self, store)
         self.filing: Filing = Filing(self, self.workspace, self.link, self.keeper)
@@ -148,11 +148,11 @@ class ChatApp(WorkspaceApp):
 
     def useful_keys(self) -> dict[str, bool]:
         """Return which of the keys that do not always help would do something now."""
-        pointed = self.workspace.transcript.cursor is not None
+        chosen = self.workspace.transcript.cursor is not None and self.workspace.inspector.chosen
         answers = len(self._turns[self._turn].answers) if self._turns else None
-        useful = useful_keys(self.status.state, answers, pointed, bool(self.composer.text))
+        useful = useful_keys(self.status.state, answers, chosen, bool(self.composer.text))
         useful["chat.chats"] = bool(self.keeper.store)
-        useful["chat.duel"] &= not self._no_duel
+        useful["chat.duel"] &= not self._remote
         return super().useful_keys() | useful
 
     def action_help_quit(self) -> None:
@@ -200,8 +200,8 @@ class ChatApp(WorkspaceApp):
 
     def action_duel(self) -> None:
         """Let two samplers answer what is in the field, or the last question."""
-        if self._no_duel:
-            self.notify(self._no_duel, severity="warning")
+        if self._remote:
+            self.notify(NO_DUEL, severity="warning")
             return
         typed = self.composer.question
         if not self.link.available() or not (typed.text.strip() or self._asked()):
@@ -284,12 +284,12 @@ class ChatApp(WorkspaceApp):
 
     def on_transcript_fork_wanted(self) -> None:
         """Go on from the cursor with the alternative, or the way of a fork, that is selected."""
-        transcript, tokens = self.workspace.transcript, self.workspace.inspector.tokens
-        index, turn, answer = transcript.cursor, transcript.turn, transcript.answer
-        if index is None or answer is None or not tokens:
+        transcript, inspector = self.workspace.transcript, self.workspace.inspector
+        index, turn, tokens = transcript.cursor, transcript.turn, inspector.tokens
+        if index is None:
             return
-        if tokens == (answer.steps[index].token,):
-            self.notify("this token stands there already: ↑ ↓ choose another")
+        if not inspector.chosen:
+            self.notify(f"{inspector.hint} first; then f or Enter goes it")
             return
         if turn < len(self._turns) - 1:
             self.notify("the turns that followed stay with the old answer: [ ] brings them back")

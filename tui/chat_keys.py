@@ -122,13 +122,13 @@ def rests(action: str, screens: Sequence[Screen[Any]]) -> bool:
     return (under_dialog and action in DIALOGS) or (under_duel and action in OF_THE_CHAT)
 
 
-def useful_keys(state: State, answers: int | None, pointed: bool, typed: bool) -> dict[str, bool]:
+def useful_keys(state: State, answers: int | None, chosen: bool, typed: bool) -> dict[str, bool]:
     """Return which of the keys that do not always help would do something now.
 
     Args:
         state: what the model is doing.
         answers: how many there are to the question in question; None if none was asked.
-        pointed: whether the cursor is on a token.
+        chosen: whether the user has selected another way from the token with the cursor.
         typed: whether there is something in the field.
     """
     asked, loaded = answers is not None, state not in (State.LOADING, State.FAILED)
@@ -140,6 +140,6 @@ def useful_keys(state: State, answers: int | None, pointed: bool, typed: bool) -
         "chat.duel": not state.refusal and (asked or typed),
         "chat.tune": loaded,
         "transcript.leave": True,
-        "transcript.fork": pointed and loaded,
+        "transcript.fork": chosen and loaded,
         "transcript.previous": (answers or 0) > 1,
     }

@@ -76,23 +76,6 @@ def scales(profile: Profile) -> dict[str, Scale]:
     return fitting
 
 
-WORDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "entropy": (
-        ("low_entropy", "think_min_entropy", "resample_min_entropy"),
-        ("sure", "hesitant", "unsure", "lost"),
-    ),
-    "varentropy": (("low_varentropy", "branch_min_varentropy"), ("flat", "uneven", "spiky")),
-}
-"""What a measurement is called below the first of some thresholds, between two, and above all."""
-
-
-def word(profile: Profile, name: str, value: float) -> str:
-    """Return in a word how large an entropy or a varentropy is for a profile."""
-    thresholds, names = WORDS[name]
-    bounds: list[float] = [getattr(profile.thresholds, bound) for bound in thresholds]
-    return names[sum(value >= bound for bound in bounds)]
-
-
 def bar(value: float, most: float, width: int) -> str:
     """Return a bar of `width` cells that is full at `most`, and marked beyond that."""
     if width and most < value < math.inf:

@@ -89,6 +89,7 @@ class Workspace(Blank, Horizontal):
         self.profile = profile
         self.transcript = Transcript(id="transcript")
         self.gauges = Gauges(profile, id="gauges")
+        self.compact = Compact(profile, id="compact")
         self.inspector = Inspector(id="inspector")
         self.plane = Plane(profile, id="plane")
         self.ways = Race(id="race")
@@ -107,7 +108,7 @@ class Workspace(Blank, Horizontal):
             yield self.transcript
             yield self.strip
             yield self.why
-            yield Compact(self.profile, id="compact")
+            yield self.compact
             yield self.status
             yield from self._below
         with Vertical(id="side"):
@@ -149,6 +150,7 @@ class Workspace(Blank, Horizontal):
         """Draw another profile's thresholds."""
         self.profile = profile
         self.why.thresholds = self.thresholds
+        self.gauges.meant = self.compact.meant = self.thresholds is not None
         self.ways.show(None)
         self._show_answer()
 
@@ -221,6 +223,7 @@ class Workspace(Blank, Horizontal):
     def on_transcript_alternative_moved(self, event: Transcript.AlternativeMoved) -> None:
         """Select another alternative."""
         self.inspector.move(event.by)
+        self.screen.refresh_bindings()  # there may be a way to go now
 
     def on_transcript_page_wanted(self, event: Transcript.PageWanted) -> None:
         """Turn the page of the token."""

@@ -179,12 +179,16 @@ def classify(steps: Iterable[Step], profile: Profile) -> list[Strategy]:
     """
     rows = table(profile)
     return [
-        Strategy.THINK if step.origin in NOT_OF_THE_MODEL else _first_fit(rows, step)
+        Strategy.THINK if step.origin in NOT_OF_THE_MODEL else _decided_again(rows, step)
         for step in steps
     ]
 
 
-def _first_fit(rows: list[Row], step: Step) -> Strategy:
-    metrics = step.metrics
-    strategy = next(row.strategy for row in rows if row.fits(metrics))
+def first_fit(rows: list[Row], metrics: Metrics[float]) -> Strategy:
+    """Return the strategy of the first row of a table within whose bounds measurements lie."""
+    return next(row.strategy for row in rows if row.fits(metrics))
+
+
+def _decided_again(rows: list[Row], step: Step) -> Strategy:
+    strategy = first_fit(rows, step.metrics)
     return strategy.sampled() if step.strategy is Strategy.THINK_SAMPLE else strategy

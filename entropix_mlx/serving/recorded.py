@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import heapq
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -12,9 +13,11 @@ from typing import TYPE_CHECKING, NoReturn
 from ..chat.conversation import Answer, Conversation, Turn
 from ..errors import SessionError
 from ..profiles.profile import Profile
+from ..profiles.tree import TREE_SAMPLER
 from ..records import from_record
 from ..settings import Settings
 from ..step import Branch, Step
+from ..traces.trace import Header
 from . import events
 from .events import Event, Question, Token
 from .worker import Chat, ModelThread
@@ -25,7 +28,6 @@ if TYPE_CHECKING:
 FILE, PROFILE_FILE = "demo.json.gz", "demo.toml"
 MODEL, CONTEXT = "recorded: SmolLM2-135M", 8192
 """What the answers of `FILE` were made with."""
-NO_DUEL = "a duel needs a model: run entropix chat"
 CHARACTERS_A_TOKEN = 4
 """For the status line, which counts the tokens of questions."""
 
@@ -38,6 +40,9 @@ class Recording:
     """Each question with several answers."""
     races: dict[tuple[int, int, int], list[Branch]] = field(default_factory=dict)
     """By turn, answer and step: the ways at each pass."""
+    rivals: dict[str, Conversation] = field(default_factory=dict)
+    """By sampler: the same questions, each answered by it, for duels with the first answer of
+    `conversation`."""
 
 
 def demo_recording() -> Recording:
@@ -48,8 +53,12 @@ def demo_recording() -> Recording:
         tuple(race["place"]): [from_record(Branch, branch) for branch in race["grown"]]
         for race in record["races"]
     }
-    conversation = Conversation.from_json(json.dumps(record["conversation"]), FILE)
-    return Recording(conversation, races)
+    rivals = {name: _conversation(rival) for name, rival in record["rivals"].items()}
+    return Recording(_conversation(record["conversation"]), races, rivals)
+
+
+def _conversation(record: object) -> Conversation:
+    return Conversation.from_json(json.dumps(record), FILE)
 
 
 def demo_profile() -> Profile:
@@ -72,7 +81,7 @@ def demo_chat(settings: Settings, pace: float = 1.0) -> Chat:
     def make_thread(chat: Chat, report: Callable[[Event], None]) -> ModelThread:
         return RecordedThread(chat, report, demo_recording(), pace)
 
-    return Chat(MODEL, load, settings, make_thread=make_thread, no_duel=NO_DUEL)
+    return Chat(MODEL, load, settings, make_thread=make_thread)
 
 
 class RecordedSession:
@@ -149,6 +158,44 @@ class RecordedSession:
         """Begin another conversation."""
         self.conversation = Conversation(self.conversation.system_prompt)
 
+    def adopt(self, text: str, turn: int | None, seed: int, steps: Sequence[Step]) -> None:
+        """Add a question that was answered in a duel."""
+        self.conversation.adopt(text, turn, Answer(seed, list(steps), MODEL))
+
+    def side(self, question: str, sampler: str) -> Answer:
+        """Return the answer of a sampler to a question, for one side of a duel.
+
+        Raises:
+            SessionError: it was not recorded.
+        """
+        asked = self._recorded(question)
+        if sampler == TREE_SAMPLER:
+            return asked.answers[0]
+        if sampler not in self._recording.rivals:
+            known = " and ".join((TREE_SAMPLER, *self._recording.rivals))
+            raise SessionError(f"the demo has no model, only a recording of {known}")
+        turn = self._recording.conversation.turns.index(asked)
+        return self._recording.rivals[sampler].turns[turn].answer
+
+    def timeline(self, recorded: Answer, begin: int = 0) -> Iterator[tuple[float, Step | Branch]]:
+        """Yield the steps of an answer from one on, and before a fork its ways as they grow.
+
+        Each comes with the seconds since the step before the first one.
+        """
+        races = self._races(recorded)
+        start = before = recorded.steps[begin - 1].time if begin else 0.0
+        for step in recorded.steps[begin:]:
+            grown = races.get(step.index, [])
+            pause = (step.time - before) / (len(grown) + 1)
+            for number, branch in enumerate(grown, 1):
+                yield before - start + number * pause, branch
+            yield step.time - start, step
+            before = step.time
+
+    def wait(self, seconds: float, cancel: Token) -> bool:
+        """Wait at the pace of the demo; return whether the answer was cancelled."""
+        return bool(self._pace) and cancel.wait(max(0.0, seconds) / self._pace)
+
     def load(self, path: object) -> None:
         """Refuse: what comes after that conversation was not recorded."""
         raise SessionError("the demo plays its own recording only: run entropix chat without it")
@@ -179,21 +226,18 @@ class RecordedSession:
         answer = Answer(recorded.seed, list(recorded.steps[:begin]), recorded.model)
         self.conversation.last.add(answer)
         waiting = cancel or Token()
-        races = self._races(recorded)
 
         def steps() -> Iterator[Step]:
-            before = recorded.steps[begin - 1].time if begin else 0.0
-            for step in recorded.steps[begin:]:
-                grown = races.get(step.index, [])
-                pause = (step.time - before) / (len(grown) + 1)
-                for branch in [*grown, None]:
-                    if self._pace and waiting.wait(pause / self._pace):
-                        return
-                    if branch is not None and self.on_rollouts is not None:
-                        self.on_rollouts(step.index, branch)
-                before = step.time
-                answer.steps.append(step)
-                yield step
+            now = 0.0
+            for time, item in self.timeline(recorded, begin):
+                if self.wait(time - now, waiting):
+                    return
+                now = time
+                if isinstance(item, Step):
+                    answer.steps.append(item)
+                    yield item
+                elif self.on_rollouts is not None:
+                    self.on_rollouts(len(answer.steps), item)
 
         return steps()
 
@@ -219,7 +263,55 @@ class RecordedThread(ModelThread):
         return len(texts) // CHARACTERS_A_TOKEN
 
     def _duel(self, question: Question, sides: tuple[Settings, Settings], cancel: Token) -> None:
-        self._report(events.AnswerEnded(cancel, NO_DUEL))
+        answers = [self._side(question, settings, cancel, n) for n, settings in enumerate(sides)]
+        headers = tuple(
+            None if answer is None else self._header_of(question, settings, answer)
+            for answer, settings in zip(answers, sides, strict=True)
+        )
+        self._report(events.DuelBegan(cancel, headers))
+        self._play_duel(answers, cancel)
+        self._report(events.AnswerEnded(cancel))
+
+    def _side(
+        self, question: Question, settings: Settings, cancel: Token, side: int
+    ) -> Answer | None:
+        """Return what a side of a duel answers; None, which is reported, if it was not recorded."""
+        try:
+            return self._recording.side(question.text, settings.sampler)
+        except SessionError as error:
+            self._report(events.DuelStepsArrived(cancel, side, [], ended=True, error=str(error)))
+            return None
+
+    def _header_of(self, question: Question, settings: Settings, answer: Answer) -> Header:
+        """Return how a trace of an answer begins."""
+        asked = self._recording.conversation.asking(question.text, question.turn)
+        return Header(
+            model=MODEL,
+            sampler=settings.sampler,
+            profile=demo_profile(),
+            seed=answer.seed,
+            messages=asked.asked,
+            context_length=CONTEXT,
+            prompt_tokens=self._tokens_of(asked),
+        )
+
+    def _play_duel(self, answers: Sequence[Answer | None], cancel: Token) -> None:
+        """Report both answers in the order of their times."""
+        sides = {side: answer for side, answer in enumerate(answers) if answer is not None}
+        lines = [
+            [(time, side, item) for time, item in self._recording.timeline(answer)]
+            for side, answer in sides.items()
+        ]
+        now = 0.0
+        for time, side, item in heapq.merge(*lines, key=lambda event: event[:2]):
+            if self._recording.wait(time - now, cancel):
+                return
+            now = time
+            if isinstance(item, Step):
+                ended = item is sides[side].steps[-1]
+                self._report(events.DuelStepsArrived(cancel, side, [item], ended))
+            else:
+                self._report(events.DuelRolloutsGrew(cancel, side, item))
 
     def _list_models(self) -> None:
         self._report(events.ModelsListed([], "the demo has no models: run entropix chat"))

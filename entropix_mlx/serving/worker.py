@@ -68,8 +68,6 @@ class Chat:
     make_thread: Callable[[Chat, Callable[[Event], None]], ModelThread] | None = None
     """Makes what answers in place of a `ModelThread`."""
     notes: Notes | None = None  # where things are looked up
-    no_duel: str | None = None
-    """Why two samplers cannot answer side by side; None if they can."""
     load_draft: Callable[[LanguageModel, TokenizerWrapper], Draft | None] | None = None
     """Loads a model that guesses for the first one; another one may have another tokenizer."""
 

@@ -161,7 +161,7 @@ def test_a_fork_with_the_token_that_stands_there_is_none(make_chat):
     async def scenario(pilot):
         await ask(pilot, "hi")
         await pilot.press("tab", "left", "f")
-        await until(pilot, lambda: "stands there already" in notices(app))
+        await until(pilot, lambda: "choose another way" in notices(app))
         assert answers(app) == 1
 
     drive(app, scenario)

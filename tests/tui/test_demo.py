@@ -1,11 +1,15 @@
 """The recorded session of `entropix chat --demo`: all of the screen, and no model."""
 
+import pytest
+from textual.widgets import Select
+
 from entropix_mlx.serving.recorded import demo_chat, demo_recording
 from entropix_mlx.settings import Settings
 from entropix_mlx.step import Origin, Strategy, first_divergence
 from tests.tui.conftest import drive, notices, ready, turns, until
 from tests.tui.helpers import shown_steps
 from tui.app import ChatApp
+from tui.screens.duel import DuelScreen
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.welcome import QUESTIONS
 
@@ -49,6 +53,7 @@ def test_the_demo():
         app.workspace.transcript.point(part)
         await pilot.pause()
         ways = app.workspace.inspector
+        await pilot.press(*["up"] * 4)
         for _ in range(4):
             if ways.tokens == (other[part].token,):
                 break
@@ -106,11 +111,64 @@ def test_keys_that_do_nothing_in_the_demo_are_not_named_and_say_why():
         await until(pilot, lambda: ready(app) and turns(app) and turns(app)[0].answer.steps)
         named = {binding.id for binding in app.query_one(KeyBar).shown}
         assert "chat.regenerate" in named
-        assert not named & {"chat.duel", "chat.chats"}
-        await pilot.press("f4")
-        await until(pilot, lambda: "a duel needs a model" in notices(app))
-        assert len(app.screen_stack) == 1
+        assert "chat.chats" not in named
         await pilot.press("ctrl+l")
         await until(pilot, lambda: "--demo" in notices(app))
+
+    drive(app, scenario)
+
+
+def verdict(app) -> str:
+    return str(app.screen.query_one("#divergence").visual)
+
+
+@pytest.mark.parametrize("number", ["1", "2", "3"])
+def test_a_duel_is_played_and_its_winner_kept(number):
+    app = ChatApp(demo_chat(Settings(), pace=0))
+
+    async def scenario(pilot):
+        await until(pilot, lambda: ready(app))
+        await pilot.press(number, "f4")
+        duel = app.screen
+        assert isinstance(duel, DuelScreen)
+        await until(pilot, lambda: "part at token" in verdict(app) and "greedy" in verdict(app))
+        left, right = (list(side.steps) for side in duel._sides)
+        assert left == demo_recording().conversation.turns[int(number) - 1].answers[0].steps
+        assert right == demo_recording().rivals["greedy"].turns[int(number) - 1].answer.steps
+        await pilot.press("2")
+        await until(pilot, lambda: ready(app) and turns(app))
+        assert turns(app)[0].answer.steps == right
+
+    drive(app, scenario)
+
+
+def test_a_duel_that_was_not_recorded_says_what_was():
+    app = ChatApp(demo_chat(Settings(), pace=0))
+
+    async def scenario(pilot):
+        await until(pilot, lambda: ready(app))
+        await pilot.press("1", "f4")
+        duel = app.screen
+        duel.query_one("#sampler-1", Select).value = "min_p"
+        await until(pilot, lambda: "min_p failed" in verdict(app))
+        assert "only a recording of entropix and greedy" in verdict(app)
+        assert duel._sides[0].steps
+        await pilot.press("escape", *"Else?", "f4")
+        await until(pilot, lambda: "press 1, 2 or 3" in verdict(app))
+        await pilot.press("escape")
+        await until(pilot, lambda: ready(app))
+
+    drive(app, scenario)
+
+
+def test_a_duel_of_the_demo_can_be_left():
+    app = ChatApp(demo_chat(Settings(), pace=0.05))
+
+    async def scenario(pilot):
+        await until(pilot, lambda: ready(app))
+        await pilot.press("3", "f4")
+        await until(pilot, lambda: any(side.steps for side in app.screen._sides))
+        await pilot.press("escape")
+        await until(pilot, lambda: ready(app))
 
     drive(app, scenario)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from textual.style import Style
 
 from entropix_mlx import Profile
 from entropix_mlx.palette import LOOKS, printable
@@ -17,13 +18,19 @@ from entropix_mlx.step import Origin, Strategy
 from entropix_mlx.summary import Summary
 from tests.tui.conftest import make_step, make_steps
 from tui.drawing import DIM, bar, scales
-from tui.explaining import MEANINGS, strategies
+from tui.explaining import (
+    MEANINGS,
+    SHORT_NAMES,
+    TOO_WIDE,
+    strategies,
+    words,
+)
 from tui.newest import Newest
 from tui.styles import COLOURS, STYLES, marked
 from tui.widgets import gauges
 from tui.widgets.compact import draw_compact
 from tui.widgets.inspector import draw_alternatives, draw_decision, draw_ways, token_text
-from tui.widgets.plane import Background, Cloud, Map, draw_plane, regions
+from tui.widgets.plane import NAMES, Background, Cloud, Map, draw_plane, regions
 from tui.widgets.race import draw_race
 from tui.widgets.strip import Cells, draw_strip
 from tui.widgets.why import draw_ending, draw_leader, draw_why
@@ -61,13 +68,42 @@ def test_every_measurement_has_a_bar_a_number_and_a_unit():
     assert "– bits" in bars()
 
 
+@pytest.mark.parametrize("profile", [REFERENCE, DEMO], ids=["reference", "demo"])
+@pytest.mark.parametrize("margin", [0.0, 0.5])
+def test_the_word_for_h_the_map_and_the_help_say_the_same(profile, margin):
+    plane = Map.of(profile, 40, 20)
+    found = regions(profile, plane)
+    for line, column in itertools.product(range(plane.lines), range(plane.columns)):
+        entropy, varentropy = plane.at(column, line)
+        step = make_step(0, "x", entropy=entropy, varentropy=varentropy, margin=margin)
+        told = words(profile, step.metrics._asdict())
+        decided = classify([step], profile)[0]
+        assert told["entropy"] == SHORT_NAMES[decided]
+        assert NAMES[decided][0].startswith(told["entropy"])
+        assert MEANINGS[decided][0].endswith(told["entropy"])
+        excused = decided is not found[line][column]
+        assert (told["margin"] == TOO_WIDE) is excused, "where the map says something else, why"
+    assert words(profile, {}) == {}
+
+
 @pytest.mark.parametrize(
-    ("entropy", "varentropy", "words"),
-    [(0.05, 0.05, ("sure", "flat")), (2, 2, ("hesitant", "uneven")), (9, 9, ("lost", "spiky"))],
+    ("entropy", "varentropy", "margin", "told"),
+    [
+        (2.0, 2.0, 0.3, ("sure", "flat")),
+        (2.04, 2.0, 0.3, ("in between", "flat")),
+        (4.0, 7.0, 0.3, ("in between", "uneven")),
+        (4.0, 5.0, 0.3, ("lost", "flat")),
+        (4.0, 12.0, 0.1, ("fork", "spiky")),
+        (4.0, 12.0, 0.3, ("in between", "spiky", "too wide to fork")),
+        (6.0, 18.0, 0.3, ("anything goes", "spiky")),
+    ],
 )
-def test_h_and_v_are_also_told_in_words(entropy, varentropy, words):
-    drawn = bars(make_step(0, "x", entropy=entropy, varentropy=varentropy))
-    assert all(word in drawn for word in words)
+@pytest.mark.parametrize("width", [32, 38])
+def test_h_and_v_are_also_told_in_words(entropy, varentropy, margin, told, width):
+    step = make_step(0, "x", entropy=entropy, varentropy=varentropy, margin=margin)
+    drawn = gauges.draw_bars(step.metrics._asdict(), Style(), DEMO, width).plain
+    assert all(word[: width - 20] in drawn for word in told)
+    assert all(len(line) <= width for line in drawn.splitlines())
 
 
 def test_the_history_does_not_rescale():
@@ -131,7 +167,8 @@ def test_the_token_under_the_cursor_has_a_crosshair():
     x, y = Map.of(REFERENCE, 40, 10).place(steps[3].entropy, steps[3].varentropy)
     lines = [line[4:] for line in plane.plain.splitlines()]
     assert {line[x] for n, line in enumerate(lines[:10]) if n != y} == {"│"}
-    assert {letter for n, letter in enumerate(lines[y]) if n != x} == {"─"}
+    line = lines[y].replace("in between", "─" * 10)  # names stand above the crosshair
+    assert {letter for n, letter in enumerate(line) if n != x} == {"─"}
     assert len([span for span in plane.spans if getattr(span.style, "reverse", False)]) == 1
 
 
@@ -211,6 +248,11 @@ def test_at_the_end_the_compact_line_tells_means_and_what_the_colours_mean():
     drawn = [draw_compact(Newest(steps), REFERENCE, width).plain for width in (60, 40, 30)]
     assert all(" 1.00 " in line for line in drawn), "the mean"
     assert drawn[0].endswith("○ in between 75% ▲ fork 25%")
+    first = draw_compact(Newest(steps), REFERENCE, 50).plain
+    assert first.endswith("○ in between 75% ▲ 25%"), "the name of the largest share comes first"
+    greedy = [make_step(n, "x", Strategy.ARGMAX, entropy=6) for n in range(3)]
+    assert "sure" not in draw_compact(Newest(greedy), REFERENCE, 90, meant=False).plain
+    assert "sure" not in gauges.draw_counts(Newest(greedy).counts, 90, meant=False).plain
     assert drawn[1].endswith("○ 75% ▲ 25%")
     assert drawn[2].endswith("mean")
     assert draw_compact(Newest(), REFERENCE, 60).plain.count("–") == 2
@@ -247,6 +289,17 @@ def test_counts():
     for strategy, number in counts.items():
         assert f"{strategy}" in drawn
         assert str(number) in drawn
+
+
+@pytest.mark.parametrize(("width", "told"), [(32, False), (38, True), (80, True)])
+def test_counts_say_what_each_strategy_means_where_there_is_room(width, told):
+    counts = Counter(dict.fromkeys(Strategy, 1000))
+    lines = gauges.draw_counts(counts, width).plain.splitlines()
+    assert {len(line) for line in lines} == {width}
+    for line, strategy in zip(lines, Strategy, strict=True):
+        meaning = SHORT_NAMES.get(strategy)
+        assert f"{LOOKS[strategy].glyph} {strategy} " in line
+        assert meaning is None or (f" {meaning} " in line) is told
 
 
 def test_strategies_differ_without_colour():
@@ -297,7 +350,10 @@ def test_how_an_answer_ended():
     told = draw_ending(Summary.of(steps), 7, "Tab", 60).plain
     assert told.startswith("end of text · 61 tokens · ")
     assert told.endswith("· seed 7 · Tab: why?")
-    assert draw_ending(Summary.of(steps), 7, "Tab", 45).plain.endswith("· seed 7")
+    assert (
+        draw_ending(Summary.of(steps), 7, "Tab", 45).plain == "end of text · 61 tokens · Tab: why?"
+    )
+    assert draw_ending(Summary.of(steps), 7, "Tab", 30).plain == "end of text · 61 tokens"
     stopped = draw_ending(Summary.of(steps[:-1]), None, "← →", 100).plain
     assert stopped.startswith("stopped")
     assert stopped.endswith("· ← →: why these tokens, and other ways")
@@ -327,6 +383,7 @@ def test_a_race_shows_who_leads_and_the_end_of_each_way():
     branch = make_steps()[14].branch
     drawn = draw_race(branch, 40).plain.splitlines()
     assert drawn[0] == "▲ following 3 ways, token 2"
+    assert draw_race(branch, 20).plain.splitlines()[0] == "▲ 3 ways, token 2"
     assert [line[14] for line in drawn[1:]] == [" ", "▸", " "]
     assert all(len(line) <= 40 for line in draw_race(branch, 24).plain.splitlines()[1:])
     assert "[1]" in draw_leader(branch).plain

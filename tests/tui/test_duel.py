@@ -92,6 +92,19 @@ def test_both_sides_grow_and_the_verdict_comes_last():
     play(scenario)
 
 
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_the_verdict_is_not_cut(width):
+    async def scenario(pilot, screen, arrive):
+        arrive(0, LEFT, ended=True)
+        arrive(1, RIGHT, ended=True)
+        lines = told(screen).splitlines()
+        assert max(map(len, lines)) <= width - 2
+        assert lines[1].split()[:2] == ["sampler", "tokens"]
+        assert lines[1].split()[-1] == "forks"
+
+    play(scenario, size=(width, 24))
+
+
 def test_the_first_difference_is_marked_as_it_happens():
     async def scenario(pilot, screen, arrive):
         left, right = screen.query(AnswerView)

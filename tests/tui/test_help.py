@@ -3,12 +3,13 @@
 import math
 
 import pytest
+from textual.widgets import Static
 
 from entropix_mlx import Profile
 from entropix_mlx.serving.recorded import demo_profile
 from entropix_mlx.step import Strategy
 from tests.tui.conftest import ask, drive, make_viewer, ready, until
-from tui.explaining import MEANINGS, conditions, strategies
+from tui.explaining import MEANINGS, conditions, measurements, strategies
 from tui.widgets.key_bar import KeyBar
 
 
@@ -25,8 +26,29 @@ def test_conditions_are_those_of_the_profile():
     assert conditions(never)[Strategy.RESAMPLE] == "nowhere, in this profile"
     told = strategies(demo_profile()).plain
     assert "H < 2.02" in told
-    assert "inserts a thinking text (“Let me explain.”)" in told
+    assert "inserts a thinking text\n" in told
+    assert "its text: “Let me explain.”" in told
     assert "inserts a thinking text\n" in strategies().plain
+
+
+def test_what_the_help_says_of_v_has_numbers_only_where_there_are_some():
+    assert "flat below 6.43, spiky from 10.9 on" in measurements(demo_profile()).plain
+    never = demo_profile().replace({"thresholds": {"branch_min_varentropy": math.inf}})
+    assert "inf" not in measurements(never).plain
+
+
+def test_the_help_of_a_narrow_screen_has_no_broken_lines():
+    app = make_viewer()
+
+    async def scenario(pilot):
+        app.workspace.use_profile(demo_profile())
+        await pilot.press("f1")
+        colours = next(s for s in app.screen.query(Static) if "argmax" in str(s.visual))
+        await until(pilot, lambda: colours.content_size.width > 0)
+        lines = str(colours.visual).splitlines()[1:]
+        assert max(map(len, lines)) <= colours.content_size.width
+
+    drive(app, scenario, (60, 20))
 
 
 def test_help_tells_the_numbers_of_this_profile():
@@ -55,7 +77,12 @@ def test_the_last_line_names_what_helps_now(make_chat):
         assert keys(app)[0] == "Tokens"
         assert {"Again", "Settings", "Duel"} <= set(keys(app))
         await pilot.press("tab")
-        assert {"Back", "Token", "Go this way"} <= set(keys(app))
+        assert {"Back", "Token", "Others"} <= set(keys(app))
+        assert "Go this way" not in keys(app), "none was chosen"
+        app.workspace.inspector.move(-9)
+        while not app.workspace.inspector.chosen:
+            await pilot.press("down")
+        assert "Go this way" in keys(app)
         assert "Answer" not in keys(app), "there is only one"
 
     drive(app, scenario)

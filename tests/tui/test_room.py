@@ -6,7 +6,8 @@ from textual.style import Style
 from textual.widgets._toast import Toast
 
 from entropix_mlx import Profile, Settings
-from tests.tui.conftest import drive, make_step, make_viewer, ready, until
+from entropix_mlx.step import Origin, Strategy
+from tests.tui.conftest import ask, drive, make_step, make_steps, make_viewer, ready, until
 from tui.screens.options import OptionsDialog
 from tui.screens.tune import TuneScreen
 from tui.widgets.drawn import Drawn, lines_of
@@ -61,6 +62,92 @@ def test_the_sliders_have_the_room_before_the_plane(height, shown):
         assert tuning.query_one(TuningPlane).display is shown
 
     drive(app, scenario, (40, height))
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 24), (120, 40)], ids=str)
+def test_the_legend_is_in_sight_beside_the_plane(size):
+    app = make_viewer()
+
+    async def scenario(pilot):
+        if size[0] < 100:
+            await pilot.press("f2")
+        counts = app.query_one("#counts")
+        await until(pilot, lambda: counts.size.height >= 6)
+        assert app.workspace.gauges.region.contains_region(counts.region)
+
+    drive(app, scenario, size)
+
+
+def test_gauges_are_as_high_as_their_lines_after_any_resize():
+    app = make_viewer()
+
+    async def scenario(pilot):
+        await pilot.press("f2")
+        gauges = app.workspace.gauges
+        parts = list(gauges.query(Drawn))
+        assert len(parts) == 4
+
+        def fitting() -> bool:
+            return all(part.size.height == len(part._lines) for part in parts)
+
+        for size in [(60, 20), (100, 30), (36, 12), (120, 24), (80, 40), (200, 60), (100, 24)]:
+            await pilot.resize_terminal(*size)
+            await until(pilot, lambda: fitting() or not gauges.size.width, 3)
+
+    drive(app, scenario, (80, 24))
+
+
+@pytest.mark.parametrize("size", [(60, 20), (40, 14), (80, 24)], ids=str)
+def test_the_panel_leaves_room_for_the_text(size, make_chat):
+    app = make_chat()
+
+    async def scenario(pilot):
+        await ask(pilot, "hi")
+        await pilot.press("f2")
+        await pilot.pause()
+        assert app.workspace.transcript.size.height >= 2
+        assert not app.workspace.compact.size.height, "the panel shows the same"
+        await pilot.press(*"abc")
+        assert app.composer.text == "abc"
+        assert app.composer.content_size.height
+
+    drive(app, scenario, size)
+
+
+def test_why_a_token_was_a_fork_is_told_beside_a_narrow_panel():
+    async def scenario(pilot):
+        await pilot.press("home", *["right"] * 14)
+        await pilot.pause()
+        told = " ".join(str(app.workspace.why.visual).split())
+        assert told.startswith("▲ fork: H ")
+        assert "margin" in told
+        width = app.workspace.why.content_size.width
+        assert len(told) <= 2 * width
+
+    trace = [make_step(n, f" w{n}") for n in range(14)]
+    fork = make_step(
+        14,
+        " fork",
+        Strategy.BRANCH,
+        entropy=4.1,
+        varentropy=12.34,
+        margin=0.05,
+        origin=Origin.BRANCH,
+        branch=make_steps()[14].branch,
+    )
+    app = make_viewer([*trace, fork])
+    drive(app, scenario, (80, 24))
+
+
+def test_the_end_of_a_text_is_no_riddle():
+    app = make_viewer([make_step(0, "x"), make_step(1, "", finish_reason="stop")])
+
+    async def scenario(pilot):
+        await pilot.press("end")
+        await pilot.pause()
+        assert "the end of the text" in str(app.query_one("#inspector-token").visual)
+
+    drive(app, scenario)
 
 
 def test_an_option_is_explained_in_full_where_its_field_is_short():

@@ -1,5 +1,7 @@
 """Tuning beside the plane: what a threshold is about, how it is moved, what that changes."""
 
+import math
+
 import pytest
 from textual.widgets import Label
 
@@ -11,7 +13,7 @@ from tests.tui.conftest import drive, make_step, make_viewer
 from tui.screens.tune import TuneScreen
 from tui.tuning import THRESHOLDS, Preview
 from tui.widgets.plane import MARGIN_LEFT, Map
-from tui.widgets.slider import NAME_WIDTH, TRACK_WIDTH, Slider
+from tui.widgets.slider import NAME_WIDTH, TRACK_WIDTH, Headings, Slider
 from tui.widgets.strip import Strip
 from tui.widgets.tuning_plane import TuningPlane, grabbed
 
@@ -84,6 +86,29 @@ def test_text_plane_and_counts_change_together():
         assert workspace.query_one(Strip).visual.spans == before
 
     tune(scenario)
+
+
+@pytest.mark.parametrize("size", [(60, 20), (80, 24), (120, 40), (200, 60)])
+def test_the_columns_of_the_sliders_have_headings(size):
+    async def scenario(pilot, screen):
+        screen.query_one("#slider-resample_min_entropy", Slider).focus()
+        await pilot.press(*["shift+left"] * 4)
+        slider = screen.query_one("#slider-resample_min_entropy", Slider)
+        heading, row = screen.query_one(Headings).render().plain, slider.render().plain
+        assert heading.index("at") == row.index(f"{slider.value:5.2f}")
+        assert heading.endswith("tokens: was → now")
+        assert " → " in row
+        assert max(len(heading), len(row)) <= slider.content_size.width, "nothing is cut"
+
+    tune(scenario, size)
+
+
+def test_a_threshold_without_a_number_is_off():
+    slider = Slider("resample_min_entropy", math.inf, 8.0)
+    number = Slider("resample_min_entropy", 5.0, 8.0)
+    assert "off" in slider.render().plain
+    assert "inf" not in slider.render().plain
+    assert slider.render().cell_length == number.render().cell_length
 
 
 def test_a_border_is_dragged_with_the_mouse():

@@ -28,7 +28,7 @@ from entropix_mlx.serving.events import (
 )
 from entropix_mlx.settings import Settings
 from entropix_mlx.step import Step, first_divergence
-from entropix_mlx.summary import COLUMNS, Sample, summarize, to_table
+from entropix_mlx.summary import COLUMNS, Result, Sample, summarize, to_table
 from entropix_mlx.traces.trace import Header, TraceWriter
 
 from ..widgets.answer import AnswerView
@@ -44,6 +44,8 @@ KEY_ORDER = ("duel.left", "duel.right", "duel.again", "duel.save", "duel.close",
 """The bindings that the last line names."""
 VERDICT = {name: form for name, form in COLUMNS.items() if name not in _LEFT_OUT}
 """The columns of the verdict, which fit into 80 cells: there is one answer of each sampler."""
+LEAST = ("repetition", "mean log p", "tokens/s", "insertions")
+"""Those that are left out on a narrower screen, in this order."""
 
 
 @dataclass(frozen=True)
@@ -219,4 +221,15 @@ class DuelScreen(Screen[Kept | None]):
         sides = zip(self._samplers, (left, right), strict=True)
         samples = [Sample(name, seed, tuple(steps)) for name, steps in sides]
         results = [summarize([sample])[0] for sample in samples]
-        return Content(f"{told}\n{to_table(results, VERDICT).rstrip()}")
+        return Content(f"{told}\n{_table(results, self.size.width - 2)}")
+
+
+def _table(results: Sequence[Result], width: int) -> str:
+    """Return the verdict's table, without the columns that matter least where there is no room."""
+    columns = dict(VERDICT)
+    table = to_table(results, columns)
+    for name in LEAST:
+        if len(table.partition("\n")[0]) > width:
+            del columns[name]
+            table = to_table(results, columns)
+    return table.rstrip()

@@ -15,7 +15,7 @@ from textual.widgets import Label, Static
 from entropix_mlx.chat.slash import Command, listing
 from entropix_mlx.profiles.profile import Profile
 
-from ..explaining import ANOTHER_WAY, MEASUREMENTS, marks, strategies
+from ..explaining import ANOTHER_WAY, marks, measurements, strategies
 from ..keys import key_rows
 
 
@@ -48,7 +48,7 @@ class HelpScreen(ModalScreen[None]):
             yield Label("↑ ↓ scroll, Escape closes", classes="hint")
             title = f"What the colours mean, with the numbers of {self._profile.name}"
             yield Static(_section(title, strategies(self._profile)))
-            yield Static(_section("What is measured", Content(MEASUREMENTS)))
+            yield Static(_section("What is measured", measurements(self._profile)))
             yield Static(_section("Another way", Content(ANOTHER_WAY)))
             yield Static(_section("Marks around tokens", marks()))
             with Horizontal(classes="keys"):

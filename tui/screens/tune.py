@@ -24,7 +24,7 @@ from entropix_mlx.settings import Settings
 
 from ..drawing import scales
 from ..tuning import THRESHOLDS, Preview
-from ..widgets.slider import Slider
+from ..widgets.slider import Headings, Slider
 from ..widgets.tick import Tick
 from ..widgets.tuning_plane import TuningPlane
 
@@ -101,6 +101,7 @@ class TuneScreen(ModalScreen[Tuned | None]):
             yield Tick("think", thinks, id="think", compact=True)
             yield Tick("branch", forks, id="branch", compact=True)
             yield Tick("ask", self._ask, id="ask", compact=True)
+        yield Headings()
         for name in THRESHOLDS:
             value = getattr(profile.thresholds, name)
             yield Slider(name, value, _scale(name, profile))

@@ -4,7 +4,7 @@ at its end those of the answer."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from textual.content import Content
 
@@ -26,17 +26,19 @@ SHORTEST = 4
 """Cells of a bar at least."""
 
 
-def draw_compact(newest: Newest, profile: Profile, width: int) -> Content:
+def draw_compact(newest: Newest, profile: Profile, width: int, meant: bool = True) -> Content:
     """Return H and V as bars, and the strategy, of the newest token; at the end, of the answer.
 
     Args:
         newest: what to show.
         profile: on whose scales.
         width: in cells; where they are few, names are left out.
+        meant: whether thresholds decided, so that a strategy tells how sure the model was.
     """
+    tellings = _tellings(newest, meant)
     told = next(
-        (line for line in _tellings(newest) if width >= NUMBERS + line.cell_length + 2 * SHORTEST),
-        _tellings(newest)[-1],
+        (line for line in tellings if width >= NUMBERS + line.cell_length + 2 * SHORTEST),
+        tellings[-1],
     )
     cells = max(1, (width - NUMBERS - told.cell_length) // 2)
     values, parts = newest.values, []
@@ -47,7 +49,7 @@ def draw_compact(newest: Newest, profile: Profile, width: int) -> Content:
     return Content().join([*parts, told])
 
 
-def _tellings(newest: Newest) -> list[Content]:
+def _tellings(newest: Newest, meant: bool) -> list[Content]:
     """Return what is said of the strategy, or of the shares of all, from long to short."""
     if newest.step is not None:
         strategy = newest.step.strategy
@@ -55,18 +57,19 @@ def _tellings(newest: Newest) -> list[Content]:
         return [Content.styled(text, COLOURS[strategy]) for text in texts]
     shares = [(strategy, newest.counts[strategy] / newest.tokens) for strategy in newest.counts]
     shares.sort(key=lambda share: -share[1])
-    return [_shares(shares, SHORT_NAMES), _shares(shares, {}), Content.styled("mean", DIM)]
+    most = len(shares) if meant else 0
+    tellings = [_shares(shares, named) for named in range(most, -1, -1)]
+    return [*tellings, Content.styled("mean", DIM)]
 
 
-def _shares(shares: list[tuple[Strategy, float]], names: Mapping[Strategy, str]) -> Content:
-    """Return glyphs, what they stand for where there is a name, and percentages."""
-    return Content(" ").join(
-        Content.styled(
-            " ".join(filter(None, (LOOKS[strategy].glyph, names.get(strategy), f"{share:.0%}"))),
-            COLOURS[strategy],
-        )
-        for strategy, share in shares
-    )
+def _shares(shares: list[tuple[Strategy, float]], named: int) -> Content:
+    """Return glyphs and percentages, and of the first ones, so many, also what they stand for."""
+    parts = []
+    for number, (strategy, share) in enumerate(shares):
+        name = SHORT_NAMES.get(strategy, "") if number < named else ""
+        text = " ".join(filter(None, (LOOKS[strategy].glyph, name, f"{share:.0%}")))
+        parts.append(Content.styled(text, COLOURS[strategy]))
+    return Content(" ").join(parts)
 
 
 class Compact(Drawn):
@@ -77,6 +80,8 @@ class Compact(Drawn):
         super().__init__(id=id)
         self._profile = profile
         self._newest = Newest()
+        self.meant = True
+        """See `draw_compact`."""
 
     def on_resize(self) -> None:
         """Draw for the new width."""
@@ -95,4 +100,5 @@ class Compact(Drawn):
     def draw(self) -> None:
         """Draw the line, where it is shown at all."""
         if self.size.width:
-            self.draw_content(draw_compact(self._newest, self._profile, self.content_size.width))
+            width = self.content_size.width
+            self.draw_content(draw_compact(self._newest, self._profile, width, self.meant))

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from rich.segment import Segment
 from rich.style import Style as RichStyle
 from textual.content import Content
-from textual.geometry import Region
+from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.style import Style
 from textual.widgets import Static
@@ -70,6 +70,13 @@ class Drawn(Static):
     def render(self) -> Content:
         """Return what is shown."""
         return self._content
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """Return the number of lines: Textual would count those of a text that it wraps.
+
+        After a resize it asks before the content is drawn for the new width.
+        """
+        return len(self._lines)
 
     def draw_content(self, content: Content) -> None:
         """Show a content; lay the screen out anew only for another number of lines."""

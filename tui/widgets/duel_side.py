@@ -10,6 +10,7 @@ from textual.widgets import Select
 
 from entropix_mlx.policies.registry import POLICIES
 from entropix_mlx.profiles.profile import Profile
+from entropix_mlx.profiles.tree import TREE_SAMPLER
 from entropix_mlx.step import Branch, Step
 
 from .answer import AnswerView
@@ -36,7 +37,8 @@ class DuelSide(Vertical):
         self._first = sampler
         self._profile = profile
         self._ways = Race()
-        self._gauges = (Compact(profile, id="compact"), Strip(profile, id="strip"), Plane(profile))
+        self._compact = Compact(profile, id="compact")
+        self._gauges = (self._compact, Strip(profile, id="strip"), Plane(profile))
 
     def compose(self) -> ComposeResult:
         """Make the sampler, the answer and the gauges below each other."""
@@ -64,6 +66,7 @@ class DuelSide(Vertical):
         await container.remove_children()
         await container.mount(AnswerView())
         self._ways.show(None)
+        self._compact.meant = self.sampler == TREE_SAMPLER
         for gauge in self._gauges:
             gauge.show_answer([], self._profile)
 

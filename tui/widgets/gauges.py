@@ -20,7 +20,8 @@ from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.profiles.tree import table
 from entropix_mlx.step import Step, Strategy
 
-from ..drawing import DIM, HEIGHTS, WORDS, bar, by_profile, runs, scales, word
+from ..drawing import DIM, HEIGHTS, bar, by_profile, runs, scales
+from ..explaining import SHORT_NAMES, words
 from ..newest import Newest
 from ..styles import COLOURS, STYLES
 from .blank import Blank
@@ -29,7 +30,14 @@ from .drawn import Drawn
 LABEL_WIDTH = 4
 THRESHOLDS = ("entropy", "varentropy", "margin")
 """The measurements that thresholds are about."""
-FOLDED = Content.styled("▸ attention: a shows its figures", DIM)
+NAME, LONGEST = 11, 15
+"""Cells of a strategy's name, and of the longest one; it is not explained, and may be longer."""
+MEANING = 1 + max(map(len, SHORT_NAMES.values()))
+NUMBERS, SHORTEST = 9, 3
+"""Cells of a count with its share, and of a bar at least."""
+SPACIOUS = 24
+"""From so many lines on, empty ones stand between the gauges."""
+FOLDED = Content.styled("▸ attention: a, in the tokens", DIM)
 
 
 @by_profile
@@ -48,7 +56,7 @@ def threshold_line(profile: Profile, name: str, width: int) -> Content:
 def draw_bars(
     values: Mapping[str, float], style: Style, profile: Profile, width: int, title: str = ""
 ) -> Content:
-    """Return H, V and the margin as bars with their thresholds, H and V also in a word.
+    """Return H, V and the margin as bars with their thresholds, and in words.
 
     Args:
         values: by measurement; empty if nothing was measured yet.
@@ -58,15 +66,16 @@ def draw_bars(
         title: what the values are of, if not of the newest token.
     """
     lines = [Content.styled(title, DIM)] if title else []
+    called = words(profile, values)
     for name, scale in scales(profile).items():
         if name not in THRESHOLDS:
             continue
         value = values.get(name, math.nan)
         number = f"{value:.2f} {scale.unit}" if values else f"– {scale.unit}"
-        called = word(profile, name, value) if values and name in WORDS else ""
         room = width - len(scale.label) - len(number) - 2
+        told = called.get(name, "")[:room].ljust(room)
         lines += [
-            Content.assemble((scale.label, DIM), f"  {called.ljust(room)}{number}"),
+            Content.assemble((scale.label, DIM), f"  {told}{number}"),
             Content.styled(bar(value, scale.most, width), style),
             threshold_line(profile, name, width),
         ]
@@ -109,20 +118,30 @@ def draw_history(steps: Sequence[Step], profile: Profile, width: int) -> Content
     return Content("\n").join(lines)
 
 
-def draw_counts(counts: Counter[Strategy], width: int) -> Content:
-    """Return how often each strategy was chosen; this is the legend, too."""
+def draw_counts(counts: Counter[Strategy], width: int, meant: bool = True) -> Content:
+    """Return how often each strategy was chosen; this is the legend, too.
+
+    Args:
+        counts: by strategy.
+        width: in cells; what a strategy means is told where there is room for it beside a bar.
+        meant: whether thresholds decided, so that a strategy tells how sure the model was.
+    """
     total = max(1, counts.total())
+    told = meant and width >= NAME + MEANING + NUMBERS + SHORTEST
     lines = []
     for strategy in Strategy:
         if strategy is Strategy.SAMPLE and not counts[strategy]:
             continue
         share = counts[strategy] / total
         name = f"{LOOKS[strategy].glyph} {strategy}"
-        drawn = bar(share, 1.0, max(width - 15 - 10, 0))
-        number = f"{counts[strategy]} {share:4.0%}".rjust(10)
+        meaning = SHORT_NAMES.get(strategy, "") if told else ""
+        room = NAME + MEANING if told else LONGEST
+        gap = f"{' ' * (NAME - len(name))}{meaning}".ljust(room - len(name))
+        drawn = bar(share, 1.0, max(width - room - NUMBERS, 0))
+        number = f"{counts[strategy]} {share:4.0%}".rjust(NUMBERS)
         styled = Content.styled(name, STYLES[strategy])
-        space = Content(" " * (15 - len(name)))
-        lines.append(styled + space + Content.styled(drawn, COLOURS[strategy]) + Content(number))
+        drawn_bar = Content.styled(drawn, COLOURS[strategy])
+        lines.append(styled + Content(gap) + drawn_bar + Content(number))
     return Content("\n").join(lines)
 
 
@@ -131,8 +150,7 @@ class Gauges(Blank, VerticalScroll):
 
     DEFAULT_CSS = """
     Gauges { padding: 0 1; }
-    Gauges Static { height: auto; margin-bottom: 1; }
-    Gauges #counts { margin-bottom: 0; }
+    Gauges Static { height: auto; }
     """
 
     def __init__(self, profile: Profile, *, id: str) -> None:
@@ -142,10 +160,12 @@ class Gauges(Blank, VerticalScroll):
         self._steps: list[Step] = []
         self._newest = Newest()
         self._unfolded = False
+        self.meant = True
+        """See `draw_counts`."""
 
     def compose(self) -> ComposeResult:
         """Make the parts."""
-        for name in ("bars", "attention", "history", "counts"):
+        for name in ("bars", "counts", "history", "attention"):
             yield Drawn(id=name)
 
     def on_mount(self) -> None:
@@ -187,7 +207,9 @@ class Gauges(Blank, VerticalScroll):
             if self._unfolded
             else FOLDED,
             "history": draw_history(self._steps, self._profile, width),
-            "counts": draw_counts(newest.counts, width),
+            "counts": draw_counts(newest.counts, width, self.meant),
         }
+        gap = Content("\n" if self.size.height >= SPACIOUS else "")
         for name, drawing in drawings.items():
-            self.query_one(f"#{name}", Drawn).draw_content(drawing)
+            last = name == "attention"
+            self.query_one(f"#{name}", Drawn).draw_content(drawing if last else drawing + gap)

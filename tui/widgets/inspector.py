@@ -28,6 +28,10 @@ ORIGINS = {
 }
 """How a token came about."""
 HEADING = Style(bold=True)
+END = "∅ the end of the text"
+"""A token without a text after which the answer ends."""
+NONE = -1
+"""In place of the number of an alternative: none is selected."""
 WAY_WIDTH = 11
 """Cells for how a way stands to the first one."""
 WAY_LEFT = "↓ selects one that was left"
@@ -166,7 +170,7 @@ class Inspector(Blank, VerticalScroll):
     @property
     def alternative(self) -> Alternative | None:
         """The alternative that is selected."""
-        if self._step is None or self._selected >= len(self._step.top_logprobs):
+        if self._step is None or not 0 <= self._selected < len(self._step.top_logprobs):
             return None
         return self._step.top_logprobs[self._selected]
 
@@ -194,16 +198,23 @@ class Inspector(Blank, VerticalScroll):
         return self._lost[number] if number < len(self._lost) else None
 
     @property
-    def _hint(self) -> str:
+    def hint(self) -> str:
         """What the user can do with the selection; empty where no model could go on."""
         if not self.goes_on:
             return ""
-        stands = self._step is not None and self.tokens == (self._step.token,)
-        return "↑ ↓ choose another way" if stands else "f goes on this way"
+        return "f goes on this way" if self.chosen else "↑ ↓ choose another way"
+
+    @property
+    def chosen(self) -> bool:
+        """Whether what is selected is another way than the one that was taken."""
+        return self._step is not None and self.tokens not in ((), (self._step.token,))
 
     def show(self, step: Step, profile: Profile | None) -> None:
         """Show a token, and what a profile's thresholds have to do with it, if they decided."""
-        self._step, self._profile, self._selected = step, profile, 0
+        self._step, self._profile = step, profile
+        tokens = [alternative.token for alternative in step.top_logprobs]
+        # The token itself: whoever goes another way has chosen one before.
+        self._selected = tokens.index(step.token) if step.token in tokens else NONE
         self._draw()
 
     def move(self, by: int) -> None:
@@ -222,12 +233,13 @@ class Inspector(Blank, VerticalScroll):
         if step is None:
             return
         width = max(30, self.content_size.width - 1)
-        title = f"token {step.index}: {token_text(step.text)} (id {step.token})"
+        told = token_text(step.text) if step.text or not step.finish_reason else END
+        title = f"token {step.index}: {told} (id {step.token})"
         way, branch = self._way, step.branch
-        left = WAY_LEFT if self.goes_on and way is None else self._hint
+        left = WAY_LEFT if self.goes_on and way is None else self.hint
         alternatives = [draw_alternatives(step, self._selected, width)]
-        if step.top_logprobs and self._hint and way is None:
-            alternatives.append(Content.styled(self._hint, DIM))
+        if step.top_logprobs and self.hint and way is None:
+            alternatives.append(Content.styled(self.hint, DIM))
         parts = {
             "token": Content.styled(title, HEADING),
             "alternatives": Content("\n").join(alternatives),

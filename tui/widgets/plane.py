@@ -17,18 +17,18 @@ from textual.style import Style
 
 from entropix_mlx.palette import LOOKS
 from entropix_mlx.profiles.profile import Profile
-from entropix_mlx.profiles.tree import Row, table
+from entropix_mlx.profiles.tree import Row, first_fit, table
 from entropix_mlx.step import NOT_OF_THE_MODEL, Metrics, Step, Strategy
 
 from ..drawing import DIM, OVERFLOW, runs, scales
+from ..explaining import SHORT_NAMES
 from ..styles import COLOURS, faded, tinted
 from .drawn import Drawn
 
-NAMES = {
-    Strategy.ARGMAX: ("sure",),
-    Strategy.THINK: ("lost → think", "think"),
-    Strategy.BRANCH: ("fork",),
-    Strategy.RESAMPLE: ("anything goes", "any"),
+NAMES: dict[Strategy, tuple[str, ...]] = {
+    **{strategy: (name,) for strategy, name in SHORT_NAMES.items()},
+    Strategy.THINK: (f"{SHORT_NAMES[Strategy.THINK]} → think", SHORT_NAMES[Strategy.THINK]),
+    Strategy.RESAMPLE: (SHORT_NAMES[Strategy.RESAMPLE], "anything", "any"),
 }
 """What the regions are called; the first of the names that fits is used."""
 TRAIL = 12
@@ -97,8 +97,7 @@ def regions(profile: Profile, plane: Map) -> list[list[Strategy]]:
 
 
 def _decided(rows: list[Row], entropy: float, varentropy: float) -> Strategy:
-    metrics = Metrics(entropy, varentropy, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-    return next(row.strategy for row in rows if row.fits(metrics))
+    return first_fit(rows, Metrics(entropy, varentropy, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0))
 
 
 def draw_map(profile: Profile, plane: Map) -> list[list[Cell]]:

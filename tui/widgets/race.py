@@ -24,9 +24,10 @@ def draw_race(branch: Branch, width: int) -> Content:
     The bar shows exp(mean log p): about the mean probability of a token.
     """
     length = max(len(rollout.tokens) for rollout in branch.rollouts)
-    heading = (
-        f"{LOOKS[Strategy.BRANCH].glyph} following {len(branch.rollouts)} ways, token {length}"
-    )
+    glyph, following = LOOKS[Strategy.BRANCH].glyph, f"{len(branch.rollouts)} ways, token {length}"
+    heading = f"{glyph} following {following}"
+    if len(heading) > width:
+        heading = f"{glyph} {following}"
     lines = [Content.styled(heading, COLOURS[Strategy.BRANCH])]
     room = max(1, width - NUMBERS)
     for number, rollout in enumerate(branch.rollouts):

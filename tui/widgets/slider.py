@@ -25,7 +25,27 @@ NUMBERS = 22
 """Cells of the number with its unit, and of what would change."""
 SHARE_STEP, BITS_STEP = 0.02, 0.1
 """How far a key moves a threshold whose scale ends at 1, and one of bits or bits²."""
+HEADINGS = ("threshold", "all tokens", " at", "tokens: was → now")
+"""Of the columns: the name, the track, the number, and how many tokens have the strategy."""
 LETTERS = {"entropy": "H", "varentropy": "V", "margin": "margin"}
+
+
+def track_width(width: int) -> int:
+    """Return the cells of the track in a line of so many."""
+    return min(max(width - NAME_WIDTH - NUMBERS, SHORTEST_TRACK), TRACK_WIDTH)
+
+
+class Headings(Widget):
+    """Says above the sliders what their columns are."""
+
+    DEFAULT_CSS = "Headings { height: 1; color: $text-muted; text-wrap: nowrap; }"
+
+    def render(self) -> Content:
+        """Return the headings in their columns, as far as there is room."""
+        name, track, number, change = HEADINGS
+        cells = track_width(self.content_size.width)
+        over = track.center(cells) if len(track) <= cells else " " * cells
+        return Content(f"{name:{NAME_WIDTH}}{over}{number}{change:>{NUMBERS - len(number)}}")
 
 
 class Slider(Widget, can_focus=True):
@@ -70,6 +90,8 @@ class Slider(Widget, can_focus=True):
         side = ">" if above else "<"
         name = f"{LOOKS[strategy].glyph} {LETTERS[measurement]} {side}".ljust(NAME_WIDTH)
         number = f" {self.value:5.2f} {SCALES[measurement].unit:6}"
+        if math.isinf(self.value):
+            number = f"   {'off':{len(number) - 3}}"
         before, after = self._counts
         change = f"{before}" if before == after else f"{before} → {after}"
         look = style if before == after else style + Style(bold=True)
@@ -112,8 +134,7 @@ class Slider(Widget, can_focus=True):
 
     @property
     def _track_width(self) -> int:
-        room = self.content_size.width - NAME_WIDTH - NUMBERS
-        return min(max(room, SHORTEST_TRACK), TRACK_WIDTH)
+        return track_width(self.content_size.width)
 
     def _follow(self, event: events.MouseEvent) -> None:
         cell = event.x - NAME_WIDTH

@@ -15,11 +15,12 @@ from entropix_mlx.step import Step
 from ..styles import outstanding
 from .answer import AnswerView
 from .following import Following
+from .passing_on import PassesOn
 from .turn import TurnView
 from .welcome import Welcome
 
 
-class Transcript(Following, can_focus=True):
+class Transcript(Following, PassesOn, can_focus=True):
     """The conversation; its last answer's tokens can be walked over."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

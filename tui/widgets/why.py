@@ -17,6 +17,8 @@ from ..drawing import DIM
 from ..styles import COLOURS
 
 ENDINGS = {"stop": "end of text", "length": "the limit was reached"}
+BREAK = 12
+"""Cells that the break of a line may leave empty: a longest word."""
 HINTS = ("why these tokens, and other ways", "why, and other ways", "why?")
 """What the key is for that goes to the tokens, as far as there is room."""
 
@@ -50,8 +52,10 @@ def draw_ending(summary: Summary, seed: int | None, key: str, width: int) -> Con
         "" if seed is None else f"seed {seed}",
     ]
     told = " · ".join(filter(None, parts))
-    hints = (f"{told} · {key}: {hint}" for hint in HINTS)
-    return Content.styled(next((line for line in hints if len(line) <= width), told), DIM)
+    lines = [f"{told} · {key}: {hint}" for hint in HINTS]
+    short = " · ".join(parts[:2])  # the status line tells the rest, too
+    lines += [f"{short} · {key}: {HINTS[-1]}", told]
+    return Content.styled(next((line for line in lines if len(line) <= width), short), DIM)
 
 
 def draw_leader(branch: Branch) -> Content:
@@ -116,7 +120,9 @@ class Why(Static):
             return draw_leader(self._racing)
         step = self._pointed or self._newest
         if step is not None and (self._pointed or not self._settled):
-            return draw_why(explain(self.thresholds, step), self.content_size.width)
+            width = self.content_size.width
+            room = width * self.content_size.height - (self.content_size.height - 1) * BREAK
+            return draw_why(explain(self.thresholds, step), room)
         if self._summary.completion_tokens:
             return draw_ending(self._summary, self.seed, self.key, self.content_size.width)
         return Content()
