@@ -486,10 +486,14 @@ def test_the_compact_gauges_follow(make_chat):
         await ask(pilot, "hi")
         await until(pilot, lambda: "–" not in str(line.visual))
         await pilot.press("f2")
-        await until(pilot, lambda: line.visual.cell_length <= line.content_size.width < 40)
-        narrow = line.visual.cell_length
+        await until(pilot, lambda: not line.display)  # the panel shows the same
         await pilot.press("f2")
-        await until(pilot, lambda: narrow < line.visual.cell_length <= line.content_size.width)
+        await until(pilot, lambda: line.visual.cell_length <= line.content_size.width)
+        wide = line.visual.cell_length
+        await pilot.resize_terminal(50, 24)
+        await until(pilot, lambda: line.visual.cell_length <= line.content_size.width < wide)
+        await pilot.resize_terminal(80, 24)
+        await until(pilot, lambda: line.visual.cell_length == wide)
         await pilot.press("ctrl+n")
         await until(pilot, lambda: ready(app) and not turns(app))
         assert not line.display, "nothing is measured"

@@ -129,7 +129,7 @@ def test_the_ways_of_a_fork_race_below_their_side():
         screen.receive(DuelRolloutsGrew(arrive.cancel, 1, branch))
         await until(pilot, lambda: races[1].display)
         assert not races[0].display
-        assert "following 3 ways" in str(races[1].visual)
+        assert "3 ways" in str(races[1].visual)
         arrive(1, RIGHT[1:2])
         assert not races[1].display
 
