@@ -136,11 +136,12 @@ class ChatApp(WorkspaceApp):
                 self.composer.take(text)
 
     def on_composer_left(self) -> None:
-        """Go to the tokens, with the cursor on the last one."""
+        """Go to the tokens, with the cursor on the last one, if there are any."""
         transcript = self.workspace.transcript
-        transcript.focus()
-        if transcript.cursor is None:
-            transcript.action_move(-1)
+        if transcript.follows:
+            transcript.focus()
+            if transcript.cursor is None:
+                transcript.action_move(-1)
 
     def on_transcript_left(self) -> None:
         """Go back to the field."""

@@ -49,7 +49,6 @@ class ViewerApp(WorkspaceApp):
     ) -> None:
         """Show a conversation, with the thresholds of a profile."""
         super().__init__(Workspace(conversation, profile), configuration)
-        self.workspace.why.key = "← →"
         self.workspace.inspector.goes_on = False
         self._whole = conversation
         self._replay: Replay | None = None

@@ -198,6 +198,10 @@ class Workspace(Blank, Horizontal):
         for follower in self._followers:
             follower.draw()
 
+    def on_descendant_focus(self) -> None:
+        """Name the key that explains a token from here."""
+        self.why.name_key(self.transcript.has_focus)
+
     def on_transcript_cursor_moved(self, event: Transcript.CursorMoved) -> None:
         """Show the token under the cursor, or the gauges if there is none."""
         self.set_class(event.step is not None, "-inspecting")

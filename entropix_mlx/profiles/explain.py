@@ -267,7 +267,7 @@ def _chosen(branch: Branch) -> str:
     if branch.chosen_by is ChosenBy.JUDGE:
         return "the first: the model's second opinion was against another"
     if not branch.winner:
-        return "none leads the first"
+        return "none clearly leads the first"
     winner = branch.rollouts[branch.winner]
     led = "the best" if winner.lead is None else "one leads the first"
     return f"{led} by {standing(winner)}"

@@ -77,7 +77,7 @@ def test_the_line_of_a_fork():
     at = {"entropy": 3.13, "varentropy": 14.5, "margin": 0.06, "branch": ways}
     assert line(Strategy.BRANCH, origin=Origin.BRANCH, **at) == (
         "▲ fork: H 3.13 < 5.30 ✓ V 14.50 > 10.91 ✓ margin 0.06 < 0.19 ✓ → following 5 ways, "
-        "none leads the first"
+        "none clearly leads the first"
     )
 
 

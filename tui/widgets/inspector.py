@@ -82,7 +82,8 @@ def draw_decision(step: Step, profile: Profile | None) -> Content:
         profile: whose thresholds decided; None if there were none.
     """
     why = explain(profile, step)
-    heading = f"{why.heading}, {ORIGINS[step.origin]}"
+    came = "" if step.branch else f", {ORIGINS[step.origin]}"  # the outcome says it of a fork
+    heading = f"{why.heading}{came}"
     lines = [Content.styled(heading, STYLES[step.strategy]) + Content(why.outcome)]
     if not why.cases:
         lines.append(Content("no thresholds had a part in this"))

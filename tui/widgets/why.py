@@ -62,9 +62,13 @@ def draw_leader(branch: Branch) -> Content:
     """Return how many ways are being followed, and the one that leads."""
     leader = branch.rollouts[branch.winner]
     text = printable(leader.text).replace("\n", "⏎")
-    ahead = f"ahead by {standing(leader)}" if branch.winner else "none ahead of the first"
+    ahead = f"ahead by {standing(leader)}" if branch.winner else "none clearly ahead of the first"
     told = f" following {len(branch.rollouts)} ways; {ahead}: {text}"
     return Content.assemble(("▲ fork", COLOURS[Strategy.BRANCH]), told)
+
+
+OUTSIDE, INSIDE = "Tab", "← →"
+"""The keys that go to a token from the field, and from another token."""
 
 
 class Why(Static):
@@ -75,8 +79,7 @@ class Why(Static):
         super().__init__(id=id)
         self.seed: int | None = None
         """That of the answer."""
-        self.key = "Tab"
-        """The one that goes to the tokens."""
+        self._key = OUTSIDE
         self.thresholds: Profile | None = profile
         """The profile that decides; None where the policy has no thresholds."""
         self._summary = Summary()
@@ -89,6 +92,11 @@ class Why(Static):
         """Tell how an answer ended."""
         self._summary = Summary.of(steps)
         self._newest, self._racing, self._settled = None, None, True
+        self.draw()
+
+    def name_key(self, inside: bool) -> None:
+        """Name the key that goes to a token from where the user is: inside the tokens, or not."""
+        self._key = INSIDE if inside else OUTSIDE
         self.draw()
 
     def add_steps(self, steps: Sequence[Step]) -> None:
@@ -124,5 +132,5 @@ class Why(Static):
             room = width * self.content_size.height - (self.content_size.height - 1) * BREAK
             return draw_why(explain(self.thresholds, step), room)
         if self._summary.completion_tokens:
-            return draw_ending(self._summary, self.seed, self.key, self.content_size.width)
+            return draw_ending(self._summary, self.seed, self._key, self.content_size.width)
         return Content()
