@@ -183,7 +183,9 @@ class DropReason(StrEnum):
     LOOP = "loop"
     """What followed it repeated the answer."""
     WORSE = "worse"
-    """The model went on better in the other of two ways: without a thought, or with it."""
+    """The model went on better without it."""
+    LEFT = "left"
+    """It is what would have stood in the place of a thought with which the model went on better."""
     LOST = "lost"
     """It was the beginning of a sentence, and the model did not know how to go on."""
 

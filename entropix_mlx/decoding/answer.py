@@ -193,7 +193,7 @@ class Answer:
         return after
 
     def _try(self, here: Position, insertion: Insertion) -> Generator[Want, Any, Position]:
-        """Insert a text, follow what comes after it, and commit both, or neither of them."""
+        """Follow a text that is to be inserted, and perhaps the answer without it; commit one."""
         trial = self._thinking.begin(insertion, here)
         yield Split(trial.last + 1)
         while trial.growing and not self._cancelled():

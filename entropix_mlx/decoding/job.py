@@ -122,7 +122,7 @@ def begin(
     if room == 0:
         return None
     clock = Clock()
-    policy = job.policy
+    policy, retrieve = job.policy, job.hooks.retrieve
     limit = len(job.answered) + room
     before = job.prompt[: len(job.prompt) - len(job.answered)]
     answer = Answer(
@@ -136,7 +136,7 @@ def begin(
             prompt=before,
             stops=job.stop,
         ),
-        Retrieving(policy.profile.notes, tokenizer, job.hooks.retrieve),
+        Retrieving(policy.profile.notes, tokenizer, retrieve) if retrieve else None,
         before=job.prompt,
         context_room=context_room,
         asks=job.hooks.choose is not None,

@@ -3,8 +3,8 @@
 Whoever wants to insert a text into an answer (a thought, say) makes a wish. It is remembered for
 some tokens. At the first place in the text that suits it, the text is written there *on trial*: an
 `Answer` follows it, and some tokens after it, as a rollout that is not committed. Where the rollout
-shows a loop it is dropped, and the answer goes on as if nothing had been; otherwise it becomes the
-text. Nothing here knows MLX.
+shows a loop, or the model goes on better without it, it is dropped, and the answer goes on as if
+nothing had been; otherwise it becomes the text. Nothing here knows MLX.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ class Trial:
         """Return the record of what would have stood without it; None if that was not followed."""
         if self.last == TRIED:
             return None
-        return self._record(Origin.SAMPLED, self.usual, DropReason.WORSE)
+        return self._record(Origin.SAMPLED, self.usual, DropReason.LEFT)
 
     @property
     def _length(self) -> int:

@@ -22,7 +22,7 @@ class Measured(Protocol):
 
     @property
     def entropy(self) -> float:
-        """Of the distribution that it was drawn from, in bits."""
+        """Of the model's distribution before it, at temperature 1, in bits."""
 
 
 class Stretch(NamedTuple):

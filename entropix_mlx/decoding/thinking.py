@@ -12,6 +12,7 @@ from ..profiles.sections import Think
 from ..step import Dropped, DropReason, Origin, Step, Strategy
 from .budget import Allowance
 from .placement import (
+    USUAL,
     Ground,
     Insertion,
     Trial,
@@ -108,7 +109,8 @@ class Thinking:
         watched = [reading.token for reading in trial.watched]
         before, inserted = self._ground.tokens, trial.insertion.tokens
         reason = flaw(self._tokenizer, before, inserted, watched, self._rule.loop_length)
-        if reason is None and trial.gain < self._rule.least_gain:
+        compared = trial.last == USUAL
+        if reason is None and compared and trial.gain < self._rule.least_gain:
             reason = DropReason.WORSE
         return None if reason is None else trial.dropped(reason)
 

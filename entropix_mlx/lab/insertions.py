@@ -112,6 +112,10 @@ class Trials:
     def _length(self) -> int:
         return self._decided + FOLLOWING
 
+    def _tells(self, spot: Spot) -> bool:
+        """Tell whether enough follows a spot behind the tokens that decide."""
+        return len(spot.control) >= self._decided + LEAST_FOLLOWING
+
     def effects(self, stage: str, asked: Sequence[tuple[Spot, str | int]]) -> list[Effect]:
         """Return what texts do at spots.
 
@@ -129,7 +133,7 @@ class Trials:
     def again(self, stage: str, found: Sequence[Spot], seed: int) -> list[Spot]:
         """Return the same places in answers that go on from there with other seeds.
 
-        A way to go on after which the place is none any more has no spot.
+        A way to go on after which the place is none any more, or that ends too soon, has no spot.
 
         Args:
             stage: what the journal calls these answers.
@@ -145,7 +149,7 @@ class Trials:
             kept = spot.answer.steps[: spot.number]
             other = replace(spot.answer, seed=job.seed, steps=[*kept, *steps])
             there = spots(self._asker.tokenizer, other, self._policy.think)
-            placed += [one for one in there if one.where == spot.where]
+            placed += [one for one in there if one.where == spot.where and self._tells(one)]
         return placed
 
     def _job(self, spot: Spot, inserted: tuple[int, ...]) -> Job:
@@ -164,7 +168,8 @@ class Trials:
         found = flaw(self._asker.tokenizer, before, inserted, watched, rule.loop_length)
         gained = gain(after[:decided], control[:decided])
         treated, usual = after[decided:], control[decided:]
-        if found is not None or gained < rule.least_gain or not treated or not usual:
+        worse = decided > 0 and gained < rule.least_gain
+        if found is not None or worse or not treated or not usual:
             return Effect(0.0, 0.0, dropped=True)
         one, other = Stretch.of(treated), Stretch.of(usual)
         return Effect(one.logprob - other.logprob, one.entropy - other.entropy, dropped=False)

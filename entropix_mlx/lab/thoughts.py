@@ -195,6 +195,8 @@ def choose(asker: Asker, trials: Trials, strict: Trials, found: Sequence[Spot]) 
         again = strict.again(f"again {number}", fresh, asker.seed + number * OTHER_SEEDS)
         measured += strictly.measure(f"fresh {number}", again, [winner.text])
     kept = sum(measured[1:], measured[0])
+    if not kept.spots:
+        return None
     return Choice(kept, (*finalists, *racing[FINALISTS:], *others))
 
 

@@ -204,7 +204,8 @@ def slack(policy: Policy, logits: Any, scores: Sequence[Any], seed: int, positio
 
     Returns:
         Nats, at most `LARGEST`. Where a policy branches, this is about the token that is drawn if
-        it does not; about the winner of a fork, see `fork_slack`.
+        it does not; about the winner of a fork, see `fork_slack`. It does not cover whether a
+        thought is kept, which depends on the tokens after it.
     """
     place = _Position(logits, scores)
     pairs = np.array(uniforms(seed, position, policy.draws), dtype=np.float64).reshape(-1, 2)

@@ -30,7 +30,8 @@ DROPPED = {
     DropReason.END: "the answer would have ended there",
     DropReason.ECHO: "it was said again at once",
     DropReason.LOOP: "the answer repeated itself",
-    DropReason.WORSE: "the other way went on better",
+    DropReason.WORSE: "the model went on better without it",
+    DropReason.LEFT: "the model went on better with the thought",
     DropReason.LOST: "the model was lost there",
 }
 """Why an insertion was not kept, in words."""
@@ -234,7 +235,8 @@ def _action(step: Step, profile: Profile | None) -> str:
     done = _done(step, profile)
     if step.dropped is None:
         return done
-    tried = f"“{printable(step.dropped.text.strip())}” was tried and dropped"
+    became = "was left" if step.dropped.reason is DropReason.LEFT else "was tried and dropped"
+    tried = f"“{printable(step.dropped.text.strip())}” {became}"
     because = f"{tried}: {DROPPED[step.dropped.reason]}"
     return f"{done}; {because}" if done else because
 

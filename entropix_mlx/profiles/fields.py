@@ -39,9 +39,14 @@ def shown(value: Any) -> str:
         return "a number of thousands of digits"
 
 
+INFINITIES = ("inf", "-inf")
+"""How JSON spells them."""
+
+
 @dataclass(frozen=True)
 class Number:
-    """A rule for numbers, those of NumPy included. NaN is none; infinities are if a bound is."""
+    """A rule for numbers, those of NumPy included. NaN is none; infinities are if a bound is, and
+    so are the texts "inf" and "-inf" then; see `spell_infinities`."""
 
     low: float = -LARGEST
     high: float = LARGEST
@@ -51,6 +56,9 @@ class Number:
 
     def __call__(self, value: Any) -> Any:
         """Return the value as a number of Python's."""
+        endless = math.inf in (self.high, -self.low)
+        if endless and isinstance(value, str) and value in INFINITIES:
+            value = float(value)
         word = "a whole number" if self.whole else "a number"
         kind: Any = Integral if self.whole else Real
         if isinstance(value, bool) or not isinstance(value, kind) or not abs(value) >= 0:  # NaN
@@ -176,6 +184,13 @@ def whole(low: int, high: int = LARGEST_WHOLE) -> Any:
 def flag() -> Any:
     """Return a field for true or false."""
     return ruled(check_flag)
+
+
+def spell_infinities(value: Any) -> Any:
+    """Return tables as JSON can hold them: it knows no infinities, so they become texts."""
+    if isinstance(value, dict):
+        return {name: spell_infinities(item) for name, item in value.items()}
+    return str(value) if isinstance(value, float) and math.isinf(value) else value
 
 
 def read_value(rule: Rule, value: Any, where: str) -> Any:

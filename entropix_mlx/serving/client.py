@@ -14,6 +14,7 @@ from ..chat.running import Running
 from ..errors import PromptError, SessionError
 from ..policies.registry import find_policy
 from ..profiles.choice import AUTO
+from ..profiles.fields import spell_infinities
 from ..profiles.kinds import parameters
 from ..profiles.profile import Profile, differences
 from ..settings import SEED_BITS, Settings
@@ -180,7 +181,8 @@ class RemoteSession:
         named = self.settings.profile
         wanted = self.profile if named == AUTO else Profile.load(named)
         wanted = wanted.replace(self.settings.changes)
-        return {name: value for name, (_, value) in differences(self.profile, wanted).items()}
+        changed = {name: value for name, (_, value) in differences(self.profile, wanted).items()}
+        return dict(spell_infinities(changed))
 
     def _stream(
         self, reply: Reply | None, answer: Answer, cancel: Token

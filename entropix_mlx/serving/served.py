@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import ProfileError
 from ..models.config import ModelShape, fingerprint
 from ..profiles.choice import AUTO, profile_for, user_folder
-from ..profiles.fields import LARGEST
+from ..profiles.fields import spell_infinities
 from ..profiles.profile import Profile, builtin_names
 from ..settings import Settings
 from .faults import RequestError
@@ -58,7 +58,7 @@ class Served:
             "context_length": self.config.max_position_embeddings,
             "fingerprint": fingerprint(self.config),
             "sampler": self.settings.sampler,
-            "profile": _finite(told),
+            "profile": spell_infinities(told),
         }
 
     def profile(self, name: str) -> Profile:
@@ -80,10 +80,3 @@ class Served:
         except ProfileError:  # whose message names the file
             message = f"the profile {name!r} is damaged: run entropix profile check on the server"
             raise RequestError(message, "profile") from None
-
-
-def _finite(value: Any) -> Any:
-    """Return tables whose numbers JSON can write."""
-    if isinstance(value, dict):
-        return {name: _finite(item) for name, item in value.items()}
-    return min(max(value, -LARGEST), LARGEST) if isinstance(value, float) else value

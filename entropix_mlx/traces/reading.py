@@ -146,17 +146,10 @@ def _read_profile(record: dict[str, Any], source: str, version: int) -> Profile:
     for key in record.keys() & known.keys():
         changes[key] = record[key]
         if isinstance(record[key], dict) and known[key]:  # not the calibration, a free record
-            changes[key] = {
-                n: _number(v, known[key][n]) for n, v in record[key].items() if n in known[key]
-            }
+            changes[key] = {n: v for n, v in record[key].items() if n in known[key]}
         if version == 1 and key in ("branch", "cntp") and isinstance(changes[key], dict):
             changes[key] = {n: v for n, v in changes[key].items() if n not in IN_NATS}
     return Profile.load().replace(changes, source)
-
-
-def _number(value: Any, usual: Any) -> Any:
-    """Return a value of a profile's section; JSON knows no infinities, so they are texts there."""
-    return float(value) if isinstance(usual, float) and value in ("inf", "-inf") else value
 
 
 def _damaged(path: str | Path, number: int, error: Exception) -> TraceError:

@@ -24,7 +24,6 @@ refuses all others.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -35,6 +34,7 @@ from .._version import installed_versions
 from ..errors import TraceError
 from ..files import without_waiting, writing
 from ..palette import to_json
+from ..profiles.fields import spell_infinities
 from ..profiles.profile import Profile
 from ..step import Step
 from ..summary import Summary
@@ -105,7 +105,7 @@ class TraceWriter:
         self._path = path
         self._summary = Summary(header.prompt_tokens)
         content = asdict(header)
-        content["profile"] = _spell_infinities(content["profile"])
+        content["profile"] = spell_infinities(content["profile"])
         with writing(path, TraceError):
             # Closed by __exit__.
             self._file = open(path, "w", encoding="utf-8", opener=without_waiting)  # noqa: SIM115
@@ -209,10 +209,3 @@ def recorded(
         for step in steps:
             writer.add(step)
             yield step
-
-
-def _spell_infinities(value: Any) -> Any:
-    """Return tables as JSON can hold them: it knows no infinities."""
-    if isinstance(value, dict):
-        return {name: _spell_infinities(item) for name, item in value.items()}
-    return str(value) if isinstance(value, float) and math.isinf(value) else value

@@ -37,6 +37,19 @@ def test_a_sentence_that_is_typed_in_the_tokens_is_in_the_field(make_chat, sente
     drive(app, scenario)
 
 
+def test_hops_are_no_part_of_the_word_that_follows_and_a_selection_is_replaced(make_chat):
+    app = make_chat()
+
+    async def scenario(pilot):
+        await ask(pilot, "hi")
+        await pilot.press(*"draft")
+        app.composer.select_all()
+        await pilot.press("tab", "n", "n", "n", *"Why")
+        assert app.composer.text == "Why"
+
+    drive(app, scenario)
+
+
 def test_keys_that_come_before_the_field_has_the_focus_stay_in_order(make_chat):
     app = make_chat()
 

@@ -10,6 +10,7 @@ import pytest
 
 from entropix_mlx import generate, stream_generate
 from entropix_mlx.decoding import thinking
+from entropix_mlx.decoding.engine import Engine
 from entropix_mlx.errors import (
     ContextLengthError,
     NonFiniteLogitsError,
@@ -117,13 +118,18 @@ def test_a_dropped_thought_leaves_its_record_alone(run, byte_tokenizer, monkeypa
 @pytest.mark.usefixtures("anywhere")
 @pytest.mark.parametrize("pipelined", [True, False])
 @pytest.mark.parametrize("branches", [0, 3])
-def test_a_thought_that_gains_nothing_is_dropped(run, pipelined, branches):
+def test_a_thought_that_gains_nothing_is_dropped(run, monkeypatch, pipelined, branches):
     """What was followed in its place becomes the text, as far as nothing else is wanted."""
+    passes = []
+    queue = Engine.queue
+    monkeypatch.setattr(Engine, "queue", lambda *about: passes.append(1) or queue(*about))
     forks = {"trigger": "chance", "trigger_at": 0.2, "width": 2, "depth": 3, "min_gap": 1}
     forks["max_branches"] = branches
     never = ALWAYS_THINK.replace({"branch": forks, "think": {"max_insertions": 0}})
     picky = never.replace({"think": {"max_insertions": 3, "least_gain": 99.0}})
     steps = run(60, profile=picky, pipelined=pipelined)
+    with_thoughts = len(passes)
+    passes.clear()
     tried = [step.dropped for step in steps if step.dropped]
     assert {dropped.reason for dropped in tried} == {DropReason.WORSE}
     assert len(tried) == 3
@@ -131,6 +137,8 @@ def test_a_thought_that_gains_nothing_is_dropped(run, pipelined, branches):
     assert [step.token for step in steps] == [step.token for step in plain]
     assert [bool(step.branch) for step in steps] == [bool(step.branch) for step in plain]
     assert sum(bool(step.branch) for step in steps) == branches
+    alone = sum(len(dropped.tokens) for dropped in tried)  # passes, if they were computed again
+    assert with_thoughts - len(passes) < alone
     assert [step.origin for step in steps] == [step.origin for step in plain]
 
 
@@ -143,7 +151,7 @@ def test_a_thought_that_gains_is_kept(run):
     left = {step.index: step.dropped for step in steps if step.dropped}
     assert list(left) == [step.index for step in plain if step.wish is not None]
     assert {(one.origin, one.reason) for one in left.values()} == {
-        (Origin.SAMPLED, DropReason.WORSE)
+        (Origin.SAMPLED, DropReason.LEFT)
     }
     never = ALWAYS_THINK.replace({"think": {"max_insertions": 0}})
     usual = [step.token for step in run(60, profile=never)]

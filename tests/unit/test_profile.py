@@ -45,6 +45,8 @@ def test_a_file_states_only_what_it_changes(written):
 def test_a_threshold_may_be_infinite(written):
     profile = Profile.load(written("[thresholds]\nbranch_min_varentropy = inf\n"))
     assert profile.thresholds.branch_min_varentropy == float("inf")
+    same = {"thresholds": {"branch_min_varentropy": "inf"}}  # as JSON spells it
+    assert Profile.load().replace(same).thresholds == profile.thresholds
 
 
 def test_every_builtin_profile_loads():

@@ -184,6 +184,14 @@ def test_where_no_thought_can_stand_none_is_chosen(asker):
     assert choose(asker, ScriptedTrials({}), ScriptedTrials({}), []) is None
 
 
+def test_where_no_way_goes_on_long_enough_no_text_is_chosen(asker):
+    table = dict.fromkeys(["bad", "good", "fair", "poor", "awful"], 0.1)
+    strict = ScriptedTrials(table)
+    strict.again = lambda stage, found, seed: []
+    found = [a_spot(number) for number in range(150)]
+    assert choose(asker, ScriptedTrials(table), strict, found) is None
+
+
 @pytest.mark.slow
 def test_answers_that_were_stopped_go_on(tiny_model, endless, tmp_path):
     path = tmp_path / "x.partial.jsonl"

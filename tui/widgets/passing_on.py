@@ -40,7 +40,7 @@ class PassesOn(Widget):
         if key is None or not key.enabled or not self.has_focus:
             event.stop()
             event.prevent_default()
-            self._pass_on(self._word)
+            self._pass_on(character if _hops(self._word[:-1]) else self._word)
 
     def on_paste(self, event: events.Paste) -> None:
         """Let what is pasted here go into the field."""
@@ -52,5 +52,10 @@ class PassesOn(Widget):
         """Put a text where the cursor of the field is, and go there."""
         self._word = ""
         if self.field is not None:
-            self.field.insert(text)
+            self.field.replace(text, *self.field.selection)
             self.screen.set_focus(self.field)
+
+
+def _hops(letters: str) -> bool:
+    """Tell whether one letter was pressed again and again, which is no word."""
+    return len(letters) > 1 and len(set(letters)) == 1

@@ -173,9 +173,10 @@ class Record:
 def forward_tokens(steps: Sequence[Step]) -> tuple[int, int]:
     """Return how many generated tokens an answer kept, and how many it discarded.
 
-    An insertion that was tried and dropped cost its tokens and the draw that was put back. At a
-    fork all tokens of all rollouts went through the model, and perhaps some beside them; those that
-    became the text are steps whose origin is the fork.
+    An insertion that was tried and dropped cost its tokens and the draw that was put back; one that
+    was kept cost what was followed without it, if that was. At a fork all tokens of all rollouts
+    went through the model, and perhaps some beside them; those that became the text are steps whose
+    origin is the fork.
     """
     discarded = 0
     for place, step in enumerate(steps):
