@@ -52,7 +52,8 @@ class PassesOn(Widget):
         """Put a text where the cursor of the field is, and go there."""
         self._word = ""
         if self.field is not None:
-            self.field.replace(text, *self.field.selection)
+            start, end = self.field.selection
+            self.field.replace(text, start, end, maintain_selection_offset=False)
             self.screen.set_focus(self.field)
 
 
