@@ -431,8 +431,9 @@ def test_keys_before_anything_was_asked(make_chat):
 
     async def scenario(pilot):
         await until(pilot, lambda: ready(app))
-        await pilot.press("ctrl+r", "ctrl+g", "f4", "ctrl+s", "tab", "left", "f", "g", "y", "enter")
+        await pilot.press("ctrl+r", "ctrl+g", "f4", "ctrl+s", "tab", "left", "f", "g", "y")
         assert "nothing was asked yet" in notices(app)
+        assert app.composer.text == "fgy", "there are no tokens to go to"
         assert ready(app)
 
     drive(app, scenario)
