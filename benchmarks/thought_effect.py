@@ -21,7 +21,7 @@ from statistics import fmean
 from entropix_mlx import load
 from entropix_mlx.lab.asking import Asker, Progress
 from entropix_mlx.lab.evaluation.statistics import bootstrap_mean
-from entropix_mlx.lab.insertions import LEAST_FOLLOWING, Trials, spots
+from entropix_mlx.lab.insertions import Trials, spots
 from entropix_mlx.lab.interventions import OFF, policy, without
 from entropix_mlx.lab.prompt_sets import builtin_prompts
 from entropix_mlx.lab.thoughts import LEAST_GAIN, Measured
@@ -46,12 +46,11 @@ def main() -> None:
     answers = asker.answers("answers", prompts, TOKENS, profile=bare)
     found = tuple(spot for one in answers for spot in spots(tokenizer, one, bare.think))
     print(f"{len(answers)} answers, {len(found)} places", flush=True)
-    decided = bare.think.watch + LEAST_FOLLOWING
-    long = tuple(spot for spot in found if len(spot.control) >= decided)
-    rules = {"wherever it can stand": (-math.inf, found), "where it gains": (LEAST_GAIN, long)}
+    rules = {"wherever it can stand": -math.inf, "where it gains": LEAST_GAIN}
     for text in arguments.text or [bare.think.text]:
-        for name, (least, places) in rules.items():
+        for name, least in rules.items():
             trials = Trials(asker, policy(bare.replace({"think": {"least_gain": least}})))
+            places = tuple(filter(trials.tells, found))
             effects = trials.effects(f"{text!r} {name}", [(spot, text) for spot in places])
             report(name, Measured(text, places, tuple(effects)))
 

@@ -46,14 +46,12 @@ class Retrieving:
     again goes on as it would have.
     """
 
-    def __init__(
-        self, rule: Notes, tokenizer: TokenizerWrapper, retrieve: Retrieve | None = None
-    ) -> None:
-        """Begin an answer; without `retrieve` nothing is looked up."""
+    def __init__(self, rule: Notes, tokenizer: TokenizerWrapper, retrieve: Retrieve) -> None:
+        """Begin an answer; `retrieve` finds passages."""
         self._rule = rule
         self._tokenizer = tokenizer
         self._retrieve = retrieve
-        self._allowance = Allowance(rule.max_insertions if retrieve else 0, rule.min_gap)
+        self._allowance = Allowance(rule.max_insertions, rule.min_gap)
         self._ground = Ground(tokenizer)
         self._wish = Wish(rule.wait)
         self._sentence = ""
@@ -145,8 +143,6 @@ class Retrieving:
 
     def _find(self, sentence: str, wish: int, reading: Reading, room: int) -> Lookup | None:
         """Return the best passage that may be told, written as it stands before a token."""
-        if self._retrieve is None:
-            return None
         for passage in self._retrieve(sentence.strip()):
             if passage.score >= self._rule.min_score and passage.source not in self._told:
                 tokens = self._written(passage, reading)

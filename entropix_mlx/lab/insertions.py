@@ -112,7 +112,7 @@ class Trials:
     def _length(self) -> int:
         return self._decided + FOLLOWING
 
-    def _tells(self, spot: Spot) -> bool:
+    def tells(self, spot: Spot) -> bool:
         """Tell whether enough follows a spot behind the tokens that decide."""
         return len(spot.control) >= self._decided + LEAST_FOLLOWING
 
@@ -149,7 +149,7 @@ class Trials:
             kept = spot.answer.steps[: spot.number]
             other = replace(spot.answer, seed=job.seed, steps=[*kept, *steps])
             there = spots(self._asker.tokenizer, other, self._policy.think)
-            placed += [one for one in there if one.where == spot.where and self._tells(one)]
+            placed += [one for one in there if one.where == spot.where and self.tells(one)]
         return placed
 
     def _job(self, spot: Spot, inserted: tuple[int, ...]) -> Job:
