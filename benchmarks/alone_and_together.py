@@ -17,10 +17,10 @@ from dataclasses import replace
 import mlx.core as mx
 
 from entropix_mlx import Settings, batch_generate, chat_prompt, load, stream_generate
-from entropix_mlx.lab.prompt_sets import builtin_prompts
-from entropix_mlx.models.llama import Model
-from entropix_mlx.policies.slack import fork_slack, slack
+from entropix_mlx.lab.calibration.prompt_sets import builtin_prompts
+from entropix_mlx.models.llama.model import Model
 from entropix_mlx.step import Step, first_divergence
+from tests.oracle.decision_margin import fork_slack, slack
 
 ROUNDING = 1e-4
 """Nats."""

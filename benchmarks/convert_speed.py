@@ -27,7 +27,7 @@ from mlx.utils import tree_flatten
 from entropix_mlx.checkpoints.formats import open_checkpoint
 from entropix_mlx.checkpoints.locate import demo_model
 from entropix_mlx.models.config import parse_config
-from entropix_mlx.models.llama import Model
+from entropix_mlx.models.llama.model import Model
 
 SHARDS = 8
 CONFIG = {

@@ -111,9 +111,9 @@ def child(arguments: argparse.Namespace) -> None:
     import mlx.core as mx
 
     from entropix_mlx import load
-    from entropix_mlx.checkpoints.extras import Extras
-    from entropix_mlx.commands import led, ranks
-    from entropix_mlx.distributed.place import of_environment
+    from entropix_mlx.checkpoints.adapters import Extras
+    from entropix_mlx.commands.ranks import coordinator, worker
+    from entropix_mlx.distributed.environment import of_environment
 
     place = of_environment()
 
@@ -133,13 +133,13 @@ def child(arguments: argparse.Namespace) -> None:
             leave(code)
 
         os._exit = leaving  # type: ignore[assignment]
-        led.follow(place)
+        worker.follow(place)
 
-    def run(leader: ranks.Leader) -> int:
+    def run(leader: coordinator.Leader) -> int:
         model, tokenizer = leader.load(model=arguments.model, dequantize=None, extras=Extras())
         return write(measured(model, tokenizer, arguments.tokens))
 
-    ranks.lead(place, run)
+    coordinator.lead(place, run)
 
 
 def differences(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> dict[str, Any]:
@@ -173,7 +173,7 @@ def compare(arguments: argparse.Namespace) -> int:
     from entropix_mlx.checkpoints.formats import open_checkpoint
     from entropix_mlx.checkpoints.locate import default_model, locate
     from entropix_mlx.checkpoints.skeleton import shape_of
-    from entropix_mlx.distributed.place import PATIENCE
+    from entropix_mlx.distributed.environment import PATIENCE
 
     os.environ.setdefault(PATIENCE, "60")  # for a machine that is busy
     with tempfile.TemporaryDirectory() as name:

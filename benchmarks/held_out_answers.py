@@ -14,12 +14,12 @@ import json
 from pathlib import Path
 
 from entropix_mlx import load
-from entropix_mlx.lab.asking import Asker, Progress
-from entropix_mlx.lab.gains import TOGETHER, Compared, separate_gains
-from entropix_mlx.lab.interventions import OFF, without
-from entropix_mlx.lab.measurements import strategy_rates
-from entropix_mlx.lab.prompt_sets import builtin_prompts
-from entropix_mlx.profiles.choice import profile_for
+from entropix_mlx.lab.ask_model import Asker, Progress
+from entropix_mlx.lab.calibration.ablation import TOGETHER, Compared, separate_gains
+from entropix_mlx.lab.calibration.interventions import OFF, without
+from entropix_mlx.lab.calibration.measurements import strategy_rates
+from entropix_mlx.lab.calibration.prompt_sets import builtin_prompts
+from entropix_mlx.profiles.selection import profile_for
 
 TOKENS = 64
 

@@ -21,10 +21,10 @@ from pathlib import Path
 import openai
 
 from entropix_mlx import Settings, batch_generate, load
-from entropix_mlx.decoding.prompts import chat_prompt
+from entropix_mlx.api.prompts import chat_prompt
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from tests.serving.malformed import malformed
+from tests.server.malformed import malformed
 
 TOPICS = (
     *("the sea", "a lamp", "old maps", "winter", "a violin", "bread", "a lighthouse", "chess"),

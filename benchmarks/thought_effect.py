@@ -19,13 +19,13 @@ from pathlib import Path
 from statistics import fmean
 
 from entropix_mlx import load
-from entropix_mlx.lab.asking import Asker, Progress
+from entropix_mlx.lab.ask_model import Asker, Progress
+from entropix_mlx.lab.calibration.insertions import Trials, spots
+from entropix_mlx.lab.calibration.interventions import OFF, policy, without
+from entropix_mlx.lab.calibration.prompt_sets import builtin_prompts
+from entropix_mlx.lab.calibration.thinking_text import LEAST_GAIN, Measured
 from entropix_mlx.lab.evaluation.statistics import bootstrap_mean
-from entropix_mlx.lab.insertions import Trials, spots
-from entropix_mlx.lab.interventions import OFF, policy, without
-from entropix_mlx.lab.prompt_sets import builtin_prompts
-from entropix_mlx.lab.thoughts import LEAST_GAIN, Measured
-from entropix_mlx.profiles.choice import profile_for
+from entropix_mlx.profiles.selection import profile_for
 
 TOKENS = 96
 

@@ -129,9 +129,9 @@ class Measured:
 
 def on_the_terminal(given: argparse.Namespace, out: IO[str]) -> None:
     """Run the app, and tell the process at the other end of the terminal what was measured."""
-    from entropix_mlx.serving.worker import Chat
+    from entropix_mlx.backends.local import Chat
     from tui.app import ChatApp
-    from tui.widgets.status import State
+    from tui.composer.status import State
 
     measured = Measured(given)
 

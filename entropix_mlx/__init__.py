@@ -18,20 +18,18 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
+    from .api.batch import batch_generate as batch_generate
+    from .api.generate import generate as generate
+    from .api.generate import stream_generate as stream_generate
+    from .api.prompts import chat_prompt as chat_prompt
+    from .api.score import score as score
     from .chat.session import Session as Session
     from .checkpoints.loading import load as load
-    from .decoding.batch import batch_generate as batch_generate
-    from .decoding.draft import Draft as Draft
-    from .decoding.generation import generate as generate
-    from .decoding.generation import stream_generate as stream_generate
-    from .decoding.prompts import chat_prompt as chat_prompt
-    from .decoding.scoring import score as score
+    from .engine.speculation.draft_model import Draft as Draft
     from .errors import EntropixError as EntropixError
-    from .policies.decide import decide as decide
-    from .policies.registry import POLICIES as POLICIES
-    from .profiles.explain import Explanation as Explanation
-    from .profiles.explain import explain as explain
     from .profiles.profile import Profile as Profile
+    from .samplers.decide import decide as decide
+    from .samplers.registry import POLICIES as POLICIES
     from .settings import Settings as Settings
     from .step import Branch as Branch
     from .step import Decision as Decision
@@ -40,19 +38,21 @@ if TYPE_CHECKING:
     from .step import Rollout as Rollout
     from .step import Step as Step
     from .step import Strategy as Strategy
+    from .traces.explain import Explanation as Explanation
+    from .traces.explain import explain as explain
 
 _PUBLIC = {
     "chat.session": ("Session",),
     "checkpoints.loading": ("load",),
-    "decoding.batch": ("batch_generate",),
-    "decoding.draft": ("Draft",),
-    "decoding.generation": ("generate", "stream_generate"),
-    "decoding.prompts": ("chat_prompt",),
-    "decoding.scoring": ("score",),
+    "api.batch": ("batch_generate",),
+    "engine.speculation.draft_model": ("Draft",),
+    "api.generate": ("generate", "stream_generate"),
+    "api.prompts": ("chat_prompt",),
+    "api.score": ("score",),
     "errors": ("EntropixError",),
-    "policies.decide": ("decide",),
-    "policies.registry": ("POLICIES",),
-    "profiles.explain": ("Explanation", "explain"),
+    "samplers.decide": ("decide",),
+    "samplers.registry": ("POLICIES",),
+    "traces.explain": ("Explanation", "explain"),
     "profiles.profile": ("Profile",),
     "settings": ("Settings",),
     "step": ("Branch", "Decision", "Metrics", "Origin", "Rollout", "Step", "Strategy"),

@@ -7,10 +7,10 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from .commands.exit_codes import INTERRUPTED, USAGE
+from .commands.shared.exit_codes import INTERRUPTED, USAGE
 
 if TYPE_CHECKING:
-    from .commands.ranks import Leader
+    from .commands.ranks.coordinator import Leader
 
 
 def main() -> int:
@@ -35,21 +35,22 @@ def _enter() -> int:
 
     The ranks meet before they import what takes long, so that one that is lost then is missed.
     """
-    from .commands import led, ranks, streams
-    from .distributed.place import of_environment
+    from .commands.ranks import coordinator, worker
+    from .commands.shared import streams
+    from .distributed.environment import of_environment
     from .errors import GroupError
 
     streams.prepare()
     try:
         place = of_environment()
     except GroupError as error:
-        ranks.tell_error(str(error))
+        coordinator.tell_error(str(error))
         return USAGE
     if place is None:
         return _run(None)
     if place.rank == 0:
-        ranks.lead(place, _run)
-    return led.follow(place)
+        coordinator.lead(place, _run)
+    return worker.follow(place)
 
 
 def _run(leader: Leader | None) -> int:

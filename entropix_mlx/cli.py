@@ -19,27 +19,25 @@ from .commands import (
     calibrate,
     chat,
     compare,
-    configured,
     convert,
     evaluate,
     generate,
     models,
     profile,
-    ranks,
     read,
     report,
     serve,
-    streams,
-    terminal,
     tokens,
     view,
 )
-from .commands.exit_codes import BROKEN_PIPE, INTERRUPTED, USAGE
-from .commands.terminal import LibraryLog
+from .commands.ranks import coordinator
+from .commands.shared import config_defaults, output, streams
+from .commands.shared.exit_codes import BROKEN_PIPE, INTERRUPTED, USAGE
+from .commands.shared.output import LibraryLog
 from .errors import EntropixError
 
 
-def main(argv: Sequence[str] | None = None, leader: ranks.Leader | None = None) -> int:
+def main(argv: Sequence[str] | None = None, leader: coordinator.Leader | None = None) -> int:
     """Run a command line and return its exit code.
 
     Args:
@@ -53,13 +51,13 @@ def main(argv: Sequence[str] | None = None, leader: ranks.Leader | None = None) 
         arguments.leader = leader
         _check_current_folder()
         if leader is not None:
-            ranks.check_command(arguments)
+            coordinator.check_command(arguments)
         return int(arguments.run(arguments))
     except EntropixError as error:
-        terminal.tell_error(str(error))
+        output.tell_error(str(error))
         return USAGE
     except MemoryError:
-        terminal.tell_error("the memory is full: choose a smaller model or a shorter text")
+        output.tell_error("the memory is full: choose a smaller model or a shorter text")
         return USAGE
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -92,10 +90,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """
     parser = build_parser()
     arguments = parser.parse_args(argv)
-    configuration = configured.configuration_of(arguments)
+    configuration = config_defaults.configuration_of(arguments)
     if configuration is not None:
         everyone = parser.get_default("subcommands")
-        configured.set_defaults(arguments.subcommand, configuration, everyone)
+        config_defaults.set_defaults(arguments.subcommand, configuration, everyone)
         arguments = parser.parse_args(argv)
     arguments.configuration = configuration
     return arguments
@@ -107,13 +105,13 @@ class Parser(argparse.ArgumentParser):
     def _print_message(self, message: str, file: Any = None) -> None:
         """Print help or usage; argparse itself says nothing where stdout takes nothing."""
         if file is sys.stdout:
-            terminal.write(message)
+            output.write(message)
         else:
-            terminal.tell(message, end="")
+            output.tell(message, end="")
 
     def error(self, message: str) -> NoReturn:
         """Print a message to stderr, and exit."""
-        terminal.tell_error(f"{message} ({self.prog} --help lists all options)")
+        output.tell_error(f"{message} ({self.prog} --help lists all options)")
         self.exit(USAGE)
 
 
@@ -144,7 +142,7 @@ def build_parser() -> Parser:
     ):
         subcommand = commands.add_parser(name, help=purpose, allow_abbrev=False)
         command.add_parser(subcommand)
-        configured.add_config(subcommand, by_itself=command in (chat, view))
+        config_defaults.add_config(subcommand, by_itself=command in (chat, view))
         subcommand.set_defaults(subcommand=subcommand, subcommand_name=name)
         subcommands.append(subcommand)
     parser.set_defaults(subcommands=subcommands)

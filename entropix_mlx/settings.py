@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import SettingsError
-from .policies.registry import Overrides, find_policy, make_policy
-from .profiles.certainty import Measured, Verdict
-from .profiles.choice import AUTO, resolve
+from .profiles.confidence import Measured, Verdict
 from .profiles.fields import LARGEST_WHOLE, Number, shown
-from .profiles.kinds import parameters
 from .profiles.profile import REFERENCE, Profile
+from .profiles.sampler_specs import parameters
+from .profiles.selection import AUTO, resolve
+from .samplers.registry import Overrides, find_policy, make_policy
 
 if TYPE_CHECKING:  # a front end keeps settings before it loads anything
     from .models.base import AttentionLayers
     from .models.config import ModelShape
-    from .policies.policy import Policy
+    from .samplers.base import Policy
 
 NO_LIMIT = -1
 """The `max_tokens` of an answer that may fill the context."""
@@ -67,7 +67,7 @@ class Settings:
     """Between 0 and 1."""
     logit_bias: Mapping[int, float] | None = None
     """What is added to the logits of tokens, by their ids. This and the six that follow change what
-    is drawn from, by the formulas in ``policies/adjustment.py``; None is off."""
+    is drawn from, by the formulas in ``samplers/logit_processors.py``; None is off."""
     repetition_penalty: float | None = None
     """Above 0; over the prompt that is given (not what a `prompt_cache` holds) and the answer."""
     presence_penalty: float | None = None

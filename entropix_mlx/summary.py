@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .profiles.certainty import MEASURED, Measured
+from .profiles.confidence import MEASURED, Measured
 from .step import NOT_OF_THE_MODEL, Origin, Step, Strategy
 
 REPETITION_LENGTH = 4

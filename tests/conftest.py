@@ -17,12 +17,12 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 import entropix_mlx
+from entropix_mlx.answer.interventions.prose import Place, Surroundings
 from entropix_mlx.checkpoints import locate
 from entropix_mlx.conversion import convert
 from entropix_mlx.conversion.recipe import Recipe
-from entropix_mlx.decoding.prose import Place, Surroundings
 from entropix_mlx.models.config import LlamaConfig
-from entropix_mlx.models.llama import Model
+from entropix_mlx.models.llama.model import Model
 
 settings.register_profile("entropix", max_examples=60, deadline=None)
 settings.load_profile("entropix")

@@ -13,36 +13,36 @@ from textual.binding import BindingType
 from textual.screen import Screen
 from textual.widgets import TextArea
 
-from entropix_mlx.chat.attaching import with_files
+from entropix_mlx.backends.events import AnswerEnded, ConversationChanged, Question
+from entropix_mlx.backends.local import Chat
+from entropix_mlx.backends.remote import NO_ASKING, NO_DUEL
+from entropix_mlx.chat.attachments import with_files
 from entropix_mlx.chat.conversation import Conversation, Turn
 from entropix_mlx.chat.slash import COMMANDS
 from entropix_mlx.chat.store import Store
 from entropix_mlx.configuration.reading import OPTIONS, Configuration
 from entropix_mlx.errors import SessionError
 from entropix_mlx.profiles.profile import Profile
-from entropix_mlx.serving.client import NO_ASKING, NO_DUEL
-from entropix_mlx.serving.events import AnswerEnded, ConversationChanged, Question
-from entropix_mlx.serving.worker import Chat
 
+from .autosave import KEEP_SECONDS, Keeper
+from .backend_link import ModelLink
 from .base import WorkspaceApp
 from .chat_keys import CHAT_BINDINGS, rests, useful_keys
 from .code_blocks import copy_last_block
 from .commands import run_command
+from .composer.composer import Composer
 from .defaults import kept_settings
-from .filing import Filing
-from .keeping import KEEP_SECONDS, Keeper
-from .link import ModelLink
+from .file_dialogs import Filing
 from .messages import ModelReported
 from .screens.dialogs import LongTextDialog
 from .screens.duel import DuelScreen, Kept
 from .screens.find import FindBar
 from .screens.models import ModelPicker
 from .screens.options import Chosen, OptionsDialog
-from .screens.tune import Tuned, TuneScreen
+from .screens.tuning.tune import Tuned, TuneScreen
 from .terminal import end_with_terminal
-from .widgets.composer import Composer
-from .widgets.transcript import Transcript
-from .widgets.welcome import Welcome
+from .transcript.transcript import Transcript
+from .transcript.welcome import Welcome
 from .workspace import Workspace
 
 

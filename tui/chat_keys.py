@@ -8,8 +8,8 @@ from typing import Any
 from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen, Screen
 
+from .composer.status import State
 from .screens.duel import DuelScreen
-from .widgets.status import State
 
 # What opens a dialog has priority, or keys that are typed at once would overtake it.
 CHAT_BINDINGS: list[BindingType] = [

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from entropix_mlx.chat.attaching import with_files
+from entropix_mlx.backends.events import Question
+from entropix_mlx.chat.attachments import with_files
 from entropix_mlx.chat.slash import parse
 from entropix_mlx.errors import SessionError
-from entropix_mlx.serving.events import Question
 
 if TYPE_CHECKING:
     from .app import ChatApp

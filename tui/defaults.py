@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from entropix_mlx.configuration.writing import Value
 from entropix_mlx.profiles.profile import Profile
 
-from .screens.tune import Tuned
-from .tuning import THRESHOLDS
+from .screens.tuning.preview import THRESHOLDS
+from .screens.tuning.tune import Tuned
 
 SET, SECTION = "set", "thresholds"
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from textual.message import Message
 
-from entropix_mlx.serving.events import Event, Prefilled, RolloutsGrew
+from entropix_mlx.backends.events import Event, Prefilled, RolloutsGrew
 
 
 @dataclass

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import sys
 
+from entropix_mlx.backends.local import Chat
 from entropix_mlx.chat.store import Store
 from entropix_mlx.configuration.reading import Configuration
-from entropix_mlx.serving.worker import Chat
 
 from .app import ChatApp
 

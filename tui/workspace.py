@@ -12,23 +12,23 @@ from textual.widget import Widget
 from textual.widgets import ContentSwitcher
 
 from entropix_mlx.chat.conversation import Conversation
-from entropix_mlx.chat.finding import Place
+from entropix_mlx.chat.search import Place
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.profiles.tree import TREE_SAMPLER
 from entropix_mlx.step import Branch, Step
 
-from .tuning import Preview
-from .widgets.answer import AnswerView
-from .widgets.blank import Blank, Column
-from .widgets.compact import Compact
-from .widgets.gauges import Gauges
-from .widgets.inspector import Inspector
-from .widgets.plane import Plane
-from .widgets.race import Race
-from .widgets.status import StatusLine
-from .widgets.strip import Strip
-from .widgets.transcript import Transcript
-from .widgets.why import Why
+from .blank import Blank, Column
+from .composer.status import StatusLine
+from .gauges.compact import Compact
+from .gauges.gauges import Gauges
+from .gauges.plane import Plane
+from .gauges.race import Race
+from .gauges.strip import Strip
+from .inspector.inspector import Inspector
+from .inspector.why import Why
+from .screens.tuning.preview import Preview
+from .transcript.answer import AnswerView
+from .transcript.transcript import Transcript
 
 DRAW_SECONDS = 1 / 5
 """How often what follows the steps is drawn while an answer comes: that costs more than a line of

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-from ..decoding.remembering import check_biased
-from ..decoding.thinking import Thinking
+from ..answer.interventions.thinking import Thinking
+from ..engine.sampler_state import check_biased
 from ..errors import SessionError, whole_number
 from ..models.base import LanguageModel
-from ..policies.policy import Policy
+from ..samplers.base import Policy
 from ..settings import Settings
 from .conversation import Answer
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-from ..decoding.prompts import conversation_prompt
+from ..api.prompts import conversation_prompt
 from ..errors import ContextLengthError
 from .conversation import Conversation
 

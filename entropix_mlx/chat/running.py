@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from threading import Event
 from typing import TYPE_CHECKING
 
-from ..decoding.hooks import Retrieve
+from ..answer.hooks import Retrieve
 from ..notes.notes import Notes
 from ..profiles.profile import Profile
 from ..step import Step

@@ -16,18 +16,18 @@ from threading import Event
 
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-from ..decoding.decode import decode
-from ..decoding.draft import Draft
-from ..decoding.hooks import Choose, Hooks, OnRollouts
-from ..decoding.job import Job
-from ..decoding.prompts import Message
-from ..decoding.text import Text
+from ..answer.hooks import Choose, Hooks, OnRollouts
+from ..api.prompts import Message
+from ..engine.cached_text import Text
+from ..engine.job import Job
+from ..engine.runner import decode
+from ..engine.speculation.draft_model import Draft
 from ..errors import PromptError, check_type, whole_number
 from ..models.base import LanguageModel
 from ..models.config import fingerprint
 from ..notes.notes import Notes
-from ..policies.policy import Policy
-from ..profiles.certainty import Measured, Verdict
+from ..profiles.confidence import Measured, Verdict
+from ..samplers.base import Policy
 from ..settings import Settings
 from ..step import Step
 from ..traces.trace import TraceFolder

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from ..errors import ModelNotFoundError, WeightsError
 from .checkpoint import Checkpoint
-from .gguf import open_gguf_model
+from .gguf.checkpoint import open_gguf_model
 from .huggingface import open_huggingface
-from .meta_llama import PARAMS, open_meta_llama
+from .meta.checkpoint import PARAMS, open_meta_llama
 
 
 class Format(NamedTuple):

@@ -17,12 +17,12 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 from ..distributed.group import Group
 from ..errors import UnsupportedModelError, WeightsError
 from ..models.base import LanguageModel
-from ..models.layout import arranged, should_unpack, size_of
-from ..models.llama import Model
+from ..models.llama.model import Model
+from ..models.llama.weight_layout import arranged, should_unpack, size_of
 from . import mlx_lm_model
+from .adapters import Extras, add_to_model, add_to_tokenizer
 from .architecture import is_tapped, note_parts
 from .checkpoint import Checkpoint, Tensor
-from .extras import Extras, add_to_model, add_to_tokenizer
 from .formats import open_checkpoint
 from .locate import default_model, locate
 from .sharding import digest

@@ -11,10 +11,15 @@ from mlx.utils import tree_flatten, tree_unflatten
 
 from ..distributed.group import Group
 from ..errors import EntropixError, UnsupportedModelError, WeightsError, first_line
-from ..models.layout import arranged, on_cpu, should_unpack, size_of
-from ..models.leading import LeadingTapped
-from ..models.sharded_tapped import ShardedTapped
-from ..models.tapped import TappedConfig, TappedModel
+from ..models.llama.weight_layout import (
+    arranged,
+    on_cpu,
+    should_unpack,
+    size_of,
+)
+from ..models.sharded.coordinator import LeadingTapped
+from ..models.sharded.tapped import ShardedTapped
+from ..models.tapped.model import TappedConfig, TappedModel
 from .architecture import module_of
 from .checkpoint import Checkpoint
 from .skeleton import packing_of

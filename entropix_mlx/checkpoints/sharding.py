@@ -13,8 +13,8 @@ import mlx.core as mx
 
 from ..errors import UnsupportedModelError, WeightsError
 from ..models.config import LlamaConfig
-from ..models.sharded import check_fits
-from ..models.vocabulary import token_range
+from ..models.sharded.model import check_fits
+from ..models.sharded.vocabulary import token_range
 from .checkpoint import Checkpoint, Cut, Tensor
 
 BY_ROWS = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj")

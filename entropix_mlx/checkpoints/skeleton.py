@@ -16,9 +16,9 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 from ..distributed.group import Group
 from ..errors import TokenizerError, UnsupportedModelError, WeightsError
 from ..models.config import LlamaConfig, parse_config
-from ..models.leading import LeadingModel
-from ..models.llama import Model
-from ..models.sharded import ShardedModel
+from ..models.llama.model import Model
+from ..models.sharded.coordinator import LeadingModel
+from ..models.sharded.model import ShardedModel
 from .checkpoint import FLOATS, Checkpoint, Tensor
 from .sharding import shared_out
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from . import drafting, options, terminal
+from .shared import draft_option, options, output
 
 if TYPE_CHECKING:
     from ..lab.bench.bench import Figure, Machine, Report
@@ -27,14 +27,14 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         "--profile-step", action="store_true", help="measure only where a decoding step's time goes"
     )
     add("--json", action="store_true", help="print one object with every figure")
-    drafting.add_options(parser)
+    draft_option.add_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure, and print a table or JSON."""
-    drafting.check(arguments)
+    draft_option.check(arguments)
     model, tokenizer = options.load_model(arguments)
-    draft = drafting.load_draft(arguments, model, tokenizer)
+    draft = draft_option.load_draft(arguments, model, tokenizer)
     from ..lab.bench.bench import FULL, QUICK, bench
 
     report = bench(
@@ -43,13 +43,13 @@ def run(arguments: argparse.Namespace) -> int:
         QUICK if arguments.quick else FULL,
         profile_step=arguments.profile_step,
         draft_model=draft,
-        on_progress=lambda what: terminal.tell(f"measuring: {what} …"),
+        on_progress=lambda what: output.tell(f"measuring: {what} …"),
     )
     if arguments.json:
         record = {"model": options.model_name(arguments)} | report.to_dict()
-        terminal.write_json(record, indent=2)
+        output.write_json(record, indent=2)
     else:
-        terminal.write("\n".join(_table(options.model_name(arguments), report)) + "\n")
+        output.write("\n".join(_table(options.model_name(arguments), report)) + "\n")
     return 0
 
 

@@ -15,14 +15,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..profiles.choice import profile_for, user_folder
+from ..profiles.selection import profile_for, user_folder
 from ..profiles.writing import prepare, write_profile
-from . import abstaining, options, terminal, values
+from . import abstention
+from .shared import arg_types, options, output
 
 if TYPE_CHECKING:  # MLX is imported where a model is needed
-    from ..lab.events import Worth
-    from ..lab.gains import Gain
-    from ..lab.thoughts import Choice
+    from ..lab.calibration.ablation import Gain
+    from ..lab.calibration.intervention_sites import Worth
+    from ..lab.calibration.thinking_text import Choice
 
 FINDINGS = ".partial.jsonl"
 """What stands in place of the profile's suffix in the name of the file of findings."""
@@ -36,10 +37,10 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     options.add_model(parser)
     add("--prompts", metavar="FILE", help="prompts, one a line (default: a varied set)")
-    add("--tokens", type=values.positive, default=32, help="the most an answer (default: 32)")
+    add("--tokens", type=arg_types.positive, default=32, help="the most an answer (default: 32)")
     add(
         "--seed",
-        type=values.whole,
+        type=arg_types.whole,
         default=0,
         help="the same seed gives the same profile (default: 0)",
     )
@@ -54,7 +55,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="go on with a calibration that was stopped, from the file of findings beside OUTPUT",
     )
-    abstaining.add_options(parser)
+    abstention.add_options(parser)
     parser.set_defaults(verbose=True)
 
 
@@ -63,21 +64,21 @@ def run(arguments: argparse.Namespace) -> int:
     name = PRECISION.sub("", options.model_name(arguments))
     path = Path(arguments.output or user_folder() / f"{name.lower()}.toml")
     prepare(path)
-    if abstaining.asked_for(arguments):
-        return abstaining.run(arguments, name, path)
+    if abstention.asked_for(arguments):
+        return abstention.run(arguments, name, path)
     return _solve(arguments, name, path)
 
 
 def _solve(arguments: argparse.Namespace, name: str, path: Path) -> int:
     """Calibrate, write the profile, and show the shares and AUROCs on the held-out prompts."""
     model, tokenizer = options.load_model(arguments)
-    from ..lab.asking import Progress
-    from ..lab.calibrate import calibrate
-    from ..lab.prompt_sets import read_prompts
+    from ..lab.ask_model import Progress
+    from ..lab.calibration.calibrate import calibrate
+    from ..lab.calibration.prompt_sets import read_prompts
 
     findings = path.with_suffix(FINDINGS)
     if arguments.resume and not findings.exists():
-        terminal.tell(f"there is nothing to go on with in {findings}: beginning anew")
+        output.tell(f"there is nothing to go on with in {findings}: beginning anew")
     progress = Progress(findings, arguments.resume, _show_progress)
 
     result = calibrate(
@@ -94,23 +95,23 @@ def _solve(arguments: argparse.Namespace, name: str, path: Path) -> int:
     profile = result.profile.replace({"abstain": unsure})
     write_profile(profile, path, datetime.date.today().isoformat())
     progress.journal.close()
-    terminal.tell(f"{'strategy':14} share of tokens on held-out prompts")
+    output.tell(f"{'strategy':14} share of tokens on held-out prompts")
     for strategy, share in result.rates.items():
-        terminal.tell(f"{strategy:14} {share:6.1%}")
-    terminal.tell(f"\n{'measurement':22} AUROC for 'a draw at temperature 1 is not the top token'")
+        output.tell(f"{strategy:14} {share:6.1%}")
+    output.tell(f"\n{'measurement':22} AUROC for 'a draw at temperature 1 is not the top token'")
     for measurement, value in result.auroc.items():
-        terminal.tell(f"{measurement:22} {value:.3f}")
+        output.tell(f"{measurement:22} {value:.3f}")
     if result.choice is not None:
         _tell_thoughts(result.choice)
     _tell_worths(result.worths)
     _tell_gains(result.gains)
-    terminal.write(f"{path}\n")
+    output.write(f"{path}\n")
     return 0
 
 
 def _tell_thoughts(choice: Choice) -> None:
     """Say what the thinking texts did, the best first, and which one is kept."""
-    terminal.tell(
+    output.tell(
         f"\n{'thinking text':36} kept dropped  effect a token, nats (95 %)   log p   entropy"
     )
     for one in [*choice.tried, choice.kept]:
@@ -118,19 +119,19 @@ def _tell_thoughts(choice: Choice) -> None:
         name = "chosen: " * (one is choice.kept) + json.dumps(one.text, ensure_ascii=False)
         counts = f"{name:36} {told['n']:4} {told['dropped']:7}"
         if not told["n"]:
-            terminal.tell(counts)
+            output.tell(counts)
             continue
         effect, low, high = told["total"]
         figures = f"{effect:+.3f} ({low:+.3f} to {high:+.3f})"
         rest = f"{told['logprob'][0]:+.3f}  {told['entropy'][0]:+.3f}"
-        terminal.tell(f"{counts}  {figures:28} {rest}")
+        output.tell(f"{counts}  {figures:28} {rest}")
     if choice.harms:
-        terminal.tell("even the best one does harm: max_insertions = 0 (--think inserts it still)")
+        output.tell("even the best one does harm: max_insertions = 0 (--think inserts it still)")
 
 
 def _tell_worths(found: Mapping[str, Worth]) -> None:
     """Say which places are worth an intervention, and what those gain that are not."""
-    terminal.tell(
+    output.tell(
         "\nintervention  places     n  gain a place less its price (95 %), nats   forward tokens"
     )
     for name, one in found.items():
@@ -142,14 +143,14 @@ def _tell_worths(found: Mapping[str, Worth]) -> None:
             mean, low, high = row["net"]
             figures = f"{mean:+.2f} ({low:+.2f} to {high:+.2f})"
             named = f"{name:13} {part.replace('_', ' '):8} {row['n']:3}"
-            terminal.tell(f"{named}  {figures:39} {row['cost']:.1f}")
+            output.tell(f"{named}  {figures:39} {row['cost']:.1f}")
         if not one.kept:
-            terminal.tell(f"{name:13} is worth its price nowhere: left out")
+            output.tell(f"{name:13} is worth its price nowhere: left out")
 
 
 def _tell_gains(found: Sequence[Gain]) -> None:
     """Say what each intervention, and all together, gain and cost on the held-out prompts."""
-    terminal.tell(
+    output.tell(
         "\nintervention  texts    n  gain of log p (95 %), nats    repeated, points (95 %)"
         "    forward tokens a token"
     )
@@ -161,7 +162,7 @@ def _tell_gains(found: Sequence[Gain]) -> None:
         repeated = f"{more:+.1f} ({least:+.1f} to {most:+.1f})"
         name = f"{gain.intervention:13} {gain.kind:6} {told['n']:3}"
         harm = "  harmful" * (gain.harms and gain.overall)
-        terminal.tell(f"{name}  {figures:28}  {repeated:24}  {gain.cost:+.2f}{harm}")
+        output.tell(f"{name}  {figures:28}  {repeated:24}  {gain.cost:+.2f}{harm}")
 
 
 def _show_progress(done: int, total: int) -> None:
@@ -170,4 +171,4 @@ def _show_progress(done: int, total: int) -> None:
     filled = round(30 * done / total)
     end = "\n" if done == total else ""
     bar = "█" * filled + "░" * (30 - filled)
-    terminal.tell(f"\rcalibrating {bar} {done}/{total}", end=end)
+    output.tell(f"\rcalibrating {bar} {done}/{total}", end=end)

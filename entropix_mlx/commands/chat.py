@@ -9,11 +9,18 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ..backends.address import KEY_VARIABLE, Address
 from ..errors import PromptError, SettingsError
 from ..files import expanded
-from ..serving.address import KEY_VARIABLE, Address
 from ..traces.trace import TraceFolder
-from . import drafting, extras, noted, options, terminal, values
+from .shared import (
+    arg_types,
+    draft_option,
+    model_options,
+    notes_option,
+    options,
+    output,
+)
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -40,7 +47,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--system-prompt", help="instructions that precede the conversation")
     parser.add_argument(
         "--trace",
-        type=values.file,
+        type=arg_types.file,
         metavar="DIR",
         help="record every answer in a file of this folder as it comes",
     )
@@ -51,14 +58,14 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         f" (its key in {KEY_VARIABLE})",
     )
     options.add_settings(parser)
-    noted.add_option(parser)
-    drafting.add_options(parser)
+    notes_option.add_option(parser)
+    draft_option.add_options(parser)
     options.add_output(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Converse on a full screen, or line by line."""
-    drafting.check(arguments)
+    draft_option.check(arguments)
     if arguments.demo or arguments.server is not None:
         pass_over_configured(arguments)
     if arguments.demo:
@@ -71,12 +78,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 def run_screen(arguments: argparse.Namespace, server: Address | None = None) -> int:
     """Open the terminal UI."""
-    terminal.check_screen("add --plain in a pipe")
+    output.check_screen("add --plain in a pipe")
     from tui.running import run_chat
     from tui.terminal import require_full_screen
 
+    from ..backends.local import Chat
     from ..chat.store import Store
-    from ..serving.worker import Chat
 
     require_full_screen("add --plain")
     settings = options.to_settings(arguments, ALTERNATIVES)
@@ -85,7 +92,7 @@ def run_screen(arguments: argparse.Namespace, server: Address | None = None) -> 
         from ..checkpoints.loading import load
 
         # What was asked for beside the model fits that one, and not another that is picked later.
-        asked = extras.of_model(arguments) if model == arguments.model else None
+        asked = model_options.of_model(arguments) if model == arguments.model else None
         return load(model, dequantize=arguments.dequantize, extras=asked)
 
     name = options.model_name(arguments) if server is None else server.url
@@ -99,8 +106,8 @@ def run_screen(arguments: argparse.Namespace, server: Address | None = None) -> 
         traces,
         server,
         load_named=load,
-        notes=noted.opened(arguments),
-        load_draft=partial(drafting.load_draft, arguments),
+        notes=notes_option.opened(arguments),
+        load_draft=partial(draft_option.load_draft, arguments),
     )
     run_chat(chat, None if arguments.no_save else Store(), arguments.configuration)
     return 0
@@ -146,11 +153,11 @@ def _check_demo(arguments: argparse.Namespace) -> None:
 
 def run_demo(arguments: argparse.Namespace) -> int:
     """Open the terminal UI on what was recorded."""
-    terminal.check_screen("the demo cannot be shown in a pipe")
+    output.check_screen("the demo cannot be shown in a pipe")
     from tui.running import run_chat
     from tui.terminal import require_full_screen
 
-    from ..serving.recorded import demo_chat
+    from ..backends.recorded import demo_chat
 
     require_full_screen("use a terminal that can")
     run_chat(demo_chat(options.to_settings(arguments, ALTERNATIVES)), None, arguments.configuration)
@@ -161,7 +168,7 @@ def _server(arguments: argparse.Namespace) -> Address | None:
     """Return the address of the server, after refusing what cannot be done there."""
     if arguments.server is None:
         return None
-    from ..serving.client import NO_ASKING, NO_TRACE
+    from ..backends.remote import NO_ASKING, NO_TRACE
 
     for name, reason in (("ask", NO_ASKING), ("trace", NO_TRACE)):
         if getattr(arguments, name):
@@ -181,25 +188,25 @@ def run_plain(arguments: argparse.Namespace) -> int:
         sys.stdin.reconfigure(errors="replace")  # do not stop at bytes that are not UTF-8
     settings = options.to_settings(arguments, PLAIN_ALTERNATIVES)
     traces = _trace_folder(arguments)
-    notes = noted.opened(arguments)
+    notes = notes_option.opened(arguments)
     model, tokenizer = options.load_model(arguments)
     if arguments.verbose:
         options.hint_at_calibration(settings, settings.resolved(model.config))
     from ..chat.session import Session
-    from .plain import PlainChat, tell_dropped
+    from .chat_plain import PlainChat, tell_dropped
 
     session = Session(
         model,
         tokenizer,
         settings,
         system_prompt=arguments.system_prompt,
-        on_prefill=terminal.prefill_progress(arguments.verbose),
+        on_prefill=output.prefill_progress(arguments.verbose),
         on_drop=tell_dropped,
-        choose=terminal.ask if arguments.ask else None,
+        choose=output.ask if arguments.ask else None,
         traces=traces,
     )
     session.notes = notes
-    session.draft_model = drafting.load_draft(arguments, model, tokenizer)
+    session.draft_model = draft_option.load_draft(arguments, model, tokenizer)
     return PlainChat(session, arguments.verbose, arguments.color).run()
 
 

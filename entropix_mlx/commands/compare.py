@@ -13,7 +13,12 @@ from ..settings import Settings
 from ..step import Step
 from ..summary import Result, Sample, summarize, to_table
 from ..traces.trace import make_folder, recorded
-from . import asking, options, terminal, values
+from .shared import (
+    arg_types,
+    options,
+    output,
+    prompt_input,
+)
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +26,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
     add = parser.add_argument
     options.add_model(parser)
-    asking.add_prompt(parser)
+    prompt_input.add_prompt(parser)
     add(
         "--sampler",
         action="append",
@@ -32,21 +37,21 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--seeds",
-        type=values.positive,
+        type=arg_types.positive,
         default=5,
         metavar="N",
         help="how many answers each gives (default 5)",
     )
     add(
         "--seed",
-        type=values.whole,
+        type=arg_types.whole,
         default=0,
         help="of the first answer; the others count on (default 0)",
     )
     options.add_generation(parser)
     add(
         "--top-logprobs",
-        type=values.count,
+        type=arg_types.count,
         default=0,
         metavar="N",
         help="list the N most probable tokens of each step (with --trace)",
@@ -54,7 +59,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="print one object, with the answers")
     add(
         "--trace",
-        type=values.file,
+        type=arg_types.file,
         metavar="DIR",
         help="record every answer in a file of this folder",
     )
@@ -71,25 +76,25 @@ def run(arguments: argparse.Namespace) -> int:
     ]
     if arguments.trace:
         make_folder(arguments.trace)
-    prompt = asking.read_prompt(arguments.prompt)
+    prompt = prompt_input.read_prompt(arguments.prompt)
     model, tokenizer = options.load_model(arguments)
-    tokens = asking.encode_prompt(tokenizer, prompt, arguments)
+    tokens = prompt_input.encode_prompt(tokenizer, prompt, arguments)
 
     def watch(each: Settings, steps: Iterator[Step]) -> Iterable[Step]:
         if arguments.verbose:
-            terminal.tell(f"{each.sampler}, seed {each.seed} …")
+            output.tell(f"{each.sampler}, seed {each.seed} …")
         if not arguments.trace:
             return steps
-        header = asking.trace_header(arguments, each, prompt, tokens, model)
+        header = prompt_input.trace_header(arguments, each, prompt, tokens, model)
         return recorded(steps, _trace_file(arguments.trace, each), header)
 
     seeds = range(arguments.seed, arguments.seed + arguments.seeds)
     samples = list(generate_samples(model, tokenizer, tokens, settings, seeds, watch))
     results = summarize(samples)
     if arguments.json:
-        terminal.write_json(_to_record(results, samples), indent=2)
+        output.write_json(_to_record(results, samples), indent=2)
     else:
-        terminal.write(to_table(results))
+        output.write(to_table(results))
     return 0
 
 

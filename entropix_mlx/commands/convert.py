@@ -12,7 +12,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from ..conversion.recipe import BITS, DTYPES, GROUP_SIZES, Recipe
-from . import terminal, values
+from .shared import arg_types, output
 
 if TYPE_CHECKING:
     from ..conversion.verify import Comparison
@@ -33,7 +33,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--mlx-path",
-        type=values.file,
+        type=arg_types.file,
         default="mlx_model",
         metavar="OUT",
         help="folder to write (default: mlx_model)",
@@ -87,7 +87,7 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
             force=arguments.force,
             on_progress=show,
         )
-    terminal.write(f"{out}\n")
+    output.write(f"{out}\n")
     return _verify(arguments.hf_path, str(out), recipe) if arguments.verify else 0
 
 
@@ -108,17 +108,17 @@ def _ended_like_ctrl_c() -> Iterator[None]:
 def _verify(source: str, out: str, recipe: Recipe) -> int:
     from ..conversion.verify import limit_of, verify
 
-    terminal.tell("comparing its predictions with the source's …")
+    output.tell("comparing its predictions with the source's …")
     comparison = verify(source, out)
-    terminal.write(_table(comparison) + "\n")
+    output.write(_table(comparison) + "\n")
     if fault := comparison.fault(recipe):
-        terminal.tell_error(f"{out} is wrong: {fault}")
+        output.tell_error(f"{out} is wrong: {fault}")
         return EXIT_BROKEN
     if recipe.exact:
-        terminal.tell("the copy is exact")
+        output.tell("the copy is exact")
         return 0
     limit = limit_of(recipe)
-    terminal.tell(
+    output.tell(
         f"the copy is as good as one in {limit.precision} should be: a divergence of at most"
         f" {limit.kl:g} bits a token, and at least {limit.top1_agreement:.0%} of the most probable"
         " tokens. (The divergence is how much worse the copy would compress what the source writes;"

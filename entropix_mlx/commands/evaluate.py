@@ -9,7 +9,7 @@ from functools import partial
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from ..decoding.answers_file import AnswersFile
+from ..api.answers_file import AnswersFile
 from ..errors import OutputError, PromptError
 from ..files import check_target, keep_source, write_whole, writing
 from ..lab.evaluation import noted as noted_task
@@ -21,14 +21,21 @@ from ..lab.evaluation.report import Report
 from ..lab.evaluation.run import Design, answers, plan
 from ..lab.evaluation.tasks import questions_of
 from ..lab.evaluation.voting import check_comparisons, joined, made_of_several
-from ..profiles.choice import AUTO
 from ..profiles.fields import overlaid
 from ..profiles.profile import Profile
+from ..profiles.selection import AUTO
 from ..settings import BATCH
 from ..traces.reading import read_trace
-from . import noted, options, progress, ranks, terminal, values
-from .assignments import changes_of
-from .exit_codes import INTERRUPTED, USAGE
+from .ranks import coordinator
+from .shared import (
+    arg_types,
+    notes_option,
+    options,
+    output,
+    progress,
+)
+from .shared.exit_codes import INTERRUPTED, USAGE
+from .shared.profile_overrides import changes_of
 
 if TYPE_CHECKING:
     from ..notes.notes import Notes
@@ -50,7 +57,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     options.add_model(parser)
     _add_questions(parser)
     _add_arms(parser)
-    noted.add_option(parser)
+    notes_option.add_option(parser)
     _add_comparisons(parser)
     _add_output(parser)
     options.add_verbose(parser)
@@ -68,7 +75,7 @@ def _add_questions(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--limit",
-        type=values.positive,
+        type=arg_types.positive,
         metavar="N",
         help="questions of each task (default: 200 of arithmetic, all of the others)",
     )
@@ -80,7 +87,7 @@ def _add_questions(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--examples",
-        type=values.count,
+        type=arg_types.count,
         default=EXAMPLES,
         metavar="K",
         help=f"worked examples, drawn anew for each question (default: {EXAMPLES})",
@@ -105,12 +112,17 @@ def _add_arms(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--seeds",
-        type=values.positive,
+        type=arg_types.positive,
         default=1,
         metavar="N",
         help="answers to each question in each of the ways that are compared (default: 1)",
     )
-    add("--seed", type=values.whole, default=0, help="of questions, examples and draws (default 0)")
+    add(
+        "--seed",
+        type=arg_types.whole,
+        default=0,
+        help="of questions, examples and draws (default 0)",
+    )
     options.add_generation(parser, several=True)
     parser.set_defaults(max_tokens=MAX_TOKENS)
 
@@ -120,7 +132,7 @@ def _add_comparisons(parser: argparse.ArgumentParser) -> None:
     add(
         "--vote",
         action="append",
-        type=values.positive,
+        type=arg_types.positive,
         default=[],
         metavar="N",
         help="also what most of the first N answers of each way say; needs --seeds",
@@ -128,7 +140,7 @@ def _add_comparisons(parser: argparse.ArgumentParser) -> None:
     add(
         "--best-of",
         action="append",
-        type=values.positive,
+        type=arg_types.positive,
         default=[],
         metavar="N",
         help="also the one with the highest mean log p among the first N answers of each way",
@@ -151,7 +163,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
     add(
         "--read",
         action="append",
-        type=values.file,
+        type=arg_types.file,
         metavar="FILE",
         help="sum up the answers of such a file, without a model; may be repeated",
     )
@@ -162,13 +174,13 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--human",
-        type=values.file,
+        type=arg_types.file,
         metavar="TRACE",
         help="compare the surprise of open answers with that of a text that entropix read recorded",
     )
     add("--json", action="store_true", help="print one object")
     add("--markdown", action="store_true", help="print tables in Markdown")
-    add("--page", type=values.file, metavar="FILE", help="write a page with plots for a browser")
+    add("--page", type=arg_types.file, metavar="FILE", help="write a page with plots for a browser")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -191,7 +203,7 @@ def run(arguments: argparse.Namespace) -> int:
         planned = [task for task in planned if task.key not in file.done]
         done = read_records(arguments.output) if file.done else []
         if arguments.verbose and file.done:
-            terminal.tell(f"{len(file.done)} answers are there, {len(planned)} to go")
+            output.tell(f"{len(file.done)} answers are there, {len(planned)} to go")
     code = 0
     if planned:
         new, code = _answer(arguments, planned, file)
@@ -281,7 +293,7 @@ def _answer(
 def _notes(arguments: argparse.Namespace, planned: list[Planned]) -> Iterator[Notes | None]:
     """Open the folder that is named; without one, the task `notes` brings its own."""
     if arguments.notes or not any(task.question.task == noted_task.NAME for task in planned):
-        yield noted.opened(arguments)
+        yield notes_option.opened(arguments)
     else:
         with noted_task.own_notes() as notes:
             yield notes
@@ -305,7 +317,7 @@ def _generate(
                 batch=arguments.batch,
                 on_token=bar.token,
                 notes=notes,
-                generate=partial(ranks.generate_batch, arguments.leader),
+                generate=partial(coordinator.generate_batch, arguments.leader),
             ):
                 if file:
                     file.write(task, line)
@@ -316,12 +328,12 @@ def _generate(
                 bar.answer()
         except KeyboardInterrupt:
             again = f"; add --resume to go on with {arguments.output}" if file else ""
-            terminal.tell(f"\nstopped: {len(records)} answers complete{again}")
+            output.tell(f"\nstopped: {len(records)} answers complete{again}")
             return records, INTERRUPTED
     if arguments.verbose:
-        terminal.tell(f"{len(records)} answers, {bar.totals}")
+        output.tell(f"{len(records)} answers, {bar.totals}")
     for failure in failures[:MOST_FAILURES]:
-        terminal.tell_error(failure)
+        output.tell_error(failure)
     return records, USAGE if failures else 0
 
 
@@ -336,11 +348,11 @@ def _report(arguments: argparse.Namespace, records: list[Record], human: list[fl
     pairs = [(first, second) for first, second in arguments.contrast]
     report = Report.of([*records, *joint], profile, human, pairs)
     if arguments.json:
-        terminal.write_json(report.to_dict(), indent=2)
+        output.write_json(report.to_dict(), indent=2)
     elif arguments.markdown:
-        terminal.write("\n\n".join(table.to_markdown() for table in report.tables()) + "\n")
+        output.write("\n\n".join(table.to_markdown() for table in report.tables()) + "\n")
     else:
-        terminal.write("\n".join(table.to_text() for table in report.tables()))
+        output.write("\n".join(table.to_text() for table in report.tables()))
     if arguments.page:  # last, so that nothing is lost where it cannot be written
         with writing(arguments.page, OutputError):
             write_whole(arguments.page, render(report))

@@ -11,8 +11,17 @@ from ..settings import Settings
 from ..step import Step
 from ..summary import Summary
 from ..traces.trace import recorded
-from . import asking, cached, drafting, many, noted, options, terminal, values
-from .exit_codes import INTERRUPTED
+from . import generate_many
+from .shared import (
+    arg_types,
+    draft_option,
+    notes_option,
+    options,
+    output,
+    prompt_cache,
+    prompt_input,
+)
+from .shared.exit_codes import INTERRUPTED
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -20,16 +29,16 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
     add = parser.add_argument
     options.add_model(parser)
-    asking.add_prompt(parser, file=True)
-    cached.add_options(parser)
-    many.add_options(parser)
+    prompt_input.add_prompt(parser, file=True)
+    prompt_cache.add_options(parser)
+    generate_many.add_options(parser)
     options.add_settings(parser)
-    noted.add_option(parser)
-    drafting.add_options(parser)
+    notes_option.add_option(parser)
+    draft_option.add_options(parser)
     options.add_top_logprobs(parser, "with --jsonl or --trace")
     add(
         "--trace",
-        type=values.file,
+        type=arg_types.file,
         metavar="FILE",
         help="record every step in a file as it goes (JSON Lines)",
     )
@@ -41,21 +50,21 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Answer one prompt, or many."""
-    drafting.check(arguments)
-    if many.asked_for(arguments):
-        return many.run(arguments)
+    draft_option.check(arguments)
+    if generate_many.asked_for(arguments):
+        return generate_many.run(arguments)
     if arguments.trace:
         check_target(arguments.trace)
-    prompt = asking.read_prompt(arguments.prompt)
+    prompt = prompt_input.read_prompt(arguments.prompt)
     asked = options.to_settings(arguments, arguments.top_logprobs)
-    notes = noted.opened(arguments)
+    notes = notes_option.opened(arguments)
     model, tokenizer = options.load_model(arguments)
-    draft = drafting.load_draft(arguments, model, tokenizer)
+    draft = draft_option.load_draft(arguments, model, tokenizer)
     settings = asked.resolved(model.config)
     if arguments.verbose:
         options.hint_at_calibration(asked, settings)
-    cache, tokens = cached.encode(tokenizer, prompt, arguments)
-    from ..decoding.generation import stream_generate
+    cache, tokens = prompt_cache.encode(tokenizer, prompt, arguments)
+    from ..api.generate import stream_generate
 
     steps: Iterator[Step] = stream_generate(
         model,
@@ -63,16 +72,16 @@ def run(arguments: argparse.Namespace) -> int:
         tokens,
         settings,
         prompt_cache=cache,
-        on_prefill=terminal.prefill_progress(arguments.verbose),
-        choose=terminal.ask if arguments.ask else None,
-        retrieve=noted.about(notes, prompt),
+        on_prefill=output.prefill_progress(arguments.verbose),
+        choose=output.ask if arguments.ask else None,
+        retrieve=notes_option.about(notes, prompt),
         draft_model=draft,
     )
     if arguments.trace:
-        header = asking.trace_header(arguments, settings, prompt, tokens, model)
+        header = prompt_input.trace_header(arguments, settings, prompt, tokens, model)
         steps = recorded(steps, arguments.trace, header)
     summary = Summary(prompt_tokens=len(tokens))
-    interrupted = asking.show_steps(steps, arguments, summary.add)
+    interrupted = prompt_input.show_steps(steps, arguments, summary.add)
     if interrupted:
         summary.finish_reason = "interrupted"
     _tell_totals(arguments, settings, summary)
@@ -84,10 +93,10 @@ def _tell_totals(arguments: argparse.Namespace, settings: Settings, summary: Sum
     verdict = settings.verdict(summary.measured)
     if arguments.json:
         told = {} if verdict is None else {"certainty": verdict.to_dict()}
-        terminal.write_json(summary.to_dict() | {"seed": settings.seed} | told, indent=2)
+        output.write_json(summary.to_dict() | {"seed": settings.seed} | told, indent=2)
     elif not arguments.jsonl:
-        terminal.write("\n")
+        output.write("\n")
     if arguments.verbose:
-        colour = terminal.wants_colour(arguments.color, sys.stderr)
-        terminal.print_statistics(summary, settings.seed or 0, colour)
-        terminal.tell_if_unsure(verdict)
+        colour = output.wants_colour(arguments.color, sys.stderr)
+        output.print_statistics(summary, settings.seed or 0, colour)
+        output.tell_if_unsure(verdict)

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from . import terminal
+from .shared import output
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -37,4 +37,4 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _print(line: str) -> None:
-    terminal.write(terminal.shown(line, sys.stdout) + "\n")  # a folder may have any name
+    output.write(output.shown(line, sys.stdout) + "\n")  # a folder may have any name

@@ -7,7 +7,7 @@ import sys
 
 from ..profiles.profile import Profile, builtin_names, differences, read_source
 from ..profiles.writing import policy_comments, toml_value
-from . import terminal
+from .shared import output
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -28,21 +28,21 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 
 def _show(arguments: argparse.Namespace) -> int:
     _, text = read_source(arguments.profile)
-    terminal.write(terminal.shown(text, sys.stdout))
-    terminal.write("\n" + policy_comments(Profile.load(arguments.profile)))
+    output.write(output.shown(text, sys.stdout))
+    output.write("\n" + policy_comments(Profile.load(arguments.profile)))
     return 0
 
 
 def _diff(arguments: argparse.Namespace) -> int:
     found = differences(Profile.load(arguments.first), Profile.load(arguments.second))
     for name, (one, other) in found.items():
-        terminal.write(f"{name}: {toml_value(one)} → {toml_value(other)}\n")
+        output.write(f"{name}: {toml_value(one)} → {toml_value(other)}\n")
     if not found:
-        terminal.tell("the two profiles decide alike")
+        output.tell("the two profiles decide alike")
     return 0
 
 
 def _check(arguments: argparse.Namespace) -> int:
     Profile.load(arguments.profile)
-    terminal.write(f"{arguments.profile}: ok\n")
+    output.write(f"{arguments.profile}: ok\n")
     return 0

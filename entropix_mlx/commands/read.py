@@ -16,8 +16,13 @@ from ..settings import Settings
 from ..step import Step
 from ..summary import Summary
 from ..traces.trace import recorded
-from . import asking, options, terminal, values
-from .exit_codes import INTERRUPTED
+from .shared import (
+    arg_types,
+    options,
+    output,
+    prompt_input,
+)
+from .shared.exit_codes import INTERRUPTED
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +41,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add(
         "--output",
         "-o",
-        type=values.file,
+        type=arg_types.file,
         metavar="FILE",
         help="record every token as a trace, for entropix view and report",
     )
@@ -70,15 +75,15 @@ def run(arguments: argparse.Namespace) -> int:
     settings = asked.resolved(model.config)
     if arguments.verbose:
         options.hint_at_calibration(asked, settings)
-    from ..decoding.prompts import chat_prompt
-    from ..decoding.scoring import stream_score, text_tokens
+    from ..api.prompts import chat_prompt
+    from ..api.score import stream_score, text_tokens
 
     after = None
     if arguments.prompt is not None:
         after = chat_prompt(tokenizer, arguments.prompt, arguments.system_prompt)
     before, tokens = text_tokens(tokenizer, text, after)
     if arguments.verbose:
-        terminal.tell(f"reading {len(tokens):,} tokens …")
+        output.tell(f"reading {len(tokens):,} tokens …")
     steps: Iterator[Step] = stream_score(
         model,
         tokenizer,
@@ -86,25 +91,25 @@ def run(arguments: argparse.Namespace) -> int:
         settings,
         after=before,
         split=arguments.split,
-        on_prefill=terminal.prefill_progress(arguments.verbose, "the text"),
+        on_prefill=output.prefill_progress(arguments.verbose, "the text"),
     )
     if arguments.output:
-        header = asking.trace_header(arguments, settings, arguments.prompt, before, model)
+        header = prompt_input.trace_header(arguments, settings, arguments.prompt, before, model)
         steps = recorded(steps, arguments.output, header)
     return _show(steps, arguments, Totals(len(before)))
 
 
 def _show(steps: Iterator[Step], arguments: argparse.Namespace, totals: Totals) -> int:
     """Print the steps as they come, or their totals; return the exit code."""
-    interrupted = asking.show_steps(steps, arguments, totals.add)
+    interrupted = prompt_input.show_steps(steps, arguments, totals.add)
     if interrupted:
         totals.summary.finish_reason = "interrupted"
     if arguments.json:
-        terminal.write_json(totals.to_dict(), indent=2)
+        output.write_json(totals.to_dict(), indent=2)
     elif not arguments.jsonl and not totals.summary.text.endswith("\n"):
-        terminal.write("\n")
+        output.write("\n")
     if arguments.verbose:
-        totals.tell(terminal.wants_colour(arguments.color, sys.stderr))
+        totals.tell(output.wants_colour(arguments.color, sys.stderr))
     return INTERRUPTED if interrupted else 0
 
 
@@ -150,13 +155,13 @@ class Totals:
         summary = self.summary
         lines = [
             "─" * 40,
-            terminal.shares(summary, colour),
+            output.shares(summary, colour),
             f"entropy {summary.mean_entropy:.2f} bits, varentropy"
             f" {summary.mean_varentropy:.2f} bits² (means)",
             f"{summary.completion_tokens:,} tokens: log p {self.logprob:.1f}, perplexity"
             f" {self.perplexity:.2f}, {self.bits_per_byte:.3f} bits a byte",
         ]
-        terminal.tell("\n".join(lines))
+        output.tell("\n".join(lines))
 
 
 def _read(name: str) -> str:
@@ -167,7 +172,7 @@ def _read(name: str) -> str:
     """
     try:
         if name != "-":
-            path = values.file(name)
+            path = arg_types.file(name)
             return limits.read_text(Path(path), limits.TEXT_BYTES).removeprefix("\ufeff")
         if sys.stdin is None:
             raise PromptError("there is no stdin to read: name a file")

@@ -8,7 +8,7 @@ from ..errors import OutputError
 from ..files import keep_source, write_whole, writing
 from ..traces.reading import read_trace
 from ..traces.report import render
-from . import terminal, values
+from .shared import arg_types, output
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +24,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add(
         "--output",
         "-o",
-        type=values.file,
+        type=arg_types.file,
         metavar="FILE",
         help="the page to write (default: print it)",
     )
@@ -36,9 +36,9 @@ def run(arguments: argparse.Namespace) -> int:
         keep_source(arguments.output, trace)
     page = render([read_trace(trace) for trace in arguments.traces])
     if arguments.output is None:
-        terminal.write(page)
+        output.write(page)
         return 0
     with writing(arguments.output, OutputError):
         write_whole(arguments.output, page)
-    terminal.tell(f"wrote {arguments.output}: open it in a browser")
+    output.tell(f"wrote {arguments.output}: open it in a browser")
     return 0

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from ..backends.address import KEY_VARIABLE
 from ..errors import EntropixError, SettingsError
 from ..files import expanded
-from ..profiles.choice import AUTO, resolve
-from ..serving.address import KEY_VARIABLE
+from ..profiles.selection import AUTO, resolve
 from ..settings import BATCH, Settings
-from . import options, terminal, values
+from .shared import arg_types, options, output
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -42,14 +42,19 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add("--sampler", default=options.DEFAULT_SAMPLER, help=f"{options.samplers()}")
     add(
         "--max-tokens",
-        type=values.positive,
+        type=arg_types.positive,
         default=MAX_TOKENS,
         help=f"of an answer whose request names none (default: {MAX_TOKENS})",
     )
-    add("--batch", type=values.positive, default=BATCH, help=f"answers at once (default: {BATCH})")
+    add(
+        "--batch",
+        type=arg_types.positive,
+        default=BATCH,
+        help=f"answers at once (default: {BATCH})",
+    )
     add(
         "--max-queue",
-        type=values.count,
+        type=arg_types.count,
         default=MAX_QUEUE,
         help=f"answers that may wait beside them (default: {MAX_QUEUE})",
     )
@@ -67,7 +72,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 def _add_access(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--api-key", help=f"key that a request must show (or in {KEY_VARIABLE})")
-    add("--api-key-file", type=values.file, metavar="FILE", help="a file that holds the key")
+    add("--api-key-file", type=arg_types.file, metavar="FILE", help="a file that holds the key")
     add("--no-api-key", action="store_true", help="let anybody in who reaches another --host")
     add(
         "--allow-origin",
@@ -83,13 +88,13 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve until a signal comes."""
     if find_spec("starlette") is None or find_spec("uvicorn") is None:
         raise EntropixError("the server needs two more packages: pip install starlette uvicorn")
-    from ..serving.access import Access, is_loopback
-    from ..serving.batching import Batcher, Capacity
-    from ..serving.http import Server
-    from ..serving.listening import listen
-    from ..serving.metrics import Metrics
-    from ..serving.monitor import Monitor
-    from ..serving.served import Served
+    from ..server.access import Access, is_loopback
+    from ..server.app import Server
+    from ..server.batching import Batcher, Capacity
+    from ..server.metrics import Metrics
+    from ..server.model_info import Served
+    from ..server.monitor import Monitor
+    from ..server.run_server import listen
 
     origins = tuple(_origin(origin) for origin in arguments.allow_origin)
     local = is_loopback(arguments.host)
@@ -126,7 +131,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _tell(bound: socket.socket, name: str) -> None:
     host, port = bound.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
-    terminal.tell(f"serving {name} at http://{shown}:{port}/v1 (Ctrl-C ends)")
+    output.tell(f"serving {name} at http://{shown}:{port}/v1 (Ctrl-C ends)")
 
 
 def _bind(host: str, port: int) -> socket.socket:

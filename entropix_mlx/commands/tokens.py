@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from ..palette import to_json
-from . import options, terminal, values
+from .shared import arg_types, options, output
 
 if TYPE_CHECKING:
     from ..lab.undertrained import Candidate, Findings
@@ -25,7 +25,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add(
         "--undertrained",
         nargs="?",
-        type=values.positive,
+        type=arg_types.positive,
         const=20,
         default=0,
         metavar="N",
@@ -34,7 +34,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add(
         "--unused",
         action="append",
-        type=values.count,
+        type=arg_types.count,
         default=[],
         metavar="ID",
         help="a token known to be unused, to compare with; may be repeated (default: the reserved"
@@ -51,12 +51,12 @@ def run(arguments: argparse.Namespace) -> int:
 
     findings = find(model, tokenizer, arguments.undertrained, arguments.unused)
     if arguments.json:
-        terminal.write_json(asdict(findings), indent=2)
+        output.write_json(asdict(findings), indent=2)
         return 0
-    terminal.write(TITLES)
+    output.write(TITLES)
     for kind, found in (("reserved", findings.reserved), ("suspect", findings.suspects)):
         for candidate in found:
-            terminal.write(_line(kind, candidate))
+            output.write(_line(kind, candidate))
     if arguments.verbose:
         _explain(findings)
     return 0
@@ -69,14 +69,14 @@ def _line(kind: str, candidate: Candidate) -> str:
 
 
 def _explain(findings: Findings) -> None:
-    terminal.tell("norm: of the embedding; distance: to the mean of the unused tokens")
+    output.tell("norm: of the embedding; distance: to the mean of the unused tokens")
     if findings.suspects:
-        terminal.tell(
+        output.tell(
             f"suspects have the smallest {findings.indicator}; that of all tokens is"
             f" {findings.mean:.4f} ± {findings.deviation:.4f}. This is a ranking, not a verdict"
         )
     if findings.reserved:
         best = min(findings.reserved, key=lambda c: math.inf if c.distance is None else c.distance)
-        terminal.tell(
+        output.tell(
             f"to pause with a reserved token: entropix generate --set think.text={best.token} …"
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ..traces.reading import read_trace
-from . import terminal
+from .shared import output
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -21,6 +21,6 @@ def run(arguments: argparse.Namespace) -> int:
 
     require_full_screen("make a page of the trace by entropix report")
     trace = read_trace(arguments.trace)
-    terminal.check_screen("make a page of the trace by entropix report")
+    output.check_screen("make a page of the trace by entropix report")
     ViewerApp.of_trace(trace, arguments.configuration).run()
     return 0

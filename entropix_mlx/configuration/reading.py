@@ -25,7 +25,7 @@ from typing import Any
 from .. import limits
 from ..errors import ConfigurationError
 from ..files import reason
-from ..profiles.choice import user_folder
+from ..profiles.selection import user_folder
 
 OPTIONS, SCREEN, KEYS = "options", "screen", "keys"
 THEME = "theme"

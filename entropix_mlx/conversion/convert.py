@@ -21,7 +21,7 @@ from ..checkpoints.formats import open_checkpoint
 from ..checkpoints.locate import locate
 from ..checkpoints.skeleton import load_tokenizer, make_skeleton
 from ..errors import UnsupportedModelError
-from ..models.llama import Model
+from ..models.llama.model import Model
 from .handover import convert_by_mlx_lm
 from .layers import Layer, Packing, blank_arrays, convert_layer, packing_of, plan_layers
 from .model_folder import check_free, new_folder, write_json, write_weights

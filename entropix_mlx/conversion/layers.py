@@ -15,7 +15,7 @@ import numpy as np
 
 from ..checkpoints.checkpoint import Tensor
 from ..errors import WeightsError
-from ..models.llama import Model
+from ..models.llama.model import Model
 from .recipe import Recipe
 
 Parts = dict[str, mx.array]

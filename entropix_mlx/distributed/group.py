@@ -5,7 +5,7 @@ the same order, and what they get has the same bits on every rank.
 
 There are two ways to see to the order. In a script, every rank runs the same lines with the same
 seeds. Under the command line, rank 0 *leads*: it alone runs the command, and tells the others each
-pass that it begins (`models/leading.py`), so that whatever decides is on one rank.
+pass that it begins (`models/sharded/coordinator.py`), so that whatever decides is on one rank.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from queue import Queue
 from typing import Any
 
 from ..errors import GroupError, LostRankError
-from .place import PATIENCE, Place
+from .environment import PATIENCE, Place
 
 HELLO_SECONDS = 2.0
 """Who connects and does not say within this who it is, is no rank."""

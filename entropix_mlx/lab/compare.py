@@ -68,7 +68,7 @@ def _together(
     watch: Watch | None,
 ) -> Iterator[Sample]:
     """Generate one answer with each of some settings at once; yield them in order."""
-    from ..decoding.batch import batch_generate
+    from ..api.batch import batch_generate
 
     batch = batch_generate(model, tokenizer, [prompt] * len(settings), settings, steady=True)
     growing = [_Growing(each, watch or (lambda each, steps: steps)) for each in settings]

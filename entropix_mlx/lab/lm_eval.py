@@ -19,12 +19,12 @@ from typing import Any
 from lm_eval.api.model import LM
 from lm_eval.api.registry import register_model
 
+from ..answer.position import Likelihood
+from ..api.batch import batch_generate
+from ..api.likelihoods import Likelihoods
+from ..api.prompts import conversation_text
+from ..api.score import begin_token, windows
 from ..checkpoints.loading import load
-from ..decoding.batch import batch_generate
-from ..decoding.likelihoods import Likelihoods
-from ..decoding.prompts import conversation_text
-from ..decoding.reading import Likelihood
-from ..decoding.scoring import begin_token, windows
 from ..errors import PromptError
 from ..settings import BATCH, Settings
 

@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-from ..decoding.capacity import fitting_rows
-from ..decoding.engine import Engine
-from ..decoding.job import Job, begin, prepare
-from ..decoding.row import Row
-from ..decoding.scheduler import PREFILL_CHUNK, Scheduler
-from ..decoding.text import Prompt, Text
-from ..decoding.wired import wired_memory
+from ..engine.cached_text import Prompt, Text
+from ..engine.forward import Engine
+from ..engine.job import Job, begin, prepare
+from ..engine.scheduler import PREFILL_CHUNK, Scheduler
+from ..engine.slot import Row
 from ..models.base import LanguageModel
+from ..models.memory import fitting_rows
+from ..models.wired import wired_memory
 from ..step import Step
 
 ROWS = 32

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from ..errors import TokenizerError, whole_number
 from ..models.base import LanguageModel
-from ..models.layout import unpacked
-from ..models.llama import Model, own_model
+from ..models.llama.model import Model, own_model
+from ..models.llama.weight_layout import unpacked
 
 _TINY = 1e-12
 """Divide by this at least: a row of zeros then has the distance 1."""

@@ -8,8 +8,8 @@ from typing import Any, Literal, NamedTuple
 import mlx.core as mx
 import mlx.nn as nn
 
-from .cache import Scores, TextCache
 from .config import ModelShape
+from .llama.cache import Scores, TextCache
 
 AttentionLayers = Literal["last", "all"]
 """Which layers' attention is measured. The published sampler measures the last one."""

@@ -18,9 +18,9 @@ from typing import Any
 
 from .. import limits
 from ..errors import ProfileError
-from . import kinds
+from . import sampler_specs
 from .fields import build_section, overlaid, reject_unknown, shown
-from .former import without_removed
+from .removed_fields import without_removed
 from .sections import (
     Abstain,
     Adaptive,
@@ -86,7 +86,7 @@ class Profile:
             ProfileError: a field is unknown or out of range.
         """
         known = without_removed(changes, source)
-        merged = overlaid(dataclasses.asdict(self), kinds.moved(known, source))
+        merged = overlaid(dataclasses.asdict(self), sampler_specs.moved(known, source))
         return _build(merged, source)
 
 
@@ -114,7 +114,7 @@ def _flat(profile: Profile) -> dict[str, Any]:
 def builtin_names() -> tuple[str, ...]:
     """Return the names of the profiles that come with the package."""
     names = (file.name for file in resources.files("entropix_mlx.profiles").iterdir())
-    tables = (name for name in names if name.endswith(".toml") and name != kinds.FILE)
+    tables = (name for name in names if name.endswith(".toml") and name != sampler_specs.FILE)
     return tuple(sorted(name.removesuffix(".toml") for name in tables))
 
 
@@ -199,7 +199,7 @@ def _build(data: Mapping[str, Any], source: str) -> Profile:
         if not isinstance(data.get(key), Mapping):
             raise ProfileError(f"{source}: [{key}] must be a table of numbers")
         values[key] = build_section(section, data[key], source, key)
-    values["policies"] = kinds.complete(data["policies"], source)
+    values["policies"] = sampler_specs.complete(data["policies"], source)
     _check_order(values["adaptive"], source)
     return Profile(**values)
 

@@ -6,7 +6,13 @@ import math
 from dataclasses import dataclass
 
 from ..step import Decision, Metrics, Strategy
-from .certainty import NO_SCORE, Measured, Verdict, check_score, score_of
+from .confidence import (
+    NO_SCORE,
+    Measured,
+    Verdict,
+    check_score,
+    score_of,
+)
 from .fields import (
     LARGEST_TOP_K,
     check_passage_text,

@@ -13,8 +13,8 @@ from typing import Any
 
 from ..errors import ProfileError
 from ..files import write_whole, writing
-from .kinds import kinds
 from .profile import REFERENCE, Profile
+from .sampler_specs import kinds
 
 CALIBRATED = ("thresholds", "adaptive")
 """The sections that calibration solves."""

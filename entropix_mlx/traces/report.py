@@ -17,7 +17,6 @@ from typing import Any
 
 from ..errors import TraceError
 from ..palette import LOOKS, printable
-from ..profiles.explain import explain, fate
 from ..profiles.profile import Profile
 from ..profiles.tree import TREE_SAMPLER
 from ..step import (
@@ -33,6 +32,7 @@ from ..step import (
 )
 from ..summary import Summary
 from .charts import Frame, curve, frame_of, plane
+from .explain import explain, fate
 from .links import file_link
 from .trace import Trace
 

@@ -5,11 +5,11 @@ import json
 import mlx.core as mx
 import pytest
 
-from tests.checkpoints import metadata_of, tensors_of
+from tests.checkpoints.test_meta import llama3_tokens, names_of_torch, write_meta
 from tests.conftest import make_tiny_model
+from tests.folders import metadata_of, tensors_of
 from tests.fuzz.conftest import times
 from tests.fuzz.mutations import damaged_bytes, damaged_json
-from tests.unit.test_meta import llama3_tokens, names_of_torch, write_meta
 
 __all__ = ["names_of_torch"]  # a fixture, without which `write_meta` cannot pickle
 

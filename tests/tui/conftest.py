@@ -10,14 +10,14 @@ import pytest
 from textual._context import active_app
 
 from entropix_mlx import Profile, Settings
+from entropix_mlx.backends.local import Chat
 from entropix_mlx.chat.conversation import Turn
-from entropix_mlx.serving.worker import Chat
 from entropix_mlx.step import Alternative, Branch, Origin, Rollout, Step, Strategy
 from entropix_mlx.traces.trace import Header, Trace
 from tests.conftest import make_byte_tokenizer, make_tiny_model
 from tui.app import ChatApp
+from tui.composer.status import State
 from tui.viewer import ViewerApp
-from tui.widgets.status import State
 
 AWKWARD = ["[bold]", "x[/]", "\n", "👩‍👩‍👧", "", "\x1b[31m", "日本", "\t", "[link=x]", " end.\n"]
 QUIET_ROUNDS = 5

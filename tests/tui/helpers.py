@@ -4,8 +4,8 @@ from textual.widgets import Input, TextArea
 
 from entropix_mlx.chat.context import Context
 from tests.tui.conftest import load_tiny, turns, until
+from tui.composer.status import State
 from tui.screens.dialogs import LongTextDialog, TextDialog
-from tui.widgets.status import State
 
 
 async def generating(pilot, steps: int = 1) -> None:

@@ -5,15 +5,16 @@ import threading
 from textual import events
 from textual.widgets import Markdown, OptionList
 
+from entropix_mlx.answer.interventions import branches
 from entropix_mlx.errors import ModelNotFoundError
 from entropix_mlx.palette import printable
 from entropix_mlx.step import ChosenBy, Origin
+from tests.answer.test_forks import always_branch
 from tests.tui.conftest import ask, drive, notices, ready, turns, until
 from tests.tui.helpers import answers, fill_long, gated, generating, shown_steps
-from tests.unit.test_branching import always_branch
+from tui.composer.status import State
 from tui.screens.ask import AskDialog
-from tui.widgets.status import State
-from tui.widgets.token_block import TokenBlock
+from tui.transcript.token_block import TokenBlock
 
 
 def test_a_conversation(make_chat):
@@ -183,7 +184,7 @@ def test_a_new_question_is_in_sight_wherever_one_had_scrolled_to(make_chat):
 
 
 def test_escape_stops_within_a_fork(make_chat, monkeypatch):
-    monkeypatch.setattr("entropix_mlx.decoding.drafts.sentence_end", lambda text, known: None)
+    monkeypatch.setattr(branches, "sentence_end", lambda text, known: None)
     depth = 1000
     app = make_chat(max_tokens=2000, profile=always_branch(depth=depth, width=2))
 

@@ -4,13 +4,13 @@ import threading
 
 from textual.widgets import Select
 
+from entropix_mlx.backends.events import DuelStepsArrived
 from entropix_mlx.chat.context import Context
-from entropix_mlx.decoding import engine
-from entropix_mlx.serving.events import DuelStepsArrived
+from entropix_mlx.engine import forward
 from tests.tui.conftest import ask, drive, notices, ready, turns, until
 from tests.tui.helpers import prompts_of
 from tui.screens.duel import DuelScreen
-from tui.widgets.answer import AnswerView
+from tui.transcript.answer import AnswerView
 
 
 def test_a_duel_marks_where_the_answers_part(make_chat):
@@ -80,7 +80,7 @@ def test_leaving_a_duel_stops_both_sides(make_chat):
 def test_leaving_a_duel_stops_a_prefill(make_chat, monkeypatch):
     app = make_chat(max_tokens=1)
     reading, gate, chunks = threading.Event(), threading.Event(), []
-    original = engine.Engine.prefill
+    original = forward.Engine.prefill
 
     def prefill(self, text, tokens):
         chunks.append(len(tokens))
@@ -88,7 +88,7 @@ def test_leaving_a_duel_stops_a_prefill(make_chat, monkeypatch):
         gate.wait(10)
         original(self, text, tokens)
 
-    monkeypatch.setattr(engine.Engine, "prefill", prefill)
+    monkeypatch.setattr(forward.Engine, "prefill", prefill)
 
     async def scenario(pilot):
         await until(pilot, lambda: ready(app))

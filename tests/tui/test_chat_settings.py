@@ -8,7 +8,7 @@ from textual.widgets import Checkbox, Input, Select
 from entropix_mlx import Profile
 from tests.tui.conftest import ask, drive, notices, ready, turns, until
 from tests.tui.helpers import answers, gated
-from tui.screens.tune import Slider, TuneScreen
+from tui.screens.tuning.tune import Slider, TuneScreen
 
 
 def test_a_threshold_recolours_and_then_regenerates(make_chat):

@@ -3,8 +3,8 @@
 import pytest
 
 from tests.tui.conftest import ask, drive, notices, ready, turns, until
+from tui.composer.composer import Composer
 from tui.screens.help import HelpScreen
-from tui.widgets.composer import Composer
 
 
 async def command(pilot, text: str) -> None:

@@ -3,8 +3,8 @@
 import pytest
 
 from tests.tui.conftest import ask, drive, notices, ready, turns, until
-from tui.widgets.compact import Compact
-from tui.widgets.welcome import QUESTIONS, Welcome
+from tui.gauges.compact import Compact
+from tui.transcript.welcome import QUESTIONS, Welcome
 
 
 def test_tab_completes_commands_and_files(make_chat, tmp_path, monkeypatch):

@@ -2,16 +2,16 @@
 
 import pytest
 
+from entropix_mlx.backends.local import Chat
 from entropix_mlx.configuration.reading import Configuration
 from entropix_mlx.errors import ConfigurationError
-from entropix_mlx.serving.worker import Chat
 from entropix_mlx.settings import Settings
 from tests.tui.conftest import drive, load_tiny, make_trace, notices, ready, until
 from tui.app import ChatApp
+from tui.composer.key_bar import KeyBar
 from tui.screens.duel import DuelScreen
 from tui.screens.options import OptionsDialog
 from tui.viewer import ViewerApp
-from tui.widgets.key_bar import KeyBar
 
 
 def configured(path, text: str) -> Configuration:

@@ -3,15 +3,15 @@
 import pytest
 from textual.widgets import Select
 
-from entropix_mlx.serving.recorded import demo_chat, demo_recording
+from entropix_mlx.backends.recorded import demo_chat, demo_recording
 from entropix_mlx.settings import Settings
 from entropix_mlx.step import Origin, Strategy, first_divergence
 from tests.tui.conftest import drive, notices, ready, turns, until
 from tests.tui.helpers import shown_steps
 from tui.app import ChatApp
+from tui.composer.key_bar import KeyBar
 from tui.screens.duel import DuelScreen
-from tui.widgets.key_bar import KeyBar
-from tui.widgets.welcome import QUESTIONS
+from tui.transcript.welcome import QUESTIONS
 
 
 def test_the_recording_answers_the_questions_of_the_card():

@@ -10,30 +10,42 @@ from hypothesis import strategies as st
 from textual.style import Style
 
 from entropix_mlx import Profile
+from entropix_mlx.backends.recorded import demo_profile
 from entropix_mlx.palette import LOOKS, printable
-from entropix_mlx.profiles.explain import explain
 from entropix_mlx.profiles.tree import classify
-from entropix_mlx.serving.recorded import demo_profile
 from entropix_mlx.step import Origin, Strategy
 from entropix_mlx.summary import Summary
+from entropix_mlx.traces.explain import explain
 from tests.tui.conftest import make_step, make_steps
 from tui.drawing import DIM, bar, scales
-from tui.explaining import (
+from tui.gauges import gauges
+from tui.gauges.compact import draw_compact
+from tui.gauges.gauge_values import Newest
+from tui.gauges.plane import (
+    NAMES,
+    Background,
+    Cloud,
+    Map,
+    draw_plane,
+    regions,
+)
+from tui.gauges.race import draw_race
+from tui.gauges.strip import Cells, draw_strip
+from tui.help_text import (
     MEANINGS,
     SHORT_NAMES,
     TOO_WIDE,
     strategies,
     words,
 )
-from tui.newest import Newest
+from tui.inspector.inspector import (
+    draw_alternatives,
+    draw_decision,
+    draw_ways,
+    token_text,
+)
+from tui.inspector.why import draw_ending, draw_leader, draw_why
 from tui.styles import COLOURS, STYLES, marked
-from tui.widgets import gauges
-from tui.widgets.compact import draw_compact
-from tui.widgets.inspector import draw_alternatives, draw_decision, draw_ways, token_text
-from tui.widgets.plane import NAMES, Background, Cloud, Map, draw_plane, regions
-from tui.widgets.race import draw_race
-from tui.widgets.strip import Cells, draw_strip
-from tui.widgets.why import draw_ending, draw_leader, draw_why
 
 REFERENCE = Profile.load()
 DEMO = demo_profile()

@@ -5,14 +5,19 @@ from dataclasses import replace
 import pytest
 
 from entropix_mlx import Profile, Settings
-from entropix_mlx.serving.events import DuelBegan, DuelRolloutsGrew, DuelStepsArrived, Question
+from entropix_mlx.backends.events import (
+    DuelBegan,
+    DuelRolloutsGrew,
+    DuelStepsArrived,
+    Question,
+)
 from entropix_mlx.traces.reading import read_trace
 from entropix_mlx.traces.trace import Header
 from tests.tui.conftest import drive, make_step, make_steps, make_viewer, until
+from tui.composer.key_bar import KeyBar
+from tui.gauges.race import Race
 from tui.screens.duel import DuelScreen
-from tui.widgets.answer import AnswerView
-from tui.widgets.key_bar import KeyBar
-from tui.widgets.race import Race
+from tui.transcript.answer import AnswerView
 
 LEFT = [make_step(n, f" w{n}") for n in range(6)]
 RIGHT = [*LEFT[:4], make_step(4, " other", token=7), make_step(5, " end", token=8)]

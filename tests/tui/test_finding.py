@@ -3,7 +3,7 @@
 from textual.widgets import Input
 
 from entropix_mlx.chat.conversation import Answer, Conversation, Turn
-from entropix_mlx.chat.finding import Place, find
+from entropix_mlx.chat.search import Place, find
 from entropix_mlx.step import Origin
 from tests.tui.conftest import ask, drive, make_step, notices, ready, turns, until
 from tui.code_blocks import code_blocks

@@ -6,11 +6,16 @@ import pytest
 from textual.widgets import Static
 
 from entropix_mlx import Profile
-from entropix_mlx.serving.recorded import demo_profile
+from entropix_mlx.backends.recorded import demo_profile
 from entropix_mlx.step import Strategy
 from tests.tui.conftest import ask, drive, make_viewer, ready, until
-from tui.explaining import MEANINGS, conditions, measurements, strategies
-from tui.widgets.key_bar import KeyBar
+from tui.composer.key_bar import KeyBar
+from tui.help_text import (
+    MEANINGS,
+    conditions,
+    measurements,
+    strategies,
+)
 
 
 def keys(app) -> list[str]:

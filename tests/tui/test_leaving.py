@@ -6,7 +6,7 @@ import time
 import pytest
 
 from entropix_mlx import Session, Settings
-from entropix_mlx.serving.worker import Chat
+from entropix_mlx.backends.local import Chat
 from tests.tui.conftest import drive, load_tiny, ready, until
 from tests.tui.helpers import gated, generating
 from tui.app import ChatApp

@@ -1,8 +1,8 @@
 """A trace that is played: steps come when they came, or faster, and the gauges follow."""
 
 from tests.tui.conftest import drive, make_step, make_steps, make_viewer, until
+from tui.gauges.plane import Plane
 from tui.replay import SPEEDS, Replay
-from tui.widgets.plane import Plane
 
 STEPS = [make_step(n, f" w{n}", time=5.0 + n) for n in range(10)]
 

@@ -8,10 +8,10 @@ from textual.widgets._toast import Toast
 from entropix_mlx import Profile, Settings
 from entropix_mlx.step import Origin, Strategy
 from tests.tui.conftest import ask, drive, make_step, make_steps, make_viewer, ready, until
+from tui.gauges.drawn import Drawn, lines_of
 from tui.screens.options import OptionsDialog
-from tui.screens.tune import TuneScreen
-from tui.widgets.drawn import Drawn, lines_of
-from tui.widgets.tuning_plane import TuningPlane
+from tui.screens.tuning.tune import TuneScreen
+from tui.screens.tuning.tuning_plane import TuningPlane
 
 RED = Style.parse("red")
 

@@ -13,7 +13,7 @@ from tests.conftest import make_tiny_model
 from tests.tui.conftest import ask, drive, load_tiny, notices, ready, turns, until
 from tests.tui.helpers import fill, fill_long, generating, shown_steps
 from tui.screens.dialogs import ConfirmDialog
-from tui.screens.tune import Slider
+from tui.screens.tuning.tune import Slider
 
 
 def test_answers_are_recorded_also_one_that_was_stopped(make_chat, tmp_path):

@@ -6,10 +6,10 @@ After a change that is meant: pytest tests/tui --snapshot-update, and look at th
 import pytest
 
 from entropix_mlx import Profile, Settings
-from entropix_mlx.serving.events import DuelStepsArrived, Question
+from entropix_mlx.backends.events import DuelStepsArrived, Question
 from tests.tui.conftest import make_step, make_steps, make_viewer
 from tui.screens.duel import DuelScreen
-from tui.screens.tune import TuneScreen
+from tui.screens.tuning.tune import TuneScreen
 
 SIZES = {"60x20": (60, 20), "80x24": (80, 24), "120x40": (120, 40), "200x60": (200, 60)}
 TO_A_FORK = ["home", *["right"] * 14]

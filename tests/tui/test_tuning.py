@@ -6,16 +6,21 @@ import pytest
 from textual.widgets import Label
 
 from entropix_mlx import Profile, Settings
+from entropix_mlx.backends.recorded import demo_profile
 from entropix_mlx.profiles.tree import table
-from entropix_mlx.serving.recorded import demo_profile
 from entropix_mlx.step import Strategy
 from tests.tui.conftest import drive, make_step, make_viewer
-from tui.screens.tune import TuneScreen
-from tui.tuning import THRESHOLDS, Preview
-from tui.widgets.plane import MARGIN_LEFT, Map
-from tui.widgets.slider import NAME_WIDTH, TRACK_WIDTH, Headings, Slider
-from tui.widgets.strip import Strip
-from tui.widgets.tuning_plane import TuningPlane, grabbed
+from tui.gauges.plane import MARGIN_LEFT, Map
+from tui.gauges.strip import Strip
+from tui.screens.tuning.preview import THRESHOLDS, Preview
+from tui.screens.tuning.slider import (
+    NAME_WIDTH,
+    TRACK_WIDTH,
+    Headings,
+    Slider,
+)
+from tui.screens.tuning.tune import TuneScreen
+from tui.screens.tuning.tuning_plane import TuningPlane, grabbed
 
 DEMO = demo_profile()
 

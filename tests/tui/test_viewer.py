@@ -12,11 +12,11 @@ from entropix_mlx.chat.conversation import Answer, Conversation, Turn
 from entropix_mlx.palette import printable
 from entropix_mlx.step import Origin, Strategy
 from tests.tui.conftest import AWKWARD, drive, make_step, make_viewer, notices
+from tui.composer.key_bar import KeyBar
 from tui.screens.help import HelpScreen
+from tui.transcript.answer import AnswerView
+from tui.transcript.token_block import TokenBlock
 from tui.viewer import ViewerApp
-from tui.widgets.answer import AnswerView
-from tui.widgets.key_bar import KeyBar
-from tui.widgets.token_block import TokenBlock
 
 
 def shown(app) -> str:

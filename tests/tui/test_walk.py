@@ -3,17 +3,17 @@
 import pytest
 from textual.binding import Binding
 
+from entropix_mlx.backends.local import Chat
+from entropix_mlx.backends.recorded import RecordedThread, Recording
 from entropix_mlx.chat.conversation import Answer, Conversation, Turn
-from entropix_mlx.serving.recorded import RecordedThread, Recording
-from entropix_mlx.serving.worker import Chat
 from entropix_mlx.settings import Settings
 from tests.tui.conftest import drive, make_steps, ready, shown_answers, until
 from tui.app import ChatApp
 from tui.base import WorkspaceApp
 from tui.chat_keys import CHAT_BINDINGS
-from tui.widgets.composer import Composer
-from tui.widgets.status import State
-from tui.widgets.transcript import Transcript
+from tui.composer.composer import Composer
+from tui.composer.status import State
+from tui.transcript.transcript import Transcript
 from tui.workspace import Workspace
 
 ENDING = {"app.quit", "app.palette"}

@@ -8,7 +8,7 @@ import pytest
 
 from entropix_mlx import Profile, Settings, generate, stream_generate
 from entropix_mlx.errors import EntropixError, ProfileError
-from entropix_mlx.profiles import choice
+from entropix_mlx.profiles import selection
 
 PROMPT = list(b"Hello")
 
@@ -63,7 +63,7 @@ def test_resolved_settings_have_a_profile_and_a_seed(tiny_model, monkeypatch):
     def not_again(*_):
         raise AssertionError("a profile was looked for twice")
 
-    monkeypatch.setattr(choice, "profile_for", not_again)
+    monkeypatch.setattr(selection, "profile_for", not_again)
     assert resolved.resolved(tiny_model.config) is resolved
     assert resolved.policy().profile == resolved.profile
     with pytest.raises(ProfileError, match="no profile 'auto'"):
@@ -72,8 +72,8 @@ def test_resolved_settings_have_a_profile_and_a_seed(tiny_model, monkeypatch):
 
 def test_a_run_looks_for_its_profile_once(run_generate, monkeypatch):
     found = []
-    original = choice.profile_for
-    monkeypatch.setattr(choice, "profile_for", lambda c: found.append(1) or original(c))
+    original = selection.profile_for
+    monkeypatch.setattr(selection, "profile_for", lambda c: found.append(1) or original(c))
     run_generate()
     assert len(found) == 1
 

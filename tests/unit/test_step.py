@@ -6,7 +6,7 @@ import pytest
 
 from entropix_mlx import stream_generate
 from entropix_mlx.step import Step
-from tests.unit.test_branching import always_branch
+from tests.answer.test_forks import always_branch
 
 
 def test_a_record_holds_the_whole_step(tiny_model, byte_tokenizer):

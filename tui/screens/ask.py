@@ -15,8 +15,8 @@ from textual.widgets import Label, OptionList
 from textual.widgets.option_list import Option
 
 from entropix_mlx.palette import printable
-from entropix_mlx.profiles.explain import fate, standing
 from entropix_mlx.step import Branch, Rollout
+from entropix_mlx.traces.explain import fate, standing
 
 from ..drawing import bar
 

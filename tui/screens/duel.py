@@ -14,11 +14,7 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Label, Static
 
-from entropix_mlx.errors import EntropixError
-from entropix_mlx.palette import printable
-from entropix_mlx.policies.registry import POLICIES
-from entropix_mlx.profiles.profile import Profile
-from entropix_mlx.serving.events import (
+from entropix_mlx.backends.events import (
     DuelBegan,
     DuelRolloutsGrew,
     DuelStepsArrived,
@@ -26,14 +22,18 @@ from entropix_mlx.serving.events import (
     Question,
     Token,
 )
+from entropix_mlx.errors import EntropixError
+from entropix_mlx.palette import printable
+from entropix_mlx.profiles.profile import Profile
+from entropix_mlx.samplers.registry import POLICIES
 from entropix_mlx.settings import Settings
 from entropix_mlx.step import Step, first_divergence
 from entropix_mlx.summary import COLUMNS, Result, Sample, summarize, to_table
 from entropix_mlx.traces.trace import Header, TraceWriter
 
-from ..widgets.answer import AnswerView
-from ..widgets.duel_side import DuelSide
-from ..widgets.key_bar import KeyBar
+from ..composer.key_bar import KeyBar
+from ..transcript.answer import AnswerView
+from .duel_side import DuelSide
 
 Start = Callable[[Question, tuple[Settings, Settings], Token], None]
 

@@ -12,7 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Label
 
 from entropix_mlx.chat.conversation import Conversation
-from entropix_mlx.chat.finding import Place, find
+from entropix_mlx.chat.search import Place, find
 
 KEYS = "↓ ↑ next, previous; Escape closes"
 

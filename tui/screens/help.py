@@ -15,7 +15,12 @@ from textual.widgets import Label, Static
 from entropix_mlx.chat.slash import Command, listing
 from entropix_mlx.profiles.profile import Profile
 
-from ..explaining import ANOTHER_WAY, marks, measurements, strategies
+from ..help_text import (
+    ANOTHER_WAY,
+    marks,
+    measurements,
+    strategies,
+)
 from ..keys import key_rows
 
 

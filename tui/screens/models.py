@@ -13,8 +13,8 @@ from textual.screen import ModalScreen
 from textual.widgets import Label, OptionList
 from textual.widgets.option_list import Option
 
+from entropix_mlx.backends.events import ModelsListed
 from entropix_mlx.palette import printable
-from entropix_mlx.serving.events import ModelsListed
 
 if TYPE_CHECKING:
     from entropix_mlx.checkpoints.inventory import Entry

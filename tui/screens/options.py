@@ -15,7 +15,7 @@ from textual.widgets import Input, Label
 
 from entropix_mlx.errors import EntropixError
 from entropix_mlx.profiles.fields import Number
-from entropix_mlx.profiles.kinds import kinds, parameters
+from entropix_mlx.profiles.sampler_specs import kinds, parameters
 from entropix_mlx.settings import Settings
 
 MOST = "max_tokens"

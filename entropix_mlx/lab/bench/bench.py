@@ -22,9 +22,9 @@ from collections.abc import Callable
 
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-from ...decoding.draft import Draft
+from ...engine.speculation.draft_model import Draft
 from ...models.base import LanguageModel
-from ...models.llama import own_model
+from ...models.llama.model import own_model
 from .decoding import measure_decoding
 from .draws import measure_sampler
 from .forks import measure_forks

@@ -11,7 +11,7 @@ from typing import Any
 
 from mlx_lm.models.cache import KVCache
 
-from ...models.llama import Model
+from ...models.llama.model import Model
 from ...profiles.profile import REFERENCE
 from ...step import Origin, Step
 from .pair import (

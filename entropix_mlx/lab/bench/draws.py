@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import mlx.core as mx
 
-from ...policies.draw import draw, uniforms
-from ...policies.metrics import measure
-from ...policies.policy import Policy
-from ...policies.registry import Overrides, make_policy
+from ...samplers.base import Policy
+from ...samplers.draw import draw, uniforms
+from ...samplers.metrics.logits import measure
+from ...samplers.registry import Overrides, make_policy
 from .pair import PARAMETERS, SEED, chain
 from .records import Effort, Figure
 from .timing import in_turns, seconds, to_figures

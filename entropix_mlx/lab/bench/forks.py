@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import mlx.core as mx
 from mlx_lm.models.cache import KVCache
 
-from ...decoding.engine import Engine, Group, Sampling
-from ...decoding.text import Branches, Text
-from ...models.cache import TextCache
-from ...models.llama import Model
-from ...policies.registry import make_policy
+from ...engine.cached_text import Branches, Text
+from ...engine.forward import Engine, Group, Sampling
+from ...models.llama.cache import TextCache
+from ...models.llama.model import Model
+from ...samplers.registry import make_policy
 from .pair import SEED, Pair, copies, made_up_cache
 from .records import Effort, Figure
 from .timing import Repeats, in_turns, peak_bytes, seconds, to_figures

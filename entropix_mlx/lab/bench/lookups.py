@@ -1,7 +1,7 @@
 """Measure what guesses from the text bring: on text that is copied, and on free text.
 
 A guess pays where a pass of several tokens takes less time than as many passes; that is measured,
-too, and docs/performance.md says what the table of `decoding/lookup.py` makes of it.
+too, and docs/performance.md says what the table of `engine/speculation/ngram.py` makes of it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import mlx.core as mx
 from mlx_lm.models.cache import KVCache
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-from ...decoding.generation import stream_generate
-from ...decoding.prompts import chat_prompt
-from ...models.cache import Watched, trim
+from ...api.generate import stream_generate
+from ...api.prompts import chat_prompt
+from ...models.llama.cache import Watched, trim
 from ...summary import Summary
 from .pair import SEED, Pair, made_up_cache
 from .records import Effort, Figure

@@ -15,7 +15,7 @@ from functools import partial
 import mlx.core as mx
 from mlx_lm.generate import BatchGenerator
 
-from ...decoding.batch import batch_generate
+from ...api.batch import batch_generate
 from ...settings import Settings
 from .pair import GREEDY, LAST, SAMPLED, SEED, UNINTERRUPTED, Pair, chain
 from .records import Effort, Figure

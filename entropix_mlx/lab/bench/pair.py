@@ -17,13 +17,13 @@ from mlx_lm.models.cache import KVCache
 from mlx_lm.sample_utils import make_sampler
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
+from ...api.generate import stream_generate
 from ...conversion.convert import save
-from ...decoding.draft import Draft
-from ...decoding.generation import stream_generate
+from ...engine.speculation.draft_model import Draft
 from ...errors import BenchError
-from ...models.llama import Model
-from ...policies.registry import Overrides
+from ...models.llama.model import Model
 from ...profiles.profile import Profile
+from ...samplers.registry import Overrides
 from ...step import Step
 
 GREEDY = "mlx-lm greedy"

@@ -7,11 +7,11 @@ from typing import Any
 
 import mlx.core as mx
 
-from ...models.attention import KeysValues, attend
-from ...models.cache import trim
-from ...policies.draw import draw, uniforms
-from ...policies.metrics import measure
-from ...policies.registry import make_policy
+from ...models.llama.attention import KeysValues, attend
+from ...models.llama.cache import trim
+from ...samplers.draw import draw, uniforms
+from ...samplers.metrics.logits import measure
+from ...samplers.registry import make_policy
 from .decoding import PROMPT
 from .pair import SEED, Pair, copies, made_up_cache
 from .records import Effort, Figure

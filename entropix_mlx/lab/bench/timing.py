@@ -12,7 +12,7 @@ from importlib.metadata import version
 import mlx.core as mx
 import numpy as np
 
-from ...models.layout import on_cpu
+from ...models.llama.weight_layout import on_cpu
 from .records import Figure, Machine, Ratio
 
 Repeats = dict[str, list[float]]

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import EntropixError
-from ...profiles.certainty import NO_SCORE, SCORES, score_of
+from ...profiles.confidence import NO_SCORE, SCORES, score_of
 from ...profiles.sections import Abstain
 from .auroc import Bools, auroc, risk_coverage
 from .confidence import grades

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ...decoding.prompt_file import PromptLine
+from ...api.prompt_file import PromptLine
 from ...errors import ProfileError
-from ...policies.registry import find_policy
 from ...profiles.fields import overlaid
+from ...samplers.registry import find_policy
 from ...settings import Settings
 from .questions import Question
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...profiles.certainty import SCORES, score_of
+from ...profiles.confidence import SCORES, score_of
 from ...profiles.profile import Profile
 from ...profiles.tree import table
 from ...step import Metrics, Strategy

@@ -26,7 +26,7 @@ BLEU_LENGTH = 4
 
 def rungs(wanted: Wanted) -> list[Iterator[Question]]:
     """Return the prompts that calibration holds out, by their kind."""
-    file = resources.files("entropix_mlx.lab") / "calibration_prompts.toml"
+    file = resources.files("entropix_mlx.lab.calibration") / "calibration_prompts.toml"
     kinds = tomllib.loads(file.read_text(encoding="utf-8"))["held_out"]
     bare = replace(wanted, examples=0)
     return [

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...decoding.answers_file import Task
+from ...api.answers_file import Task
 from ...errors import PromptError
-from ...profiles.certainty import MEASURED, Measured
+from ...profiles.confidence import MEASURED, Measured
 from ...records import from_record
 from ...settings import Settings
 from ...step import Origin, Step, Stopped
@@ -23,7 +23,7 @@ from . import grading
 from .questions import Question
 
 if TYPE_CHECKING:
-    from ...decoding.batch_answer import BatchAnswer
+    from ...api.batch_answer import BatchAnswer
 
 _DIGITS = 6
 """Significant ones of a measurement in the file."""

@@ -17,8 +17,8 @@ from .records import Planned
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-    from ...decoding.batch import Batch
-    from ...decoding.dealing import Dealt
+    from ...api.batch import Batch
+    from ...api.data_parallel import Dealt
     from ...models.base import LanguageModel
     from ...notes.notes import Notes
 
@@ -94,7 +94,7 @@ def answers(
         notes: where things may be looked up.
         generate: answers prompts in place of `steady_batch`.
     """
-    from ...decoding.dealing import steady_batch
+    from ...api.data_parallel import steady_batch
 
     begin = partial(generate or steady_batch, model, tokenizer)
     waiting = iter(planned)

@@ -1,0 +1,1 @@
+"""The life of one answer: its rules, its interventions, its text. No MLX."""

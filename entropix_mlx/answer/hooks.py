@@ -1,0 +1,60 @@
+"""What a caller may hand to a generation besides its settings: functions, and a draft model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from threading import Event
+from typing import Any
+
+from ..step import Branch, Passage
+
+Choose = Callable[[Branch], int]
+"""Asked for the index of a rollout; `winner` is the one that would be taken unasked."""
+
+OnRollouts = Callable[[int, Branch], None]
+"""Called with the index of a branch point in the answer, and its rollouts as far as they have
+grown: their `winner` is the one that would be taken now."""
+
+Retrieve = Callable[[str], Sequence[Passage]]
+"""Called with a sentence in which the model is lost, which may be empty; returns passages that may
+be put into the answer, the best first. `Notes.about` makes one."""
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """How a caller stops, watches, steers and speeds up a generation.
+
+    Raises:
+        TypeError: one of them is not what it must be.
+    """
+
+    cancel: Event | None = None
+    """Set it, from any thread, to stop before the next token."""
+    on_prefill: Callable[[int, int], None] | None = None
+    """Called with the prompt tokens processed so far and their number."""
+    choose: Choose | None = None
+    """Called with a `Branch` where its two best rollouts score alike; returns the index of the one
+    to take. Without it, the best is taken."""
+    on_rollouts: OnRollouts | None = None
+    """Called while rollouts grow, see `OnRollouts`."""
+    retrieve: Retrieve | None = None
+    """Looks things up where the model is lost, see `Retrieve`."""
+    draft_model: Any = None
+    """A `Draft`: a smaller model that guesses what comes next; no token changes but by rounding."""
+
+    def __post_init__(self) -> None:
+        """Check the kinds."""
+        if self.cancel is not None and not callable(getattr(self.cancel, "is_set", None)):
+            raise TypeError(f"cancel must be a threading.Event, not {self.cancel!r:.60}")
+        for name in ("on_prefill", "choose", "on_rollouts", "retrieve"):
+            hook = getattr(self, name)
+            if hook is not None and not callable(hook):
+                raise TypeError(f"{name} must be a function, not {hook!r:.60}")
+        if self.draft_model is not None and not hasattr(self.draft_model, "give_back"):
+            given = type(self.draft_model).__name__
+            raise TypeError(f"draft_model must be a Draft, as Draft(*load(…)) makes, not {given}")
+
+    def cancelled(self) -> bool:
+        """Tell whether the answer is to stop."""
+        return self.cancel is not None and self.cancel.is_set()

@@ -1,0 +1,1 @@
+"""What may be done in place of keeping the drawn token: thoughts, forks, retrieval."""

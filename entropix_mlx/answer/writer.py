@@ -1,0 +1,141 @@
+"""Making `Step`s: text as it becomes printable, the end of an answer, and time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from ..profiles.sections import Confidence
+from ..step import NOT_OF_THE_MODEL, Alternative, Branch, Dropped, Origin, Source, Step, Strategy
+from .position import Reading
+from .stops import StopStrings
+from .text_stream import TextStream
+
+if TYPE_CHECKING:  # an answer is run without MLX, too
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+
+class Writer:
+    """Turns what was read at the positions of one answer into its steps."""
+
+    def __init__(
+        self,
+        tokenizer: TokenizerWrapper,
+        confidence: Confidence,
+        limit: int,
+        stops: Sequence[str] = (),
+        clock: Callable[[], float] = lambda: 0.0,
+        prompt: Sequence[int] = (),
+    ) -> None:
+        """Begin an answer.
+
+        Args:
+            tokenizer: from `load`.
+            confidence: the weights of the confidence that a step tells.
+            limit: the most steps, those that were written before among them.
+            stops: strings that end the answer.
+            clock: seconds since generation began.
+            prompt: the tokens before the answer: how its first word is written depends on them.
+        """
+        self.index = 0
+        self.finished = False
+        self._tokenizer = tokenizer
+        self._stream = TextStream(tokenizer, prompt)
+        self._stops = StopStrings(stops)
+        self._confidence = confidence
+        self._limit = limit
+        self._clock = clock
+        self._skipped = 0.0
+        self._shown: list[int] = []
+        self._length = 0
+
+    @property
+    def room(self) -> int:
+        """Steps that may still be written."""
+        return self._limit - self.index
+
+    @property
+    def kept(self) -> int:
+        """Tokens of the answer whose whole text is part of it: all, unless a stop string came."""
+        if not self._stops.found:
+            return self.index
+        ends = [0, *self._shown]
+        kept = sum(end <= self._length for end in self._shown)
+        while kept and ends[kept] == ends[kept - 1]:
+            kept -= 1  # without text of its own: it may begin a character of the stop string
+        return kept
+
+    def skip(self, step: Step) -> None:
+        """Account for a step of the answer that is being continued, and for its time."""
+        text = self._stream.add(step.token)
+        self._shown.append((self._shown[-1] if self._shown else 0) + len(text))
+        self._stops.resume(text, step.text)
+        self._length += len(step.text)
+        self.index = step.index + 1
+        self._skipped = step.time
+
+    def write(
+        self,
+        reading: Reading,
+        origin: Origin,
+        *,
+        branch: Branch | None = None,
+        rolled_back: int = 0,
+        wish: int | None = None,
+        dropped: Dropped | None = None,
+        source: Source | None = None,
+    ) -> Step:
+        """Return the next step; the arguments after `origin` are fields of it."""
+        decision = reading.decision
+        given = origin is Origin.READ
+        finish_reason = ("read" if given else "length") if self.room == 1 else None
+        ends = reading.token in self._tokenizer.eos_token_ids
+        if ends and origin not in (*NOT_OF_THE_MODEL, Origin.READ):
+            finish_reason = "stop"
+        text = self._text(reading.token, finish_reason, origin is Origin.RETRIEVED)
+        if self._stops.found:
+            finish_reason = "stop"
+        self.finished = finish_reason is not None
+        step = Step(
+            index=self.index,
+            token=reading.token,
+            text=text,
+            logprob=reading.logprob,
+            **decision.metrics._asdict(),
+            confidence=self._confidence.of(decision.metrics),
+            strategy=Strategy.THINK if origin in NOT_OF_THE_MODEL else decision.strategy,
+            temperature=decision.temperature,
+            top_p=decision.top_p,
+            top_k=decision.top_k,
+            min_p=decision.min_p,
+            origin=origin,
+            top_logprobs=self._alternatives(reading),
+            branch=branch,
+            rolled_back=rolled_back,
+            wish=wish,
+            dropped=dropped,
+            source=source,
+            finish_reason=finish_reason,
+            time=self._skipped + self._clock(),
+        )
+        self.index += 1
+        return step
+
+    def _alternatives(self, reading: Reading) -> tuple[Alternative, ...]:
+        decode = self._tokenizer.decode
+        return tuple(Alternative(token, decode([token]), p) for token, p in reading.best)
+
+    def _text(self, token: int, finish_reason: str | None, quoted: bool) -> str:
+        """Return the text that is certain once a token has joined the answer.
+
+        A stop string in a text that is quoted ends no answer.
+        """
+        raw = "" if finish_reason == "stop" else self._stream.add(token)
+        if finish_reason is not None:
+            raw += self._stream.finish()
+        self._shown.append((self._shown[-1] if self._shown else 0) + len(raw))
+        text = self._stops.skip(raw) if quoted else self._stops.add(raw)
+        if finish_reason is not None and not self._stops.found:
+            text += self._stops.end()
+        self._length += len(text)
+        return text

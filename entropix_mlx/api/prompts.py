@@ -1,0 +1,95 @@
+"""Turning messages or a text into the tokens of a prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+from ..errors import PromptError
+from . import chat_template
+
+Message = dict[str, str]
+"""``{"role": "system", "user" or "assistant", "content": text}``, as chat templates read it."""
+
+
+def chat_prompt(
+    tokenizer: TokenizerWrapper, prompt: str, system_prompt: str | None = None
+) -> list[int]:
+    """Return the tokens of one user message in the model's chat template.
+
+    Without a chat template, they are the tokens of the bare text.
+
+    Raises:
+        PromptError: the prompt is empty, or the template refuses it: some know no system prompt.
+    """
+    if not tokenizer.has_chat_template:
+        if system_prompt is not None:
+            raise PromptError(
+                "this model has no chat template, so it takes no system prompt: leave it out"
+            )
+        return text_prompt(tokenizer, prompt)
+    if not prompt.strip():
+        raise PromptError("the prompt is empty: write a question")
+    messages = [{"role": "user", "content": prompt}]
+    if system_prompt is not None:
+        messages.insert(0, {"role": "system", "content": system_prompt})
+    return conversation_prompt(tokenizer, messages)
+
+
+def conversation_prompt(tokenizer: TokenizerWrapper, messages: Sequence[Message]) -> list[int]:
+    """Return the tokens of a conversation, up to where the model's answer begins.
+
+    Raises:
+        PromptError: the model has no chat template, or the template refuses the messages.
+    """
+    if not tokenizer.has_chat_template:
+        raise PromptError("this model has no chat template: choose an instruction-tuned model")
+    try:
+        template = chat_template.own_template(tokenizer)
+        if template is None:
+            given = chat_template.given_variables(tokenizer)
+            return list(
+                tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, **given)
+            )
+        text = chat_template.render(template, tokenizer, list(messages))
+        return list(tokenizer.encode(text, add_special_tokens=False))
+    except PromptError:
+        raise
+    except Exception as error:  # of mlx-lm or transformers, which raise what they like
+        raise PromptError(f"the chat template refuses these messages: {error}") from error
+
+
+def conversation_text(tokenizer: TokenizerWrapper, messages: Sequence[Message]) -> str:
+    """Return a conversation as text, up to where the model's answer begins.
+
+    Raises:
+        PromptError: as for `conversation_prompt`.
+    """
+    if not tokenizer.has_chat_template:
+        raise PromptError("this model has no chat template: choose an instruction-tuned model")
+    try:
+        template = chat_template.own_template(tokenizer)
+        if template is not None:
+            return chat_template.render(template, tokenizer, list(messages))
+        text = tokenizer.apply_chat_template(
+            list(messages), add_generation_prompt=True, tokenize=False
+        )
+        return str(text)
+    except PromptError:
+        raise
+    except Exception as error:  # of mlx-lm or transformers, which raise what they like
+        raise PromptError(f"the chat template refuses these messages: {error}") from error
+
+
+def text_prompt(tokenizer: TokenizerWrapper, text: str) -> list[int]:
+    """Return the tokens of a text to continue.
+
+    They begin with whatever the tokenizer puts before any text, such as a begin-of-text token.
+
+    Raises:
+        PromptError: the text is empty.
+    """
+    if not text:
+        raise PromptError("the prompt is empty: write a text to continue")
+    return list(tokenizer.encode(text))

@@ -1,0 +1,236 @@
+"""Reading the container format of GGUF: its metadata and its table of tensors.
+
+Every count, length and offset is checked against the size of the file before it is believed, so
+that a damaged file costs neither time nor memory.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import mlx.core as mx
+import numpy as np
+
+from ... import limits
+from ...errors import WeightsError
+from ..checkpoint import Cut, Place, Tensor
+from .blocks import BlockType, Part, block_type
+
+_VERSIONS = (2, 3)
+_ROWS_AT_ONCE = 1024
+_SCALARS = {
+    0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d",
+}  # fmt: skip
+_TEXT, _LIST, _FLOAT32 = 8, 9, 6
+_IN_NUMPY = {
+    mx.float32: np.float32,
+    mx.float16: np.float16,
+    mx.bfloat16: np.uint16,  # its bits: NumPy has no such type
+    mx.uint32: np.uint32,
+}
+
+
+class GGUFFile(NamedTuple):
+    """What a GGUF file says about itself."""
+
+    metadata: dict[str, Any]
+    tensors: dict[str, Tensor]
+    """By the file's names; a packed ``x.weight`` comes with ``x.scales`` and ``x.biases``."""
+
+
+class _Entry(NamedTuple):
+    shape: tuple[int, ...]
+    kind: BlockType
+    offset: int
+    nbytes: int
+
+
+def open_gguf(path: Path) -> GGUFFile:
+    """Return the metadata and the tensors of a GGUF file, without reading the tensors.
+
+    Raises:
+        WeightsError: the file is damaged.
+        UnsupportedModelError: a tensor is of a kind that cannot be read.
+    """
+    try:
+        size = path.stat().st_size
+        limits.check_regular(path.stat(), path)
+        with path.open("rb") as file:
+            header = file.read(limits.GGUF_HEADER_BYTES)
+    except OSError as error:
+        raise WeightsError(f"{path}: cannot be read: {error}") from error
+    try:
+        return _parse(path, _Cursor(header), size)
+    except _DamagedError as error:
+        raise WeightsError(
+            f"{path}: cannot be read as GGUF: {error}. Download it again."
+        ) from error
+
+
+class _DamagedError(Exception):
+    """What is wrong with the file, as a clause."""
+
+
+class _Cursor:
+    """Reads one value after the other from the header, and never past its end."""
+
+    def __init__(self, header: bytes) -> None:
+        self.header = header
+        self.place = 0
+
+    def take(self, form: str) -> Any:
+        """Return the next value of a `struct` format, little-endian."""
+        return struct.unpack("<" + form, self._take_bytes(struct.calcsize("<" + form)))[0]
+
+    def text(self) -> str:
+        try:
+            return self._take_bytes(self.take("Q")).decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise _DamagedError("a name or a text is not UTF-8") from error
+
+    def value(self) -> Any:
+        """Return the next value of the metadata, after the number of its type."""
+        kind = self.take("I")
+        return self._list() if kind == _LIST else self._scalar(kind)
+
+    def _scalar(self, kind: int) -> Any:
+        if kind == _TEXT:
+            return self.text()
+        if kind not in _SCALARS:
+            raise _DamagedError(f"the metadata has a value of type {kind}")
+        value = self.take(_SCALARS[kind])
+        # Seven digits are what a float32 holds: 1e-05 and not 9.99999974737875e-06.
+        return float(f"{value:.7g}") if kind == _FLOAT32 else value
+
+    def _list(self) -> list[Any]:
+        kind, count = self.take("I"), self.take("Q")
+        if kind in _SCALARS:
+            form = f"<{_SCALARS[kind]}"
+            stored = self._take_bytes(count * struct.calcsize(form))
+            return [value for (value,) in struct.iter_unpack(form, stored)]
+        return [self._scalar(kind) for _ in range(self.count(count, at_least=8))]
+
+    def count(self, count: int, at_least: int) -> int:
+        """Return a count of things, once it is known that they can be there.
+
+        Args:
+            count: as the file claims it.
+            at_least: bytes that each of them takes at least.
+        """
+        if count * at_least > len(self.header) - self.place:
+            raise _DamagedError("it promises more than it holds: truncated, or a wrong count")
+        return count
+
+    def _take_bytes(self, count: int) -> bytes:
+        begin = self.place
+        self.place += self.count(count, at_least=1)
+        return self.header[begin : self.place]
+
+
+def _parse(path: Path, cursor: _Cursor, size: int) -> GGUFFile:
+    if cursor.take("4s") != b"GGUF":
+        raise _DamagedError("it does not begin with GGUF")
+    if (version := cursor.take("I")) not in _VERSIONS:
+        raise _DamagedError(f"version {version} is not known")
+    tensor_count, value_count = cursor.take("Q"), cursor.take("Q")
+    metadata = {}
+    for _ in range(cursor.count(value_count, at_least=13)):
+        key = cursor.text()
+        metadata[key] = cursor.value()
+    entries: dict[str, _Entry] = {}
+    for _ in range(cursor.count(tensor_count, at_least=32)):
+        name = cursor.text()
+        if name in entries:
+            raise _DamagedError(f"it has two tensors {name}")
+        entries[name] = _entry(path, name, cursor)
+    alignment = metadata.get("general.alignment", 32)
+    if type(alignment) is not int or not 8 <= alignment <= 2**16 or alignment & (alignment - 1):
+        raise _DamagedError(f"its alignment is {alignment!r}")
+    start = math.ceil(cursor.place / alignment) * alignment
+    _check_places(entries, alignment, size - start)
+    return GGUFFile(metadata, _tensors(path, entries, start))
+
+
+def _tensors(path: Path, entries: dict[str, _Entry], start: int) -> dict[str, Tensor]:
+    tensors = {}
+    for name, entry in entries.items():
+        stem, _, ending = name.rpartition(".")
+        for part_name, part in entry.kind.parts.items():
+            own = name if part_name == "weight" else f"{stem}.{part_name}"
+            if own in tensors or (ending != "weight" and len(entry.kind.parts) > 1):
+                raise _DamagedError(f"the tensor {name} must not be packed")
+            tensors[own] = _tensor(path, start, entry, part)
+    return tensors
+
+
+def _entry(path: Path, name: str, cursor: _Cursor) -> _Entry:
+    dimensions = cursor.take("I")
+    if not 1 <= dimensions <= 4:
+        raise _DamagedError(f"the tensor {name} has {dimensions} dimensions")
+    shape = tuple(cursor.take("Q") for _ in range(dimensions))[::-1]
+    kind = block_type(cursor.take("I"), name, path)
+    if shape[-1] % kind.numbers:
+        raise _DamagedError(f"the tensor {name} has rows of {shape[-1]}, not of whole blocks")
+    nbytes = math.prod(shape) // kind.numbers * kind.nbytes
+    return _Entry(shape, kind, cursor.take("Q"), nbytes)
+
+
+def _check_places(entries: dict[str, _Entry], alignment: int, room: int) -> None:
+    """Check that all tensors lie in the file, and apart from each other."""
+    end = 0
+    for name, entry in sorted(entries.items(), key=lambda item: item[1].offset):
+        if entry.offset < end or entry.offset % alignment:
+            raise _DamagedError(f"the tensor {name} has a wrong offset or size")
+        end = entry.offset + entry.nbytes
+        if end > room or 0 in entry.shape:
+            raise _DamagedError(
+                f"the tensor {name} reaches beyond the end of the file (truncated, or a wrong"
+                " offset or size)"
+            )
+
+
+def _tensor(path: Path, start: int, entry: _Entry, part: Part) -> Tensor:
+    width = entry.shape[-1] // entry.kind.numbers * part.width
+    shape = (*entry.shape[:-1], width)
+    place = Place(path, start + entry.offset, entry.nbytes)
+    read = partial(_read, place, entry, part, shape)
+    return Tensor(shape, part.dtype, path, read, read, lambda: (place,))
+
+
+def _read(
+    place: Place, entry: _Entry, part: Part, shape: tuple[int, ...], cut: Cut | None = None
+) -> mx.array:
+    rows = math.prod(entry.shape[:-1])
+    stored = (rows, entry.shape[-1] // entry.kind.numbers, entry.kind.nbytes)
+    try:
+        blocks = np.memmap(place.file, np.uint8, "r", place.offset, stored)
+    except (OSError, ValueError) as error:
+        raise WeightsError(f"{place.file}: cannot be read any more: {error}") from error
+    if cut is not None:
+        blocks, shape = _part_of(blocks, cut, part, shape)
+        rows = math.prod(shape[:-1])
+    numbers = np.empty((rows, shape[-1]), _IN_NUMPY[part.dtype])
+    for row in range(0, rows, _ROWS_AT_ONCE):
+        some = slice(row, row + _ROWS_AT_ONCE)
+        with np.errstate(all="ignore"):  # NaN and infinity are looked for where they matter
+            numbers[some] = part.unpack(np.asarray(blocks[some]))
+    array = mx.array(numbers.reshape(shape))
+    return array if array.dtype == part.dtype else array.view(part.dtype)
+
+
+def _part_of(
+    blocks: Any, cut: Cut, part: Part, shape: tuple[int, ...]
+) -> tuple[Any, tuple[int, ...]]:
+    """Return the blocks `(rows, blocks, bytes)` of a part of a tensor, and the part's shape."""
+    if len(shape) == 2 and cut.axis == 1:
+        if cut.start % part.width or cut.stop % part.width:
+            raise ValueError(f"{cut} does not lie between blocks")
+        blocks = blocks[:, cut.start // part.width : cut.stop // part.width]
+        return blocks, (shape[0], cut.stop - cut.start)
+    if len(shape) == 2:
+        return blocks[cut.start : cut.stop], (cut.stop - cut.start, shape[1])
+    return blocks[:, cut.start : cut.stop], (cut.stop - cut.start,)  # a bias: blocks of 1

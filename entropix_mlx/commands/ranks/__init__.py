@@ -1,0 +1,1 @@
+"""Commands under `mlx.launch`: one process per rank."""

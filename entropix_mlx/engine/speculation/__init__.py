@@ -1,0 +1,1 @@
+"""Tokens proposed ahead of the model."""

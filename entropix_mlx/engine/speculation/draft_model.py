@@ -1,0 +1,232 @@
+"""Guesses by a second, smaller model with the same tokenizer: a draft model.
+
+It writes on from the text so far, token by token, and the pass of the model that answers keeps what
+it would have drawn itself. The draft model plans and draws by the same policy, with the randomness
+of the same positions, so that two models that agree draw the same tokens, also where they sample.
+
+Its cache rolls back with the text: before each guess it is shortened to what the text and the last
+guess have in common.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import mlx.core as mx
+from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+from ...errors import TokenizerError, UnsupportedModelError
+from ...models.base import LanguageModel
+from ...models.llama.attention import RowScores
+from ...samplers.base import Policy
+from ...samplers.draw import uniforms
+from ...samplers.metrics.logits import numbers
+from ...samplers.position import position
+from ...samplers.registry import make_policy
+from ...settings import BATCH
+from ..cached_text import Text
+from .proposer import Guesser, checked_length
+
+DRAFT_TOKENS = 3
+"""Tokens that a draft model guesses for a pass, unless the caller says otherwise."""
+READ_AT_ONCE = 256
+"""Tokens of a text that the draft model reads at once."""
+SPECIAL = ("bos_token", "eos_token", "unk_token")
+"""Special tokens in which two tokenizers must be alike."""
+SHOWN = 3
+"""Tokens in which two vocabularies differ that a message shows."""
+
+
+class Draft:
+    """A draft model, and its caches of the texts that it guessed for last.
+
+        model, tokenizer = load("large")
+        draft = Draft(*load("small"))
+        stream_generate(model, tokenizer, prompt, draft_model=draft)
+
+    Use it on the thread that loaded it.
+    """
+
+    def __init__(
+        self, model: LanguageModel, tokenizer: TokenizerWrapper, tokens: int = DRAFT_TOKENS
+    ) -> None:
+        """Take over a model.
+
+        Args:
+            model: from `load`.
+            tokenizer: from `load`.
+            tokens: how many to guess for a pass, at most `LONGEST_LOOKUP`.
+
+        Raises:
+            SettingsError: so many cannot be guessed.
+        """
+        self.model = model
+        self.tokens = checked_length(tokens)
+        self._tokenizer = tokenizer
+        self._idle: list[Text] = []
+        self._fits: TokenizerWrapper | None = None
+
+    def check(self, model: LanguageModel, tokenizer: TokenizerWrapper) -> None:
+        """Check that this model can guess for another one.
+
+        Args:
+            model: the one that answers.
+            tokenizer: its tokenizer.
+
+        Raises:
+            UnsupportedModelError: that model cannot take guesses back.
+            TokenizerError: it reads other tokens; the message says which ones differ.
+        """
+        if not model.takes_runs:
+            raise cannot_be_drafted(untakeable(model))
+        if tokenizer is self._fits:
+            return
+        if found := _difference(tokenizer, self._tokenizer):
+            raise TokenizerError(
+                f"the draft model has another tokenizer: {found}; give a draft model of the same"
+                " family, or none"
+            )
+        self._fits = tokenizer
+
+    def take(self, tokens: Sequence[int]) -> Text:
+        """Return the cache that has most in common with a text; nobody else gets it meanwhile."""
+        if not self._idle:
+            return Text.empty(self.model)
+        best = max(self._idle, key=lambda text: text.common(tokens))
+        self._idle.remove(best)
+        return best
+
+    def give_back(self, text: Text) -> None:
+        """Keep a cache for the next answer."""
+        self._idle = [*self._idle, text][-BATCH:]
+
+
+class Drafting:
+    """The guesses of a draft model for one answer."""
+
+    looks_ahead = False
+
+    def __init__(self, draft: Draft, policy: Policy, seed: int, vocab: int) -> None:
+        """Begin without a text.
+
+        Args:
+            draft: the draft model.
+            policy: that of the answer. One that remembers the text is followed by the most
+                probable tokens.
+            seed: of the answer.
+            vocab: the number of tokens of the model that answers.
+        """
+        self._draft = draft
+        remembers = policy.remembered is not None
+        self._policy = make_policy("greedy", policy.profile) if remembers else policy
+        self._seed = seed
+        self._vocab = vocab
+        self._text: Text | None = None
+        self._told = 0
+        """Tokens of the text that were there before the last guess."""
+
+    def guess(self, tokens: Sequence[int], ahead: int = 0, alone: bool = True) -> list[int]:
+        """Return what the draft model writes next, as `Guesser` says."""
+        room = self._draft.model.config.max_position_embeddings - len(tokens)
+        count = min(ahead + self._draft.tokens, room)
+        if not tokens or count <= ahead:
+            return []
+        if self._text is None:
+            self._text = self._draft.take(tokens)
+        text = self._text
+        text.shorten(self._common(text, tokens))
+        for begin in range(len(text.ids), len(tokens) - READ_AT_ONCE, READ_AT_ONCE):
+            chunk = tokens[begin : begin + READ_AT_ONCE]
+            self._draft.model.prefill(mx.array([chunk]), text.layers)
+            mx.eval(text.arrays())
+            text.confirm(chunk)
+        guessed = self._write(text, list(tokens[len(text.ids) :]), count)
+        self._told = len(tokens)
+        beyond = (at for at, token in enumerate(guessed) if token >= self._vocab)
+        return guessed[ahead : next(beyond, count)]
+
+    def close(self) -> None:
+        """Give the cache back to the draft model."""
+        if self._text is not None:
+            self._draft.give_back(self._text)
+        self._text, self._told = None, 0
+
+    def _common(self, text: Text, tokens: Sequence[int]) -> int:
+        """Return how many tokens a text keeps: all but the last, which must be computed again."""
+        if not self._told:
+            return text.common(tokens[:-1])
+        at = self._told
+        while at < min(len(text.ids), len(tokens) - 1) and text.ids[at] == tokens[at]:
+            at += 1
+        return min(at, len(tokens) - 1)
+
+    def _write(self, text: Text, unread: list[int], count: int) -> list[int]:
+        """Return so many tokens that follow the unread ones; all but the last join the text."""
+        text.hold()
+        drawn: list[mx.array] = []
+        following = mx.array(unread)
+        at = len(text.ids) + len(unread)
+        for number in range(count):
+            forward = self._draft.model(following[None], text.layers)
+            pairs = mx.array([uniforms(self._seed, at + number, self._policy.draws)])
+            scores = [layer for layer in forward.scores if isinstance(layer, RowScores)]
+            found = position(self._policy, forward.logits[:, -1], [scores], pairs)
+            following = found.token
+            drawn.append(following)
+        tokens = [int(token) for token in numbers(mx.concatenate(drawn))]
+        text.confirm([*unread, *tokens[:-1]])
+        return tokens
+
+
+class FirstOf:
+    """Guesses of the first source that has any."""
+
+    looks_ahead = False
+
+    def __init__(self, *sources: Guesser) -> None:
+        """Ask them in this order."""
+        self._sources = sources
+
+    def guess(self, tokens: Sequence[int], ahead: int = 0, alone: bool = True) -> list[int]:
+        """Return what probably follows a text, as `Guesser` says."""
+        found = (source.guess(tokens, ahead, alone) for source in self._sources)
+        return next(filter(None, found), [])
+
+    def close(self) -> None:
+        """Close all sources."""
+        for source in self._sources:
+            source.close()
+
+
+def cannot_be_drafted(why: str) -> UnsupportedModelError:
+    """Return the error of an answer for which no draft model can guess."""
+    return UnsupportedModelError(f"no draft model can guess here, since {why}: leave it out")
+
+
+def untakeable(model: LanguageModel) -> str:
+    """Return why nothing can be guessed for a model, for people."""
+    kind = model.config.model_type
+    return f"the cache of this {kind} cannot take back a token that was guessed wrong"
+
+
+def _difference(one: TokenizerWrapper, other: TokenizerWrapper) -> str:
+    """Return in which tokens two tokenizers differ, for people; empty if in none."""
+    mine, theirs = one.get_vocab(), other.get_vocab()
+    if mine != theirs:
+        apart = {text for text, _ in mine.items() ^ theirs.items()}
+        listed = sorted(apart, key=lambda text: (mine.get(text, theirs.get(text, 0)), text))
+        shown = ", ".join(
+            f"{text!r} is {_number(theirs, text)} there and {_number(mine, text)} in the model's"
+            for text in listed[:SHOWN]
+        )
+        more = f", and {len(apart) - SHOWN} more differ" if len(apart) > SHOWN else ""
+        return f"{shown}{more}"
+    for name in SPECIAL:
+        own, its = getattr(one, name, None), getattr(other, name, None)
+        if own != its:
+            return f"its {name} is {its!r}, and the model's is {own!r}"
+    return ""
+
+
+def _number(vocabulary: dict[str, int], text: str) -> str:
+    return f"token {vocabulary[text]}" if text in vocabulary else "no token"

@@ -1,0 +1,107 @@
+"""Guesses of what comes next: who makes them, and how long they are.
+
+A guess changes no token: the scheduler keeps a guessed token only if it is the one that is drawn
+there. How long a guess is depends on the text and the settings alone, never on a clock, so that a
+seed repeats its passes, too. It is the length that promises the most tokens for the time:
+
+    a pass of 1 + n tokens takes cost(n) times as long as one of 1 token;
+    if the guesses hold with probabilities r₁, r₂, …, where those before them did,
+    it yields 1 + r₁ + r₁r₂ + … + r₁⋯rₙ tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul
+from typing import Any, Protocol
+
+from ...errors import SettingsError, whole_number
+from ...settings import LONGEST_LOOKUP
+
+GAIN = 1.02
+"""Tokens for the time, relative to a pass without a guess, that a guess must promise."""
+
+Costs = Sequence[tuple[int, float]]
+"""Lengths of guesses, and the time of a pass with one of each, relative to a pass without."""
+CAREFUL: Costs = ((2, 2.1), (4, 3.3), (8, 4.8))
+"""Measured with the reference BLAS, which does not batch. Used for GPUs, too, where nothing was
+measured: a pass there reads the weights once, so that longer ones should cost less than here."""
+ONE_BY_ONE: Costs = ((2, 2.5), (4, 3.8), (8, 6.4))
+"""Measured with the reference BLAS and models that mlx-lm computes. Used for mixtures of experts
+everywhere: there each token may read weights of its own."""
+BATCHED: Costs = ((1, 1.2), (3, 1.4), (7, 1.6), (15, 2.0))
+"""Measured with OpenBLAS. It multiplies 2, 4, 8 and 16 rows best: three take longer than four."""
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """How long guesses may be."""
+
+    fixed: int | None = None
+    """Always so many tokens where there is anything to guess; None for as many as seem to pay."""
+    costs: Costs = CAREFUL
+
+    def best(self, rates: Sequence[float], ahead: int = 0, alone: bool = True) -> int:
+        """Return the length that promises the most tokens for the time; 0 if none pays.
+
+        Args:
+            rates: how probably each guessed token holds, if those before it do.
+            ahead: how many of the first tokens come before the guess.
+            alone: whether no other answer is in the pass. If there are others, the pass multiplies
+                several rows already, and a further one costs as much as everybody's.
+        """
+        if self.fixed is not None:
+            return self.fixed
+        hold = list(accumulate(rates, mul))
+        best, chosen = GAIN, 0
+        for length, cost in self.costs if alone else CAREFUL:
+            tokens = 1 + sum(hold[ahead : ahead + length])
+            if tokens / cost > best:
+                best, chosen = tokens / cost, length
+        return chosen
+
+    @property
+    def longest(self) -> int:
+        """The most tokens that `best` returns."""
+        if self.fixed is not None:
+            return self.fixed
+        return max(length for length, _ in (*self.costs, *CAREFUL))
+
+
+class Guesser(Protocol):
+    """Where the guesses for one answer come from.
+
+    It is told the whole text every time, and so what became of its guesses.
+    """
+
+    looks_ahead: bool
+    """Whether it can guess before the last token is known."""
+
+    def guess(self, tokens: Sequence[int], ahead: int = 0, alone: bool = True) -> list[int]:
+        """Return what probably follows a text, as far as it pays; nothing where it does not.
+
+        Args:
+            tokens: the text so far, which begins with the one that was told before.
+            ahead: tokens that come before the guess, and are drawn already but not known yet.
+            alone: whether no other answer is in the pass.
+        """
+
+    def close(self) -> None:
+        """Give back what the guesses were computed with; the answer has ended."""
+
+
+def checked_length(tokens: Any) -> int:
+    """Return how many tokens a draft model is to guess for a pass.
+
+    Raises:
+        TypeError: it is no whole number.
+        SettingsError: so many cannot be guessed.
+    """
+    length = whole_number("the number of draft tokens", tokens, least=1)
+    if length > LONGEST_LOOKUP:
+        raise SettingsError(
+            f"a draft model guesses at most {LONGEST_LOOKUP} tokens for a pass, not {length}"
+        )
+    return length

@@ -1,0 +1,1 @@
+"""Calibration: a profile for a model."""

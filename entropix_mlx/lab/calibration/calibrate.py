@@ -1,0 +1,299 @@
+"""Calibration: solve the thresholds of a profile for one model, from the model's own answers.
+
+Thresholds do not transfer from one model to another: an entropy that is high for a large model is
+ordinary for a small one. So a profile states `targets`, the share of positions that each strategy
+should get, at most, and calibration finds thresholds for them:
+
+1. The model answers prompts with a plain sampler, and every position is measured.
+2. `solve` puts the thresholds where the joint distribution of entropy, varentropy and margin gives
+   each strategy its share.
+3. The strategies change the text, and thereby the distribution. So the model answers the same
+   prompts with these thresholds, and they are solved again from the new measurements. These
+   answers are the *control*: they have no interventions.
+4. Thinking texts are tried where one could stand in the control, and the one whose measured effect
+   is best is kept, if it does no harm (`thoughts`).
+5. Forks are followed, and tokens resampled, where the thresholds allow it. What they gain there
+   moves the thresholds on, to where they gain most for their price (`events`).
+6. On prompts that were held out so far, each intervention alone is compared with none, and those
+   that do harm are left out. Then all that are left are compared with none, together (`gains`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+from ...errors import EntropixError, check_type, whole_number
+from ...models.base import LanguageModel
+from ...models.config import fingerprint
+from ...models.llama.weight_layout import precision
+from ...profiles.profile import Profile
+from ...step import NOT_OF_THE_MODEL, Metrics, Step
+from ..ask_model import Answered, Asker, Progress
+from .ablation import (
+    TOGETHER,
+    Compared,
+    Gain,
+    separate_gains,
+    without_harm,
+)
+from .insertions import Spot, Trials, spots
+from .intervention_sites import (
+    Worth,
+    forks,
+    resamples,
+    worth,
+)
+from .interventions import BRANCH, OFF, RESAMPLE, only, policy, without
+from .measurements import disagreement_auroc, quantiles, short, strategy_rates
+from .prompt_sets import PromptSet, builtin_prompts
+from .thinking_text import LEAST_GAIN, Choice, choose
+from .thresholds import solve
+
+FIRST_SAMPLER, FIRST_TEMPERATURE = "min_p", 0.7
+"""The first answers are drawn with these: they give readable text with any model."""
+WARMEST = {"logits": 0.4, "attention": 0.1}
+"""The adaptive strategy raises the temperature by this share of its base where entropy +
+varentropy of the logits, and of the attention, are at their 90 % quantile. The published slopes
+are for models with measurements a fifth as large; on a small model, they would raise the
+temperature of every token."""
+WARMEST_AT = 0.9
+"""The quantile for `WARMEST`."""
+LONGER = 2
+"""Answers other than the first may be so many times as long: thoughts stand after sentences."""
+SPOT_ROUNDS = 3
+"""How often prompts are asked, with other seeds, in whose answers a thought can stand."""
+ALONE_ROUNDS, TOGETHER_ROUNDS = 3, 6
+"""How often each held-out prompt is asked to measure interventions, alone and together."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A solved profile and what is known about it."""
+
+    profile: Profile
+    rates: dict[str, float]
+    """Share of each strategy on the held-out prompts."""
+    auroc: dict[str, float]
+    """By measurement: how well it predicts that a draw at temperature 1 is not the most probable
+    token. 0.5 is no better than chance, 1 is perfect, 0 is perfect if its sign is turned round."""
+    choice: Choice | None
+    """The thinking text, and what others did; None where the answers had no place for one."""
+    worths: dict[str, Worth]
+    """By intervention whose threshold was moved: where it is, and why."""
+    gains: list[Gain]
+    """What each intervention gains on the held-out prompts, and what all do together."""
+
+
+def calibrate(
+    model: LanguageModel,
+    tokenizer: TokenizerWrapper,
+    name: str,
+    *,
+    prompts: PromptSet | None = None,
+    tokens: int = 32,
+    seed: int = 0,
+    base: Profile | None = None,
+    progress: Progress | None = None,
+) -> Calibration:
+    """Solve the thresholds of a profile for a model, and choose its thinking text.
+
+    Args:
+        model: from `load`.
+        tokenizer: from `load`.
+        name: the model's name, for the profile's record.
+        prompts: what to answer; None takes the built-in ones.
+        tokens: the most tokens an answer.
+        seed: the same seed gives the same profile on the same machine.
+        base: the profile whose thresholds are replaced, and whose targets hold; None is
+            `reference`.
+        progress: whom to tell, and where to keep what was found, so that a calibration that was
+            stopped can go on.
+
+    Raises:
+        PromptError: the model has no chat template.
+        EntropixError: `tokens` is less than 1.
+        OutputError: the file of `progress` cannot be used.
+    """
+    tokens, seed = whole_number("tokens", tokens), whole_number("seed", seed)
+    check_type("name", name, str)
+    check_type("prompts", prompts, PromptSet, optional=True)
+    check_type("base", base, Profile, optional=True)
+    if tokens < 1:
+        raise EntropixError(f"tokens must be at least 1, not {tokens}")
+    prompts = prompts or builtin_prompts()
+    base = base or Profile.load()
+    progress = progress or Progress()
+    progress.begin(_subject(model, prompts, tokens, seed, base))
+    asker = Asker(model, tokenizer, seed, progress)
+    progress.expect(2 * len(prompts.fit) + TOGETHER_ROUNDS * len(prompts.held_out))
+    control, bare = _control(asker, prompts, tokens, base)
+    steps = _steps(control)
+    answers, choice = _choose_thought(asker, prompts, control, bare)
+    solved = _solved(base, steps)
+    profile, worths = _by_worth(
+        Compared(asker, answers, prompts.kinds, LONGER * tokens), bare, solved
+    )
+    if choice is not None:
+        profile = profile.replace({"think": choice.changes()})
+    profile, found, measured, treated = _held_out(asker, prompts, LONGER * tokens, profile)
+    rates = strategy_rates(treated)
+    auroc = disagreement_auroc([*steps, *measured], seed)
+    record = {"rates": rates, "auroc": auroc, **_record(steps, choice, worths, found)}
+    described = {
+        "name": name.lower(),  # `--profile` finds a file by its name in lower case
+        "description": f"Thresholds solved for {name}.",
+        "calibration": {"model": name, **_of_model(model), "seed": seed, **record},
+    }
+    return Calibration(profile.replace(described), rates, auroc, choice, worths, found)
+
+
+def _of_model(model: LanguageModel) -> dict[str, str]:
+    """Return what a profile is found by, and was measured with."""
+    return {"fingerprint": fingerprint(model.config), "precision": precision(model).in_full()}
+
+
+def _record(
+    steps: Sequence[Step],
+    choice: Choice | None,
+    worths: Mapping[str, Worth],
+    found: Sequence[Gain],
+) -> dict[str, Any]:
+    """Return what a profile records of the measurements, and of what interventions did."""
+    return {
+        "tokens": len(steps),
+        "quantiles": {n: quantiles(steps, n) for n in ("entropy", "varentropy", "margin")},
+        "thoughts": choice.record() if choice is not None else {},
+        "worth": {name: one.record() for name, one in worths.items()},
+        "gains": {
+            name: [one.to_dict() for one in found if one.intervention == name]
+            for name in (*OFF, TOGETHER)
+        },
+    }
+
+
+def _subject(
+    model: LanguageModel, prompts: PromptSet, tokens: int, seed: int, base: Profile
+) -> dict[str, Any]:
+    """Return what makes two calibrations the same, as JSON can hold it."""
+    asked = json.dumps([prompts.fit, prompts.held_out, asdict(base)], sort_keys=True)
+    return {
+        **_of_model(model),
+        "tokens": tokens,
+        "seed": seed,
+        "asked": hashlib.sha256(asked.encode()).hexdigest(),
+    }
+
+
+def _control(
+    asker: Asker, prompts: PromptSet, tokens: int, base: Profile
+) -> tuple[list[Answered], Profile]:
+    """Return answers without interventions to the prompts, and the profile that they have."""
+    plain: dict[str, Any] = {"sampler": FIRST_SAMPLER, "temperature": FIRST_TEMPERATURE}
+    first = _steps(asker.answers("plain", prompts.fit, tokens, **plain))
+    bare = without(_solved(base, first), *OFF)
+    return asker.answers("control", prompts.fit, LONGER * tokens, profile=bare), bare
+
+
+def _choose_thought(
+    asker: Asker, prompts: PromptSet, control: list[Answered], bare: Profile
+) -> tuple[list[Answered], Choice | None]:
+    """Return the control with more answers that have places, and the best text for these places."""
+
+    def places(answers: Sequence[Answered]) -> list[Spot]:
+        return [spot for one in answers for spot in spots(asker.tokenizer, one, bare.think)]
+
+    found = places(control)
+    having = [answer.asked for answer in control if any(one.answer is answer for one in found)]
+    again = having * (SPOT_ROUNDS - 1)
+    asker.progress.expect(len(again))
+    longest = max(len(answer.steps) for answer in control)
+    more = asker.answers("more places", again, longest, first=len(prompts.fit), profile=bare)
+    anywhere, gaining = (
+        Trials(asker, policy(bare.replace({"think": {"least_gain": least}})))
+        for least in (-math.inf, LEAST_GAIN)
+    )
+    return control + more, choose(asker, anywhere, gaining, found + places(more))
+
+
+def _by_worth(
+    compared: Compared, bare: Profile, solved: Profile
+) -> tuple[Profile, dict[str, Worth]]:
+    """Return a profile whose thresholds are where forks and resampling gain most, and why there.
+
+    Args:
+        compared: the answers without interventions.
+        bare: the profile that they have.
+        solved: the thresholds that give each strategy its share, which is now an upper limit.
+    """
+    kinds, limits = compared.kinds, solved.thresholds
+    tried = bare.replace({"branch": asdict(solved.branch), "thresholds": asdict(limits)})
+    ways = compared.answers("forks", only(tried, BRANCH))
+    forked = [
+        replace(answer, steps=way) for answer, way in zip(compared.control, ways, strict=True)
+    ]
+    drawn = resamples(compared.asker, compared.control, tried, bare, kinds)
+    price = solved.targets.price
+    worths = {
+        BRANCH: worth(forks(forked, kinds), price, limits.branch_min_varentropy),
+        RESAMPLE: worth(drawn, price, limits.resample_min_varentropy),
+    }
+    for name, found in worths.items():
+        if math.isinf(found.threshold):
+            solved = without(solved, name)
+        else:
+            at = {f"{name}_min_varentropy": short(found.threshold)}
+            solved = solved.replace({"thresholds": at})
+    return solved, worths
+
+
+def _held_out(
+    asker: Asker, prompts: PromptSet, tokens: int, profile: Profile
+) -> tuple[Profile, list[Gain], list[Step], list[Step]]:
+    """Return a profile without what does harm to answers to held-out prompts, and the figures.
+
+    Returns:
+        The profile; what its interventions gain; the steps of answers without them, and with them.
+    """
+    bare, held = without(profile, *OFF), prompts.held_out
+    control = asker.answers("held out", held * TOGETHER_ROUNDS, tokens, profile=bare)
+    few = Compared(asker, control[: ALONE_ROUNDS * len(held)], prompts.kinds, tokens)
+    alone = separate_gains(few, profile)
+    profile = without_harm(profile, alone)
+    compared = Compared(asker, control, prompts.kinds, tokens)
+    treated = compared.answers(TOGETHER, profile)
+    found = [*alone, *compared.gains(TOGETHER, treated)]
+    return profile, found, _steps(control), [step for steps in treated for step in steps]
+
+
+def _steps(answers: Sequence[Answered]) -> list[Step]:
+    return [step for answer in answers for step in answer.steps]
+
+
+def _solved(base: Profile, steps: Sequence[Step]) -> Profile:
+    """Return a profile with thresholds, and slopes of the adaptive strategy, for some steps."""
+    free = [step.metrics for step in steps if step.origin not in NOT_OF_THE_MODEL]
+    columns = {name: np.array([m[name] for m in free]) for name in Metrics._fields}
+    thresholds = solve(columns["entropy"], columns["varentropy"], columns["margin"], base.targets)
+    uncertain = float(np.quantile(columns["entropy"] + columns["varentropy"], WARMEST_AT))
+    attention = columns["attention_entropy"] + columns["attention_varentropy"]
+    scattered = float(np.quantile(attention, WARMEST_AT))
+    slopes = {
+        "temperature_logits": WARMEST["logits"] / max(uncertain, 1e-6),
+        "min_p_slope": WARMEST["logits"] / max(uncertain, 1e-6),
+    }
+    if not math.isnan(scattered):  # attention was measured
+        slopes["temperature_attention"] = WARMEST["attention"] / max(scattered, 1e-6)
+    return base.replace(
+        {
+            "thresholds": {name: short(value) for name, value in thresholds.items()},
+            "adaptive": {name: short(value) for name, value in slopes.items()},
+        }
+    )

@@ -1,0 +1,1 @@
+"""The Llama family, with attention that returns its scores."""

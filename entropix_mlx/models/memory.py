@@ -1,0 +1,46 @@
+"""How many texts fit into the machine's memory beside the model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import mlx.core as mx
+
+from .base import LanguageModel
+from .llama.weight_layout import machine_memory
+
+CLEAR_EVERY = 256
+"""Passes between two releases of MLX's unused buffers."""
+CACHE_SHARE = 0.5
+"""The share of the memory that the weights leave which caches may take."""
+
+
+def fitting_rows(model: LanguageModel, lengths: Sequence[int], most: int) -> int:
+    """Return how many texts may be in the cache at once: at least 1, at most `most`.
+
+    Args:
+        model: from `load`.
+        lengths: tokens that each text may have; −1 for as many as the context holds.
+        most: what was asked for.
+    """
+    context = model.config.max_position_embeddings
+    held = [context if length < 0 else min(length, context) for length in lengths]
+    longest = max(held, default=1)
+    return max(1, min(most, cache_tokens(model) // longest))
+
+
+def cache_tokens(model: LanguageModel) -> int:
+    """Return how many tokens caches may hold beside what is in memory now, on all machines."""
+    return model.least(own_room(model))
+
+
+def own_room(model: LanguageModel) -> int:
+    """Return how many tokens this machine's memory holds."""
+    free = (_memory() - mx.get_active_memory()) * CACHE_SHARE
+    return int(free // max(1, model.bytes_per_token))
+
+
+def _memory() -> int:
+    """Return the memory that the device can use, in bytes."""
+    limit = mx.device_info().get("max_recommended_working_set_size")
+    return machine_memory() if limit is None else int(limit)

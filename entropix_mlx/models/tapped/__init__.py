@@ -1,0 +1,1 @@
+"""mlx-lm's models, with their attention measured."""

@@ -1,1 +1,0 @@
-"""What is measured, decided and drawn at one position, on the device."""

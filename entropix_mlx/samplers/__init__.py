@@ -1,0 +1,1 @@
+"""Ways of choosing a token: measure, decide, draw; on the device."""

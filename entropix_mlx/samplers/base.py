@@ -1,0 +1,139 @@
+"""What a policy is and what it hands to the draw: the words that all policies share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import mlx.core as mx
+
+from ..profiles.profile import Profile
+from ..profiles.sections import Confidence, Rollouts, Think
+from ..step import Decision, Metrics, Strategy
+from .memory import Both, Memory, State, Window
+from .metrics.logits import Measured, numbers
+
+STRATEGIES = tuple(Strategy)
+"""On the device, a strategy is its index here."""
+CODE = {strategy: code for code, strategy in enumerate(STRATEGIES)}
+
+TOP_K_OFF = 0
+
+
+class Plan(NamedTuple):
+    """What to do at one position of each sequence: `(batch,)` arrays."""
+
+    strategy: mx.array
+    """Index into `STRATEGIES`."""
+    temperature: mx.array
+    top_p: mx.array
+    top_k: mx.array
+    """`TOP_K_OFF` where there is none; of any other number, the whole part counts."""
+    min_p: mx.array
+
+    def decisions(self, metrics: Metrics[mx.array]) -> list[Decision]:
+        """Return the plans and measurements of a batch as Python numbers."""
+        plans = zip(*(numbers(array) for array in self), strict=True)
+        measurements = zip(*(numbers(array) for array in metrics), strict=True)
+        return [
+            Decision(STRATEGIES[int(code)], temperature, top_p, int(top_k), min_p, Metrics(*values))
+            for (code, temperature, top_p, top_k, min_p), values in zip(
+                plans, measurements, strict=True
+            )
+        ]
+
+
+class Planned(NamedTuple):
+    """A plan, with what only some policies add to it."""
+
+    plan: Plan
+    gaps: mx.array | None = None
+    """`(batch, vocab)`: what is drawn from in place of the distribution that was measured, as gaps
+    of which the smallest is 0. Measurements and log probabilities stay those of the model."""
+    noted: State | None = None
+    """What is remembered of the position; None for the state that the plan was made with."""
+
+
+Number = float | mx.array
+"""A number of the host, or an array that holds one."""
+
+
+def constant_plan(
+    measured: Measured,
+    strategy: Strategy,
+    temperature: Number = 1.0,
+    top_p: Number = 1.0,
+    top_k: Number = TOP_K_OFF,
+    min_p: Number = 0.0,
+) -> Plan:
+    """Return the same plan for each sequence of a batch."""
+    values = (CODE[strategy], temperature, top_p, top_k, min_p)
+    arrays = (v if isinstance(v, mx.array) else mx.array(float(v)) for v in values)
+    return Plan(*(mx.broadcast_to(array, measured.gaps.shape[:1]) for array in arrays))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """A way of choosing tokens: how to plan a position, and what its plans may ask of the draw.
+
+    The module of a policy has a function `build(name, profile, given)`, which returns one. It gets
+    the policy's name, the profile (with the options of its own in ``profile.policies[name]``) and
+    the sampling parameters that the user gave, which are checked by then.
+    """
+
+    name: str
+    profile: Profile
+    """Where its numbers come from."""
+    plan: Callable[..., Plan | Planned]
+    """Called with what was measured and, where there is a memory, its state. It knows nothing of
+    interventions: where no thinking text may be inserted, the host calls the strategy `think` by
+    another name."""
+    own_rollouts: Rollouts | None = None
+    """How to follow the strategy `branch`, where that is not the profile's way."""
+    max_top_k: int | None = None
+    """The largest top-k that a plan can hold; None where plans set none."""
+    needs_order: bool = False
+    """Whether the draw needs tokens in order of probability, as any top-k or top-p does."""
+    draws: int = 1
+    """Tokens drawn for the adaptive strategy, which keeps the best; 0 if the policy never draws."""
+    excludes_top: bool = False
+    """Whether the strategy `resample` may not draw the most probable token."""
+    memory: Memory | None = None
+    """What `plan` is told of the text; None where it depends on its position alone."""
+    adjustment: Mapping[str, mx.array] = field(default_factory=dict)
+    """The numbers by which the logits of the draw are changed; see `adjustment.py`."""
+    takes_chance: bool = False
+    """Whether its plans are partly left to chance: then `draws` is 2, and the second of the
+    position's random numbers is `Measured.chance`."""
+
+    @property
+    def think(self) -> Think:
+        """The text to insert where the strategy is `think`."""
+        return self.profile.think
+
+    @property
+    def rollouts(self) -> Rollouts:
+        """How to follow the strategy `branch`."""
+        return self.own_rollouts or self.profile.branch
+
+    @property
+    def confidence(self) -> Confidence:
+        """What a step tells as its confidence."""
+        return self.profile.confidence
+
+    def planned(self, measured: Measured, state: State = ()) -> Planned:
+        """Return what `plan` does, in one form for all policies."""
+        return as_planned(self.plan(measured, state) if self.memory else self.plan(measured))
+
+    @property
+    def remembered(self) -> Memory | None:
+        """All that is remembered of a text: for the adjustment, then for `plan`."""
+        if not self.adjustment:
+            return self.memory
+        return Window() if self.memory is None else Both(Window(), self.memory)
+
+
+def as_planned(plan: Plan | Planned) -> Planned:
+    """Return a plan with nothing added, unless something is."""
+    return plan if isinstance(plan, Planned) else Planned(plan)

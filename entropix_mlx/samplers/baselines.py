@@ -1,0 +1,136 @@
+"""Policies to compare entropix with: a temperature and filters, fixed or adjusted to a position.
+
+A rule that puts a floor under a token's logit or probability is a floor under p / max p, which is
+what min-p is, so `top_n_sigma` and `p_less` are a min-p that follows the distribution.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import mlx.core as mx
+
+from ..profiles.profile import Profile
+from ..step import Strategy
+from .base import (
+    TOP_K_OFF,
+    Plan,
+    Planned,
+    Policy,
+    constant_plan,
+)
+from .metrics.logits import (
+    LN_2,
+    MIN_TEMPERATURE,
+    Measured,
+    relative_probability,
+)
+from .planner import Planner
+
+Adjust = Callable[[Plan, Measured, Mapping[str, Any]], Plan | Planned]
+"""Changes a plan of fixed parameters; it gets what was measured and the policy's own options, each
+of them an array, so that other options compile nothing anew."""
+
+
+def build(name: str, profile: Profile, given: Mapping[str, float]) -> Policy:
+    """Build one of `ADJUSTMENTS`."""
+    return baseline(name, profile, given, ADJUSTMENTS[name])
+
+
+def baseline(name: str, profile: Profile, given: Mapping[str, float], adjust: Adjust) -> Policy:
+    """Build a policy that draws with fixed parameters, adjusted to the distribution.
+
+    Args:
+        name: the policy's; `top_p` and `min_p` have a default of their own for that parameter.
+        profile: the defaults in ``[baselines]``, and the options that `adjust` gets.
+        given: parameters that replace or join the defaults.
+        adjust: what makes a position's plan of them.
+    """
+    defaults = profile.baselines
+    own = {name: getattr(defaults, name)} if name in ("top_p", "min_p") else {}
+    fixed: dict[str, Any] = {"temperature": defaults.temperature, **own, **given}
+    top_k = int(fixed.get("top_k", TOP_K_OFF))
+    options = profile.policies.get(name, {})
+
+    numbers = (_arrays(fixed), _arrays(options))
+    return Policy(
+        name=name,
+        profile=profile,
+        plan=Planner(_rule(adjust), numbers),
+        max_top_k=top_k or None,
+        needs_order=top_k != TOP_K_OFF or fixed.get("top_p", 1.0) < 1.0,
+    )
+
+
+def _arrays(numbers: Mapping[str, Any]) -> dict[str, mx.array]:
+    return {name: mx.array(value, dtype=mx.float32) for name, value in numbers.items()}
+
+
+@cache
+def _rule(adjust: Adjust) -> Callable[..., Plan | Planned]:
+    """Return the rule of an adjustment, the same object for every profile."""
+
+    def rule(
+        measured: Measured, numbers: tuple[dict[str, mx.array], dict[str, mx.array]]
+    ) -> Plan | Planned:
+        fixed, options = numbers
+        return adjust(constant_plan(measured, Strategy.SAMPLE, **fixed), measured, options)
+
+    return rule
+
+
+def _fixed(plan: Plan, measured: Measured, options: Mapping[str, Any]) -> Plan:
+    return plan
+
+
+def _top_n_sigma(plan: Plan, measured: Measured, options: Mapping[str, Any]) -> Plan:
+    """Keep logits ≥ max − n σ (arXiv 2411.07641)."""
+    # A standard deviation does not depend on where the logits are measured from.
+    limit = options["n_sigma"] * mx.std(measured.odds.gaps, axis=-1)
+    floor = mx.power(2.0, -limit / mx.maximum(plan.temperature, MIN_TEMPERATURE))
+    return plan._replace(min_p=mx.maximum(plan.min_p, floor))
+
+
+def _p_less(plan: Plan, measured: Measured, options: Mapping[str, Any]) -> Plan:
+    """Keep p ≥ Σ p² of the tempered distribution (arXiv 2509.23234)."""
+    weights = relative_probability(measured.odds.gaps, plan.temperature)
+    floor = mx.square(weights).sum(axis=-1) / weights.sum(axis=-1)
+    # Where all probabilities are equal the floor is 1, and rounding must not lift it above them.
+    return plan._replace(min_p=mx.maximum(plan.min_p, mx.minimum(floor, 1.0)))
+
+
+def _adaptive_temperature(plan: Plan, measured: Measured, options: Mapping[str, Any]) -> Plan:
+    """Sharpen by a polynomial of the entropy in nats (arXiv 2410.01104)."""
+    nats = measured.metrics.entropy * LN_2
+    value = mx.zeros_like(nats)
+    for coefficient in mx.split(options["polynomial"], options["polynomial"].size):
+        value = value * nats + coefficient
+    sharpening = mx.where(nats > options["min_entropy"], mx.maximum(value, 1.0), 1.0)
+    return plan._replace(temperature=plan.temperature / sharpening)
+
+
+def _dynatemp(plan: Plan, measured: Measured, options: Mapping[str, Any]) -> Plan:
+    """Let the temperature follow the entropy (llama.cpp's ``dynatemp``, pull request 4972).
+
+    T = T_min + (T_max − T_min) (H / log₂ n) ^ exponent, with n the size of the vocabulary: there is
+    no filter before it.
+    """
+    largest = math.log2(max(2, measured.gaps.shape[-1]))
+    share = mx.power(mx.clip(measured.metrics.entropy / largest, 0.0, 1.0), options["exponent"])
+    low, high = options["min_temperature"], options["max_temperature"]
+    return plan._replace(temperature=low + (high - low) * share)
+
+
+ADJUSTMENTS: dict[str, Adjust] = {
+    "temperature": _fixed,
+    "top_p": _fixed,
+    "min_p": _fixed,
+    "top_n_sigma": _top_n_sigma,
+    "p_less": _p_less,
+    "adaptive_temperature": _adaptive_temperature,
+    "dynatemp": _dynatemp,
+}
+"""The baselines that draw, and how each adjusts its plan to the distribution."""

@@ -1,0 +1,250 @@
+"""Drawing a token from a plan: temperature, then min-p, top-k and top-p, then one exact draw.
+
+The filters act on the tempered probabilities of the whole vocabulary; what survives is
+renormalised and drawn from by inverting its cumulative distribution. The uniforms come from a
+hash of (seed, position, draw), computed on the host, so that a position's draw never depends on
+what was queued, rolled back or batched before it, and there is no random state to share.
+
+Where a policy ranks tokens, only the best `max_top_k` are sorted; see `most_probable`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import struct
+from typing import NamedTuple, Protocol
+
+import mlx.core as mx
+import numpy as np
+
+from ..step import Strategy
+from .base import CODE, Plan
+from .metrics.logits import (
+    LN_2,
+    MIN_TEMPERATURE,
+    Measured,
+    Odds,
+    numbers,
+    relative_probability,
+)
+from .ranking import Candidates, most_probable
+
+DRAW_BLOCK = 256
+"""Tokens in a block of the vocabulary, for drawing from all of it."""
+FILTERED_OUT = 1e6
+"""Taken from the log probability of a token that a filter removed: it comes after all others."""
+
+
+SMALLEST = 2.0**-126
+"""The smallest normal float32: what is below it counts as a probability of 0."""
+
+
+class Drawing(Protocol):
+    """What plans may ask of the draw; a `Policy` says it, under the same names."""
+
+    @property
+    def max_top_k(self) -> int | None: ...  # noqa: D102
+    @property
+    def needs_order(self) -> bool: ...  # noqa: D102
+    @property
+    def draws(self) -> int: ...  # noqa: D102
+    @property
+    def excludes_top(self) -> bool: ...  # noqa: D102
+
+
+class Draw(NamedTuple):
+    """A chosen token of each sequence and its natural log probability at temperature 1."""
+
+    token: mx.array
+    logprob: mx.array
+
+
+class Ranked(NamedTuple):
+    """The tokens that may survive the filters, best first: `(batch, ranks)` each."""
+
+    candidates: Candidates
+    weights: mx.array
+    """Tempered probabilities, relative to the highest."""
+    cumulative: mx.array
+    """Their running sum, the token's own included."""
+    kept: mx.array
+    """Whether the token survives; each filter keeps a prefix."""
+
+
+def uniforms(seed: int, position: int, draws: int) -> list[list[float]]:
+    """Return two uniforms in [0, 1) for each draw, a function of the arguments alone.
+
+    They have 24 bits, what a float32 below 1 can hold exactly.
+    """
+    pairs = []
+    for draw in range(draws):
+        first, second = struct.unpack("<II", _hash(seed, position, draw))
+        pairs.append([(first >> 8) / 2**24, (second >> 8) / 2**24])
+    return pairs
+
+
+def _hash(seed: int, position: int, draw: int | str) -> bytes:
+    return hashlib.blake2b(f"{seed}:{position}:{draw}".encode(), digest_size=8).digest()
+
+
+def ranks_needed(policy: Drawing, vocab: int) -> int:
+    """Return how many of the most probable tokens `draw` needs in order; 0 if it needs none."""
+    if not policy.needs_order:
+        return 0
+    return max(2 if policy.excludes_top else 1, policy.max_top_k or vocab)
+
+
+def draw(measured: Measured, plan: Plan, policy: Drawing, randomness: mx.array) -> Draw:
+    """Choose a token for each sequence.
+
+    Args:
+        measured: the position's distribution, from `metrics.measure`.
+        plan: what the policy asks for at this position.
+        policy: what its plans may ask for: how many tokens to rank, how many to draw.
+        randomness: `(batch or 1, draws, 2)`, from `uniforms`.
+    """
+    return Draw(*(column[:, 0] for column in draw_columns(measured, plan, policy, randomness)))
+
+
+def draw_columns(
+    measured: Measured, plan: Plan, policy: Drawing, randomness: mx.array
+) -> tuple[mx.array, mx.array]:
+    """Return token and log probability as `draw` does, as columns `(batch, 1)`."""
+    odds = measured.odds
+    if policy.draws == 0:
+        best = odds.ranked.tokens[:, :1] if odds.ranked else None
+        token = odds.gaps.argmin(axis=-1, keepdims=True) if best is None else best
+        if measured.changed is None:
+            return token, measured.top_surprise * -LN_2
+    elif policy.needs_order:
+        token = _draw_ranked(odds, plan, policy, randomness[..., 0])
+    else:
+        token = _draw_unranked(odds.gaps, plan, randomness[:, :1])
+    return token, logprob(measured, token)
+
+
+def draw_distinct(
+    measured: Measured, plan: Plan, policy: Drawing, count: int, seed: int, position: int
+) -> list[int]:
+    """Return the most probable token of a sequence, then others drawn without replacement.
+
+    They are drawn by adding Gumbel noise to the log probabilities and taking the highest sums
+    (Kool et al., arXiv 1903.06059). Tokens that the plan filters out come only after all others.
+
+    Args:
+        measured: one position of one sequence; likewise `plan`.
+        plan: the distribution to draw from.
+        policy: whose plan it is.
+        count: how many tokens.
+        seed: the draw depends on this and the position alone.
+        position: in the text.
+    """
+    gaps = measured.odds.gaps
+    if policy.needs_order:
+        needed = max(count, ranks_needed(policy, gaps.shape[-1]))
+        candidates, _, _, kept = _rank(gaps, most_probable(gaps, needed), plan, policy)
+    else:
+        candidates = Candidates(mx.broadcast_to(mx.arange(gaps.shape[-1]), gaps.shape), gaps)
+        kept = relative_probability(gaps, plan.temperature) >= plan.min_p[:, None]
+    temperature = mx.maximum(plan.temperature, MIN_TEMPERATURE)[:, None]
+    key = mx.random.key(int.from_bytes(_hash(seed, position, "distinct")))
+    noisy = mx.random.gumbel(gaps.shape[:1] + kept.shape[1:], key=key) - (
+        candidates.gaps * LN_2 / temperature
+    )
+    noisy = mx.where(kept, noisy, noisy - FILTERED_OUT)
+    noisy = mx.where(candidates.gaps == 0, math.inf, noisy)
+    best = most_probable(-noisy, count).tokens
+    drawn: list[list[int]] = numbers(mx.take_along_axis(candidates.tokens, best, axis=-1))
+    return drawn[0]
+
+
+def logprob(measured: Measured, tokens: mx.array) -> mx.array:
+    """Return the natural log probabilities at temperature 1 of `(batch, n)` tokens."""
+    gaps = mx.take_along_axis(measured.gaps, tokens, axis=-1)
+    return (gaps + measured.top_surprise) * -LN_2
+
+
+def _rank(gaps: mx.array, ranked: Candidates, plan: Plan, policy: Drawing) -> Ranked:
+    """Return which of the ranked tokens survive the filters of a plan.
+
+    1. Every filter keeps the tokens before some rank: min-p those above a weight, top-k the first
+       k, top-p those before which less than its share of the total has been summed up.
+    2. The total is that of the whole vocabulary, ranked or not: a share is one of all tokens.
+    3. What was summed up before a token is the running sum without its own weight. Of the first
+       token that is exactly 0, so it survives any top-p.
+    4. Where the best token is barred, the second stands in if no other survives.
+    """
+    tempered = relative_probability(gaps, plan.temperature)
+    weights = mx.take_along_axis(tempered, ranked.tokens, axis=-1)
+    total = tempered.sum(axis=-1, keepdims=True)
+    cumulative = mx.cumsum(weights, axis=-1)
+    count = mx.array(np.arange(1, weights.shape[-1] + 1, dtype=np.float32))
+    kept = (weights >= mx.maximum(plan.min_p[:, None], SMALLEST)) & (
+        cumulative - weights < plan.top_p[:, None] * total
+    )
+    if policy.max_top_k is not None:
+        kept = kept & (count <= plan.top_k[:, None])
+    if policy.excludes_top:
+        barred = (plan.strategy == CODE[Strategy.RESAMPLE])[:, None]
+        kept = mx.where(barred, (kept | (count == 2)) & (count > 1), kept)
+        cumulative = mx.cumsum(mx.where(kept, weights, 0.0), axis=-1)
+    return Ranked(ranked, weights, cumulative, kept)
+
+
+def _draw_ranked(odds: Odds, plan: Plan, policy: Drawing, uniform: mx.array) -> mx.array:
+    """Draw where ranks matter.
+
+    Of several draws the adaptive strategy keeps the one of highest log p + confidence. Confidence
+    is the same for all tokens of a position, so that is the one of lowest rank; and since a larger
+    uniform never gives a lower rank, it is the draw of the smallest uniform. A uniform of 0 gives
+    rank 0, the most probable token.
+    """
+    gaps = odds.gaps
+    candidates = odds.ranked or most_probable(gaps, ranks_needed(policy, gaps.shape[-1]))
+    ranked = _rank(gaps, candidates, plan, policy)
+    strategy = plan.strategy[:, None]
+    lowest = uniform.min(axis=-1, keepdims=True)
+    uniform = mx.where(strategy == CODE[Strategy.ADAPTIVE], lowest, uniform[:, :1])
+    uniform = mx.where(strategy == CODE[Strategy.ARGMAX], 0.0, uniform)
+    chosen = _invert(ranked.cumulative, ranked.kept, uniform)
+    return mx.take_along_axis(candidates.tokens, chosen, axis=-1)
+
+
+def _draw_unranked(gaps: mx.array, plan: Plan, uniform: mx.array) -> mx.array:
+    """Draw where min-p is the only filter: exact over the whole vocabulary, nothing sorted.
+
+    First a block of tokens, then a token inside it: one running sum over the whole vocabulary in
+    float32 would round its small probabilities away.
+    """
+    weights = relative_probability(gaps, plan.temperature)
+    weights = mx.where(weights >= plan.min_p[:, None], weights, 0.0)
+    batch, vocab = weights.shape
+    padded = mx.pad(weights, [(0, 0), (0, -vocab % DRAW_BLOCK)])
+    blocks = padded.reshape(batch, -1, DRAW_BLOCK)
+    of_block = blocks.sum(axis=-1)
+    block = _invert(mx.cumsum(of_block, axis=-1), of_block > 0, uniform[..., 0])
+    inside = mx.take_along_axis(blocks, block[..., None], axis=1)[:, 0]
+    token = _invert(mx.cumsum(inside, axis=-1), inside > 0, uniform[..., 1])
+    return block * DRAW_BLOCK + token
+
+
+def _invert(cumulative: mx.array, possible: mx.array, uniform: mx.array) -> mx.array:
+    """Return the drawn indices `(batch, 1)`, by inverting a cumulative distribution.
+
+    1. Of an index that cannot be drawn (filtered out, or of weight 0), the cumulative weight is
+       replaced by 0, so that it is never above what it is compared with, whatever was rounded.
+    2. The total is the largest cumulative weight that is left. (A GPU sums in parallel: there the
+       last one need not be the largest.)
+    3. The uniform is below 1, so the product with the total is below it, and the index of the total
+       is above it: there always is a first index above, and that one is drawn. Its probability is
+       the step of the cumulative weight, which is the index's own weight.
+
+    Args:
+        cumulative: `(batch, n)`.
+        possible: `(batch, n)`; where it is true, every index before it whose weight counts is too.
+        uniform: `(batch or 1, 1)`, at least 0 and below 1.
+    """
+    cumulative = mx.where(possible, cumulative, 0.0)
+    total = cumulative.max(axis=-1, keepdims=True)
+    return mx.argmax(cumulative > uniform * total, axis=-1, keepdims=True)

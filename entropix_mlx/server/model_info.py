@@ -1,0 +1,82 @@
+"""What a server serves, and how much of it one request may ask for."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ..errors import ProfileError
+from ..models.config import ModelShape, fingerprint
+from ..profiles.fields import spell_infinities
+from ..profiles.profile import Profile, builtin_names
+from ..profiles.selection import AUTO, profile_for, user_folder
+from ..settings import Settings
+from .openai.errors import RequestError
+
+_OF_NOBODY_ELSE = ("name", "description", "calibration")
+"""What a profile holds beside the numbers that decide."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much one request may ask for."""
+
+    body_bytes: int = 4 * 2**20
+    body_seconds: float = 30.0
+    """In which a whole body must have come."""
+    prompts: int = 128
+    answers: int = 128
+    """Prompts times `n`."""
+    stops: int = 16
+    stop_characters: int = 512
+    biases: int = 2048
+    top_logprobs: int = 20
+    profile_bytes: int = 2**16
+    """Of an inline profile, or of `set`, as JSON."""
+    branch_width: int = 16
+    branch_depth: int = 256
+    shutdown_seconds: float = 10.0
+    """In which running answers may end after the server was told to stop."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """A model under its name, and how it answers unless a request says otherwise."""
+
+    name: str
+    config: ModelShape
+    settings: Settings
+    """Their profile is a `Profile`."""
+    limits: Limits = field(default_factory=Limits)
+
+    def description(self) -> dict[str, Any]:
+        """Return what a client can know of the model and of how it answers."""
+        profile = self.settings.profile
+        tables = asdict(profile) if isinstance(profile, Profile) else {}
+        told = {name: value for name, value in tables.items() if name not in _OF_NOBODY_ELSE}
+        return {
+            "context_length": self.config.max_position_embeddings,
+            "fingerprint": fingerprint(self.config),
+            "sampler": self.settings.sampler,
+            "profile": spell_infinities(told),
+        }
+
+    def profile(self, name: str) -> Profile:
+        """Return a built-in or calibrated profile: never a file that a request names.
+
+        Raises:
+            RequestError: there is none of that name, or it cannot be read.
+        """
+        if name == AUTO:
+            return profile_for(self.config)
+        if name in builtin_names():
+            return Profile.load(name)
+        calibrated = {file.stem: file for file in user_folder().glob("*.toml")}
+        if name not in calibrated:
+            known = ", ".join([AUTO, *builtin_names(), *sorted(calibrated)])
+            raise RequestError(f"no profile {name[:60]!r}: choose one of {known}", "profile")
+        try:
+            return Profile.load(calibrated[name])
+        except ProfileError:  # whose message names the file
+            message = f"the profile {name!r} is damaged: run entropix profile check on the server"
+            raise RequestError(message, "profile") from None

@@ -1,0 +1,93 @@
+"""What is wrong with a request, in OpenAI's shape: ``{"error": {message, type, param, code}}``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import (
+    ContextLengthError,
+    EntropixError,
+    NonFiniteLogitsError,
+    PolicyError,
+    ProfileError,
+    PromptError,
+)
+
+INVALID = "invalid_request_error"
+SERVER = "server_error"
+
+_PARAMS: dict[type[EntropixError], str] = {
+    ContextLengthError: "prompt",
+    PromptError: "prompt",
+    ProfileError: "profile",
+    PolicyError: "sampler",
+}
+"""The field of a request that an error is about."""
+
+
+class RequestError(EntropixError):
+    """A request that gets an error in place of an answer."""
+
+    def __init__(
+        self,
+        message: str,
+        param: str | None = None,
+        *,
+        status: int = 400,
+        code: str | None = None,
+        kind: str = INVALID,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        """Say what is wrong.
+
+        Args:
+            message: what is wrong, and what to do.
+            param: the field of the request's body that it is about.
+            status: of HTTP.
+            code: a word for programs.
+            kind: OpenAI's `type`.
+            headers: that the answer carries.
+        """
+        super().__init__(message)
+        self.param = param
+        self.status = status
+        self.code = code
+        self.kind = kind
+        self.headers = headers or {}
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The answer's body."""
+        return {
+            "error": {
+                "message": str(self),
+                "type": self.kind,
+                "param": self.param,
+                "code": self.code,
+            }
+        }
+
+
+def as_request_error(error: Exception) -> RequestError:
+    """Return what a client is told of an error of the library's, or of one that is a bug."""
+    if isinstance(error, RequestError):
+        return error
+    if isinstance(error, NonFiniteLogitsError):
+        return RequestError(str(error), status=500, kind=SERVER, code="non_finite_logits")
+    if not isinstance(error, EntropixError):
+        return internal_error()
+    code = "context_length_exceeded" if isinstance(error, ContextLengthError) else None
+    named = (param for kind, param in _PARAMS.items() if isinstance(error, kind))
+    return RequestError(str(error), next(named, None), code=code)
+
+
+def internal_error() -> RequestError:
+    """Return what a client is told of a bug: nothing that it could not know."""
+    message = "the server made a mistake, which its log describes"
+    return RequestError(message, status=500, kind=SERVER, code="internal_error")
+
+
+def stopping_error() -> RequestError:
+    """Return what a client is told while the server shuts down."""
+    message = "the server is shutting down: ask again later"
+    return RequestError(message, status=503, kind=SERVER, code="shutting_down")

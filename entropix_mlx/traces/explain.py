@@ -1,0 +1,292 @@
+"""Why a step was decided as it was: every condition of the decision table, with what was measured.
+
+Nothing here imports MLX: the terminal UI, the report and programs explain recorded steps with it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from ..palette import LOOKS, printable
+from ..profiles.profile import Profile
+from ..profiles.tree import Row, table
+from ..step import (
+    NOT_OF_THE_MODEL,
+    Branch,
+    ChosenBy,
+    DropReason,
+    Metrics,
+    Origin,
+    Rollout,
+    Step,
+    Stopped,
+    Strategy,
+)
+
+SYMBOLS = {"entropy": "H", "varentropy": "V", "margin": "margin"}
+"""What the measurements are called that conditions are about."""
+DROPPED = {
+    DropReason.END: "the answer would have ended there",
+    DropReason.ECHO: "it was said again at once",
+    DropReason.LOOP: "the answer repeated itself",
+    DropReason.WORSE: "the model went on better without it",
+    DropReason.LEFT: "the model went on better with the thought",
+    DropReason.LOST: "the model was lost there",
+}
+"""Why an insertion was not kept, in words."""
+
+
+class Condition(NamedTuple):
+    """One side of a bound, and what was measured."""
+
+    measurement: str
+    value: float
+    bound: float
+    above: bool
+    """Whether the value must lie above the bound; else it must lie below."""
+
+    @property
+    def met(self) -> bool:
+        """Whether it holds."""
+        return self.value > self.bound if self.above else self.value < self.bound
+
+    @property
+    def distance(self) -> float:
+        """How far the value lies from the bound, in the measurement's unit."""
+        return abs(self.value - self.bound)
+
+    @property
+    def text(self) -> str:
+        """What was measured and on which side of the bound it lies: ``"H 3.13 < 5.30"``."""
+        side = "=" if self.value == self.bound else "<" if self.value < self.bound else ">"
+        return self._told(side)
+
+    @property
+    def verdict(self) -> str:
+        """What it asks for, the sign struck out where that is not so: ``"H 3.13 ≯ 5.30"``."""
+        if self.above:
+            return self._told(">" if self.met else "≯")
+        return self._told("<" if self.met else "≮")
+
+    def _told(self, sign: str) -> str:
+        value, bound = _numbers(self.value, self.bound)
+        return f"{SYMBOLS.get(self.measurement, self.measurement)} {value} {sign} {bound}"
+
+
+class Case(NamedTuple):
+    """A strategy and its conditions."""
+
+    strategy: Strategy
+    conditions: tuple[Condition, ...]
+    """None for the strategy that is left when no other fits."""
+
+    @property
+    def unmet(self) -> tuple[Condition, ...]:
+        """The conditions that do not hold; with none, the strategy fits."""
+        return tuple(condition for condition in self.conditions if not condition.met)
+
+
+class Explanation(NamedTuple):
+    """Why a step was decided as it was. Printed, it is one line."""
+
+    strategy: Strategy
+    """What was decided."""
+    cases: tuple[Case, ...]
+    """Every strategy, in the order of precedence; the first that fits wins. Empty where the
+    thresholds had no part in the decision."""
+    reason: Case | None
+    """The case that decided; None if the table would decide otherwise than the step says: text was
+    inserted, or another profile or a policy without thresholds decided."""
+    near: Case | None
+    """The strategy that would have come first and lacked least."""
+    name: str
+    """The strategy's name, or "fork" where several ways were followed."""
+    action: str
+    """What was done."""
+    parameters: str
+    """The temperature that was drawn with, where it matters."""
+
+    def __str__(self) -> str:
+        """Return one line: what was decided, why, what it did, and the near miss."""
+        near = f"; {self.near_miss}" if self.near_miss else ""
+        return self.heading + self.reasons + self.outcome + near
+
+    @property
+    def heading(self) -> str:
+        """The strategy's glyph and name."""
+        return f"{LOOKS[self.strategy].glyph} {self.name}"
+
+    @property
+    def reasons(self) -> str:
+        """The conditions that decided, as they follow the heading; empty if there are none."""
+        because = self.reason.conditions if self.reason else ()
+        return ": " + " ".join(f"{condition.text} ✓" for condition in because) if because else ""
+
+    @property
+    def outcome(self) -> str:
+        """What was done, as it follows the heading or the reasons."""
+        action = f" → {self.action}" if self.action else ""
+        return action + (f", {self.parameters}" if self.parameters else "")
+
+    @property
+    def near_miss(self) -> str:
+        """Which other strategy lacked least, and what it lacked; empty if none came near."""
+        if self.near is None:
+            return ""
+        lacks = ", ".join(condition.text for condition in self.near.unmet)
+        how = "nearly" if len(self.near.unmet) == 1 else "nearest"
+        return f"{how} {LOOKS[self.near.strategy].glyph}: {lacks}"
+
+
+def standing(rollout: Rollout) -> str:
+    """Return how a way of a fork stands to the first one: ``"+0.39 ± 0.38 nats"``.
+
+    In older records, which do not tell, that is its mean log probability.
+    """
+    if rollout.lead is None:
+        return f"log p {rollout.mean_logprob:.2f}"
+    error = "" if not rollout.error else f" ± {rollout.error:.2f}"
+    return f"{rollout.lead:+.2f}{error} nats"
+
+
+def fate(rollout: Rollout) -> str:
+    """Return why a way of a fork was not followed to its end; empty if it was."""
+    if rollout.stopped is None:
+        return ""
+    count = len(rollout.tokens)
+    why = "behind" if rollout.stopped is Stopped.BEHIND else "decided"
+    return f"{why} after {count} token{'s' if count > 1 else ''}"
+
+
+def judge(profile: Profile, metrics: Metrics[float]) -> tuple[Case, ...]:
+    """Return every strategy of a profile with its conditions, in the order of precedence."""
+    return tuple(_case(row, metrics) for row in table(profile))
+
+
+def decided(cases: tuple[Case, ...]) -> Case:
+    """Return the first case that fits."""
+    return next(case for case in cases if not case.unmet)
+
+
+def explain(profile: Profile | None, step: Step) -> Explanation:
+    """Return why a step was decided as it was.
+
+    Args:
+        profile: the one that decided; None for a policy that has no thresholds.
+        step: of an answer, or of a trace.
+    """
+    cases = () if profile is None or _without_table(step) else judge(profile, step.metrics)
+    reason = decided(cases) if cases else None
+    if reason is not None and reason.strategy is not _unsampled(step.strategy):
+        reason = None
+    return Explanation(
+        strategy=step.strategy,
+        cases=cases,
+        reason=reason,
+        near=_nearest(cases, reason) if reason else None,
+        name="fork" if step.branch else str(step.strategy),
+        action=_action(step, profile),
+        parameters=_parameters(step, profile if reason else None),
+    )
+
+
+def _case(row: Row, metrics: Metrics[float]) -> Case:
+    conditions = []
+    for name, (low, high) in row.bounds.items():
+        if low != -math.inf:
+            conditions.append(Condition(name, metrics[name], low, above=True))
+        if high != math.inf:
+            conditions.append(Condition(name, metrics[name], high, above=False))
+    return Case(row.strategy, tuple(conditions))
+
+
+def _without_table(step: Step) -> bool:
+    """Tell whether no decision was made where a step stands, or one without thresholds."""
+    here = step.rolled_back and step.wish in (None, step.index)  # None: of an older version
+    elsewhere = step.origin in NOT_OF_THE_MODEL and not here
+    return elsewhere or step.strategy is Strategy.SAMPLE
+
+
+def _unsampled(strategy: Strategy) -> Strategy:
+    return Strategy.THINK if strategy is Strategy.THINK_SAMPLE else strategy
+
+
+def _nearest(cases: tuple[Case, ...], reason: Case) -> Case | None:
+    """Return which of the cases that precede the one that decided lacked least.
+
+    Of a case that decided by its own conditions, only what lacked a single condition comes near.
+    """
+    before = cases[: cases.index(reason)]
+    if reason.conditions:
+        before = tuple(case for case in before if len(case.unmet) == 1)
+    reachable = [case for case in before if math.isfinite(_lack(case))]
+    return min(reachable, key=lambda case: (len(case.unmet), _lack(case)), default=None)
+
+
+def _lack(case: Case) -> float:
+    """Return how much a case lacks: distances as shares of both numbers, so they can be added."""
+    return sum(
+        unmet.distance / ((abs(unmet.value) + abs(unmet.bound)) or 1.0) for unmet in case.unmet
+    )
+
+
+def _action(step: Step, profile: Profile | None) -> str:
+    done = _done(step, profile)
+    if step.dropped is None:
+        return done
+    became = "was left" if step.dropped.reason is DropReason.LEFT else "was tried and dropped"
+    tried = f"“{printable(step.dropped.text.strip())}” {became}"
+    because = f"{tried}: {DROPPED[step.dropped.reason]}"
+    return f"{done}; {because}" if done else because
+
+
+def _done(step: Step, profile: Profile | None) -> str:
+    if step.origin is Origin.INSERTED:
+        text = profile.think.text if profile else None
+        said = text.strip() if isinstance(text, str) else ""
+        what = f"“{said}”" if said else "a thinking text"
+        waited = step.wish is not None and step.wish < step.index
+        wished = f", as was wished for at token {step.wish}" if waited else ""
+        return f"inserting {what}{wished}" if step.rolled_back else "part of the inserted text"
+    if step.origin is Origin.RETRIEVED:
+        return f"looked up in {printable(step.source.told)}" if step.source else "part of a passage"
+    if step.branch is not None:
+        return f"following {len(step.branch.rollouts)} ways, {_chosen(step.branch)}"
+    if step.origin is Origin.CHOSEN:
+        return "your choice"
+    if step.strategy is Strategy.BRANCH and step.origin is Origin.SAMPLED and profile:
+        rule = profile.branch
+        most = f"at most {rule.max_branches} an answer, {rule.min_gap} tokens apart"
+        return f"no ways followed here ({most})"
+    return "the most probable token" if step.strategy is Strategy.ARGMAX else ""
+
+
+def _chosen(branch: Branch) -> str:
+    """Return which way of a fork was taken, and why."""
+    if branch.chosen_by is ChosenBy.USER:
+        return "you chose"
+    if branch.chosen_by is ChosenBy.JUDGE:
+        return "the first: the model's second opinion was against another"
+    if not branch.winner:
+        return "none clearly leads the first"
+    winner = branch.rollouts[branch.winner]
+    led = "the best" if winner.lead is None else "one leads the first"
+    return f"{led} by {standing(winner)}"
+
+
+def _parameters(step: Step, profile: Profile | None) -> str:
+    """Return the temperature of a draw; also the profile's own where the table raised it."""
+    if step.strategy is Strategy.ARGMAX or step.origin is not Origin.SAMPLED:
+        return ""
+    base = f"{profile.base.temperature:.2f} → " if profile else ""
+    return f"T {base}{step.temperature:.2f}"
+
+
+def _numbers(value: float, bound: float) -> tuple[str, str]:
+    """Return two numbers with two decimals, or with as many as tell them apart."""
+    for digits in (2, 3, 4):
+        shown = f"{value:.{digits}f}", f"{bound:.{digits}f}"
+        if value == bound or shown[0] != shown[1]:
+            break
+    return shown

@@ -1,0 +1,90 @@
+"""How the ways of a fork are compared: the lead, its error, and tokens that copy."""
+
+import math
+
+import numpy as np
+import pytest
+
+from entropix_mlx.answer.interventions.comparison import Copies, Way, leads
+
+
+def way(*logprobs, copied=()):
+    return Way(logprobs, [number in copied for number in range(len(logprobs))])
+
+
+def test_the_lead_is_that_of_a_paired_comparison():
+    rng = np.random.default_rng(0)
+    rows = -rng.exponential(size=(4, 12))
+    found = leads([way(*row) for row in rows])
+    differences = rows[1:] - rows[0]
+    one = math.sqrt(differences.var(axis=1, ddof=1).mean())
+    assert [lead.nats for lead in found] == pytest.approx([0, *differences.mean(axis=1)])
+    assert [lead.error for lead in found[1:]] == pytest.approx([one / math.sqrt(12)] * 3)
+    # With two ways it is the t statistic of the paired test.
+    lone = leads([way(*rows[0]), way(*rows[1])])[1]
+    t = differences[0].mean() / (differences[0].std(ddof=1) / math.sqrt(12))
+    assert lone.nats / lone.error == pytest.approx(t)
+
+
+def test_ways_are_compared_over_the_tokens_that_both_have():
+    first, short, long = way(-1, -2, -3), way(-1.5), way(-2, -1, -2, -0.01, -0.01)
+    found = leads([first, short, long])
+    assert [lead.nats for lead in found] == pytest.approx([0, -0.5, 1 / 3])
+    assert found[1].error == pytest.approx(found[2].error * math.sqrt(3))
+
+
+def test_a_lead_must_exceed_its_error():
+    steady = leads([way(-1, -1, -1.1), way(-0.5, -0.5, -0.5)])[1]
+    noisy = leads([way(-1, -5, -0.1), way(-2, -0.5, -2)])[1]
+    assert noisy.nats == pytest.approx(steady.nats)
+    assert steady.exceeds(1.0)
+    assert not noisy.exceeds(1.0)
+    assert noisy.exceeds(0.0)
+    assert not leads([way(-1), way(-1)])[1].exceeds(0.0)
+
+
+def test_without_a_second_token_no_lead_can_be_told():
+    lead = leads([way(-2), way(-1)])[1]
+    assert lead.error is None
+    assert not lead.exceeds(0.0)
+
+
+def test_what_copies_does_not_count_in_favour():
+    first, other = (-1.0, -1.0, -1.0), (-2.0, -0.1, -0.1)
+    assert leads([way(*first), way(*other)])[1].nats == pytest.approx(0.8 / 3)
+    assert leads([way(*first), way(*other, copied=(1, 2))])[1].nats == pytest.approx(-1 / 3)
+    assert leads([way(*other), way(*first)])[1].nats == pytest.approx(-0.8 / 3)
+    assert leads([way(*other, copied=(1, 2)), way(*first)])[1].nats == pytest.approx(1 / 3)
+    # It still counts against: an improbable copy is no reason to win.
+    assert leads([way(*first), way(*other, copied=(0,))])[1].nats == pytest.approx(0.8 / 3)
+
+
+def test_a_copy_completes_a_run_that_stood_before():
+    copies = Copies(3)
+    copies.follow([1, 2, 3, 4])
+    copies.follow([9, 2])
+    assert copies.marks([3, 4, 5]) == [False, True, False]
+    assert copies.marks([7, 7, 7, 7]) == [False, False, False, True]  # it copies itself
+    copies.follow([3])
+    assert copies.marks([4]) == [True]
+    assert copies.marks([]) == []
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 5])
+def test_copies_are_found_as_by_searching(length):
+    rng = np.random.default_rng(length)
+    text, rest = rng.integers(0, 4, size=(2, 30)).tolist()
+    copies = Copies(length)
+    for token in text:
+        copies.follow([token])
+    whole = text + rest
+    expected = [
+        length > 0
+        and any(whole[at : at + length] == whole[end - length : end] for at in range(end - length))
+        for end in range(31, 61)
+    ]
+    assert copies.marks(rest) == expected
+
+
+def test_a_text_shorter_than_a_run_has_no_copies():
+    assert Copies(4).marks([1, 1]) == [False, False]

@@ -1,0 +1,405 @@
+"""Forks on a tiny model: what is followed, what wins, and what it leaves in the cache."""
+
+import itertools
+import math
+import time
+from threading import Event
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from entropix_mlx import stream_generate
+from entropix_mlx.engine.job import Job
+from entropix_mlx.engine.runner import decode
+from entropix_mlx.errors import ProfileError
+from entropix_mlx.profiles.profile import Profile
+from entropix_mlx.samplers.registry import make_policy
+from entropix_mlx.step import ChosenBy, Origin, Stopped, Strategy
+from tests.conftest import make_tiny_model
+
+pytestmark = pytest.mark.slow
+
+PROMPT = list(b"The quick brown fox")
+EVERYWHERE = {
+    "thresholds": {
+        "low_entropy": -1,
+        "think_max_varentropy": -1,
+        "branch_max_entropy": 99,
+        "branch_min_varentropy": -1,
+    }
+}
+
+
+def always_branch(**branch):
+    fields = {"min_gap": 0, "margin": 0.0, "depth": 6, "max_branches": 100, "halve_from": 0}
+    fields |= {"copy_length": 0} | branch
+    return Profile.load().replace(EVERYWHERE | {"branch": fields})
+
+
+@pytest.fixture
+def run(tiny_model, byte_tokenizer):
+    byte_tokenizer._eos_token_ids = set()
+
+    def run(max_tokens=40, model=tiny_model, **options):
+        options.setdefault("seed", 1)
+        options.setdefault("profile", always_branch())
+        return list(
+            stream_generate(model, byte_tokenizer, PROMPT, max_tokens=max_tokens, **options)
+        )
+
+    yield run
+    byte_tokenizer._eos_token_ids = {257}
+
+
+def records(steps):
+    return [step.branch for step in steps if step.branch]
+
+
+def logprobs(model, tokens):
+    """Float64 log probabilities after each token, and the entropies in bits."""
+    rows = np.array(model(mx.array([tokens])).logits[0], np.float64)
+    rows -= rows.max(axis=-1, keepdims=True)
+    rows -= np.log(np.exp(rows).sum(axis=-1, keepdims=True))
+    return rows, -(np.exp(rows) * rows).sum(axis=-1) / math.log(2)
+
+
+def test_a_fork_compares_rollouts_that_begin_differently(run):
+    for branch in records(run()):
+        firsts = [rollout.tokens[0] for rollout in branch.rollouts]
+        assert len(firsts) == len(set(firsts)) == 5
+        assert all(1 <= len(rollout.tokens) <= 6 for rollout in branch.rollouts)
+
+
+def test_leads_are_those_of_the_definition(run, tiny_model):
+    steps = run(30)
+    text = list(PROMPT)
+    checked = 0
+    for step in steps:
+        found = []
+        for rollout in step.branch.rollouts if step.branch else ():
+            rows, entropies = logprobs(tiny_model, text + list(rollout.tokens))
+            at = range(len(text) - 1, len(text) + len(rollout.tokens) - 1)
+            found.append(np.array([rows[i, t] for i, t in zip(at, rollout.tokens, strict=True)]))
+            entropy = np.mean([entropies[i] for i in at])
+            assert rollout.mean_logprob == pytest.approx(found[-1].mean(), abs=1e-3)
+            assert rollout.mean_entropy == pytest.approx(entropy, abs=1e-3)
+            common = min(len(found[0]), len(found[-1]))
+            assert rollout.lead == pytest.approx(
+                (found[-1][:common] - found[0][:common]).mean(), abs=1e-3
+            )
+            checked += 1
+        if step.branch:
+            best = np.argmax(logprobs(tiny_model, text)[0][-1])
+            assert step.branch.rollouts[0].tokens[0] == best
+        text.append(step.token)
+    assert checked >= 15
+
+
+def test_the_winner_becomes_the_text(run):
+    steps = run()
+    for step in steps:
+        if step.branch:
+            winner = step.branch.rollouts[step.branch.winner].tokens
+            there = steps[step.index : step.index + len(winner)]
+            assert [s.token for s in there] == list(winner)[: len(there)]
+            assert all(s.origin is Origin.BRANCH for s in there)
+            assert [s.branch is not None for s in there] == [True] + [False] * (len(there) - 1)
+            assert step.strategy is Strategy.BRANCH
+            assert step.rolled_back == 1
+            assert step.branch.chosen_by is ChosenBy.SCORE
+
+
+def test_the_best_lead_wins_unless_the_margin_forbids_it(run):
+    winners = [b.winner for seed in range(4) for b in records(run(seed=seed))]
+    for branch in records(run()):
+        assert branch.winner == np.argmax([rollout.lead for rollout in branch.rollouts])
+    assert len(set(winners)) > 1
+    assert all(b.winner == 0 for b in records(run(profile=always_branch(margin=1e6))))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("sampler", ["entropix", "cntp"])
+def test_pipelining_does_not_change_the_steps(run, seed, sampler):
+    profile = always_branch(min_gap=3).replace({"thresholds": {"think_max_varentropy": 4.0}})
+    options = {"profile": profile, "seed": seed, "sampler": sampler, "top_logprobs": 2}
+    steps = run(**options)
+    assert steps == run(**options, pipelined=False)
+    assert records(steps)
+
+
+@pytest.mark.parametrize("taken", [1, 2, 5, 9, 30])
+def test_the_cache_is_that_of_decoding_one_by_one(tiny_model, byte_tokenizer, taken):
+    cache = tiny_model.make_cache()
+    stream = stream_generate(
+        tiny_model,
+        byte_tokenizer,
+        PROMPT,
+        max_tokens=40,
+        profile=always_branch(),
+        seed=1,
+        prompt_cache=cache,
+    )
+    steps = list(itertools.islice(stream, taken))
+    stream.close()
+    committed = PROMPT + [step.token for step in steps]
+    assert {layer.offset for layer in cache} == {len(committed) - 1}
+    other = tiny_model.make_cache()
+    for token in committed:
+        expected = tiny_model(mx.array([[token]]), other).logits[0, -1]
+    actual = tiny_model(mx.array([committed[-1:]]), cache).logits[0, -1]
+    np.testing.assert_allclose(actual, expected, atol=1e-4)
+
+
+def test_a_rollout_is_what_would_have_been_generated(run, tiny_model, byte_tokenizer):
+    """Common random numbers: the randomness of a position is the same in all rollouts."""
+    step = run(12)[0]
+    sampling = make_policy("entropix", always_branch(max_branches=0))
+    for rollout in step.branch.rollouts:
+        job = Job(PROMPT, sampling, 1, max_tokens=len(rollout.tokens), forced=rollout.tokens[:1])
+        again = decode(tiny_model, byte_tokenizer, job)
+        assert tuple(s.token for s in again) == rollout.tokens
+
+
+def test_what_is_behind_is_followed_no_further(run):
+    halving = always_branch(halve_from=1, depth=12, margin=1.0)
+    whole = always_branch(depth=12, margin=1.0)
+    branches = [b for seed in range(3) for b in records(run(seed=seed, profile=halving))]
+    assert len(branches) > 5
+    for branch in branches:
+        lengths = [len(rollout.tokens) for rollout in branch.rollouts]
+        behind = [rollout for rollout in branch.rollouts if rollout.stopped is Stopped.BEHIND]
+        assert lengths[branch.winner] == max(lengths)
+        assert branch.rollouts[0].stopped is not Stopped.BEHIND
+        assert branch.rollouts[branch.winner].stopped is None
+        assert sum(len(rollout.tokens) == 1 for rollout in behind) >= 2
+        assert all(len(rollout.tokens) in (1, 2, 4, 8) for rollout in behind)
+        assert branch.closest >= 0
+        if not branch.winner:
+            assert all(
+                rollout.stopped or rollout.lead <= rollout.error or len(rollout.tokens) < 12
+                for rollout in branch.rollouts[1:]
+            )
+    first, other = (records(run(1, profile=profile))[0] for profile in (halving, whole))
+    for short, long in zip(first.rollouts, other.rollouts, strict=True):
+        assert long.tokens[: len(short.tokens)] == short.tokens
+    assert sum(len(rollout.tokens) for rollout in first.rollouts) < sum(
+        len(rollout.tokens) for rollout in other.rollouts
+    )
+
+
+@pytest.mark.parametrize(
+    ("trigger", "at", "fires"),
+    [
+        ("entropy", 2.0, lambda step: step.entropy > 2.0),
+        ("margin", 0.2, lambda step: step.margin < 0.2),
+    ],
+)
+def test_forks_may_be_told_by_one_measurement(run, trigger, at, fires):
+    for sampler in ("entropix", "greedy"):
+        profile = Profile.load().replace(
+            {"branch": {"trigger": trigger, "trigger_at": at, "min_gap": 0, "max_branches": 99}}
+        )
+        steps = run(sampler=sampler, profile=profile)
+        assert records(steps)
+        for step in steps:
+            if step.branch or step.origin is not Origin.BRANCH:
+                assert (step.branch is not None) == fires(step)
+
+
+def test_forks_may_be_left_to_chance(run):
+    profile = always_branch(trigger="chance", trigger_at=0.3, depth=1)
+    steps = [step for seed in range(8) for step in run(60, seed=seed, profile=profile)]
+    share = sum(step.branch is not None for step in steps) / len(steps)
+    assert share == pytest.approx(0.3, abs=0.08)
+    starts = [
+        [s.index for s in run(60, seed=1, sampler=name, profile=profile) if s.branch]
+        for name in ("entropix", "greedy")
+    ]
+    assert starts[0] == starts[1]
+
+
+def test_a_second_opinion_comes_before_another_way_than_the_first(run):
+    alone = records(run(20))
+    judged = records(run(20, profile=always_branch(judge="yes-no")))
+    assert judged[0].rollouts[0].tokens == alone[0].rollouts[0].tokens
+    asked = 0
+    for branch in judged:
+        leader = max(range(5), key=lambda n: branch.rollouts[n].lead)
+        opinions = [rollout.judged for rollout in branch.rollouts]
+        assert [n for n in range(5) if opinions[n] is not None] == ([0, leader] if leader else [])
+        if leader:
+            asked += 1
+            agreed = opinions[leader] >= opinions[0]
+            assert branch.winner == (leader if agreed else 0)
+            assert branch.chosen_by is (ChosenBy.SCORE if agreed else ChosenBy.JUDGE)
+            assert branch.side_tokens >= 2 * len(always_branch().branch.judge_text)
+    assert asked
+
+
+def test_what_the_judge_says_is_the_models_own_probability(run, tiny_model, byte_tokenizer):
+    steps = run(30, profile=always_branch(judge="yes-no"))
+    *question, yes, no = byte_tokenizer.encode(always_branch().branch.judge_text + " yn")
+    text, checked = list(PROMPT), 0
+    for step in steps:
+        for rollout in step.branch.rollouts if step.branch else ():
+            if rollout.judged is not None:
+                rows, _ = logprobs(tiny_model, [*text, *rollout.tokens, *question])
+                odds = rows[-1][yes] - rows[-1][no]
+                assert rollout.judged == pytest.approx(1 / (1 + math.exp(-odds)), abs=1e-3)
+                checked += 1
+        text.append(step.token)
+    assert checked >= 4
+
+
+def test_a_judge_whose_words_cannot_be_told_apart_is_refused(run):
+    with pytest.raises(ProfileError, match="change the texts"):
+        run(profile=always_branch(judge="yes-no", judge_no=" yes, but"))
+
+
+def test_limits(run):
+    steps = run(60, profile=always_branch(max_branches=2, min_gap=5, depth=4))
+    starts = [step.index for step in steps if step.branch]
+    assert len(starts) == 2
+    length = len(steps[starts[0]].branch.rollouts[steps[starts[0]].branch.winner].tokens)
+    assert starts[1] == starts[0] + length + 5
+    assert not records(run(profile=always_branch(max_branches=0)))
+    assert not records(run(profile=always_branch(width=1)))
+
+
+def test_max_tokens_cuts_a_rollout(run):
+    for limit in range(1, 9):
+        steps = run(limit)
+        assert len(steps) == limit
+        assert [step.finish_reason for step in steps] == [None] * (limit - 1) + ["length"]
+
+
+def test_a_rollout_may_end_the_text(run, byte_tokenizer):
+    profile = always_branch(margin=1e6)  # the first wins, whatever the others are
+    freely = run(40, profile=profile)
+    end = next(s.token for s in freely if s.origin is Origin.BRANCH and not s.branch)
+    byte_tokenizer._eos_token_ids = {end}
+    steps = run(40, profile=profile)
+    assert steps[-1].finish_reason == "stop"
+    assert steps[-1].origin is Origin.BRANCH
+    assert all(end not in rollout.tokens[:-1] for b in records(steps) for rollout in b.rollouts)
+
+
+def test_a_cancel_stops_rollouts(run):
+    class AfterSome:
+        """An event that is set after it was asked a few times: in the midst of a fork."""
+
+        def __init__(self):
+            self.asked = 0
+
+        def is_set(self):
+            self.asked += 1
+            return self.asked > 4
+
+    steps = run(cancel=AfterSome(), profile=always_branch(depth=16))
+    assert len(steps) == 1
+    assert max(len(rollout.tokens) for rollout in steps[0].branch.rollouts) < 6
+
+
+def test_the_user_may_choose(run):
+    asked = []
+
+    def worst(branch):
+        asked.append(branch)
+        return min(range(5), key=lambda i: branch.rollouts[i].lead)
+
+    steps = run(profile=always_branch(ask_margin=1e6), choose=worst)
+    taken = records(steps)
+    assert len(taken) == len(asked)
+    for branch in taken:
+        assert branch.chosen_by is ChosenBy.USER
+        assert branch.rollouts[branch.winner].lead == min(r.lead for r in branch.rollouts)
+    chosen = [step for step in steps if step.origin is Origin.CHOSEN]
+    assert len(chosen) >= len(taken)
+    assert run(profile=always_branch(ask_margin=1e6)) != steps
+
+
+def test_what_a_user_takes_to_choose_is_no_time_of_the_model(run):
+    def slow(branch):
+        time.sleep(0.5)
+        return 0
+
+    steps = run(max_tokens=12, profile=always_branch(ask_margin=1e6), choose=slow)
+    assert records(steps)
+    assert steps[-1].time < 0.5
+
+
+def test_nobody_is_asked_after_a_cancel(tiny_model, byte_tokenizer):
+    cancel = Event()
+
+    def never(branch):
+        raise AssertionError("asked")
+
+    stream = stream_generate(
+        tiny_model,
+        byte_tokenizer,
+        list(b"Hello"),
+        max_tokens=20,
+        seed=1,
+        profile=always_branch(ask_margin=1e6),
+        choose=never,
+        cancel=cancel,
+        on_prefill=lambda done, total: done == total and cancel.set(),
+    )
+    list(stream)
+
+
+def test_nobody_is_asked_where_the_leads_tell(run):
+    def never(branch):
+        raise AssertionError("asked")
+
+    steps = run(profile=always_branch(ask_margin=0.0), choose=never)
+    assert records(steps)
+
+
+@pytest.mark.parametrize("answer", [-1, 5])
+def test_a_choice_that_is_none_is_an_error(run, answer):
+    with pytest.raises(ValueError, match="index of a rollout"):
+        run(profile=always_branch(ask_margin=1e6), choose=lambda branch: answer)
+
+
+def test_cntp_widens_with_the_entropy_and_is_greedy_otherwise(run):
+    profile = Profile.load().replace({"cntp": {"depth": 4}})
+    steps = run(60, model=make_tiny_model(scale=1.0), sampler="cntp", profile=profile)
+    widths = {}
+    for step in steps:
+        if step.branch:
+            nats = step.entropy * math.log(2)
+            expected = int(1 + 9 * min(max((nats - 0.01) / 1.49, 0), 1))
+            assert len(step.branch.rollouts) == expected >= 2
+            widths[expected] = step
+        elif step.origin is Origin.SAMPLED:
+            assert step.strategy is Strategy.ARGMAX
+            assert step.entropy * math.log(2) < 0.01 + 1.49 / 9
+    assert len(widths) > 1
+
+
+@pytest.mark.slow
+def test_the_prefix_is_not_copied(byte_tokenizer):
+    shape = {"head_dim": 64, "num_key_value_heads": 4, "num_hidden_layers": 6}
+    model = make_tiny_model(max_position_embeddings=2000, **shape)
+    cache = model.make_cache()
+    model(mx.array([PROMPT * 50]), cache)
+    mx.eval([layer.state[:2] for layer in cache])
+    prefix = sum(a.nbytes for layer in cache for a in layer.keys_and_values())
+    mx.synchronize()
+    mx.clear_cache()
+    mx.reset_peak_memory()
+    before = mx.get_active_memory()
+    stream = stream_generate(
+        model,
+        byte_tokenizer,
+        [65],
+        max_tokens=12,
+        profile=always_branch(),
+        seed=1,
+        prompt_cache=cache,
+    )
+    assert records(stream)
+    assert mx.get_peak_memory() - before < 0.1 * 5 * prefix

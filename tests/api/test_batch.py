@@ -1,0 +1,333 @@
+"""Many answers at once on a tiny model: each is what it is alone, whatever others do."""
+
+import itertools
+import math
+import threading
+from dataclasses import replace
+
+import mlx.core as mx
+import pytest
+
+from entropix_mlx import Settings, batch_generate, stream_generate
+from entropix_mlx.answer.hooks import Hooks
+from entropix_mlx.engine.cached_text import Text
+from entropix_mlx.engine.job import Job
+from entropix_mlx.engine.runner import decode
+from entropix_mlx.engine.scheduler import PREFILL_CHUNK
+from entropix_mlx.errors import ContextLengthError, NonFiniteLogitsError, ProfileError
+from entropix_mlx.step import ChosenBy, Origin, first_divergence
+from tests.answer.test_forks import always_branch
+from tests.chat.test_session import INTERVENING
+from tests.conftest import make_tiny_model
+from tests.oracle.decision_margin import fork_slack, slack
+
+pytestmark = pytest.mark.slow
+
+ROUNDING = 1e-4
+"""Nats: where an answer first differs from the one alone, its slack must be below this."""
+PROMPTS = [list(text.encode()) for text in ("A", "The quick brown fox", "x = 3;", "lorem " * 12)]
+PLAIN = Settings(seed=1, max_tokens=24, changes={"branch": {"max_branches": 0}})
+
+
+@pytest.fixture(autouse=True)
+def whole_length(byte_tokenizer):
+    """Let answers have the length that is asked for."""
+    byte_tokenizer._eos_token_ids = set()
+    yield
+    byte_tokenizer._eos_token_ids = {257}
+
+
+@pytest.fixture
+def alone(tiny_model, byte_tokenizer):
+    def alone(prompt, settings, **options):
+        return list(stream_generate(tiny_model, byte_tokenizer, prompt, settings, **options))
+
+    return alone
+
+
+@pytest.fixture
+def together(tiny_model, byte_tokenizer):
+    def together(prompts, settings, **options):
+        return batch_generate(tiny_model, byte_tokenizer, prompts, settings, **options)
+
+    return together
+
+
+@pytest.fixture
+def check_same(tiny_model):
+    """Return a check that two answers are alike, up to what rounding may do."""
+
+    def check(prompt, settings, found, expected):
+        at = first_divergence(found, expected)
+        if at is None:
+            assert [kind(step) for step in found] == [kind(step) for step in expected]
+            return
+        resolved = settings.resolved(tiny_model.config)
+        policy = resolved.policy()
+        text = prompt + [step.token for step in expected[:at]]
+        forward = tiny_model(mx.array([text]), None, resolved.attention_layers)
+        scores = [layer[0] for layer in forward.scores]
+        slacks = [slack(policy, forward.logits[0, -1], scores, settings.seed, len(text))]
+        branches = [steps[at].branch for steps in (found, expected) if steps[at].branch]
+        slacks += [fork_slack(branch, policy.rollouts) for branch in branches]
+        assert min(slacks) < ROUNDING, at
+
+    return check
+
+
+def kind(step):
+    rollouts = step.branch and [rollout.tokens for rollout in step.branch.rollouts]
+    return step.origin, step.strategy, step.rolled_back, step.finish_reason, rollouts
+
+
+def of_every_kind():
+    """Return settings that differ in everything that a row may have of its own."""
+    return [
+        PLAIN,
+        Settings(seed=2, profile=INTERVENING, max_tokens=30),
+        Settings(seed=3, sampler="greedy", max_tokens=9, top_logprobs=3),
+        Settings(seed=4, profile=always_branch(width=3), attention_layers="all", max_tokens=25),
+        Settings(seed=5, sampler="min_p", temperature=1.3, max_tokens=40),
+        Settings(seed=5, sampler="min_p", temperature=0.7, max_tokens=17, top_logprobs=1),
+        Settings(seed=7, sampler="cntp", max_tokens=20),
+        Settings(seed=8, attention_layers="all", max_tokens=22),
+        Settings(seed=9, sampler="top_n_sigma", max_tokens=20),
+        Settings(seed=10, profile=INTERVENING, changes={"branch": {"width": 5}}, max_tokens=30),
+        Settings(seed=-4, sampler="adaptive_temperature", max_tokens=12),
+        Settings(seed=12, profile=always_branch(depth=9), stop=("e", "a"), max_tokens=30),
+    ]
+
+
+@pytest.mark.usefixtures("anywhere")
+@pytest.mark.parametrize("batch", [3, 8])
+def test_each_answer_is_the_one_alone(together, alone, check_same, batch):
+    settings = of_every_kind()
+    prompts = [PROMPTS[number % len(PROMPTS)] for number in range(len(settings))]
+    answers = together(prompts, settings, batch=batch).finish()
+    assert [answer.index for answer in answers] == list(range(len(settings)))
+    origins = {step.origin for answer in answers for step in answer.steps}
+    assert origins == {Origin.SAMPLED, Origin.INSERTED, Origin.BRANCH}
+    for answer, prompt, own in zip(answers, prompts, settings, strict=True):
+        assert answer.error is None
+        assert answer.seed == own.seed
+        expected = alone(prompt, own)
+        check_same(prompt, own, answer.steps, expected)
+        if first_divergence(answer.steps, expected) is None:
+            for step, other in zip(answer.steps, expected, strict=True):
+                assert step.entropy == pytest.approx(other.entropy, abs=1e-3)
+                assert step.agreement == pytest.approx(other.agreement, abs=1e-3)
+                assert len(step.top_logprobs) == own.top_logprobs
+
+
+def test_steps_come_as_they_are_committed(together):
+    batch = together(PROMPTS, PLAIN, batch=4)
+    seen = [(index, step.index) for index, step in batch]
+    assert seen.index((3, 0)) < seen.index((0, 20)), "all of them grow at once"
+    assert len(seen) == len(set(seen)) == 4 * 24
+    assert [len(answer.steps) for answer in batch.answers] == [24] * 4
+
+
+def test_progress_is_told(together):
+    told = []
+    together(PROMPTS, PLAIN, batch=2, on_progress=lambda *counts: told.append(counts)).finish()
+    assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+def test_two_batches_interleaved_are_as_each_alone(together, check_same):
+    settings = of_every_kind()[:4]
+    expected = [answer.steps for answer in together(PROMPTS, settings).finish()]
+    first, second = together(PROMPTS, settings), together(PROMPTS[::-1], settings[::-1])
+    streams = [iter(first), iter(second)]
+    while streams:
+        streams = [stream for stream in streams if next(stream, None) is not None]
+    for index, steps in enumerate(expected):
+        check_same(PROMPTS[index], settings[index], first.answers[index].steps, steps)
+        check_same(PROMPTS[index], settings[index], second.answers[3 - index].steps, steps)
+
+
+def check_others(alone, check_same, answers, touched, settings=PLAIN):
+    for answer, prompt in zip(answers, PROMPTS, strict=True):
+        if answer.index != touched:
+            assert answer.error is None
+            check_same(prompt, settings, answer.steps, alone(prompt, settings))
+
+
+def test_an_answer_that_is_cancelled(together, alone, check_same):
+    cancel = threading.Event()
+    hooks = [Hooks(cancel=cancel if index == 1 else None) for index in range(4)]
+    batch = together(PROMPTS, PLAIN, hooks=hooks)
+    for index, step in batch:
+        if (index, step.index) == (1, 7):
+            cancel.set()
+    check_others(alone, check_same, batch.answers, 1)
+    assert batch.answers[1].error is None
+    assert [s.token for s in batch.answers[1].steps] == [
+        s.token for s in alone(PROMPTS[1], PLAIN)[:8]
+    ]
+
+
+@pytest.mark.parametrize("profile", [None, INTERVENING])
+def test_an_answer_whose_cache_is_damaged(together, alone, check_same, profile):
+    settings = PLAIN if profile is None else Settings(seed=2, profile=profile, max_tokens=24)
+    batch = together(PROMPTS, settings)
+    for index, step in batch:
+        if (index, step.index) == (2, 9):
+            row = next(row for row, answer in batch._rows.items() if answer.index == 2)
+            for layer in row.text.layers:
+                layer.keys = layer.keys * math.nan
+    check_others(alone, check_same, batch.answers, 2, settings)
+    assert isinstance(batch.answers[2].error, NonFiniteLogitsError)
+    assert 10 <= len(batch.answers[2].steps) < 24
+
+
+def test_an_answer_that_cannot_begin(together, alone, check_same):
+    bad = Settings(seed=1, max_tokens=24, changes={"think": {"text": [999]}})
+    batch = together(PROMPTS, [PLAIN, bad, PLAIN, PLAIN])
+    answers = batch.finish()
+    check_others(alone, check_same, answers, 1)
+    assert isinstance(answers[1].error, ProfileError)
+    answers = together([*PROMPTS[:3], [65] * 300], PLAIN).finish()
+    check_others(alone, check_same, answers, 3)
+    assert isinstance(answers[3].error, ContextLengthError)
+    assert answers[3].prompt_tokens == 300
+
+
+def test_an_answer_that_waits_for_a_person(together, alone, check_same):
+    asking = Settings(seed=3, max_tokens=24, profile=always_branch(ask_margin=99.0))
+    released = threading.Event()
+    asked = threading.Event()
+
+    def choose(branch):
+        asked.set()
+        assert released.wait(60)
+        return (branch.winner + 1) % len(branch.rollouts)
+
+    hooks = [Hooks(choose=choose if index == 0 else None) for index in range(4)]
+    batch = together(PROMPTS, [asking, PLAIN, PLAIN, PLAIN], hooks=hooks)
+    meanwhile = 0
+    for index, _ in batch:
+        meanwhile += asked.is_set() and not released.is_set() and index != 0
+        if meanwhile > 30:
+            released.set()
+    check_others(alone, check_same, batch.answers, 0)
+    assert meanwhile > 30
+    branches = [step.branch for step in batch.answers[0].steps if step.branch]
+    assert {branch.chosen_by for branch in branches} == {ChosenBy.USER}
+    assert len(batch.answers[0].steps) == 24
+
+
+def test_a_person_who_cannot_be_asked(together, alone, check_same):
+    def choose(branch):
+        raise OSError("nobody is there")
+
+    asking = Settings(seed=3, max_tokens=24, profile=always_branch(ask_margin=99.0))
+    hooks = [Hooks(choose=choose if index == 0 else None) for index in range(4)]
+    batch = together(PROMPTS, [asking, PLAIN, PLAIN, PLAIN], hooks=hooks)
+    check_others(alone, check_same, batch.finish(), 0)
+    assert isinstance(batch.answers[0].error, OSError)
+
+
+def test_samples_of_one_prompt_have_seeds_of_their_own(together, alone, check_same):
+    settings = Settings(seed=6, profile=INTERVENING, max_tokens=20)
+    answers = together(PROMPTS[:2], settings, n=3, batch=4).finish()
+    assert [answer.seed for answer in answers] == [6, 7, 8] * 2
+    for answer in answers:
+        own = Settings(seed=answer.seed, profile=INTERVENING, max_tokens=20)
+        prompt = PROMPTS[answer.index // 3]
+        check_same(prompt, own, answer.steps, alone(prompt, own))
+
+
+def test_samples_share_the_cache_of_their_prompt(byte_tokenizer):
+    shape = {"head_dim": 64, "num_key_value_heads": 4, "num_hidden_layers": 2}
+    model = make_tiny_model(max_position_embeddings=3000, **shape)
+    prompt = [65] * 2000
+    settings = Settings(seed=1, sampler="min_p", max_tokens=5, lookup="off")
+    cached = 2 * 2 * 4 * 64 * 4 * len(prompt)  # bytes: keys, values; layers, heads, width, float32
+
+    def peak(n):
+        mx.synchronize()
+        mx.clear_cache()
+        before = mx.get_active_memory()
+        mx.reset_peak_memory()
+        batch = batch_generate(model, byte_tokenizer, [prompt], settings, n=n)
+        assert all(len(answer.steps) == 5 for answer in batch.finish())
+        assert batch.size == n
+        return mx.get_peak_memory() - before
+
+    assert peak(8) - peak(1) < 0.15 * 8 * cached
+
+
+def test_a_long_prompt_is_read_in_chunks_while_others_decode(byte_tokenizer):
+    model = make_tiny_model(max_position_embeddings=3000)
+    events = []
+
+    def on_prefill(done, total):
+        events.append(done)
+
+    long = list(b"abcdefgh" * 100)
+    short = Settings(seed=1, sampler="greedy", max_tokens=300)
+    hooks = [Hooks(), Hooks(on_prefill=on_prefill)]
+    batch = batch_generate(model, byte_tokenizer, [PROMPTS[0], long], short, hooks=hooks)
+    for index, _ in batch:
+        if index == 0:
+            events.append("step")
+    read = [event for event in events if event != "step"]
+    assert read == sorted(set(read))
+    assert read[-1] == len(long)
+    assert max(after - before for before, after in itertools.pairwise(read)) <= (PREFILL_CHUNK)
+    first, last = events.index(read[1]), events.index(read[-1])
+    between = events[first:last]
+    assert not any(a != "step" and b != "step" for a, b in itertools.pairwise(between))
+
+
+@pytest.mark.parametrize("start", [3, 8, 15])
+@pytest.mark.parametrize("profile", [None, INTERVENING])
+def test_a_stop_string_ends_the_answer_and_leaves_the_cache(
+    tiny_model, byte_tokenizer, alone, start, profile
+):
+    settings = Settings(seed=4, max_tokens=40, profile=profile or "reference")
+    whole = "".join(step.text for step in alone(PROMPTS[1], settings))
+    stop = whole[start : start + 3]
+    ends = whole.index(stop)
+    stopped = replace(settings, stop=("never in it", stop)).resolved(tiny_model.config)
+    job = Job.of_settings(PROMPTS[1], stopped)
+    text = Text.empty(tiny_model)
+    shown = ""
+    for step in decode(tiny_model, byte_tokenizer, job, text):
+        shown += step.text
+        assert whole[:ends].startswith(shown), "nothing of the stop string is shown"
+    assert shown == whole[:ends]
+    assert step.finish_reason == "stop"
+    assert text.ids[: len(PROMPTS[1])] == PROMPTS[1]
+    answered = byte_tokenizer.decode(text.ids[len(PROMPTS[1]) :])
+    assert shown.startswith(answered.rstrip("\ufffd"))
+    assert all(layer.offset == len(text.ids) for layer in text.layers)
+
+
+def test_memory_decides_how_many_run(together, monkeypatch):
+    monkeypatch.setattr("entropix_mlx.models.memory._memory", lambda: 0)
+    batch = together(PROMPTS, PLAIN)
+    assert batch.size == 1
+    assert all(len(answer.steps) == 24 for answer in batch.finish())
+
+
+def test_wrong_arguments(together):
+    with pytest.raises(TypeError, match="settings must be one Settings, or a list of 4"):
+        together(PROMPTS, [PLAIN])
+    with pytest.raises(TypeError, match="hooks must be"):
+        together(PROMPTS, PLAIN, hooks=[None] * 3)
+    with pytest.raises(TypeError, match="no option sed"):
+        together(PROMPTS, PLAIN, sed=4)
+    assert together([], PLAIN).finish() == []
+
+
+def test_a_profile_is_read_once_for_many_answers(together, monkeypatch):
+    from entropix_mlx import settings as module
+
+    calls = []
+    monkeypatch.setattr(module, "resolve", lambda *a, f=module.resolve: calls.append(a) or f(*a))
+    settings = [Settings(max_tokens=number, stop=str(number)) for number in range(1, 30)]
+    batch = together(PROMPTS[:1] * 29, settings)
+    assert len(calls) == 1
+    assert len({answer.seed for answer in batch.answers}) == 29, "each has a seed of its own"
+    assert all(answer.error is None for answer in batch.answers)

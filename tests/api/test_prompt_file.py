@@ -1,0 +1,118 @@
+"""Files of prompts: what each kind may hold, and that every mistake names its line."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from entropix_mlx import Settings
+from entropix_mlx.api.prompt_file import read_prompt_file
+from entropix_mlx.errors import EntropixError, PolicyError, ProfileError, PromptError, SettingsError
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(text, kind="txt", *arguments):
+        path = tmp_path / f"prompts.{kind}"
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return read_prompt_file(path, *arguments)
+
+    return read
+
+
+def test_a_text_file_has_a_prompt_a_line(read):
+    found = read("\ufefffirst \r\n\n second\u2028half\nlast", "txt", Settings(seed=4), "be brief")
+    assert [(p.line, p.prompt) for p in found] == [
+        (1, "first"),
+        (3, "second\u2028half"),
+        (4, "last"),
+    ]
+    assert {p.settings.seed for p in found} == {4}
+    assert found[0].asked == {"prompt": "first", "system_prompt": "be brief"}
+
+
+def test_a_line_of_json_has_options_of_its_own(read):
+    lines = [
+        {"prompt": "one", "id": [7], "seed": 3, "stop": "\n", "sampler": "greedy"},
+        {"prompt": "two", "changes": {"think": {"max_insertions": 2}}, "system_prompt": "x"},
+        {"messages": [{"role": "user", "content": "three"}], "logit_bias": {"65": -2}},
+    ]
+    base = Settings(max_tokens=9, changes={"think": {"min_gap": 5}})
+    one, two, three = read("\n".join(map(json.dumps, lines)), "JSONL", base, "be brief")
+    assert (one.id, one.settings.seed, one.settings.stop) == ([7], 3, ("\n",))
+    assert (one.settings.sampler, one.settings.max_tokens) == ("greedy", 9)
+    assert two.settings.changes == {"think": {"min_gap": 5, "max_insertions": 2}}
+    assert (two.system_prompt, two.settings.sampler) == ("x", "entropix")
+    assert three.settings.logit_bias == {65: -2}
+    assert [m["role"] for m in three.messages] == ["system", "user"]
+
+
+def test_a_csv_file_has_a_header(read):
+    text = 'id,prompt,max_tokens,stop,temperature\n"a","two\nlines, ""quoted""",5,.,\n\nb,x,,,0.5\n'
+    first, second = read(text, "csv", Settings(max_tokens=9))
+    assert (first.line, first.id, first.prompt) == (2, "a", 'two\nlines, "quoted"')
+    assert (first.settings.max_tokens, first.settings.stop) == (5, (".",))
+    assert (second.line, second.id, second.settings.max_tokens) == (5, "b", 9)
+    assert second.settings.temperature == 0.5
+
+
+MISTAKES = [
+    ("jsonl", '{"prompt": "a"}\n{"prompt":', 2, PromptError, "not JSON"),
+    ("jsonl", "[" * 100_000, 1, PromptError, "not JSON"),
+    ("jsonl", '"text"', 1, PromptError, "an object"),
+    ("jsonl", '\n{"promt": "a"}', 2, PromptError, "did you mean prompt?"),
+    ("jsonl", '{"prompt": "a", "messages": []}', 1, PromptError, "either"),
+    ("jsonl", "{}", 1, PromptError, "either"),
+    ("jsonl", '{"prompt": " "}', 1, PromptError, "empty"),
+    ("jsonl", '{"prompt": 3}', 1, PromptError, "a text"),
+    ("jsonl", '{"messages": []}', 1, PromptError, "at least one"),
+    ("jsonl", '{"messages": [{"role": "me", "content": ""}]}', 1, PromptError, "role"),
+    ("jsonl", '{"messages": [{"role": "user"}]}', 1, PromptError, "role"),
+    ("jsonl", '{"prompt": "a", "max_tokens": "many"}', 1, SettingsError, "max_tokens"),
+    ("jsonl", '{"prompt": "a", "temperature": NaN}', 1, EntropixError, "temperature"),
+    ("jsonl", '{"prompt": "a", "sampler": "best"}', 1, PolicyError, "best"),
+    ("jsonl", '{"prompt": "a", "changes": {"think": {"x": 1}}}', 1, ProfileError, "think.x"),
+    ("jsonl", '{"prompt": "a", "changes": {"think": 5}}', 1, ProfileError, "think"),
+    ("jsonl", '{"prompt": "a", "changes": []}', 1, SettingsError, "changes"),
+    ("jsonl", '{"prompt": "a", "logit_bias": {"x": 1}}', 1, PromptError, "no token id"),
+    ("jsonl", '{"prompt": "a", "stop": [""]}', 1, SettingsError, "stop"),
+    ("csv", "question\nWhy?", 1, PromptError, 'no column "prompt"'),
+    ("csv", "prompt,prompt\nWhy?", 1, PromptError, "twice"),
+    ("csv", "prompt,sed\nWhy?,1", 1, PromptError, "did you mean seed?"),
+    ("csv", "prompt,seed\na,1\nb,x", 3, PromptError, "seed is not JSON"),
+    ("csv", "prompt\na, b", 2, PromptError, "quote a text that holds a comma"),
+    ("csv", 'prompt\n"a\nb', 2, PromptError, "close every quote"),
+]
+
+
+@pytest.mark.parametrize(("kind", "text", "line", "error", "message"), MISTAKES)
+def test_a_mistake_is_told_with_its_line(read, kind, text, line, error, message):
+    with pytest.raises(error) as caught:
+        read(text, kind)
+    told = str(caught.value)
+    assert f"prompts.{kind}, line {line}: " in told
+    assert message in told
+    assert "\n" not in told
+
+
+@pytest.mark.parametrize(("text", "message"), [("\n \n", "no prompts"), (b"\xff", "UTF-8")])
+def test_a_file_without_prompts(read, text, message):
+    with pytest.raises(PromptError, match=message):
+        read(text)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(PromptError, match="No such file"):
+        read_prompt_file(tmp_path / "none.txt")
+
+
+@given(st.binary(max_size=80), st.sampled_from(["txt", "jsonl", "csv"]))
+def test_any_file_is_read_or_refused(tmp_path_factory, content, kind):
+    path = tmp_path_factory.mktemp("any") / f"prompts.{kind}"
+    path.write_bytes(content)
+    try:
+        found = read_prompt_file(path)
+    except EntropixError:
+        return
+    assert all(p.prompt or p.messages for p in found)

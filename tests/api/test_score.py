@@ -1,0 +1,192 @@
+"""Measuring a text that is given, against a generation that is forced to write it."""
+
+import threading
+
+import mlx.core as mx
+import pytest
+
+from entropix_mlx import POLICIES, Profile, chat_prompt, score
+from entropix_mlx.api.score import stream_score, windows
+from entropix_mlx.engine.job import Job
+from entropix_mlx.engine.runner import decode
+from entropix_mlx.errors import ContextLengthError, NonFiniteLogitsError, PromptError
+from entropix_mlx.models.llama.attention import Looks
+from entropix_mlx.profiles.tree import classify
+from entropix_mlx.samplers.metrics.attention_runs import measure_looks
+from entropix_mlx.samplers.metrics.logits import compiled_attention, measure_attention
+from entropix_mlx.settings import Settings
+from entropix_mlx.step import Origin
+from tests.conftest import make_tiny_model
+
+pytestmark = pytest.mark.slow
+
+PROMPT = list(b"The quick brown fox")
+TEXT = list(b" jumps over the lazy dog, and jumps.")
+CLOSE = 1e-3
+
+
+def forced(model, tokenizer, settings, tokens=TEXT, prompt=PROMPT):
+    """Return the steps of a generation that was forced to write some tokens."""
+    settings = settings.resolved(model.config)
+    job = Job.of_settings(prompt, settings, forced=tokens)
+    return list(decode(model, tokenizer, job))[: len(tokens)]
+
+
+def close(one, other):
+    numbers = [*one.metrics, one.logprob, one.confidence, one.temperature, one.top_p, one.min_p]
+    others = [*other.metrics, other.logprob, other.confidence]
+    others += [other.temperature, other.top_p, other.min_p]
+    return numbers == pytest.approx(others, rel=CLOSE, abs=CLOSE)
+
+
+@pytest.mark.parametrize("sampler", sorted(POLICIES))
+def test_the_measurements_are_those_of_a_generation_that_writes_the_text(
+    tiny_model, byte_tokenizer, sampler
+):
+    settings = Settings(len(TEXT), sampler, seed=3, top_logprobs=3)
+    written = forced(tiny_model, byte_tokenizer, settings)
+    read = score(tiny_model, byte_tokenizer, TEXT, settings, after=PROMPT)
+    assert [step.token for step in read] == TEXT
+    assert [step.text for step in read] == [step.text for step in written]
+    for one, other in zip(read, written, strict=True):
+        assert close(one, other), one.index
+        assert one.strategy.sampled() == other.strategy.sampled()
+        assert one.top_k == other.top_k
+        tops = [[a.token for a in step.top_logprobs] for step in (one, other)]
+        assert tops[0] == tops[1]
+
+
+@pytest.mark.parametrize("options", [{"repetition_penalty": 1.3}, {"dry_multiplier": 0.8}])
+def test_what_changes_the_draw_changes_no_measurement(tiny_model, byte_tokenizer, options):
+    plain = score(tiny_model, byte_tokenizer, TEXT, seed=0)
+    changed = score(tiny_model, byte_tokenizer, TEXT, seed=0, **options)
+    assert all(close(one, other) for one, other in zip(plain, changed, strict=True))
+
+
+def test_all_layers_can_be_measured(tiny_model, byte_tokenizer):
+    settings = Settings(len(TEXT), seed=3, attention_layers="all")
+    written = forced(tiny_model, byte_tokenizer, settings)
+    read = score(tiny_model, byte_tokenizer, TEXT, settings, after=PROMPT)
+    assert all(close(one, other) for one, other in zip(read, written, strict=True))
+    last = score(tiny_model, byte_tokenizer, TEXT, seed=3, after=PROMPT)
+    assert not close(read[9], last[9])
+
+
+def test_neither_blocks_nor_chunks_change_a_measurement(tiny_model, byte_tokenizer, monkeypatch):
+    whole = score(tiny_model, byte_tokenizer, TEXT, seed=0)
+    monkeypatch.setattr("entropix_mlx.api.score.PREFILL_CHUNK", 7)
+    monkeypatch.setattr("entropix_mlx.api.score.LOGITS_AT_ONCE", 3 * 258)
+    monkeypatch.setattr("entropix_mlx.samplers.metrics.attention_runs.SCORES_AT_ONCE", 150)
+    parts = score(tiny_model, byte_tokenizer, TEXT, seed=0)
+    assert all(close(one, other) for one, other in zip(whole, parts, strict=True))
+
+
+def test_compiled_measurements_are_the_same():
+    keys = [mx.random.normal(shape, key=mx.random.key(3)) for shape in ((1, 4, 5, 8), (1, 2, 9, 8))]
+    looks = [Looks(*keys), Looks(keys[0] * 2, keys[1])]
+    plain, compiled = measure_looks(looks), measure_looks(looks, compiled_attention())
+    assert mx.allclose(plain, compiled, atol=1e-5)
+    alone = measure_attention([one.part(2, 3).scores() for one in looks])
+    assert mx.allclose(plain[2:3], alone, atol=1e-5)
+
+
+def test_log_probabilities_are_the_models(tiny_model, byte_tokenizer):
+    steps = score(tiny_model, byte_tokenizer, TEXT)
+    logits = tiny_model(mx.array([[256, *TEXT]])).logits[0, :-1].astype(mx.float32)
+    logprobs = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
+    expected = mx.take_along_axis(logprobs, mx.array(TEXT)[:, None], axis=-1)[:, 0]
+    assert [step.logprob for step in steps] == pytest.approx(expected.tolist(), abs=CLOSE)
+
+
+def test_steps_tell_that_they_were_read(tiny_model, byte_tokenizer):
+    steps = score(tiny_model, byte_tokenizer, "naïve 💥\n")
+    assert "".join(step.text for step in steps) == "naïve 💥\n"
+    assert {step.origin for step in steps} == {Origin.READ}
+    assert [step.finish_reason for step in steps] == [None] * (len(steps) - 1) + ["read"]
+    assert [step.index for step in steps] == list(range(len(steps)))
+
+
+def test_a_text_may_hold_the_token_that_ends_answers(tiny_model, byte_tokenizer):
+    tokens = byte_tokenizer.encode("H</s>I")
+    steps = score(tiny_model, byte_tokenizer, tokens)
+    assert [step.token for step in steps] == tokens
+    assert tokens[1] == 257
+    assert "".join(step.text for step in steps) == "H</s>I"
+
+
+def test_a_token_that_begins_the_text_is_not_measured(tiny_model, byte_tokenizer):
+    one, other = (score(tiny_model, byte_tokenizer, ids, seed=0) for ids in (TEXT, [256, *TEXT]))
+    assert one == other
+
+
+def test_a_text_can_be_read_as_an_answer(tiny_model, byte_tokenizer):
+    after = chat_prompt(byte_tokenizer, "Why?")
+    one = score(tiny_model, byte_tokenizer, "Because.", after=after, seed=0)
+    other = score(
+        tiny_model, byte_tokenizer, byte_tokenizer.encode("Because."), after=after, seed=0
+    )
+    assert one == other
+    assert one[0].logprob != score(tiny_model, byte_tokenizer, "Because.")[0].logprob
+
+
+@pytest.mark.parametrize("length", [1, 5, 8, 9, 12, 13, 30])
+def test_pieces_measure_every_token_once(length):
+    pieces = list(windows(length, 1, 8))
+    measured = [token for _, first, end in pieces for token in range(first, end)]
+    assert measured == list(range(1, length))
+    assert all(0 <= begin < first and end - begin <= 8 for begin, first, end in pieces[1:])
+
+
+def test_a_text_longer_than_the_context_is_refused_or_split(tiny_model, byte_tokenizer):
+    tokens = TEXT * 10
+    with pytest.raises(ContextLengthError, match=r"360 tokens.*256"):
+        score(tiny_model, byte_tokenizer, tokens)
+    steps = score(tiny_model, byte_tokenizer, tokens, seed=0, split=True)
+    assert [step.token for step in steps] == tokens
+    first = score(tiny_model, byte_tokenizer, tokens[:255], seed=0)
+    assert all(close(one, other) for one, other in zip(steps[:254], first, strict=False))
+    later = score(tiny_model, byte_tokenizer, tokens[255:], after=[256, *tokens][128:256], seed=0)
+    assert all(close(one, other) for one, other in zip(steps[255:], later, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "after"), [("", None), ([], None), ("a", ""), ([999], None), ([256], None)]
+)
+def test_a_text_that_cannot_be_measured_is_refused(tiny_model, byte_tokenizer, text, after):
+    with pytest.raises(PromptError):
+        score(tiny_model, byte_tokenizer, text, after=after)
+
+
+def test_what_precedes_a_text_must_fit(tiny_model, byte_tokenizer):
+    with pytest.raises(ContextLengthError, match="precedes"):
+        score(tiny_model, byte_tokenizer, "a", after=TEXT * 10, split=True)
+
+
+def test_damaged_weights_are_told(byte_tokenizer):
+    model = make_tiny_model()
+    model.model.norm.weight = model.model.norm.weight * float("nan")
+    with pytest.raises(NonFiniteLogitsError):
+        score(model, byte_tokenizer, "abc")
+
+
+def test_reading_can_be_cancelled_and_watched(tiny_model, byte_tokenizer):
+    cancel, told = threading.Event(), []
+    steps = stream_score(
+        tiny_model,
+        byte_tokenizer,
+        TEXT,
+        cancel=cancel,
+        on_prefill=lambda done, total: told.append((done, total)),
+    )
+    for step in steps:
+        if step.index == 3:
+            cancel.set()
+    assert step.index == 3
+    list(stream_score(tiny_model, byte_tokenizer, TEXT, on_prefill=lambda *a: told.append(a)))
+    assert told[-1] == (len(TEXT), len(TEXT))
+
+
+def test_the_steps_can_be_decided_again(tiny_model, byte_tokenizer):
+    profile = Profile.load()
+    steps = score(tiny_model, byte_tokenizer, TEXT, profile=profile)
+    assert classify(steps, profile) == [step.strategy for step in steps]

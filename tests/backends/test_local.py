@@ -1,0 +1,191 @@
+"""The model's thread without any front end: jobs in order, each with a cancel token of its own."""
+
+import queue
+from dataclasses import replace
+
+import pytest
+
+from entropix_mlx import Profile, Settings
+from entropix_mlx.answer.answer import Answer
+from entropix_mlx.backends import events, reporting
+from entropix_mlx.backends.events import Question, Token
+from entropix_mlx.backends.local import Chat, ModelThread
+from entropix_mlx.errors import NonFiniteLogitsError
+from tests.conftest import make_byte_tokenizer, make_tiny_model
+
+
+def load_tiny():
+    tokenizer = make_byte_tokenizer()
+    tokenizer._eos_token_ids = set()
+    return make_tiny_model(max_position_embeddings=4096), tokenizer
+
+
+class Heard:
+    """Collects the events of a thread."""
+
+    def __init__(self):
+        self.events = []
+        self._queue = queue.Queue()
+
+    def __call__(self, event):
+        self._queue.put(event)
+
+    def until(self, kind, **fields):
+        """Return the next event of a kind with such fields, and keep those before it."""
+        while True:
+            event = self._queue.get(timeout=30)
+            self.events.append(event)
+            if isinstance(event, kind) and all(
+                getattr(event, name) is value for name, value in fields.items()
+            ):
+                return event
+
+
+@pytest.fixture
+def started():
+    threads = []
+
+    def start(load=load_tiny, **settings):
+        heard = Heard()
+        chat = Chat("tiny", load, Settings(**{"max_tokens": 6, "seed": 1} | settings))
+        thread = ModelThread(chat, heard)
+        threads.append(thread)
+        thread.start()
+        return thread, heard
+
+    yield start
+    for thread in threads:
+        thread.stop()
+        thread.join()
+
+
+def test_an_answer_is_reported_in_order(started):
+    thread, heard = started()
+    cancel = Token()
+    thread.ask(Question("hi"), cancel)
+    ended = heard.until(events.AnswerEnded)
+    assert ended == events.AnswerEnded(cancel)
+    kinds = list(dict.fromkeys(type(event) for event in heard.events))
+    assert kinds == [
+        events.Loaded,
+        events.ConversationChanged,
+        events.Prefilled,
+        events.StepsArrived,
+        events.AnswerEnded,
+    ]
+    steps = [s for e in heard.events if isinstance(e, events.StepsArrived) for s in e.steps]
+    assert len(steps) == 6
+    last = [e for e in heard.events if isinstance(e, events.ConversationChanged)][-1]
+    assert last.conversation.turns[0].answer.steps == steps
+
+
+def test_a_cancel_that_comes_before_the_answer_begins_is_not_lost(started):
+    thread, heard = started(max_tokens=3000)
+    cancel = Token()
+    cancel.set()
+    thread.ask(Question("hi"), cancel)
+    heard.until(events.AnswerEnded, cancel=cancel)
+    assert not [event for event in heard.events if isinstance(event, events.StepsArrived)]
+
+
+def test_a_cancel_ends_one_job_and_no_other(started):
+    thread, heard = started(max_tokens=3000)
+    first, second = Token(), Token()
+    thread.ask(Question("hi"), first)
+    thread.submit(lambda session, cancel: session.regenerate(cancel=cancel), second)
+    heard.until(events.StepsArrived)
+    first.set()
+    heard.until(events.AnswerEnded, cancel=first)
+    heard.until(events.StepsArrived)
+    second.set()
+    heard.until(events.AnswerEnded, cancel=second)
+
+
+def test_what_was_refused_comes_back(started):
+    thread, heard = started()
+    question = Question(" ")
+    thread.ask(question, Token())
+    ended = heard.until(events.AnswerEnded)
+    assert ended.refused is question
+    assert "empty" in ended.error
+
+
+def test_a_model_that_cannot_be_loaded_is_reported(started):
+    def load():
+        raise MemoryError("too large")
+
+    _, heard = started(load)
+    assert heard.until(events.LoadFailed).reason == "unexpected MemoryError: too large"
+
+
+def duel_of(heard):
+    """Return what came of each side of a duel: its steps, whether it ended and its error."""
+    arrived = [e for e in heard.events if isinstance(e, events.DuelStepsArrived)]
+    steps = [[s for e in arrived if e.side == side for s in e.steps] for side in (0, 1)]
+    ends = {event.side: event.error for event in arrived if event.ended}
+    return steps, ends, [event.side for event in arrived]
+
+
+SIDES = tuple(Settings(sampler=name, max_tokens=40, seed=3) for name in ("entropix", "greedy"))
+
+
+def test_both_sides_of_a_duel_grow_together(started, monkeypatch):
+    monkeypatch.setattr(reporting, "BATCH_SECONDS", 0.0)
+    thread, heard = started()
+    cancel = Token()
+    thread.duel(Question("hi"), SIDES, cancel)
+    assert heard.until(events.AnswerEnded) == events.AnswerEnded(cancel)
+    steps, ends, order = duel_of(heard)
+    assert [len(side) for side in steps] == [40, 40]
+    assert ends == {0: None, 1: None}
+    (began,) = [e for e in heard.events if isinstance(e, events.DuelBegan)]
+    assert [(h.sampler, h.seed, h.model) for h in began.headers] == [
+        ("entropix", 3, "tiny"),
+        ("greedy", 3, "tiny"),
+    ]
+    assert began.headers[0].messages == [{"role": "user", "content": "hi"}]
+    assert began.headers[0].prompt_tokens > 2
+    assert order.index(1) < 3, "neither side waits for the other"
+    assert {step.strategy for step in steps[1]} == {"argmax"}
+
+
+def test_a_side_that_fails_leaves_the_other_alone(started):
+    thread, heard = started()
+    bad = Profile.load().replace({"think": {"text": [10**6]}})
+    thread.duel(Question("hi"), (SIDES[1], replace(SIDES[0], profile=bad)), Token())
+    assert heard.until(events.AnswerEnded).error is None
+    steps, ends, _ = duel_of(heard)
+    assert [len(side) for side in steps] == [40, 0]
+    assert ends[0] is None
+    assert ends[1]
+
+
+def test_a_side_that_fails_in_its_middle_keeps_its_steps(started, monkeypatch):
+    thread, heard = started()
+    original = Answer._commit
+    failed = []
+
+    def commit(answer, *given, **told):
+        if answer._writer.index == 5 and not failed:
+            failed.append(answer)
+            raise NonFiniteLogitsError("the logits are NaN")
+        original(answer, *given, **told)
+
+    monkeypatch.setattr(Answer, "_commit", commit)
+    thread.duel(Question("hi"), SIDES, Token())
+    assert heard.until(events.AnswerEnded).error is None
+    steps, ends, _ = duel_of(heard)
+    assert sorted(len(side) for side in steps) == [5, 40]
+    assert ends == {0: "the logits are NaN", 1: None}
+
+
+def test_a_cancel_ends_both_sides_of_a_duel(started):
+    thread, heard = started()
+    cancel = Token()
+    thread.duel(Question("hi"), tuple(replace(s, max_tokens=3000) for s in SIDES), cancel)
+    heard.until(events.DuelStepsArrived)
+    cancel.set()
+    heard.until(events.AnswerEnded, cancel=cancel)
+    steps, ends, _ = duel_of(heard)
+    assert all(len(side) < 3000 for side in steps)
+    assert not ends

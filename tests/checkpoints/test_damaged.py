@@ -1,0 +1,280 @@
+"""Damaged models: each one gives one clear message and exit code 2, and nothing is written."""
+
+import json
+import struct
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from entropix_mlx import cli
+from tests.conftest import make_tiny_model
+from tests.folders import metadata_of, tensors_of, write_folder
+
+NORM = "model.layers.1.input_layernorm.weight"
+FIRST, SECOND = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
+INDEX = "model.safetensors.index.json"
+
+
+@pytest.fixture
+def folder(tmp_path, byte_tokenizer):
+    return write_folder(tmp_path / "source", make_tiny_model(), byte_tokenizer, shards=2)
+
+
+@pytest.fixture
+def refused(tmp_path, capsys):
+    """Return a check that a model is refused, saying all of some words in one line."""
+
+    def refused(source, *words):
+        before = sorted(tmp_path.iterdir())
+        out = tmp_path / "out"
+        code = cli.main(["convert", "--hf-path", str(source), "--mlx-path", str(out)])
+        printed, said = capsys.readouterr()
+        assert (code, printed) == (2, "")
+        assert said.startswith("entropix: ")
+        assert said.count("\n") == 1
+        for word in words:
+            assert word in said
+        assert sorted(tmp_path.iterdir()) == before
+
+    return refused
+
+
+def holder(folder, name):
+    """Return the shard that holds a tensor."""
+    index = json.loads((folder / INDEX).read_text())["weight_map"]
+    return folder / index[name]
+
+
+def edit_shard(file, edit):
+    weights = load_file(file)
+    edit(weights)
+    save_file(weights, file)
+
+
+def edit_index(folder, edit):
+    index = json.loads((folder / INDEX).read_text())
+    edit(index["weight_map"])
+    (folder / INDEX).write_text(json.dumps(index))
+
+
+def edit_header(file, old, new):
+    """Replace text of the same length in a shard's header."""
+    content = file.read_bytes()
+    assert old in content
+    assert len(old) == len(new)
+    file.write_bytes(content.replace(old, new, 1))
+
+
+def test_a_truncated_shard(folder, refused):
+    file = folder / SECOND
+    file.write_bytes(file.read_bytes()[:-100])
+    refused(folder, SECOND, "cannot be read", "Download it again")
+
+
+@pytest.mark.parametrize("length", [2**60, 2**63 - 1, 2**64 - 1, 10**9, 0])
+def test_an_absurd_header_length(folder, refused, length):
+    file = folder / FIRST
+    file.write_bytes(struct.pack("<Q", length) + file.read_bytes()[8:])
+    refused(folder, FIRST, "cannot be read")
+
+
+def test_a_header_that_is_no_table(folder, refused):
+    (folder / FIRST).write_bytes(struct.pack("<Q", 8) + b'["list"]')
+    refused(folder, FIRST, "cannot be read")
+
+
+def test_a_wrong_type(folder, refused):
+    file = holder(folder, NORM)
+    edit_shard(file, lambda weights: weights.update({NORM: weights[NORM].astype(np.int32)}))
+    refused(folder, file.name, NORM, "int32")
+    edit_shard(file, lambda weights: weights.update({NORM: weights[NORM].astype(np.uint32)}))
+    refused(folder, file.name, NORM, "uint32", "must be floating")
+
+
+def test_a_type_that_does_not_fit_the_bytes(folder, refused):
+    file = folder / FIRST
+    edit_header(file, b'"dtype":"F32"', b'"dtype":"F16"')
+    refused(folder, FIRST, "cannot be read")
+
+
+def test_a_missing_tensor(folder, refused):
+    edit_shard(holder(folder, NORM), lambda weights: weights.pop(NORM))
+    refused(folder, INDEX, NORM, "does not hold it")
+    edit_index(folder, lambda index: index.pop(NORM))
+    refused(folder, "source", NORM, "is missing")
+
+
+def test_an_extra_tensor(folder, refused):
+    edit_shard(folder / FIRST, lambda weights: weights.update(extra=np.zeros(3, np.float32)))
+    refused(folder, FIRST, "extra", "does not belong")
+
+
+def test_a_tensor_in_two_shards(folder, refused):
+    file = holder(folder, NORM)
+    other = folder / (SECOND if file.name == FIRST else FIRST)
+    edit_shard(other, lambda weights: weights.update(load_file(file)))
+    refused(folder, FIRST, SECOND, "is in", "too")
+
+
+def test_nan_and_infinity(folder, refused):
+    for bad in (np.nan, np.inf, -np.inf):
+        edit_shard(holder(folder, NORM), lambda weights, bad=bad: weights[NORM].fill(bad))
+        refused(folder, holder(folder, NORM).name, NORM, "NaN or infinite")
+
+
+@pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16])
+def test_nan_in_half_precision(tmp_path, byte_tokenizer, refused, dtype):
+    model = make_tiny_model()
+    model.model.norm.weight = mx.where(mx.arange(32) == 7, -mx.inf, model.model.norm.weight)
+    folder = write_folder(tmp_path / "source", model, byte_tokenizer, dtype)
+    refused(folder, "model.safetensors", "model.norm.weight", "NaN or infinite")
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "../secret.safetensors",
+        "/etc/secret.safetensors",
+        "sub/a.safetensors",
+        "a\\b.safetensors",
+        "a\0.safetensors",
+        "absent.safetensors",
+        "config.json",
+        "..",
+        "",
+        7,
+        None,
+        ["x"],
+    ],
+)
+def test_an_index_that_names_no_file_of_the_folder(folder, refused, place):
+    (folder.parent / "secret.safetensors").write_bytes((folder / FIRST).read_bytes())
+    edit_index(folder, lambda index: index.update({NORM: place}))
+    refused(folder, INDEX, NORM)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"weight_map": []}', "[" * 100_000])
+def test_a_broken_index(folder, refused, text):
+    (folder / INDEX).write_text(text)
+    refused(folder, INDEX)
+
+
+@pytest.mark.parametrize("name", [FIRST, INDEX, "config.json", "tokenizer.json"])
+def test_a_link_out_of_the_folder(folder, refused, name):
+    (folder / name).rename(folder.parent / "elsewhere")
+    (folder / name).symlink_to("../elsewhere")
+    refused(folder, name, "leads out of the folder")
+
+
+def test_a_link_to_itself(folder, refused):
+    (folder / "config.json").unlink()
+    (folder / "config.json").symlink_to("config.json")
+    refused(folder, "config.json", "leads nowhere")
+
+
+def test_a_link_inside_the_hubs_cache_is_followed(folder, tmp_path):
+    cached = tmp_path / "models--a--b"
+    (cached / "snapshots").mkdir(parents=True)
+    (cached / "blobs").mkdir()
+    snapshot = folder.rename(cached / "snapshots" / "1234")
+    for file in list(snapshot.iterdir()):
+        file.rename(cached / "blobs" / file.name)
+        file.symlink_to(f"../../blobs/{file.name}")
+    out = tmp_path / "out"
+    assert cli.main(["convert", "--hf-path", str(snapshot), "--mlx-path", str(out)]) == 0
+    assert not any(file.is_symlink() for file in out.iterdir())
+
+
+def test_a_tokenizer_of_another_vocabulary(tmp_path, byte_tokenizer, refused):
+    for vocabulary in (255, 1000):
+        model = make_tiny_model(vocab_size=vocabulary)
+        folder = write_folder(tmp_path / f"of{vocabulary}", model, byte_tokenizer)
+        refused(folder, f"of{vocabulary}", "the tokenizer knows 258 tokens", str(vocabulary))
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"model": {"type": "BPE"}}', "\0" * 9])
+def test_a_broken_tokenizer(folder, refused, text):
+    (folder / "tokenizer.json").write_text(text)
+    refused(folder, "source", "tokenizer")
+
+
+def test_a_tokenizer_that_wants_to_run_code(folder, refused, monkeypatch):
+    (folder / "tokenization_evil.py").write_text("raise SystemExit('ran')")
+    file = folder / "tokenizer_config.json"
+    settings = json.loads(file.read_text())
+    auto_map = {"AutoTokenizer": ["tokenization_evil.Evil", None]}
+    file.write_text(json.dumps(settings | {"tokenizer_class": "Evil", "auto_map": auto_map}))
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("it asked"))
+    refused(folder, "source", "tokenizer cannot be read")
+
+
+@pytest.fixture
+def gguf(tmp_path):
+    model = make_tiny_model()
+    file = tmp_path / "tiny.gguf"
+    mx.save_gguf(str(file), tensors_of(model), metadata_of(model))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "word"),
+    [
+        (0, b"GGML", "does not begin with GGUF"),
+        (4, struct.pack("<I", 1), "version 1 "),
+        (4, struct.pack("<I", 0x03000000), "version 50331648 "),
+        (8, struct.pack("<Q", 28), "is missing"),
+        (8, struct.pack("<Q", 30), "tiny.gguf"),
+        (8, struct.pack("<Q", 2**60), "promises more than it holds"),
+        (16, struct.pack("<Q", 2**60), "promises more than it holds"),
+        (16, struct.pack("<Q", 2), "tiny.gguf"),
+    ],
+)
+def test_a_gguf_with_a_wrong_beginning(gguf, refused, place, value, word):
+    content = bytearray(gguf.read_bytes())
+    content[place : place + len(value)] = value
+    gguf.write_bytes(content)
+    refused(gguf, "tiny.gguf", word)
+
+
+@pytest.mark.parametrize("offset", [2**63, 10**6, 1, 0])
+def test_a_gguf_with_a_wrong_offset(gguf, refused, offset):
+    content = bytearray(gguf.read_bytes())
+    name = b"blk.1.attn_norm.weight"
+    place = content.index(name) + len(name) + 4 + 8 + 4  # dimensions, the only one, type
+    content[place : place + 8] = struct.pack("<Q", offset)
+    gguf.write_bytes(content)
+    refused(gguf, "tiny.gguf", "the tensor", "wrong offset")
+
+
+def test_a_gguf_with_a_type_unknown(gguf, refused):
+    content = bytearray(gguf.read_bytes())
+    name = b"blk.1.attn_norm.weight"
+    place = content.index(name) + len(name) + 4 + 8
+    content[place : place + 4] = struct.pack("<I", 4321)
+    gguf.write_bytes(content)
+    refused(gguf, "tiny.gguf", "blk.1.attn_norm.weight", "type 4321")
+
+
+def test_a_truncated_gguf(gguf, refused):
+    gguf.write_bytes(gguf.read_bytes()[:-1])
+    refused(gguf, "tiny.gguf", "reaches beyond the end")
+    gguf.write_bytes(b"")
+    refused(gguf, "tiny.gguf", "promises more than it holds")
+
+
+def test_nan_in_a_gguf(tmp_path, refused):
+    model = make_tiny_model()
+    model.model.norm.weight = mx.full((32,), mx.nan)
+    file = tmp_path / "tiny.gguf"
+    mx.save_gguf(str(file), tensors_of(model), metadata_of(model))
+    refused(file, "tiny.gguf", "model.norm.weight", "NaN or infinite")
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b/c", "a/..", "a b/c", "a/b?x=1", "é/b"])
+def test_what_is_no_hub_id_never_reaches_the_hub(refused, monkeypatch, name):
+    monkeypatch.setattr(
+        "entropix_mlx.checkpoints.locate.download", lambda _: pytest.fail("it was asked")
+    )
+    refused(name, "no model")

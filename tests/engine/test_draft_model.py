@@ -1,0 +1,183 @@
+"""A draft model's guesses: what is kept of them, that they change no text, and what is refused."""
+
+import copy
+import json
+import queue
+
+import pytest
+
+from entropix_mlx import Draft, Session, Settings, batch_generate, cli, stream_generate
+from entropix_mlx.backends.events import Token
+from entropix_mlx.backends.local import Chat, ModelThread
+from entropix_mlx.errors import SettingsError, TokenizerError, UnsupportedModelError
+from entropix_mlx.models.tapped.model import TappedModel
+from entropix_mlx.summary import Summary
+from tests import architectures
+from tests.conftest import make_byte_tokenizer, make_tiny_model
+from tests.engine.test_ngram import THINKING, always_branch, same
+
+PROMPT = list(b"What comes next?")
+
+
+@pytest.fixture(scope="module")
+def endless():
+    """A tokenizer whose answers end at their limit only."""
+    tokenizer = make_byte_tokenizer()
+    tokenizer._eos_token_ids = set()
+    return tokenizer
+
+
+@pytest.fixture(scope="module")
+def other():
+    return make_tiny_model(seed=7, num_hidden_layers=1)
+
+
+def answer(model, tokenizer, draft=None, **options):
+    options = {"max_tokens": 40, "seed": 1, "lookup": "off"} | options
+    return list(stream_generate(model, tokenizer, PROMPT, draft_model=draft, **options))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sampler": "greedy"},
+        {"sampler": "entropix", "temperature": 0.8},
+        {"sampler": "min_p", "temperature": 1.5},
+        {"sampler": "mirostat"},
+        {"profile": always_branch(depth=3)},
+        {"profile": THINKING},
+        {"lookup": 4},
+    ],
+    ids=["greedy", "entropix", "hot", "mirostat", "forks", "thinking", "with lookup"],
+)
+def test_a_draft_changes_no_step(tiny_model, other, endless, options):
+    without = answer(tiny_model, endless, **options)
+    for model in (tiny_model, other):
+        assert same(answer(tiny_model, endless, Draft(model, endless), **options), without)
+
+
+@pytest.mark.parametrize("sampler", ["greedy", "min_p", "entropix"])
+def test_a_model_that_agrees_guesses_right(tiny_model, endless, sampler):
+    steps = answer(tiny_model, endless, Draft(tiny_model, endless, 4), sampler=sampler)
+    summary = Summary.of(steps)
+    if sampler != "entropix":  # whose forks are not guessed
+        assert summary.kept == 4 * len(steps) // 5
+    assert summary.kept >= 0.9 * (summary.guessed - 4) > 0
+
+
+def test_one_draft_serves_answer_after_answer(tiny_model, other, endless):
+    draft = Draft(other, endless, 2)
+    alone = answer(tiny_model, endless, max_tokens=20)
+    for _ in range(3):
+        steps = stream_generate(
+            tiny_model, endless, PROMPT, max_tokens=20, seed=1, lookup="off", draft_model=draft
+        )
+        assert [next(steps).token for _ in range(10)] == [step.token for step in alone[:10]]
+        steps.close()
+    assert len(draft._idle) == 1, "the cache was given back, and taken again"
+
+
+def test_a_draft_may_hold_less_than_the_model(tiny_model, endless):
+    short = make_tiny_model(max_position_embeddings=len(PROMPT) + 20)
+    steps = answer(tiny_model, endless, Draft(short, endless), sampler="greedy")
+    assert Summary.of(steps).kept > 0
+    assert same(steps, answer(tiny_model, endless, sampler="greedy"))
+
+
+def test_a_draft_serves_every_row_of_a_batch(tiny_model, other, endless):
+    prompts = [PROMPT, PROMPT, list(b"xyz")]
+    settings = Settings(20, seed=3, lookup="off")
+    found = []
+    for draft in (None, Draft(other, endless)):
+        batch = batch_generate(
+            tiny_model, endless, prompts, settings, steady=True, draft_model=draft
+        )
+        found.append(batch.finish())
+    for one, two in zip(*found, strict=True):
+        assert one.error is two.error is None
+        assert same(one.steps, two.steps)
+
+
+def renamed(tokenizer, **special):
+    changed = copy.deepcopy(tokenizer)
+    changed._tokenizer.add_special_tokens(special)
+    return changed
+
+
+def test_another_tokenizer_is_refused(tiny_model, endless):
+    longer = make_byte_tokenizer()
+    longer._tokenizer.add_tokens(["<one>", "<two>", "<three>", "<four>"])
+    with pytest.raises(TokenizerError, match=r"'<one>' is token 258 there and no token.*1 more"):
+        answer(tiny_model, endless, Draft(tiny_model, longer))
+    with pytest.raises(TokenizerError, match="eos_token is '<s>'"):
+        answer(tiny_model, endless, Draft(tiny_model, renamed(endless, eos_token="<s>")))
+
+
+@pytest.mark.parametrize("kind", ["mamba", "iquestloopcoder"])
+def test_any_model_may_be_a_draft(tiny_model, endless, kind):
+    tapped = TappedModel(*architectures.make(kind))
+    options = {"max_tokens": 9}
+    guessed = answer(tiny_model, endless, Draft(tapped, endless), **options)
+    assert same(guessed, answer(tiny_model, endless, **options))
+    assert Summary.of(guessed).guessed
+
+
+def test_what_a_draft_cannot_do_is_refused(tiny_model, endless):
+    draft = Draft(tiny_model, endless)
+    cache = tiny_model.make_cache()
+    next(stream_generate(tiny_model, endless, PROMPT, prompt_cache=cache))
+    with pytest.raises(UnsupportedModelError, match=f"{len(PROMPT)} tokens of unknown text"):
+        answer(tiny_model, endless, draft, prompt_cache=cache)
+    mamba = TappedModel(*architectures.make("mamba"))
+    for guesses in ({"draft": draft}, {"lookup": 3}):
+        with pytest.raises(UnsupportedModelError, match="cache of this mamba cannot take back"):
+            answer(mamba, endless, **guesses)
+    assert answer(mamba, endless, lookup="auto", max_tokens=2)
+    with pytest.raises(TypeError, match="must be a Draft"):
+        answer(tiny_model, endless, tiny_model)
+    for tokens in (0, 17):
+        with pytest.raises(SettingsError, match="tokens"):
+            Draft(tiny_model, endless, tokens)
+
+
+def test_the_command_line_names_a_draft_model(tiny_folder, capsys):
+    ask = ["--model", str(tiny_folder), "--seed", "1", "--lookup", "off", "--sampler", "greedy"]
+    draft = ["--draft-model", str(tiny_folder), "--num-draft-tokens", "2"]
+    found = []
+    for options in ([], draft):
+        assert cli.main(["generate", *ask, "-p", "abc", "-m", "12", "--json", *options]) == 0
+        found.append(json.loads(capsys.readouterr().out))
+    assert found[0]["text"] == found[1]["text"]
+    assert found[0]["lookup"]["kept"] == 0
+    assert found[1]["lookup"]["kept"] >= 6
+    assert cli.main(["generate", *ask, "-p", "abc", "-m", "9", "--n", "2", "--json", *draft]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert cli.main(["generate", *ask, "-p", "abc", *draft[2:]]) == 2
+    assert "name it with --draft-model" in capsys.readouterr().err
+
+
+def test_a_chat_keeps_the_draft_models_cache(tiny_model, endless):
+    session = Session(tiny_model, endless, Settings(12, "greedy", lookup="off"))
+    plain = [[step.token for step in session.send(text)] for text in ("one", "two")]
+    session.new()
+    session.draft_model = Draft(tiny_model, endless)
+    for text, expected in zip(("one", "two"), plain, strict=True):
+        steps = list(session.send(text))
+        assert [step.token for step in steps] == expected
+        assert Summary.of(steps).kept >= 6
+
+
+def test_the_full_screen_loads_it_on_the_models_thread(tiny_model, endless):
+    kept = queue.SimpleQueue()
+    chat = Chat(
+        "tiny",
+        lambda: (tiny_model, endless),
+        Settings(8, "greedy", lookup="off"),
+        load_draft=Draft,
+    )
+    thread = ModelThread(chat, lambda event: None)
+    thread.start()
+    thread.submit(lambda session, cancel: kept.put(session.draft_model), Token())
+    assert isinstance(kept.get(timeout=20), Draft)
+    thread.stop()
+    thread.join()

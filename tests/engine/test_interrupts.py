@@ -1,0 +1,118 @@
+"""What an interrupt, a cancel or a callback that fails leaves behind."""
+
+import threading
+
+import mlx.core as mx
+import pytest
+
+from entropix_mlx import batch_generate, stream_generate
+from entropix_mlx.answer.hooks import Hooks
+from entropix_mlx.errors import SettingsError
+from entropix_mlx.models.llama.model import Block
+from tests.answer.test_forks import always_branch
+
+PROMPT = list(b"The quick brown fox jumps")
+
+
+@pytest.fixture
+def interrupted(monkeypatch):
+    """Let the second layer of the next forward pass be interrupted, once."""
+
+    def arm():
+        calls = []
+        original = Block.__call__
+
+        def call(self, *arguments, **options):
+            calls.append(self)
+            if len(calls) == 2:
+                monkeypatch.setattr(Block, "__call__", original)
+                raise KeyboardInterrupt
+            return original(self, *arguments, **options)
+
+        monkeypatch.setattr(Block, "__call__", call)
+
+    return arm
+
+
+def tokens(steps):
+    return [step.token for step in steps]
+
+
+def test_a_prefill_that_was_interrupted_leaves_a_cache_that_can_be_used(
+    tiny_model, byte_tokenizer, interrupted
+):
+    cache = tiny_model.make_cache()
+    tiny_model(mx.array([PROMPT[:3]]), cache)
+    expected = tokens(stream_generate(tiny_model, byte_tokenizer, PROMPT, max_tokens=12, seed=1))
+    options = {"max_tokens": 12, "seed": 1, "prompt_cache": cache}
+    interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        list(stream_generate(tiny_model, byte_tokenizer, PROMPT[3:], **options))
+    assert {layer.offset for layer in cache} == {3}
+    again = tokens(stream_generate(tiny_model, byte_tokenizer, PROMPT[3:], **options))
+    assert again == expected
+    assert {layer.offset for layer in cache} == {len(PROMPT) + len(again) - 1}
+
+
+def test_a_loop_over_a_batch_that_was_left_can_be_taken_up_again(tiny_model, byte_tokenizer):
+    prompts = [PROMPT, PROMPT[:9], PROMPT]
+    whole = batch_generate(tiny_model, byte_tokenizer, prompts, max_tokens=9, seed=4).finish()
+    batch = batch_generate(tiny_model, byte_tokenizer, prompts, max_tokens=9, seed=4, batch=2)
+    for number, _ in enumerate(batch):
+        if number == 4:
+            break
+    found = batch.finish()
+    assert [tokens(answer.steps) for answer in found] == [tokens(a.steps) for a in whole]
+    assert all(answer.error is None for answer in found)
+
+
+def test_answers_of_a_batch_that_was_closed_say_so(tiny_model, byte_tokenizer):
+    batch = batch_generate(tiny_model, byte_tokenizer, [PROMPT] * 3, max_tokens=9, batch=1, seed=1)
+    for _ in range(12):
+        next(iter(batch))
+    batch.close()
+    assert [answer.error is None for answer in batch.answers] == [True, False, False]
+    assert len(batch.answers[1].steps) == 3
+
+
+def test_a_cancel_ends_an_answer_that_waits_for_a_person(tiny_model, byte_tokenizer):
+    cancel, asked, released = threading.Event(), threading.Event(), threading.Event()
+
+    def choose(branch):
+        asked.set()
+        cancel.set()
+        released.wait(20)
+        return 0
+
+    hooks = Hooks(cancel=cancel, choose=choose)
+    profile = always_branch(ask_margin=1e6)
+    (answer,) = batch_generate(
+        tiny_model, byte_tokenizer, [PROMPT], max_tokens=9, seed=1, profile=profile, hooks=hooks
+    ).finish()
+    assert asked.is_set()
+    assert not released.is_set()
+    assert answer.error is None
+    released.set()
+
+
+def test_a_callback_that_fails_ends_its_own_answer_alone(tiny_model, byte_tokenizer):
+    def fail(done, total):
+        raise RuntimeError("a broken progress bar")
+
+    hooks = [Hooks(), Hooks(on_prefill=fail), Hooks()]
+    answers = batch_generate(
+        tiny_model, byte_tokenizer, [PROMPT] * 3, max_tokens=5, seed=1, hooks=hooks
+    ).finish()
+    assert [type(answer.error) for answer in answers] == [type(None), RuntimeError, type(None)]
+    assert [len(answer.steps) for answer in answers] == [5, 0, 5]
+
+
+def test_mistakes_in_the_arguments_of_a_batch(tiny_model, byte_tokenizer):
+    with pytest.raises(TypeError, match="prompts must be a list"):
+        batch_generate(tiny_model, byte_tokenizer, "one prompt")
+    with pytest.raises(SettingsError, match="n must be at least 1"):
+        batch_generate(tiny_model, byte_tokenizer, [PROMPT], n=0)
+    with pytest.raises(TypeError, match="hooks=Hooks"):
+        batch_generate(tiny_model, byte_tokenizer, [PROMPT], cancel=threading.Event())
+    with pytest.raises(TypeError, match="no option pipelined"):
+        batch_generate(tiny_model, byte_tokenizer, [PROMPT], pipelined=True)

@@ -1,0 +1,269 @@
+"""Guesses from the text itself: what is guessed, and that no guess changes what is written."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from entropix_mlx import Settings, cli, stream_generate
+from entropix_mlx.api.batch import batch_generate
+from entropix_mlx.engine.speculation.ngram import LONGEST, SHORTEST, Lookup
+from entropix_mlx.engine.speculation.proposer import BATCHED, CAREFUL, Lengths
+from entropix_mlx.errors import SettingsError
+from entropix_mlx.profiles.profile import Profile
+from entropix_mlx.step import Origin, Step
+from entropix_mlx.summary import Summary
+from tests.answer.test_forks import always_branch
+from tests.conftest import make_tiny_model
+
+pytestmark = pytest.mark.slow
+
+texts = st.lists(st.integers(0, 3), max_size=40)
+
+
+def found_by_search(tokens, count):
+    """Return what followed the longest end of a text that stands in it before, found by search."""
+    for length in range(LONGEST, SHORTEST - 1, -1):
+        last = tokens[len(tokens) - length :]
+        for begin in range(len(tokens) - length - 1, -1, -1):
+            if len(last) == length and tokens[begin : begin + length] == last:
+                found = list(tokens)
+                for number in range(count):
+                    found.append(found[begin + length + number])
+                return found[len(tokens) :]
+    return []
+
+
+@given(texts, st.integers(1, 9))
+def test_a_guess_is_what_followed_the_last_tokens_before(tokens, count):
+    lookup, text = Lookup(Lengths(count)), []
+    guessed = lookup.guess(tokens)
+    assert len(guessed) in (0, count)
+    assert guessed == Lookup(Lengths(count + 1)).guess(tokens)[:count]
+    assert guessed[1:] == Lookup(Lengths(count - 1)).guess(tokens, ahead=1)
+    assert bool(guessed) == bool(found_by_search(tokens, 1))
+    # The first time that anything is repeated, there is one place where it stood.
+    for token in tokens:
+        text.append(token)
+        if wanted := found_by_search(text, count):
+            assert Lookup(Lengths(count)).guess(text) == wanted
+            break
+
+
+@given(texts, st.integers(0, 40))
+def test_a_text_may_be_told_bit_by_bit(tokens, middle):
+    lookup = Lookup(Lengths(4))
+    lookup.guess(tokens[:middle])
+    guessed = lookup.guess(tokens)
+    if wanted := found_by_search(tokens, 4):
+        assert guessed, wanted
+
+
+COPIED = list(range(40))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [[*range(20), 99, *range(21, 26)], [*range(20), *range(23, 26)], [*range(20), 98, 99, 20, 21]],
+    ids=["replaced", "left out", "put in"],
+)
+def test_a_copy_is_found_again_behind_a_change(changed):
+    lookup = Lookup(Lengths(4))
+    lookup.guess([*COPIED, 50])
+    text = [*COPIED, 50]
+    guesses = []
+    for token in changed:
+        text.append(token)
+        guesses.append(lookup.guess(text))
+    assert guesses[19] == [20, 21, 22, 23]
+    back = next(at for at in range(20, len(changed)) if changed[at] in COPIED)
+    following = changed[back] + 1
+    assert guesses[back] == list(range(following, following + 4)), "the first token tells"
+    if changed[20] == 99:
+        assert guesses[20] == [21, 22, 23, 24], "one token may have been replaced by another"
+
+
+def test_a_place_that_was_lost_is_forgotten():
+    lookup, text = Lookup(Lengths(4)), [*COPIED, 50, *range(10), *range(60, 70)]
+    lookup.guess(text[:41])
+    guesses = [lookup.guess(text[:length]) for length in range(42, len(text) + 1)]
+    assert guesses[10], "something may have been replaced"
+    assert guesses[-1] == []
+
+
+@pytest.mark.parametrize("costs", [BATCHED, CAREFUL])
+def test_guesses_grow_while_they_hold_and_end_where_they_do_not(costs):
+    lookup, text = Lookup(Lengths(costs=costs)), [1, 2, 3, 4, 5, 6, 7] * 2
+    lengths = [len(lookup.guess(text))]
+    for token in [1, 2, 3, 4, 5, 6, 7] * 4:
+        text.append(token)
+        lengths.append(len(lookup.guess(text)))
+    assert lengths[-1] == max(lengths)
+    assert set(lengths) <= {0, *(length for length, _ in costs)}
+    assert lengths[-1] == costs[-1][0]
+    for number in range(40):
+        text += [1, 2, 100 + number]
+        lookup.guess(text)
+    text += [1, 2]
+    assert lookup.guess(text) == [], "after two tokens something else came each time"
+
+
+def test_guesses_are_shorter_where_others_share_the_pass():
+    text = [1, 2, 3, 4, 5, 6, 7] * 6
+    lengths = Lengths(costs=BATCHED)
+    assert len(Lookup(lengths).guess(text)) > len(Lookup(lengths).guess(text, alone=False))
+
+
+def test_nothing_is_guessed_where_nothing_is_repeated():
+    assert Lookup(Lengths(8)).guess(list(range(100))) == []
+
+
+@pytest.fixture(scope="module")
+def cyclic():
+    """A model whose next token depends on the last one alone, so that it soon repeats itself."""
+    model = make_tiny_model(scale=1.0)
+    for layer in model.model.layers:
+        layer.self_attn.o_proj.weight *= 0
+    return model
+
+
+@pytest.fixture
+def endless(byte_tokenizer):
+    """A tokenizer whose answers end at their limit only."""
+    byte_tokenizer._eos_token_ids = set()
+    yield byte_tokenizer
+    byte_tokenizer._eos_token_ids = {257}
+
+
+PROMPT = list(b"abcabcabc and again: abcabc")
+LOST = {"low_entropy": -1, "think_min_entropy": -1, "think_max_varentropy": 1e9}
+THINKING = Profile.load().replace({"thresholds": LOST})
+
+
+def lookups(model, tokenizer, lookup, **options):
+    options = {"max_tokens": 50, "seed": 1} | options
+    return list(stream_generate(model, tokenizer, PROMPT, lookup=lookup, **options))
+
+
+def same(one, other):
+    """Tell whether two answers are the same but for what rounding does to their numbers."""
+    words = [
+        [
+            (s.token, s.text, s.strategy, s.origin, s.rolled_back, s.finish_reason, bool(s.branch))
+            for s in steps
+        ]
+        for steps in (one, other)
+    ]
+    numbers = [[[*s.metrics, s.logprob] for s in steps] for steps in (one, other)]
+    return words[0] == words[1] and all(
+        mine == pytest.approx(theirs, rel=1e-3, abs=1e-3)
+        for mine, theirs in zip(*numbers, strict=True)
+    )
+
+
+@pytest.mark.usefixtures("anywhere")
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sampler": "greedy", "max_tokens": 100},
+        {"sampler": "greedy", "repetition_penalty": 1.01},
+        {"sampler": "min_p", "temperature": 0.3},
+        {"sampler": "mirostat"},
+        {"sampler": "dslider_run"},
+        {"sampler": "entropix"},
+        {"sampler": "entropix", "attention_layers": "all", "top_logprobs": 2},
+        {"profile": always_branch(depth=5)},
+        {"profile": THINKING},
+    ],
+    ids=[
+        "greedy",
+        "penalty",
+        "min_p",
+        "mirostat",
+        "dslider_run",
+        "entropix",
+        "all layers",
+        "forks",
+        "thinking",
+    ],
+)
+def test_guesses_change_no_step(cyclic, endless, options):
+    without = lookups(cyclic, endless, "off", **options)
+    assert same(lookups(cyclic, endless, 3, **options), without)
+
+
+def test_guesses_save_passes(cyclic, endless):
+    without = lookups(cyclic, endless, "off", max_tokens=100, sampler="greedy")
+    for lookup, least in (("off", 1.0), (4, 2.5), ("auto", 2.5)):
+        steps = lookups(cyclic, endless, lookup, max_tokens=100, sampler="greedy")
+        assert same(steps, without)
+        summary = Summary.of(steps)
+        assert summary.tokens_per_pass >= least
+        assert summary.guessed >= summary.kept
+        assert (summary.kept > 0) is (lookup != "off")
+    assert summary.to_dict()["lookup"]["kept"] == summary.kept
+    assert Step.from_dict(steps[-1].to_dict()).kept == steps[-1].kept
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_the_loop_need_not_run_ahead(cyclic, endless):
+    ahead = lookups(cyclic, endless, 4, profile=THINKING)
+    assert lookups(cyclic, endless, 4, profile=THINKING, pipelined=False) == ahead
+    assert any(step.origin is Origin.INSERTED for step in ahead)
+
+
+@pytest.mark.parametrize("length", [1, 20, 33])
+def test_a_limit_may_fall_into_a_guess(cyclic, endless, length):
+    whole = lookups(cyclic, endless, 8, sampler="greedy")
+    short = lookups(cyclic, endless, 8, sampler="greedy", max_tokens=length)
+    assert [s.token for s in short] == [s.token for s in whole[:length]]
+
+
+def test_what_is_left_early_keeps_the_cache_right(cyclic, endless):
+    whole = lookups(cyclic, endless, "off", sampler="greedy", max_tokens=60)
+    for stop in range(20, 32, 3):
+        cache = cyclic.make_cache()
+        options = {"sampler": "greedy", "max_tokens": 60, "lookup": 8}
+        steps = stream_generate(cyclic, endless, PROMPT, prompt_cache=cache, **options)
+        taken = [next(steps).token for _ in range(stop)]
+        steps.close()
+        assert {layer.offset for layer in cache} == {len(PROMPT) + stop - 1}
+        rest = stream_generate(cyclic, endless, taken[-1:], prompt_cache=cache, **options)
+        assert [next(rest).token for _ in range(9)] == [s.token for s in whole[stop : stop + 9]]
+
+
+def test_a_stop_string_may_fall_into_a_guess(cyclic, endless):
+    whole = lookups(cyclic, endless, "off", sampler="greedy")
+    stop = "".join(step.text for step in whole[40:43])
+    for lookup in ("off", 8):
+        steps = lookups(cyclic, endless, lookup, sampler="greedy", stop=(stop,))
+        assert steps[-1].finish_reason == "stop"
+        assert stop not in "".join(step.text for step in steps)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_each_row_of_a_batch_has_its_own_guess(cyclic, endless, shared):
+    prompts = [PROMPT] * 3 if shared else [PROMPT, list(b"xyxyxy"), list(b"What?")]
+    settings = [Settings(50, name, seed=2) for name in ("greedy", "mirostat", "entropix")]
+    found = []
+    for lookup in ("off", 5):
+        batch = batch_generate(cyclic, endless, prompts, settings, lookup=lookup, steady=True)
+        batch.finish()
+        found.append(batch.answers)
+        kept = sum(Summary.of(answer.steps).kept for answer in batch.answers)
+        assert (kept > 20) is (lookup == 5)
+    for one, other in zip(*found, strict=True):
+        assert one.error is None
+        assert same(one.steps, other.steps)
+
+
+@pytest.mark.parametrize("value", ["on", 0, 17, 2.5, None])
+def test_what_a_lookup_cannot_be_is_refused(value):
+    with pytest.raises(SettingsError, match="lookup"):
+        Settings(lookup=value)
+
+
+def test_the_command_line_passes_it_on(tiny_folder, capsys):
+    given = ["generate", "--model", str(tiny_folder), "-p", "aaaa", "-m", "4", "--json"]
+    assert cli.main([*given, "--lookup", "3"]) == 0
+    assert '"tokens_per_pass"' in capsys.readouterr().out
+    assert cli.main([*given, "--lookup", "99"]) == 2

@@ -1,0 +1,256 @@
+"""Policies with a memory: what they remember is that of the text, however it came to be."""
+
+from dataclasses import replace
+
+import mlx.core as mx
+import pytest
+
+from entropix_mlx import Session, stream_generate
+from entropix_mlx.answer.interventions import thinking
+from entropix_mlx.answer.interventions.thinking import Thinking
+from entropix_mlx.answer.requests import (
+    Follow,
+    Keep,
+    Read,
+    Split,
+)
+from entropix_mlx.answer.side_texts import without_reads
+from entropix_mlx.api.batch import batch_generate
+from entropix_mlx.engine import slot
+from entropix_mlx.engine.job import Job
+from entropix_mlx.engine.runner import decode
+from entropix_mlx.errors import PolicyError
+from entropix_mlx.profiles.profile import Profile
+from entropix_mlx.samplers.base import CODE
+from entropix_mlx.settings import Settings
+from entropix_mlx.step import Origin, Strategy
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("anywhere")]
+
+PROMPT = list(b"The quick brown fox")
+PENALTIES = {
+    "repetition_penalty": 1.2,
+    "presence_penalty": 0.3,
+    "frequency_penalty": 0.4,
+    "dry_multiplier": 0.8,
+    "dry_allowed_length": 1,
+    "logit_bias": {65: 3.0},
+}
+WITH_MEMORY = [
+    {"sampler": "mirostat"},
+    {"sampler": "mirostat", **PENALTIES},
+    {"sampler": "temperature", **PENALTIES},
+    {"sampler": "entropix", **PENALTIES},
+    {"sampler": "adaptive_p", "min_p": 0.05},
+    {"sampler": "dslider_run"},
+    {"sampler": "dslider", "repetition_penalty": 1.2},
+]
+NAMES = [f"{kind['sampler']}{'+' * (len(kind) > 1)}" for kind in WITH_MEMORY]
+NOTES = ("dslider_run", "dslider")
+"""Policies that note what they measure, which no step records."""
+every_memory = pytest.mark.parametrize("kind", WITH_MEMORY, ids=NAMES)
+FORKS = {
+    "think": {"min_gap": 3, "watch": 3, "loop_length": 0},
+    "branch": {"min_gap": 2, "depth": 6, "margin": 0.0},
+}
+
+
+@pytest.fixture
+def tokenizer(byte_tokenizer):
+    byte_tokenizer._eos_token_ids = set()  # so that a run has the length that is asked for
+    yield byte_tokenizer
+    byte_tokenizer._eos_token_ids = {257}
+
+
+def intervening(kind, seed=1, **options):
+    """Return settings and a policy of theirs that thinks and forks by the measurements."""
+    settings = Settings(seed=seed, profile=Profile.load().replace(FORKS), **kind, **options)
+    policy = settings.policy()
+
+    def plan(measured, *state):
+        planned = policy.planned(measured, *state)
+        margin = measured.metrics.margin
+        strategy = mx.where(margin < 0.01, CODE[Strategy.BRANCH], planned.plan.strategy)
+        strategy = mx.where(margin > 0.015, CODE[Strategy.THINK], strategy)
+        changed = planned.plan._replace(strategy=strategy.astype(mx.float32))
+        return planned._replace(plan=changed)
+
+    return settings, replace(policy, plan=plan)
+
+
+@pytest.fixture
+def live(tiny_model, tokenizer):
+    """Run a policy that thinks and forks."""
+
+    def live(kind, pipelined=True, max_tokens=40, **options):
+        settings, policy = intervening(kind, max_tokens=max_tokens, **options)
+        job = Job.of_settings(PROMPT, settings, policy)
+        return list(decode(tiny_model, tokenizer, job, pipelined=pipelined))
+
+    return live
+
+
+@pytest.fixture
+def run(tiny_model, tokenizer):
+    def run(max_tokens=40, prompt=PROMPT, **options):
+        options.setdefault("seed", 1)
+        return list(
+            stream_generate(tiny_model, tokenizer, prompt, max_tokens=max_tokens, **options)
+        )
+
+    return run
+
+
+def tokens(steps):
+    return [step.token for step in steps]
+
+
+def decided(steps):
+    return [(s.token, s.strategy, s.origin, s.min_p, s.temperature, s.branch) for s in steps]
+
+
+@every_memory
+@pytest.mark.parametrize("seed", range(2))
+def test_pipelining_does_not_change_the_steps(live, kind, seed):
+    steps = live(kind, seed=seed)
+    assert {Origin.SAMPLED, Origin.INSERTED, Origin.BRANCH} <= {step.origin for step in steps}
+    assert decided(steps) == decided(live(kind, seed=seed, pipelined=False))
+
+
+def reading(life):
+    """The same life with side texts: after the text, and after the rollouts before one is kept."""
+    sent, rollouts = None, 0
+    while True:
+        try:
+            want = life.send(sent)
+        except StopIteration:
+            return
+        if isinstance(want, Split):
+            rollouts = want.rollouts
+        if isinstance(want, Keep):
+            yield Read((65, 66), tuple(range(97, 97 + rollouts)))
+        sent = yield want
+        if isinstance(want, Follow):
+            yield Read((65, 66, 67))
+
+
+@every_memory
+def test_a_side_text_leaves_no_trace(live, kind, monkeypatch):
+    steps = live(kind, max_tokens=25)
+    monkeypatch.setattr(slot, "without_reads", lambda life: without_reads(reading(life)))
+    assert decided(live(kind, max_tokens=25)) == decided(steps)
+
+
+@every_memory
+def test_a_thought_that_is_dropped_is_not_remembered(live, kind, monkeypatch):
+    monkeypatch.setattr(thinking, "said_again", lambda *_: True)
+    steps = live(kind)
+    assert any(step.dropped for step in steps)
+    monkeypatch.setattr(Thinking, "due", lambda *position: None)
+    assert decided(live(kind)) == decided(steps)
+
+
+@every_memory
+def test_a_shorter_answer_is_the_beginning_of_a_longer_one(live, kind):
+    whole = live(kind)
+    for length in (1, 5, 11, 24):
+        assert decided(live(kind, max_tokens=length)) == decided(whole[:length])
+
+
+@every_memory
+def test_a_text_is_remembered_as_it_is(live, kind, tiny_model, tokenizer):
+    """The plans of an answer with interventions are those of a run that is forced to write it."""
+    steps = live(kind)
+    settings, policy = intervening(kind, max_tokens=40)
+    forced = Job.of_settings(PROMPT, settings, policy, forced=tokens(steps))
+    again = list(decode(tiny_model, tokenizer, forced, pipelined=False))
+    assert tokens(again) == tokens(steps)
+    assert [s.min_p for s in again] == pytest.approx([s.min_p for s in steps], rel=1e-3)
+    assert [s.temperature for s in again] == pytest.approx([s.temperature for s in steps], rel=1e-3)
+
+
+@every_memory
+def test_forced_tokens_are_remembered_as_drawn_ones(tiny_model, tokenizer, kind):
+    settings = Settings(seed=5, max_tokens=30, profile=Profile.load(), **kind)
+    whole = list(decode(tiny_model, tokenizer, Job.of_settings(PROMPT, settings)))
+    job = Job.of_settings(PROMPT, settings, forced=tokens(whole)[:20])
+    assert tokens(decode(tiny_model, tokenizer, job)) == tokens(whole)
+
+
+@every_memory
+def test_a_seed_repeats_and_another_differs(run, kind):
+    assert tokens(run(**kind)) == tokens(run(**kind)) != tokens(run(**kind, seed=2))
+
+
+@every_memory
+def test_in_a_batch_as_alone(tiny_model, tokenizer, kind):
+    prompts = [PROMPT, PROMPT[:7], PROMPT[3:15]]
+    settings = [Settings(max_tokens=30, seed=seed, **kind) for seed in range(3)]
+    batch = batch_generate(tiny_model, tokenizer, prompts, settings)
+    for prompt, own, answer in zip(prompts, settings, batch.finish(), strict=True):
+        alone = stream_generate(tiny_model, tokenizer, prompt, own)
+        assert tokens(answer.steps) == tokens(alone)
+
+
+@every_memory
+def test_going_another_way_goes_on_with_what_was_remembered(tiny_model, tokenizer, kind):
+    """Another way that puts the same token there writes the same answer."""
+    session = Session(tiny_model, tokenizer, Settings(max_tokens=24, seed=3, **kind))
+    first = list(session.send("Hello"))
+    again = list(session.fork(10, first[10].token))
+    if kind["sampler"] in NOTES:
+        assert again[0].token == first[10].token
+        return
+    assert tokens(again)[:10] == tokens(first)[10:20]
+    assert [s.min_p for s in again][:10] == pytest.approx([s.min_p for s in first][10:20], rel=1e-3)
+
+
+@every_memory
+def test_an_answer_is_regenerated_from_the_beginning(tiny_model, tokenizer, kind):
+    settings = Settings(max_tokens=16, seed=3, **kind)
+    session = Session(tiny_model, tokenizer, settings)
+    list(session.send("Hello"))
+    again = list(session.regenerate())
+    other = Session(tiny_model, tokenizer, replace(settings, seed=4))
+    assert tokens(again) == tokens(other.send("Hello"))
+
+
+def test_penalties_keep_an_answer_from_repeating_itself(run):
+    plain = tokens(run(60, sampler="greedy"))
+    varied = tokens(run(60, sampler="greedy", frequency_penalty=2.0))
+    assert len(set(varied)) > 2 * len(set(plain)) or len(set(varied)) > 40
+
+
+def test_a_bias_bans_and_forces_tokens(run):
+    assert set(tokens(run(10, logit_bias={65: 1000.0}))) == {65}
+    drawn = set(tokens(run(30, sampler="temperature")))
+    banned = dict.fromkeys(drawn, -1000.0)
+    assert not drawn & set(tokens(run(30, sampler="temperature", logit_bias=banned)))
+
+
+def test_a_bias_of_a_token_that_the_model_lacks(run, tiny_model, tokenizer):
+    with pytest.raises(PolicyError, match="logit_bias names token 258, and this model has 258"):
+        run(3, logit_bias={258: 1.0})
+    session = Session(tiny_model, tokenizer, Settings(logit_bias={999: 1.0}))
+    with pytest.raises(PolicyError, match="names token 999"):
+        session.send("Hello")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"repetition_penalty": 0}, "repetition_penalty must be a number above 0"),
+        ({"dry_base": 0.5}, "dry_base must be a number between 1 and 100"),
+        ({"dry_allowed_length": 1.5}, "dry_allowed_length must be a whole number"),
+        ({"logit_bias": [1]}, "logit_bias must map token ids to numbers"),
+        ({"logit_bias": {-1: 1}}, "logit_bias must map token ids to numbers, each of which"),
+        ({"logit_bias": {1: "x"}}, "each of which must be a number"),
+    ],
+)
+def test_a_value_that_cannot_be_used(options, message):
+    with pytest.raises(PolicyError, match=message):
+        Settings(**options)
+
+
+def test_biases_may_come_from_json():
+    assert Settings(logit_bias={"5": 1, 6: -2.5}).logit_bias == {5: 1, 6: -2.5}

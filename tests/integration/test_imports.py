@@ -1,0 +1,186 @@
+"""How the house is laid: who may import whom.
+
+docs/architecture.md states these rules. Imports are read from the source, those for typing
+included; what waits for MLX or Textual is seen in fresh interpreters.
+"""
+
+import ast
+import subprocess
+import sys
+from collections import defaultdict
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("entropix_mlx", "tui")
+CORE = (
+    "answer",
+    "api",
+    "chat",
+    "checkpoints",
+    "configuration",
+    "conversion",
+    "distributed",
+    "engine",
+    "models",
+    "notes",
+    "profiles",
+    "samplers",
+    "traces",
+)
+MLX_FREE = (
+    "answer",
+    "backends",
+    "commands",
+    "configuration",
+    "notes",
+    "profiles",
+    "server",
+    "traces",
+)
+MLX_FREE_MODULES = {
+    "entropix_mlx.chat.attachments",
+    "entropix_mlx.chat.conversation",
+    "entropix_mlx.chat.search",
+    "entropix_mlx.chat.reasoning",
+    "entropix_mlx.chat.slash",
+    "entropix_mlx.chat.store",
+    "entropix_mlx.conversion.recipe",
+    "entropix_mlx.distributed.hub",
+    "entropix_mlx.distributed.environment",
+    "entropix_mlx.lab.evaluation.page",
+    "entropix_mlx.lab.evaluation.run",
+    "entropix_mlx.lab.evaluation.tasks",
+    "entropix_mlx.models.config",
+    "entropix_mlx.samplers.registry",
+}
+HEAVY = {"mlx", "mlx_lm", "transformers"}
+EXTRAS = {"entropix_mlx.lab.lm_eval"}
+"""They are of use only where an optional package is installed, and import it."""
+CONSUMERS = {"entropix_mlx.commands", "entropix_mlx.lab", "entropix_mlx.server", "tui"}
+"""They read what the core yields. The command line opens the others; none else knows another."""
+
+
+def name_of(file):
+    parts = file.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+FILES = {name_of(f): f for top in PACKAGES for f in sorted((ROOT / top).rglob("*.py"))}
+TREES = {name: ast.parse(file.read_text("utf-8")) for name, file in FILES.items()}
+
+
+def imports(module):
+    """Yield the modules of this project that a module imports, wherever in its file."""
+    package = module if FILES[module].name == "__init__.py" else module.rpartition(".")[0]
+    for node in ast.walk(TREES[module]):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1]
+            base = ".".join([*(above if node.level else []), *filter(None, [node.module])])
+            named = [f"{base}.{alias.name}" for alias in node.names]
+            names = [name if name in FILES else base for name in named]
+        else:
+            continue
+        yield from (name for name in names if name.split(".")[0] in PACKAGES)
+
+
+def room(module):
+    """Return the package of a module: the root's modules and the entry points count singly."""
+    if module.endswith("__main__"):
+        return module
+    depth = 1 if module.startswith("tui") else 2
+    return ".".join(module.split(".")[:depth])
+
+
+def rooms():
+    """Return which packages each package imports."""
+    graph = defaultdict(set)
+    for module in FILES:
+        graph[room(module)] |= {room(other) for other in imports(module)} - {room(module)}
+    return graph
+
+
+def run(code):
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def loaded_by(modules):
+    """Import modules one after the other in a fresh interpreter: {module: new top-level names}."""
+    code = (
+        "import sys; from importlib import import_module\nbefore = set()\n"
+        f"for module in {list(modules)!r}:\n"
+        "    import_module(module); now = {name.split('.')[0] for name in sys.modules}\n"
+        "    print(module, *(now - before)); before = now\n"
+    )
+    return {line.split()[0]: set(line.split()[1:]) for line in run(code).splitlines()}
+
+
+@pytest.mark.parametrize("module", sorted(m for m, f in FILES.items() if f.name == "__init__.py"))
+def test_a_package_is_only_a_docstring(module):
+    body = TREES[module].body
+    assert ast.get_docstring(TREES[module])
+    assert len(body) == 1 or module == "entropix_mlx"  # its public names are imported when used
+
+
+def mlx_free():
+    """Return the modules that rule 2 names, by what it calls them."""
+    named = {"root": [m for m, f in FILES.items() if f.parent == ROOT / "entropix_mlx"]}
+    named |= {p: [m for m in FILES if m.startswith(f"entropix_mlx.{p}.")] for p in MLX_FREE}
+    named["modules"] = sorted(MLX_FREE_MODULES)
+    named["tui"] = [m for m in FILES if m.startswith("tui")]
+    return named
+
+
+@pytest.mark.parametrize("name", [*MLX_FREE, "root", "modules", "tui"])
+def test_what_reads_steps_does_not_wait_for_mlx(name):
+    for module, new in loaded_by(mlx_free()[name]).items():
+        assert not HEAVY & new, module
+
+
+def test_the_core_knows_no_front_end():
+    names = tuple(f"entropix_mlx.{name}." for name in (*CORE, "backends", "lab", "server"))
+    core = [module for module in FILES if module.startswith(names) and module not in EXTRAS]
+    assert not {"textual", "tui"} & set.union(*loaded_by(core).values())
+
+
+def test_the_command_line_opens_a_screen_only_when_asked():
+    assert not {"textual", "tui"} & loaded_by(["entropix_mlx.cli"])["entropix_mlx.cli"]
+
+
+def test_packages_form_no_circle():
+    list(TopologicalSorter(rooms()).static_order())  # raises CycleError, which names the circle
+
+
+def test_consumers_do_not_import_one_another():
+    graph = rooms()
+    for consumer in CONSUMERS - {"entropix_mlx.commands"}:
+        assert not graph[consumer] & CONSUMERS, consumer
+
+
+def test_the_core_does_not_import_its_consumers():
+    graph = rooms()
+    for name in CORE:
+        assert not graph[f"entropix_mlx.{name}"] & CONSUMERS, name
+
+
+def test_subcommands_do_not_import_one_another():
+    subcommands = {
+        module
+        for module, tree in TREES.items()
+        if module.startswith("entropix_mlx.commands.")
+        and any(getattr(node, "name", "") == "add_parser" for node in tree.body)
+    }
+    assert len(subcommands) > 5
+    for module in subcommands:
+        assert not subcommands & set(imports(module)), module
+
+
+def test_public_names_are_what_they_say():
+    # A module of the same name at the root would take their place once it is imported.
+    code = "import entropix_mlx as e; print(all(callable(f) for f in (e.generate, e.load)))"
+    assert run(code) == "True\n"

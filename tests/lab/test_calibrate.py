@@ -1,0 +1,189 @@
+"""Calibration: thresholds that give each strategy its share, and the profile that records them."""
+
+import dataclasses
+import os
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from entropix_mlx import Profile, cli
+from entropix_mlx.commands import calibrate as command
+from entropix_mlx.errors import EntropixError, ProfileError, PromptError
+from entropix_mlx.lab.calibration.calibrate import calibrate
+from entropix_mlx.lab.calibration.intervention_sites import Event, worth
+from entropix_mlx.lab.calibration.measurements import _auroc, disagreement_auroc
+from entropix_mlx.lab.calibration.prompt_sets import PromptSet, builtin_prompts, read_prompts
+from entropix_mlx.lab.calibration.thresholds import solve
+from entropix_mlx.models.config import fingerprint
+from entropix_mlx.profiles.selection import profile_for, resolve, user_folder
+from entropix_mlx.profiles.tree import classify
+from entropix_mlx.profiles.writing import to_toml, write_profile
+from entropix_mlx.step import Alternative
+from tests.conftest import make_tiny_model
+from tests.tui.conftest import make_step
+
+pytestmark = pytest.mark.slow
+
+TARGETS = Profile.load().targets
+
+
+def a_distribution(seed, count=3000):
+    """Entropies and varentropies that go together, as a language model's do."""
+    rng = np.random.default_rng(seed)
+    entropy = rng.gamma(1.2, 2.0, count)
+    varentropy = entropy * rng.gamma(3.0, 0.8, count)
+    return entropy, varentropy, np.exp(-entropy) * rng.uniform(0.2, 1.0, count)
+
+
+@given(st.integers(0, 10_000))
+@settings(max_examples=20, deadline=None)
+def test_each_strategy_gets_its_share(seed):
+    entropy, varentropy, margin = a_distribution(seed)
+    profile = Profile.load().replace({"thresholds": solve(entropy, varentropy, margin, TARGETS)})
+    rows = zip(entropy.tolist(), varentropy.tolist(), margin.tolist(), strict=True)
+    strategies = classify(
+        [make_step(n, "", entropy=h, varentropy=v, margin=m) for n, (h, v, m) in enumerate(rows)],
+        profile,
+    )
+    for name in ("argmax", "think", "branch", "resample"):
+        share = strategies.count(name) / len(strategies)
+        assert share == pytest.approx(getattr(TARGETS, name), abs=0.005), name
+
+
+@pytest.mark.parametrize("values", [np.zeros(50), np.full(50, 3.0)])
+def test_a_degenerate_model_still_gets_a_profile(values):
+    Profile.load().replace({"thresholds": solve(values, values, values, TARGETS)})
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=2, max_size=60))
+def test_auroc_is_the_rank_statistic(pairs):
+    scores = np.array([score for score, _ in pairs], float)
+    positive = np.array([flag for _, flag in pairs])
+    if positive.all() or not positive.any():
+        assert _auroc(scores, positive) == 0.5
+        return
+    wins = stats.mannwhitneyu(scores[positive], scores[~positive]).statistic
+    expected = wins / positive.sum() / (~positive).sum()
+    assert _auroc(scores, positive) == pytest.approx(expected)
+
+
+def test_entropy_tells_disagreements():
+    steps = [
+        make_step(n, "", entropy=h, top_logprobs=(Alternative(1, "", -h),))
+        for n, h in enumerate([0.001, 5.0] * 100)
+    ]
+    auroc = disagreement_auroc(steps, seed=0)
+    assert auroc["entropy"] > 0.98
+    assert auroc["agreement"] == 0.5
+
+
+@pytest.fixture(scope="module")
+def result(byte_tokenizer):
+    return calibrate_tiny(byte_tokenizer)
+
+
+def calibrate_tiny(tokenizer):
+    prompts = builtin_prompts()
+    few = PromptSet(prompts.fit[:12], prompts.held_out[:4], prompts.kinds)
+    return calibrate(make_tiny_model(), tokenizer, "tiny", prompts=few, tokens=6, seed=3)
+
+
+def test_the_same_seed_gives_the_same_file(result, byte_tokenizer):
+    again = calibrate_tiny(byte_tokenizer)
+    assert to_toml(result.profile, "2026-01-01") == to_toml(again.profile, "2026-01-01")
+
+
+def test_the_file_is_the_profile(result, tmp_path):
+    path = tmp_path / "sub" / "tiny.toml"
+    write_profile(result.profile, path, "2026-01-01")
+    read = Profile.load(path)
+    assert read.thresholds == result.profile.thresholds
+    assert read.adaptive == result.profile.adaptive
+    assert read.calibration == {"date": "2026-01-01"} | result.profile.calibration
+    assert read.calibration["model"] == "tiny"
+    assert set(read.calibration["quantiles"]) == {"entropy", "varentropy", "margin"}
+    kinds = [gain["kind"] for gain in read.calibration["gains"]["together"]]
+    assert kinds == ["all", "prose", "maths"]
+    assert set(read.calibration["worth"]) == {"branch", "resample"}
+    assert result.choice is None, "the tiny model writes no prose"
+    with pytest.raises(ProfileError, match="cannot write"):
+        write_profile(result.profile, path / "below-a-file.toml", "2026-01-01")
+
+
+def test_a_profile_is_found_by_its_model(result, tiny_model):
+    assert profile_for(tiny_model.config) == Profile.load()
+    write_profile(result.profile, user_folder() / "tiny.toml", "2026-01-01")
+    (user_folder() / "broken.toml").write_text("[[")
+    assert profile_for(tiny_model.config).name == "tiny"
+    newer = dataclasses.replace(result.profile, name="newer")
+    write_profile(newer, user_folder() / "zzz.toml", "2026-01-02")
+    os.utime(user_folder() / "tiny.toml", (1, 1))
+    assert profile_for(tiny_model.config).name == "newer"
+    (user_folder() / "zzz.toml").unlink()
+    other = make_tiny_model(hidden_size=64)
+    assert fingerprint(other.config) != fingerprint(tiny_model.config)
+    assert profile_for(other.config) == Profile.load()
+    changed = resolve("auto", tiny_model.config, {"thresholds": {"low_entropy": 9.0}})
+    assert changed.name == "tiny"
+    assert changed.thresholds.low_entropy == 9.0
+    assert resolve("reference", tiny_model.config) == Profile.load()
+
+
+def test_what_interventions_gain_is_told(result, capsys):
+    events = [Event(float(n), 1.0 if n > 20 else 0.0, 10.0) for n in range(40)]
+    told = {"branch": worth(events, 0.05, 0.0), "resample": worth([], 0.05, 0.0)}
+    command._tell_worths(told)
+    command._tell_gains(result.gains)
+    err = capsys.readouterr().err
+    assert "branch        kept      19  +0.50 (+0.50 to +0.50)" in err
+    assert "branch        given up  20  -0.50 (-0.50 to -0.50)" in err
+    assert "resample      is worth its price nowhere: left out" in err
+    assert "together      all     24  +0.000 (+0.000 to +0.000)" in err
+
+
+def test_where_nothing_can_be_written_is_told_before_anything_is_measured(tmp_path, capsys):
+    for output in (tmp_path, "."):
+        assert cli.main(["calibrate", "-o", str(output)]) == 2
+        err = capsys.readouterr().err
+        assert f"cannot write {output}" in err
+        assert "loading" not in err
+
+
+def test_prompts_that_repeat_are_one_prompt(tmp_path):
+    file = tmp_path / "prompts.txt"
+    file.write_text("same\n" * 9)
+    with pytest.raises(PromptError, match="has 1 different prompts"):
+        read_prompts(file)
+
+
+def test_prompts(tmp_path):
+    prompts = builtin_prompts()
+    assert len(prompts.fit) >= 40
+    assert len(prompts.held_out) >= 20
+    assert not set(prompts.fit) & set(prompts.held_out)
+    file = tmp_path / "prompts.txt"
+    file.write_text("a\n\nb\nc\nd\ne\nf\n")
+    assert read_prompts(file).held_out == ["c", "f"]
+    assert read_prompts(file).fit == ["a", "b", "d", "e"]
+    file.write_text("a\n")
+    with pytest.raises(PromptError, match="at least 6"):
+        read_prompts(file)
+    with pytest.raises(PromptError, match="cannot read"):
+        read_prompts(tmp_path / "absent")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("tokens", 1.5), ("seed", "x"), ("prompts", ["Hello"]), ("base", "reference")],
+)
+def test_an_argument_of_a_wrong_type_is_named(tiny_model, byte_tokenizer, name, value):
+    with pytest.raises(TypeError, match=f"^{name} must be "):
+        calibrate(tiny_model, byte_tokenizer, "tiny", **{name: value})
+
+
+def test_an_answer_needs_a_token(tiny_model, byte_tokenizer):
+    with pytest.raises(EntropixError, match="tokens must be at least 1, not 0"):
+        calibrate(tiny_model, byte_tokenizer, "tiny", tokens=0)

@@ -1,0 +1,43 @@
+"""What the oracles of policies share: a position of made-up logits, and softmax in float64."""
+
+import mlx.core as mx
+import numpy as np
+
+from entropix_mlx.samplers.draw import uniforms
+from entropix_mlx.samplers.position import position
+
+SCORES = [[mx.zeros((1, 2, 3))]]
+
+
+def softmax(logits):
+    p = np.exp(np.asarray(logits, np.float64) - np.max(logits))
+    return p / p.sum()
+
+
+def entropy(p):
+    """In nats."""
+    p = p[p > 0]
+    return float(-(p * np.log(p)).sum())
+
+
+def some_logits(rng, size=300):
+    return rng.normal(scale=rng.uniform(0.1, 6), size=size).astype(np.float32)
+
+
+def at(policy, logits, place=0, state=(), seed=0):
+    """Return a queued position of one text."""
+    randomness = mx.array([uniforms(seed, place, policy.draws)])
+    return position(policy, mx.array(logits[None]), SCORES, randomness, 0, state)
+
+
+def drawn_from(queued):
+    """Return the probabilities that a queued position draws from, without its plan's filters."""
+    gaps = np.array(queued.changed[0][0] if queued.changed else queued.gaps[0], np.float64)
+    temperature = max(float(queued.plan.temperature[0]), 1e-6)
+    p = np.exp2(-gaps / temperature)
+    return p / p.sum()
+
+
+def observed(policy, queued):
+    """Return the state after the drawn token has joined the text."""
+    return policy.remembered.observe(queued.noted, queued.token, queued.logprob)

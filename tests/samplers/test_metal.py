@@ -1,0 +1,230 @@
+"""What can be said about Metal without one: every operation of a step has an implementation there.
+
+The graph is that of the machine that runs the tests. On the CPU, the fast kernels (RMS norm, rotary
+embedding, attention) are spelt out in simpler operations, each of which a GPU has as well.
+"""
+
+import re
+import shutil
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from entropix_mlx import Profile
+from entropix_mlx.engine.cached_text import Branches, Text
+from entropix_mlx.engine.forward import Engine, Group, Sampling
+from entropix_mlx.samplers import position as module
+from entropix_mlx.samplers.draw import uniforms
+from entropix_mlx.samplers.metrics import logits as metrics
+from entropix_mlx.samplers.position import position
+from entropix_mlx.samplers.registry import POLICIES, Overrides, make_policy
+
+NO_GPU = {"LUF", "QRF", "SVD", "Inverse", "Cholesky", "Eig", "Eigh"}
+"""Primitives whose eval_gpu raises in MLX's Metal backend (mlx/backend/metal/primitives.cpp) or its
+CUDA backend (mlx/backend/cuda/primitives.cpp), as of MLX 0.32: linear algebra."""
+LABEL = re.compile(r'label ="(\w+)", shape=rectangle')
+
+
+VIEWS = {
+    *("Broadcast", "Squeeze", "ExpandDims", "Slice", "Reshape"),
+    *("Transpose", "Split", "Flatten", "Unflatten", "AsStrided"),
+}
+"""Primitives that compute nothing: they look at an array another way."""
+VOCABULARY = 4096
+
+
+def nodes(folder, *arrays):
+    file = folder / "graph.dot"
+    mx.export_to_dot(str(file), *arrays)
+    return LABEL.findall(file.read_text())
+
+
+def primitives(folder, *arrays):
+    return set(nodes(folder, *arrays))
+
+
+@pytest.fixture
+def unqueued(monkeypatch):
+    """Leave graphs as they are built: what was computed has no graph any more."""
+    monkeypatch.setattr(mx, "async_eval", lambda *arrays: None)
+
+
+def queue_after(model, policy, attention_layers, rows=1):
+    """Queue a position: of a text, or of as many rollouts that go on from it."""
+    text = Text(model.make_cache())
+    model(mx.array([[1, 2, 3]]), text.layers)
+    mx.eval(model.parameters(), text.arrays())
+    layers = text.layers
+    if rows > 1:
+        (group,) = Branches(text, rows).select(range(rows))
+        layers = group.layers
+    sampling = Sampling(policy, 0, attention_layers, top_logprobs=5)
+    return Engine(model).queue([Group(layers, mx.arange(1, rows + 1), sampling)])
+
+
+def test_the_list_is_read_from_a_graph(tmp_path):
+    with mx.stream(mx.cpu):
+        inverse = mx.linalg.inv(mx.eye(3))
+    assert primitives(tmp_path, inverse) & NO_GPU == {"Inverse"}
+
+
+@pytest.mark.parametrize("attention_layers", ["last", "all"])
+@pytest.mark.parametrize("sampler", POLICIES)
+def test_a_decoding_step(sampler, attention_layers, tiny_model, tmp_path, unqueued):
+    policy = make_policy(sampler, Profile.load())
+    pending = queue_after(tiny_model, policy, attention_layers)
+    used = primitives(tmp_path, *pending.arrays())
+    assert {"Matmul", "Softmax"} <= used
+    assert not used & NO_GPU
+
+
+def test_a_step_of_branches_over_a_shared_prefix(tiny_model, tmp_path, unqueued):
+    pending = queue_after(tiny_model, make_policy("entropix"), "all", rows=3)
+    used = primitives(tmp_path, *pending.arrays())
+    assert {"Matmul", "Softmax"} <= used
+    assert not used & NO_GPU
+
+
+def test_a_draw_of_different_tokens(tiny_model, tmp_path, unqueued, monkeypatch):
+    graphs = []
+    pending = queue_after(tiny_model, make_policy("entropix"), "last")
+
+    def export(array):
+        graphs.append(primitives(tmp_path, array))
+        return array.tolist()
+
+    monkeypatch.setattr("entropix_mlx.samplers.draw.numbers", export)
+    assert len(pending.position(0).openings(3)) == 3
+    assert graphs
+    assert not graphs[0] & NO_GPU
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    if not shutil.which("g++"):
+        pytest.skip("compiling for the CPU needs g++")
+    monkeypatch.setenv("ENTROPIX_COMPILE", "1")
+
+
+def a_position(policy, keys=50, seed=0, scale=3.0, rows=2, top_logprobs=3):
+    logits = scale * mx.random.normal((rows, VOCABULARY), key=mx.random.key(seed))
+    scores = mx.random.normal((rows, 4, keys), key=mx.random.key(seed + 1))
+    randomness = mx.array([uniforms(seed, keys, policy.draws)])
+    mx.eval(logits, scores, randomness)
+    return position(policy, logits, [[scores]], randomness, top_logprobs)
+
+
+def kernels(folder, sampler):
+    queued = a_position(make_policy(sampler), rows=1, top_logprobs=0)
+    return sum(node not in VIEWS for node in nodes(folder, queued.packed, queued.token))
+
+
+@pytest.mark.parametrize(("sampler", "most"), [("entropix", 100), ("greedy", 60)])
+def test_kernels_after_the_forward_pass(sampler, most, tmp_path):
+    assert kernels(tmp_path, sampler) <= most
+
+
+@pytest.mark.parametrize(("sampler", "most"), [("entropix", 55), ("greedy", 30)])
+def test_kernels_where_they_are_compiled(sampler, most, tmp_path, compiled):
+    assert kernels(tmp_path, sampler) <= most
+
+
+@pytest.mark.slow
+# A kernel takes g++ a second, and a policy has up to 20: these four have all kinds of them.
+@pytest.mark.parametrize("sampler", ["entropix", "top_p", "mirostat", "dslider_run"])
+@pytest.mark.parametrize("scale", [0.1, 3.0, 12.0])
+def test_compiled_or_not_gives_the_same(sampler, scale, compiled, monkeypatch):
+    policy = make_policy(sampler)
+    many = [a_position(policy, 20 + seed, seed, scale) for seed in range(6)]
+    monkeypatch.delenv("ENTROPIX_COMPILE")
+    plain = [a_position(policy, 20 + seed, seed, scale) for seed in range(6)]
+    for one, other in zip(many, plain, strict=True):
+        np.testing.assert_allclose(one.packed, other.packed, rtol=1e-5, atol=1e-5)
+        assert one.token.tolist() == other.token.tolist()
+
+
+CHANGES = Overrides(
+    logit_bias={3: 1.0}, repetition_penalty=1.2, presence_penalty=0.1, dry_multiplier=0.8
+)
+
+
+@pytest.mark.slow
+def test_changed_logits_compiled_or_not(compiled, monkeypatch):
+    policy = make_policy("entropix", overrides=CHANGES)
+    one = a_position(policy, 20)
+    monkeypatch.delenv("ENTROPIX_COMPILE")
+    other = a_position(policy, 20)
+    np.testing.assert_allclose(one.packed, other.packed, rtol=1e-5, atol=1e-5)
+    assert one.token.tolist() == other.token.tolist()
+    for array, same in zip(one.noted, other.noted, strict=True):
+        np.testing.assert_allclose(array, same, rtol=1e-5, atol=1e-5)
+
+
+def test_a_step_that_draws_from_changed_logits(tiny_model, tmp_path, unqueued):
+    pending = queue_after(tiny_model, make_policy("entropix", overrides=CHANGES), "last")
+    assert not primitives(tmp_path, *pending.arrays()) & NO_GPU
+
+
+@pytest.fixture
+def traces(monkeypatch):
+    """Count how often each half of a position is traced."""
+    counts = {"position": 0, "attention": 0}
+
+    def counted(name, function):
+        def call(*arguments):
+            counts[name] += 1
+            return function(*arguments)
+
+        return call
+
+    monkeypatch.setattr(module, "_decide", counted("position", module._decide))
+    monkeypatch.setattr(metrics, "_fused_over_keys", counted("attention", metrics._fused_over_keys))
+    caches = [module._compiled, metrics.compiled_attention]
+    for cache in caches:
+        cache.cache_clear()
+    yield counts
+    for cache in caches:
+        cache.cache_clear()
+
+
+@pytest.mark.slow
+def test_a_growing_text_compiles_once(compiled, traces):
+    policy = make_policy("entropix")
+    for keys in range(30, 50):
+        a_position(policy, keys).read()
+    assert traces == {"position": 1, "attention": 1}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("sampler", "changes"),
+    [
+        ("entropix", {"thresholds": {"low_entropy": 0.2}, "base": {"temperature": 0.8}}),
+        ("top_p", {"baselines": {"top_p": 0.5, "temperature": 1.3}}),
+    ],
+)
+def test_another_profile_compiles_nothing(sampler, changes, compiled, traces):
+    a_position(make_policy(sampler)).read()
+    a_position(make_policy(sampler, Profile.load().replace(changes))).read()
+    assert traces == {"position": 1, "attention": 1}
+
+
+@pytest.mark.parametrize("attention_layers", [1, 3])
+def test_groups_of_rows_are_measured_as_each_alone(attention_layers):
+    policy = make_policy("entropix")
+    logits = 3 * mx.random.normal((3, VOCABULARY), key=mx.random.key(1))
+    groups = [
+        [
+            mx.random.normal((rows, 4, keys), key=mx.random.key(10 * keys + layer))
+            for layer in range(attention_layers)
+        ]
+        for rows, keys in ((1, 9), (2, 14))
+    ]
+    randomness = mx.array([uniforms(0, row, policy.draws) for row in range(3)])
+    together = position(policy, logits, groups, randomness, 2).read()
+    alone = [
+        position(policy, logits[:1], groups[:1], randomness[:1], 2).read(),
+        position(policy, logits[1:], groups[1:], randomness[1:], 2).read(),
+    ]
+    assert together == alone[0] + alone[1]

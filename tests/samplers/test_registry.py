@@ -1,0 +1,199 @@
+"""The table of policies: what it says, how its mistakes are named, what a new policy touches."""
+
+import copy
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import entropix_mlx
+from entropix_mlx import POLICIES, Profile, Settings
+from entropix_mlx.errors import PolicyError, ProfileError
+from entropix_mlx.profiles import sampler_specs
+from entropix_mlx.profiles.sampler_specs import read_kinds
+from entropix_mlx.samplers.registry import Overrides, find_policy, make_policy
+
+TABLE = tomllib.loads(
+    (Path(sampler_specs.__file__).parent / sampler_specs.FILE).read_text(encoding="utf-8"),
+)
+FANCY = """
+[policies.fancy]
+help = "the tokens of at least a share of the top probability, twice that where it is sure"
+takes = ["temperature"]
+
+[policies.fancy.options.share]
+type = "number"
+default = 0.25
+low = 0
+high = 0.5
+help = "what a token must reach"
+"""
+FANCY_MODULE = '''"""A policy that a test adds."""
+
+from .baselines import baseline
+
+
+def build(name, profile, given):
+    """Build the policy."""
+    return baseline(name, profile, given, adjust)
+
+
+def adjust(plan, measured, options):
+    return plan._replace(min_p=plan.min_p + options["share"] * (1 + measured.metrics.margin))
+'''
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_every_policy_can_be_built(name):
+    policy = make_policy(name)
+    assert policy.name == name
+    profile = Profile.load()
+    assert policy.think == profile.think
+    assert policy.confidence == profile.confidence
+    assert policy.rollouts == (profile.cntp if name == "cntp" else profile.branch)
+
+
+def test_a_nearby_name_is_offered():
+    with pytest.raises(PolicyError, match=r"no sampler 'greddy': did you mean greedy\?"):
+        find_policy("greddy")
+    with pytest.raises(PolicyError, match="no sampler 'magic': choose one of entropix, greedy"):
+        find_policy("magic")
+
+
+def test_what_a_policy_takes():
+    check = POLICIES["min_p"].check
+    assert check({"top_k": np.int64(0), "temperature": np.float32(0.5)}) == {
+        "top_k": 0,
+        "temperature": 0.5,
+    }
+    assert type(check({"top_k": np.int64(0)})["top_k"]) is int
+    with pytest.raises(PolicyError, match="cntp sampler takes no top_p or min_p: leave it out"):
+        POLICIES["cntp"].check({"top_p": 0.5, "min_p": 0.5, "temperature": 1})
+    with pytest.raises(PolicyError, match="top_k of the entropix sampler must be a whole number"):
+        POLICIES["entropix"].check({"top_k": 0})
+    with pytest.raises(PolicyError, match="top_k must be a whole number, not 2"):
+        Overrides(top_k=2.5)
+
+
+def test_settings_that_fit_a_policy():
+    settings = Settings(sampler="min_p", temperature=0.5, top_p=0.9, top_k=0, seed=3)
+    fitted = {name: kind.fitting(settings) for name, kind in POLICIES.items()}
+    for name, each in fitted.items():
+        each.check()
+        assert (each.sampler, each.seed) == (name, 3)
+    assert fitted["min_p"] == settings
+    assert (fitted["cntp"].temperature, fitted["cntp"].top_p) == (0.5, None)
+    assert (fitted["entropix"].top_p, fitted["entropix"].top_k) == (0.9, None)
+    assert fitted["greedy"] == Settings(sampler="greedy", seed=3)
+
+
+def test_a_profile_states_options_of_policies(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text("[policies.top_n_sigma]\nn_sigma = 2\n")
+    profile = Profile.load(file)
+    assert profile.policies["top_n_sigma"] == {"n_sigma": 2}
+    assert profile.policies["adaptive_temperature"]["min_entropy"] == 0.5
+    assert Profile.load().policies["top_n_sigma"] == {"n_sigma": 1.0}
+    both = profile.replace({"policies": {"adaptive_temperature": {"min_entropy": 1}}})
+    assert both.policies["top_n_sigma"] == {"n_sigma": 2}
+    assert both.policies["adaptive_temperature"]["min_entropy"] == 1
+    assert len(both.policies["adaptive_temperature"]["polynomial"]) == 5
+
+
+def test_options_are_still_read_where_older_files_have_them(tmp_path):
+    file = tmp_path / "old.toml"
+    file.write_text(
+        "[baselines]\ntop_p = 0.8\nn_sigma = 2\nadaptive_min_entropy = 0.7\n"
+        "adaptive_polynomial = [1, 2]\n"
+    )
+    profile = Profile.load(file)
+    assert profile.baselines.top_p == 0.8
+    moved = {name: profile.policies[name] for name in ("top_n_sigma", "adaptive_temperature")}
+    assert moved == {
+        "top_n_sigma": {"n_sigma": 2},
+        "adaptive_temperature": {"min_entropy": 0.7, "polynomial": [1, 2]},
+    }
+    newer = {"baselines": {"n_sigma": 2}, "policies": {"top_n_sigma": {"n_sigma": 3}}}
+    assert Profile.load().replace(newer).policies["top_n_sigma"] == {"n_sigma": 3}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"top_n_sgma": {}}, r"x: unknown field policies\.top_n_sgma; did you mean policies\.top"),
+        ({"top_n_sigma": {"sigma": 1}}, r"policies\.top_n_sigma\.sigma; did you mean .*n_sigma"),
+        ({"top_n_sigma": {"n_sigma": -1}}, r"n_sigma must be a number of at least 0, not -1"),
+        ({"top_n_sigma": {"n_sigma": "a"}}, r"x: policies\.top_n_sigma\.n_sigma must be a number"),
+        ({"greedy": {"x": 1}}, r"unknown field policies\.greedy\.x; known: none"),
+        ({"top_n_sigma": 3}, r"\[policies\.top_n_sigma\] must be a table"),
+        (3, r"\[policies\] must be a table"),
+        ({"adaptive_temperature": {"polynomial": [1, float("inf")]}}, "each of which must be"),
+    ],
+)
+def test_a_mistake_in_options_is_named(changes, message):
+    with pytest.raises(ProfileError, match=message):
+        Profile.load().replace({"policies": changes}, "x")
+
+
+def _set(table, path, value):
+    *sections, key = path.split(".")
+    for section in sections:
+        table = table.setdefault(section, {})
+    table[key] = value
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("policies.greedy.helpp", "x", r"t: unknown field policies\.greedy\.helpp; did you mean"),
+        ("policies.greedy.takes", ["temprature"], r"did you mean .*temperature\?"),
+        ("policies.new", {"help": "x"}, r"t: policies\.new\.takes is missing"),
+        ("policies.top_n_sigma.options.n_sigma.default", -1, "default must be a number of at"),
+        ("policies.top_n_sigma.options.n_sigma.type", "numbr", "did you mean .*number"),
+        ("policies.greedy.options.x", {"type": "flag", "help": ""}, "x.default is missing"),
+        ("policies.greedy.parameters.top_k", {"low": 1}, "unknown field policies.greedy.par"),
+    ],
+)
+def test_a_mistake_in_the_table_is_named(path, value, message):
+    table = copy.deepcopy(TABLE)
+    _set(table, path, value)
+    with pytest.raises(ProfileError, match=message):
+        read_kinds(table, "t")
+
+
+@pytest.mark.slow
+def test_a_new_policy_is_a_module_and_a_table(tmp_path, tiny_folder):
+    package = tmp_path / "copy" / "entropix_mlx"
+    source = Path(entropix_mlx.__file__).parent
+    shutil.copytree(source, package, ignore=shutil.ignore_patterns("__pycache__"))
+    (package / "samplers" / "fancy.py").write_text(FANCY_MODULE)
+    with (package / "profiles" / "samplers.toml").open("a", encoding="utf-8") as table:
+        table.write(FANCY)
+
+    def run(*arguments):
+        environment = os.environ | {"PYTHONPATH": str(package.parent), "COLUMNS": "200"}
+        done = subprocess.run(
+            [sys.executable, "-m", "entropix_mlx", *map(str, arguments)],
+            check=False,
+            capture_output=True,
+            text=True,
+            cwd=package.parent,
+            env=environment,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    for command in ("generate", "compare", "chat"):
+        assert "fancy" in run(command, "--help")
+    assert "# share = 0.25" in run("profile", "show", "reference")
+    asked = ("--model", tiny_folder, "-p", "x", "-m", "3", "--temp", "0.5", "--json")
+    found = run(
+        "compare", "--sampler", "fancy", "--seeds", "1", *asked, "--set", "policies.fancy.share=0.5"
+    )
+    assert json.loads(found)["results"][0]["sampler"] == "fancy"

@@ -1,0 +1,248 @@
+"""The draw, against the exact distribution computed in float64 from the spec's words."""
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from entropix_mlx.profiles.profile import Profile
+from entropix_mlx.samplers.base import CODE, Plan, Policy
+from entropix_mlx.samplers.draw import (
+    draw,
+    draw_distinct,
+    most_probable,
+    uniforms,
+)
+from entropix_mlx.samplers.metrics.logits import measure
+from entropix_mlx.samplers.registry import Overrides, make_policy
+from entropix_mlx.step import Strategy
+
+SCORES = mx.zeros((1, 2, 3))
+DRAWS = 4000
+
+
+def filtered(
+    logits: np.ndarray, temperature: float, top_p: float, top_k: int, min_p: float
+) -> np.ndarray:
+    """Return the distribution that the spec describes, in float64."""
+    p = np.exp((logits - logits.max()) / temperature, dtype=np.float64)
+    p /= p.sum()
+    order = np.argsort(-p, kind="stable")
+    before = np.concatenate([[0], np.cumsum(p[order])[:-1]])
+    keep = np.zeros(p.size, bool)
+    keep[order[before < top_p]] = True
+    if top_k:
+        keep[order[top_k:]] = False
+    keep &= p >= min_p * p.max()
+    keep[order[0]] = True
+    p[~keep] = 0
+    return p / p.sum()
+
+
+def frequencies(policy: Policy, plan: Plan | None, logits: np.ndarray, seed: int) -> np.ndarray:
+    """Return how often each token is drawn at `DRAWS` positions, drawn as one batch."""
+    measured = measure(
+        mx.broadcast_to(mx.array(logits.astype(np.float32)), (DRAWS, logits.size)),
+        [mx.broadcast_to(SCORES, (DRAWS, 2, 3))],
+    )
+    plan = plan or policy.plan(measured)
+    randomness = mx.array([uniforms(seed, position, policy.draws) for position in range(DRAWS)])
+    tokens = np.array(draw(measured, plan, policy, randomness).token)
+    return np.bincount(tokens, minlength=logits.size)
+
+
+def assert_drawn_from(counts: np.ndarray, p: np.ndarray) -> None:
+    assert counts[p == 0].sum() == 0, "a masked token was drawn"
+    usual = p * DRAWS >= 5
+    observed = [*counts[usual], counts[~usual].sum()]
+    expected = [*(p[usual] * DRAWS), p[~usual].sum() * DRAWS]
+    if expected[-1] < 1:  # too little is left for a test
+        observed, expected = observed[:-1], np.array(expected[:-1])
+        expected = expected / expected.sum() * sum(observed)
+    if len(observed) > 1:
+        assert stats.chisquare(observed, expected).pvalue > 1e-4
+
+
+def a_plan(strategy: Strategy, temperature: float, top_p: float, top_k: int, min_p: float) -> Plan:
+    full = lambda value: mx.full((DRAWS,), value)  # noqa: E731
+    return Plan(full(CODE[strategy]), full(temperature), full(top_p), full(top_k), full(min_p))
+
+
+LOGITS = np.random.default_rng(7).normal(scale=2.5, size=700)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [(0.666, 0.9, 27, 0.03), (1.0, 1.0, 100, 0.0), (2.0, 0.5, 27, 0.0), (1.5, 0.9, 5, 0.2)],
+)
+def test_ranked_draws_follow_the_filtered_distribution(parameters):
+    policy = make_policy()
+    counts = frequencies(policy, a_plan(Strategy.RESAMPLE, *parameters), LOGITS, seed=1)
+    assert_drawn_from(counts, filtered(LOGITS, *parameters))
+
+
+def test_adaptive_keeps_the_best_of_its_draws():
+    policy, parameters = make_policy(), (1.2, 0.95, 40, 0.0)
+    counts = frequencies(policy, a_plan(Strategy.ADAPTIVE, *parameters), LOGITS, seed=2)
+    p = filtered(LOGITS, *parameters)
+    order = np.argsort(-p, kind="stable")
+    above = np.concatenate([np.cumsum(p[order][::-1])[::-1], [0]]).clip(0, 1)
+    best = np.zeros_like(p)  # P(the best of n has rank r) = P(all ≥ r)^n − P(all > r)^n
+    best[order] = above[:-1] ** policy.draws - above[1:] ** policy.draws
+    assert_drawn_from(counts, best)
+
+
+def test_argmax_takes_the_most_probable():
+    policy = make_policy()
+    counts = frequencies(policy, a_plan(Strategy.ARGMAX, 2.0, 1.0, 27, 0.0), LOGITS, seed=3)
+    assert counts[LOGITS.argmax()] == DRAWS
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "expected"),
+    [
+        ("temperature", {"temperature": 0.8}, (0.8, 1.0, 0, 0.0)),
+        ("top_p", {"top_p": 0.7}, (1.0, 0.7, 0, 0.0)),
+        ("min_p", {"temperature": 1.5}, (1.5, 1.0, 0, 0.1)),
+        ("temperature", {"top_k": 300, "top_p": 0.95}, (1.0, 0.95, 300, 0.0)),
+    ],
+)
+def test_baselines_draw_from_their_distribution(name, overrides, expected):
+    counts = frequencies(make_policy(name, overrides=Overrides(**overrides)), None, LOGITS, seed=4)
+    assert_drawn_from(counts, filtered(LOGITS, *expected))
+
+
+def test_top_n_sigma_keeps_what_is_within_n_sigma():
+    counts = frequencies(
+        make_policy("top_n_sigma", overrides=Overrides(temperature=1.7)), None, LOGITS, seed=5
+    )
+    p = filtered(LOGITS, 1.7, 1.0, 0, 0.0)
+    p[LOGITS.max() - 1.0 * LOGITS.std() > LOGITS] = 0
+    assert_drawn_from(counts, p / p.sum())
+
+
+def test_p_less_keeps_what_is_at_least_the_collision_probability():
+    counts = frequencies(make_policy("p_less"), None, LOGITS, seed=6)
+    p = filtered(LOGITS, 1.0, 1.0, 0, 0.0)
+    p[p < (p**2).sum()] = 0
+    assert_drawn_from(counts, p / p.sum())
+
+
+def test_p_less_keeps_all_of_a_uniform():
+    counts = frequencies(make_policy("p_less"), None, np.zeros(50), seed=7)
+    assert_drawn_from(counts, np.full(50, 1 / 50))
+
+
+@pytest.mark.parametrize("scale", [0.01, 1.0, 4.0])
+def test_adaptive_temperature_is_the_papers_polynomial(scale):
+    logits = LOGITS * scale
+    p = filtered(logits, 1.0, 1.0, 0, 0.0)
+    nats = -(p * np.log(p, where=p > 0, out=np.zeros_like(p))).sum()
+    beta = max(1.0, np.polyval([-0.037, 0.481, -2.3, 4.917, -1.791], nats)) if nats > 0.5 else 1.0
+    counts = frequencies(make_policy("adaptive_temperature"), None, logits, seed=8)
+    assert_drawn_from(counts, filtered(logits, 1 / beta, 1.0, 0, 0.0))
+
+
+@given(seed=st.integers(-(2**70), 2**70), position=st.integers(0, 10**6), draws=st.integers(1, 12))
+@settings(max_examples=50, deadline=None)
+def test_a_draw_does_not_depend_on_how_many_are_made(seed, position, draws):
+    values = uniforms(seed, position, 12)
+    assert uniforms(seed, position, draws) == values[:draws]
+    assert all(0 <= u < 1 and np.float32(u) == u for pair in values for u in pair)
+
+
+def test_positions_and_seeds_have_their_own_randomness():
+    seen = {tuple(uniforms(seed, position, 1)[0]) for seed in range(40) for position in range(40)}
+    assert len(seen) == 1600
+
+
+@given(st.integers(1, 3000), st.integers(1, 150), st.integers(0, 5))
+@settings(max_examples=60, deadline=None)
+def test_most_probable_is_a_sort(vocab, count, ties):
+    rng = np.random.default_rng(vocab * 151 + count)
+    gaps = rng.gamma(2.0, size=(2, vocab)).astype(np.float32).round(ties + 1)
+    found = most_probable(mx.array(gaps), count)
+    expected = np.sort(gaps, axis=-1)[:, :count]
+    np.testing.assert_array_equal(np.array(found.gaps), expected)
+    np.testing.assert_array_equal(
+        np.take_along_axis(gaps, np.array(found.tokens), axis=-1), expected
+    )
+
+
+@given(
+    logits=st.lists(
+        st.sampled_from([-np.inf, -1e30, -50.0, 0.0, 1e-3, 1.0, 80.0, 1e30]),
+        min_size=2,
+        max_size=80,
+    ).filter(lambda z: max(z) > -np.inf),
+    name=st.sampled_from(["entropix", "temperature", "top_p", "min_p", "top_n_sigma", "p_less"]),
+    temperature=st.sampled_from([0.0, 1e-3, 0.7, 2.0]),
+    seed=st.integers(0, 10**6),
+)
+@settings(max_examples=150, deadline=None)
+def test_extreme_logits_draw_a_possible_token(logits, name, temperature, seed):
+    policy = make_policy(name, overrides=Overrides(temperature=temperature))
+    measured = measure(mx.array([logits]), [SCORES])
+    plan = policy.plan(measured)
+    drawn = draw(measured, plan, policy, mx.array([uniforms(seed, 0, policy.draws)]))
+    assert logits[drawn.token.item()] > -np.inf
+    assert np.isfinite(drawn.logprob.item())
+
+
+def test_the_profile_decides_how_many_are_drawn():
+    profile = Profile.load().replace({"adaptive": {"candidates": 12}})
+    assert make_policy("entropix", profile).draws == 12
+
+
+@pytest.mark.parametrize("parameters", [(1.0, 1.0, 100, 0.0), (1.5, 0.8, 27, 0.05)])
+def test_the_top_token_can_be_excluded(parameters):
+    policy = make_policy("entropix", Profile.load().replace({"resample": {"excludes_top": True}}))
+    counts = frequencies(policy, a_plan(Strategy.RESAMPLE, *parameters), LOGITS, seed=4)
+    expected = filtered(LOGITS, *parameters)
+    expected[LOGITS.argmax()] = 0
+    assert_drawn_from(counts, expected / expected.sum())
+    others = frequencies(policy, a_plan(Strategy.BRANCH, *parameters), LOGITS, seed=4)
+    assert others[LOGITS.argmax()] > 0
+
+
+def test_the_second_token_stands_in_for_an_excluded_top():
+    policy = make_policy("entropix", Profile.load().replace({"resample": {"excludes_top": True}}))
+    counts = frequencies(policy, a_plan(Strategy.RESAMPLE, 1.0, 1.0, 1, 0.0), LOGITS, seed=4)
+    assert counts.argmax() == np.argsort(-LOGITS)[1]
+    assert counts.max() == DRAWS
+
+
+def first_tokens(policy: Policy, plan: Plan, logits: np.ndarray, count: int, seed: int):
+    measured = measure(mx.array(logits[None].astype(np.float32)), [SCORES])
+    one = Plan(*(array[:1] for array in plan))
+    return [draw_distinct(measured, one, policy, count, seed, position) for position in range(1500)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sampler", ["entropix", "cntp"])
+def test_first_tokens_are_drawn_without_replacement(sampler):
+    parameters = (1.3, 1.0, 12, 0.0) if sampler == "entropix" else (1.3, 1.0, 0, 0.0)
+    logits = LOGITS[:40]
+    drawn = first_tokens(make_policy(sampler), a_plan(Strategy.BRANCH, *parameters), logits, 4, 3)
+    top = logits.argmax()
+    p = filtered(logits, *parameters)
+    p[top] = 0
+    p /= p.sum()
+    assert all(tokens[0] == top and len(set(tokens)) == 4 for tokens in drawn)
+    second = np.bincount([tokens[1] for tokens in drawn], minlength=40) * (DRAWS / len(drawn))
+    usual = p * len(drawn) >= 8
+    chi = ((second - p * DRAWS)[usual] ** 2 / (p * DRAWS)[usual]).sum() * len(drawn) / DRAWS
+    assert stats.chi2.sf(chi, usual.sum()) > 1e-4
+    assert second[p == 0].sum() == 0
+
+
+@pytest.mark.slow
+def test_filtered_tokens_come_after_all_others():
+    """A fork has the width that was asked for, even where few tokens survive the filters."""
+    drawn = first_tokens(make_policy(), a_plan(Strategy.BRANCH, 1.0, 1.0, 3, 0.0), LOGITS, 5, 3)
+    best = np.argsort(-LOGITS)
+    for tokens in drawn[:200]:
+        assert set(tokens[:3]) == set(best[:3])
+        assert len(set(tokens)) == 5

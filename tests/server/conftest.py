@@ -1,0 +1,142 @@
+"""A server in this process, with a tiny random model, and a client without a socket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import httpx
+import pytest
+
+from entropix_mlx.profiles.profile import Profile
+from entropix_mlx.server.access import Access
+from entropix_mlx.server.app import Server, make_app
+from entropix_mlx.server.batching import Batcher, Capacity
+from entropix_mlx.server.metrics import Metrics
+from entropix_mlx.server.model_info import Limits, Served
+from entropix_mlx.server.monitor import Monitor
+from entropix_mlx.server.run_server import Listener
+from entropix_mlx.settings import Settings
+from tests.conftest import make_byte_tokenizer, make_tiny_model
+
+KEY = "a key of this test"
+
+
+def load():
+    """Return what the server answers with; without an end-of-text token, lengths are certain."""
+    tokenizer = make_byte_tokenizer()
+    tokenizer._eos_token_ids = set()
+    return make_tiny_model(), tokenizer
+
+
+@dataclass
+class Reply:
+    status: int
+    headers: Any
+    content: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.content)
+
+    @property
+    def error(self) -> Any:
+        return self.json["error"]
+
+    @property
+    def choice(self) -> Any:
+        return self.json["choices"][0]
+
+    @property
+    def events(self) -> list[Any]:
+        """The server-sent events; the last one must say that they are all."""
+        pieces = self.content.decode().split("\n\n")
+        assert pieces[-2:] == ["data: [DONE]", ""]
+        return [json.loads(piece.removeprefix("data: ")) for piece in pieces[:-2]]
+
+
+@dataclass
+class Client:
+    """Asks an application without a socket."""
+
+    server: Server
+    app: Any = field(init=False)
+
+    def __post_init__(self):
+        self.app = make_app(self.server)
+
+    def with_(self, **changes):
+        """Return a client of the same model with other parts around it."""
+        return Client(replace(self.server, **changes))
+
+    async def ask(self, method, path, **more) -> Reply:
+        transport = httpx.ASGITransport(self.app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            response = await client.request(method, path, **more)
+        return Reply(response.status_code, response.headers, response.content)
+
+    def get(self, path, **more) -> Reply:
+        return asyncio.run(self.ask("GET", path, **more))
+
+    def post(self, path, **more) -> Reply:
+        return asyncio.run(self.ask("POST", path, **more))
+
+    def chat(self, text="The quick brown fox", **body) -> Reply:
+        messages = [{"role": "user", "content": text}]
+        given = {"messages": messages, "max_tokens": 8, "seed": 1} | body
+        return self.post("/v1/chat/completions", json=given)
+
+    def complete(self, prompt="The quick brown fox", **body) -> Reply:
+        given = {"prompt": prompt, "max_tokens": 8, "seed": 1} | body
+        return self.post("/v1/completions", json=given)
+
+
+def make_server(capacity=None, limits=None, settings=None, **more) -> Server:
+    metrics = Metrics()
+    batcher = Batcher(load, capacity or Capacity(4, 32, 2**24), metrics)
+    batcher.start()
+    given = settings or Settings(max_tokens=16, profile=Profile.load())
+    served = Served("tiny", batcher.model.config, given, limits or Limits())
+    return Server(served, batcher, metrics, more.get("access", Access()), Monitor(True))
+
+
+@pytest.fixture(scope="package")
+def client():
+    made = Client(make_server())
+    yield made
+    made.server.batcher.stop()
+    assert made.server.batcher.outstanding == 0
+
+
+@pytest.fixture
+def own_client():
+    """Return what makes a client with a server of its own."""
+    made = []
+
+    def make(**options):
+        made.append(Client(make_server(**options)))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.server.batcher.stop()
+
+
+@pytest.fixture
+def url(own_client):
+    """The address of a server with a key, on a real socket of this process."""
+    served = own_client(access=Access("key")).server
+    bound = socket.create_server(("127.0.0.1", 0))
+    listener = Listener(make_app(served), served)
+    thread = threading.Thread(target=listener.run, kwargs={"sockets": [bound]})
+    thread.start()
+    while not listener.started:
+        time.sleep(0.01)
+    yield f"http://127.0.0.1:{bound.getsockname()[1]}"
+    listener.should_exit = True
+    thread.join()

@@ -1,0 +1,105 @@
+"""Who may ask: keys, hosts, origins."""
+
+import pytest
+
+from entropix_mlx import cli
+from entropix_mlx.server.access import Access, is_loopback
+
+KEY = "sk-µ one key"
+
+
+def test_a_key_is_wanted_everywhere_but_for_the_page_and_health(client):
+    locked = client.with_(access=Access(KEY.replace("µ", "u")))
+    for path in ("/v1/models", "/v1/models/tiny", "/metrics", "/v1/monitor"):
+        assert locked.get(path).status == 401
+    for path in ("/", "/health"):
+        assert locked.get(path).status == 200
+    reply = locked.complete()
+    assert reply.status == 401
+    assert reply.error["code"] == "invalid_api_key"
+    assert reply.headers["www-authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize("given", ["", "Bearer", "Bearer ", "Bearer wrong", "Basic right", "right"])
+def test_a_wrong_key_is_refused(client, given):
+    locked = client.with_(access=Access("right"))
+    assert locked.get("/v1/models", headers={"Authorization": given}).status == 401
+    assert locked.get("/v1/models", headers={"Authorization": "bearer right"}).status == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "fits"),
+    [
+        *[("localhost:8080", True), ("127.0.0.1", True), ("[::1]:80", True), ("127.1.2.3:1", True)],
+        *[("evil.example", False), ("localhost.evil.example", False), ("", False)],
+        *[("127.0.0.1:80:80", False), ("192.168.0.1", False), ("localhost:x", False)],
+    ],
+)
+def test_a_name_that_points_here_is_not_enough(client, host, fits):
+    assert (client.get("/v1/models", headers={"Host": host}).status == 200) is fits
+    assert (client.get("/", headers={"Host": host}).status == 200) is fits
+
+
+def test_pages_of_other_origins_may_not_ask(client):
+    reply = client.get("/v1/models", headers={"Origin": "https://evil.example"})
+    assert reply.status == 403
+    assert "access-control-allow-origin" not in reply.headers
+    own = client.get("/v1/models", headers={"Origin": "http://localhost"})
+    assert own.status == 200
+    asked = client.with_(access=Access(origins=("https://good.example",)))
+    headers = {"Origin": "https://good.example"}
+    assert (
+        asked.get("/v1/models", headers=headers).headers["access-control-allow-origin"]
+        == "https://good.example"
+    )
+    headers["Access-Control-Request-Headers"] = "authorization"
+    import asyncio
+
+    reply = asyncio.run(asked.ask("OPTIONS", "/v1/completions", headers=headers))
+    assert reply.status == 204
+    assert reply.headers["access-control-allow-headers"] == "authorization"
+
+
+def test_hosts_of_this_machine():
+    assert all(map(is_loopback, ("localhost", "127.0.0.1", "::1", "127.9.9.9")))
+    assert not any(map(is_loopback, ("0.0.0.0", "::", "example.org", "10.0.0.1", "")))
+
+
+def test_another_model_is_never_loaded(client):
+    for name in ("gpt-4", "../tiny", "mlx-community/Llama-3.2-1B-Instruct-4bit", "/etc/passwd"):
+        reply = client.complete(model=name)
+        assert reply.status == 404
+        assert reply.error["code"] == "model_not_found"
+        assert client.get(f"/v1/models/{name}").status in (404, 403)
+
+
+def test_a_profile_is_never_a_path(client, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    folder = tmp_path / "entropix" / "profiles"
+    folder.mkdir(parents=True)
+    (folder / "mine.toml").write_text("[thresholds]\nlow_entropy = 99\nlow_varentropy = 99\n")
+    (folder / "broken.toml").write_text("thresholds = 1")
+    (tmp_path / "other.toml").write_text("")
+    assert client.complete(profile="mine").choice["entropix"]["strategies"] == {"argmax": 8}
+    for name in (str(folder / "mine.toml"), "../../other", "broken", "~/x.toml", "mine\0"):
+        reply = client.complete(profile=name)
+        assert reply.status == 400
+        assert reply.error["param"] == "profile"
+        assert str(tmp_path) not in reply.error["message"].replace(name, "")
+    extending = client.complete(profile={"extends": "mine", "branch": {"max_branches": 0}})
+    assert extending.choice["entropix"]["strategies"] == {"argmax": 8}
+    assert client.complete(profile={"extends": str(folder / "mine.toml")}).status == 400
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--allow-origin", "example.org"), "an origin such as https://example.org"),
+        (("--allow-origin", "https://example.org/page"), "an origin such as https://example.org"),
+        (("--api-key", "a", "--no-api-key"), "choose one of"),
+        (("--api-key", "a", "--api-key-file", "b"), "choose one of"),
+    ],
+)
+def test_options_that_cannot_be_meant_are_refused(options, told, capsys):
+    assert cli.main(["serve", *options]) == 2
+    assert told in capsys.readouterr().err

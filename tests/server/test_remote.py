@@ -1,0 +1,140 @@
+"""A chat whose model is behind a server: the same steps as with the model in this process."""
+
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+
+from entropix_mlx import Session, Settings, cli
+from entropix_mlx.backends import events
+from entropix_mlx.backends.address import Address, ServerError
+from entropix_mlx.backends.events import Question, Token
+from entropix_mlx.backends.local import Chat
+from entropix_mlx.backends.remote import RemoteSession, model_thread
+from entropix_mlx.errors import SessionError
+from tests.answer.test_forks import always_branch
+
+SETTINGS = Settings(max_tokens=6, seed=3, top_logprobs=4, profile=always_branch(min_gap=9))
+
+
+@pytest.fixture
+def remote(url):
+    return RemoteSession(Address(url, "key"), SETTINGS, "Be brief.")
+
+
+@pytest.fixture
+def local(tiny_model, byte_tokenizer):
+    byte_tokenizer._eos_token_ids = set()
+    yield Session(tiny_model, byte_tokenizer, SETTINGS, system_prompt="Be brief.")
+    byte_tokenizer._eos_token_ids = {257}
+
+
+def rounded(steps):
+    return [replace(step, top_logprobs=(), branch=None) for step in steps], len(steps)
+
+
+def tokens(conversation):
+    return [
+        [[step.token for step in answer.steps] for answer in turn.answers]
+        for turn in conversation.turns
+    ]
+
+
+def test_every_way_to_an_answer_is_that_of_a_session(remote, local):
+    for session in (remote, local):
+        assert len(list(session.send("Hello"))) == 6
+        assert len(list(session.send("And now?"))) == 6
+        list(session.regenerate())
+        list(session.fork(2, session.conversation.last.answer.steps[2].top_logprobs[1].token))
+        list(session.fork(1, [70, 71]))
+        session.select(0)
+        list(session.send("Once more", 1))
+    assert tokens(remote.conversation) == tokens(local.conversation)
+    ours, theirs = remote.conversation.last.answer, local.conversation.last.answer
+    assert [step.index for step in ours.steps] == list(range(len(ours.steps)))
+    assert [step.strategy for step in ours.steps] == [step.strategy for step in theirs.steps]
+    assert ours.finish_reason == theirs.finish_reason == "length"
+    assert ours.model == theirs.model
+    assert remote.context_used > 6
+
+
+def test_a_changed_profile_goes_with_the_question(remote, local):
+    for session in (remote, local):
+        session.settings = replace(
+            SETTINGS, profile="reference", changes={"thresholds": {"low_entropy": 99.0}}
+        )
+        session.settings = replace(session.settings, sampler="entropix", temperature=0.5)
+        list(session.send("Hello"))
+    assert tokens(remote.conversation) == tokens(local.conversation)
+
+
+def test_what_the_server_refuses_changes_nothing(remote):
+    list(remote.send("Hello"))
+    with pytest.raises(ServerError, match="context"):
+        remote.send("x" * 400)
+    with pytest.raises(SessionError):
+        list(remote.fork(99, 5))
+    assert len(remote.conversation.turns) == 1
+    for n in range(8):  # old turns leave the context
+        list(remote.send(f"What about number {n}?"))
+    assert 0 < remote.conversation.dropped < 9
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:9", "ftp://x", "nonsense", "http://[::"])
+def test_an_address_without_a_server(address):
+    with pytest.raises(ServerError, match="server"):
+        RemoteSession(Address(address), SETTINGS, None)
+
+
+def test_a_missing_key_is_told(url):
+    with pytest.raises(ServerError, match="API key"):
+        RemoteSession(Address(f"{url}/v1"), SETTINGS, None)
+
+
+def test_the_thread_of_the_terminal_ui(url, own_client):
+    heard, ended = [], threading.Event()
+
+    def hear(event):
+        heard.append(event)
+        if isinstance(event, events.AnswerEnded | events.Loaded | events.LoadFailed):
+            ended.set()
+
+    settings = replace(SETTINGS, max_tokens=150)
+    chat = Chat("there", None, settings, server=Address(url, "key"))
+    thread = model_thread(chat, hear)
+    thread.start()
+    assert ended.wait(60)
+    ended.clear()
+    assert heard[0].context_length == 256
+    cancel = Token()
+    thread.ask(Question("Hello"), cancel)
+    while not any(isinstance(event, events.StepsArrived) for event in heard):
+        time.sleep(0.01)
+    cancel.set()
+    assert ended.wait(60)
+    assert heard[-1].error is None
+    (snapshot,) = heard[-2].conversation.turns
+    assert 0 < len(snapshot.answer.steps) < 150
+    thread.duel(Question("x"), (settings, settings), cancel)
+    thread.stop()
+    thread.join()
+    assert not thread.alive
+
+
+def test_what_a_server_cannot_do_is_said_with_the_reason(url, monkeypatch):
+    from tui.app import NO_DUEL, ChatApp
+
+    told = []
+    app = ChatApp(Chat("there", None, SETTINGS, server=Address(url, "key")))
+    monkeypatch.setattr(app, "notify", lambda text, **_: told.append(text))
+    app.action_duel()
+    assert told == [NO_DUEL]
+
+
+@pytest.mark.parametrize("more", [["--ask"], ["--trace", "x"], ["--plain"], ["--model", "x"]])
+def test_options_that_do_not_go_with_a_server(more, capsys, monkeypatch):
+    monkeypatch.setattr("entropix_mlx.commands.shared.output.check_screen", lambda hint: None)
+    monkeypatch.setattr("tui.terminal.require_full_screen", lambda hint: None)
+    assert cli.main(["chat", "--server", "http://127.0.0.1:9", *more]) == 2
+    assert "--server" in capsys.readouterr().err

@@ -1,0 +1,127 @@
+"""What explains a decision agrees with what makes it: conditions, strategy and near miss."""
+
+import json
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from entropix_mlx import Profile, decide
+from entropix_mlx.backends.recorded import demo_profile
+from entropix_mlx.profiles.sections import Thresholds
+from entropix_mlx.profiles.tree import classify
+from entropix_mlx.step import Branch, Dropped, DropReason, Metrics, Origin, Rollout, Strategy
+from entropix_mlx.traces.explain import (
+    Condition,
+    decided,
+    explain,
+    judge,
+)
+from tests.tui.conftest import make_step
+
+CASES = [
+    json.loads(line)
+    for line in (Path(__file__).parents[1] / "data" / "decisions.jsonl").read_text().splitlines()
+]
+REFERENCE = Profile.load()
+DEMO = demo_profile()
+THRESHOLDS = st.fixed_dictionaries(
+    {field.name: st.sampled_from([0.0, 0.5, 2.0, 5.0, np.inf]) for field in fields(Thresholds)}
+)
+MEASUREMENTS = st.builds(
+    lambda h, v, m: {"entropy": h, "varentropy": v, "margin": m},
+    st.floats(0, 12),
+    st.floats(0, 30),
+    st.floats(0, 1),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
+def test_agrees_with_the_decision_cases(case):
+    expected = case["expect"]
+    metrics = Metrics(*(expected.get(name, 0.0) for name in Metrics._fields))
+    found = decided(judge(REFERENCE, metrics)).strategy
+    assert (found.sampled() if case["just_inserted"] else found) == expected["strategy"]
+
+
+@given(st.lists(st.floats(-20, 20, width=32), min_size=2, max_size=60), THRESHOLDS)
+def test_agrees_with_decide(logits, thresholds):
+    profile = REFERENCE.replace({"thresholds": thresholds})
+    decision = decide(logits, np.zeros((2, 3)), profile)
+    assert decided(judge(profile, decision.metrics)).strategy is decision.strategy
+
+
+@given(MEASUREMENTS, THRESHOLDS)
+def test_the_reason_is_the_first_case_that_fits(measured, thresholds):
+    profile = REFERENCE.replace({"thresholds": thresholds})
+    step = make_step(0, "x", **measured)
+    (strategy,) = classify([step], profile)
+    explanation = explain(profile, make_step(0, "x", strategy, **measured))
+    assert explanation.reason is decided(explanation.cases)
+    assert explanation.reason.strategy is strategy
+    if explanation.near is not None:
+        assert explanation.near.unmet
+        assert explanation.cases.index(explanation.near) < explanation.cases.index(
+            explanation.reason
+        ), "what comes later would not win, whatever it measured"
+    for condition in (c for case in explanation.cases for c in case.conditions):
+        side = condition.value - condition.bound
+        assert condition.met is (side > 0 if condition.above else side < 0)
+        assert condition.distance == abs(side)
+
+
+def line(strategy: Strategy, profile=DEMO, **changes) -> str:
+    return str(explain(profile, make_step(3, "x", strategy, **changes)))
+
+
+def test_the_line_of_a_fork():
+    ways = Branch(tuple(Rollout((n,), "x", -1.0, 1.0) for n in range(5)), 0)
+    at = {"entropy": 3.13, "varentropy": 14.5, "margin": 0.06, "branch": ways}
+    assert line(Strategy.BRANCH, origin=Origin.BRANCH, **at) == (
+        "▲ fork: H 3.13 < 5.30 ✓ V 14.50 > 10.91 ✓ margin 0.06 < 0.19 ✓ → following 5 ways, "
+        "none clearly leads the first"
+    )
+
+
+def test_the_line_of_a_draw_tells_the_near_miss():
+    at = {"entropy": 3.13, "varentropy": 14.5, "margin": 0.65, "temperature": 1.02}
+    assert line(Strategy.ADAPTIVE, **at) == (
+        "○ adaptive, T 0.67 → 1.02; nearly ▲: margin 0.65 > 0.19"
+    )
+
+
+def test_the_line_of_a_certain_token():
+    drawn = line(Strategy.ARGMAX, entropy=0.5, varentropy=1.5)
+    assert drawn == "● argmax: H 0.50 < 2.02 ✓ V 1.50 < 6.43 ✓ → the most probable token"
+
+
+def test_the_lines_of_inserted_text():
+    at = {"entropy": 4.0, "varentropy": 1.0, "origin": Origin.INSERTED}
+    begun = line(Strategy.THINK, rolled_back=1, **at)
+    reasons = "H 4.00 > 3.19 ✓ V 1.00 < 6.04 ✓"
+    inserting = f"inserting “{DEMO.think.text.strip()}”"
+    action = f"→ {inserting}; nearly ●: H 4.00 > 2.02"
+    assert begun == f"◆ think: {reasons} {action}"
+    assert line(Strategy.THINK, **at) == "◆ think → part of the inserted text"
+    later = line(Strategy.THINK, rolled_back=1, wish=2, **at)
+    assert later == f"◆ think → {inserting}, as was wished for at token 2"
+
+
+def test_a_thought_that_was_dropped_is_told():
+    dropped = Dropped(Origin.INSERTED, (1, 2), " Wait, wait,", DropReason.ECHO)
+    told = line(Strategy.ARGMAX, entropy=0.5, varentropy=1.5, dropped=dropped)
+    assert told.endswith("“Wait, wait,” was tried and dropped: it was said again at once")
+
+
+def test_what_other_thresholds_decided_is_not_explained_by_these():
+    assert line(Strategy.ARGMAX, entropy=6.0) == "● argmax → the most probable token"
+    assert line(Strategy.SAMPLE, entropy=0.5, temperature=1.0) == "· sample, T 1.00"
+    assert line(Strategy.ARGMAX, None, entropy=0.0) == "● argmax → the most probable token"
+
+
+def test_numbers_that_differ_are_written_differently():
+    assert Condition("entropy", 5.001, 5.0, above=False).text == "H 5.001 > 5.000"
+    assert Condition("entropy", 5.0, 5.0, above=False).text == "H 5.00 = 5.00"

@@ -1,0 +1,258 @@
+"""The app's end of the model's thread: one job at a time, and what is shown of it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from textual.app import App
+
+from entropix_mlx.backends import events
+from entropix_mlx.backends.events import Event, Question, Token
+from entropix_mlx.backends.local import Action, Chat
+from entropix_mlx.backends.remote import model_thread
+from entropix_mlx.chat.conversation import Conversation
+from entropix_mlx.profiles.confidence import Measured
+from entropix_mlx.settings import Settings
+
+from .composer.composer import Composer
+from .composer.status import State
+from .messages import ModelReported
+from .screens.ask import AskDialog
+from .screens.duel import DuelScreen
+from .screens.models import ModelPicker
+from .workspace import Workspace
+
+WHAT_TO_DO = (
+    "Ask it back more precisely, answer once more with another seed or with thinking, or do without"
+    " the answer."
+)
+"""With an answer that is unsure."""
+
+
+SWITCH_SECONDS = 0.0005
+"""How long the model's thread waits for the interpreter while the screen is drawn: several times a
+token, so that Python's usual 5 ms would add up."""
+
+
+class ModelLink:
+    """Gives jobs to the model's thread, and shows in a workspace what it reports."""
+
+    def __init__(
+        self, app: App[None], chat: Chat, workspace: Workspace, composer: Composer
+    ) -> None:
+        """Prepare the thread; `start` begins to load the model.
+
+        Args:
+            app: shows notices and dialogs, and passes `ModelReported` messages to `receive`.
+            chat: what the chat begins with.
+            workspace: where the conversation is shown.
+            composer: takes back a question that was refused.
+        """
+        self._app = app
+        self._workspace = workspace
+        self._composer = composer
+        self._status = workspace.status
+        self._answering = False
+        self._usual_switch = sys.getswitchinterval()
+        self._cancel = Token()  # that of the newest job
+        self._waiting = False  # a job was given before the model was there
+        self._question: Question | None = None  # that of this job
+        self.profile = workspace.profile
+        """The one that came with the model, before the user changes anything."""
+        self._worker = model_thread(chat, self._post)
+        self._status.state = State.LOADING
+
+    def start(self) -> None:
+        """Begin to load."""
+        sys.setswitchinterval(SWITCH_SECONDS)
+        self._worker.start()
+
+    async def stop(self) -> None:
+        """Let the thread end, and wait for it: it may still report something."""
+        self.cancel()
+        self._worker.stop()
+        await asyncio.to_thread(self._worker.join)
+        sys.setswitchinterval(self._usual_switch)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread runs, if so after `stop` because the model is still loading."""
+        return self._worker.alive
+
+    def submit(self, action: Action) -> None:
+        """Hand over an action, if the thread can take one now."""
+        if self._claim():
+            self._worker.submit(action, self._cancel)
+
+    def ask(self, question: Question) -> bool:
+        """Hand over a question; return whether the thread can take one now."""
+        if not self._claim():
+            return False
+        if self._status.state is State.LOADING:
+            self._question = question
+        self._worker.ask(question, self._cancel)
+        return True
+
+    def duel(self, question: Question, sides: tuple[Settings, Settings], cancel: Token) -> None:
+        """Begin a duel; the one before it must have been cancelled."""
+        self._cancel = cancel
+        self._status.state = State.GENERATING
+        self._worker.duel(question, sides, cancel)
+
+    def configure(self, settings: Settings, ask: bool) -> None:
+        """Use other settings from the next answer on."""
+        self._worker.configure(settings, ask)
+
+    def list_models(self) -> bool:
+        """Ask for the models on this machine; return whether the thread can look now."""
+        free = self._status.state in (State.READY, State.FAILED)
+        if free:
+            self._worker.list_models()
+        else:
+            self.available()  # says why not
+        return free
+
+    def switch(self, model: str) -> None:
+        """Load another model; the conversation stays."""
+        self._cancel = Token()
+        self._status.state = State.LOADING
+        self._worker.switch(model, self._cancel)
+
+    def cancel(self) -> None:
+        """Stop the running answer."""
+        self._cancel.set()
+
+    def interrupt(self) -> None:
+        """Stop a running answer to make way for another job, which then waits for its end."""
+        if self._status.state.busy:
+            self.cancel()
+            self._status.state = State.READY
+
+    def available(self) -> bool:
+        """Tell whether the model is free, and say so if it is not."""
+        refusal = self._status.state.refusal
+        if refusal:
+            self._app.notify(refusal, severity="warning")
+        return not refusal
+
+    def settings_known(self) -> bool:
+        """Tell whether the model is there, and with it the profile; if not, say so."""
+        known = self._status.state not in (State.LOADING, State.FAILED)
+        if not known:
+            self._app.notify(self._status.state.refusal, severity="warning")
+        return known
+
+    async def receive(self, event: Event) -> None:
+        """Show what the thread reports."""
+        status = self._status
+        match event:
+            case events.Loaded():
+                status.context_length, status.model = event.context_length, event.model
+                self.profile = event.profile
+                self._workspace.use_profile(event.profile)
+                status.state = State.GENERATING if self._waiting else State.READY
+            case events.LoadFailed():
+                self._tell_failure(event.reason)
+            case events.Prefilled():
+                status.state = State.READING
+                status.progress = f"{event.done}/{event.total}"
+            case events.ConversationChanged():
+                if _questions(event.conversation) != _questions(self._workspace.conversation):
+                    self._composer.turn = None  # the edited question may be another one now
+                status.context_used = event.context_used
+                await self._workspace.show(event.conversation)
+            case events.StepsArrived() | events.RolloutsGrew():
+                self._grow(event)
+            case events.TurnsDropped():
+                told = f"the model no longer sees the first {event.count} turns"
+                self._app.notify(f"the context is full: {told}", severity="warning")
+            case events.Asked():
+                self._ask_user(event)
+            case events.ModelsListed():
+                self._pass_on(event)
+            case events.DuelBegan() | events.DuelStepsArrived() | events.DuelRolloutsGrew():
+                self._pass_on(event)
+            case events.AnswerEnded():
+                self._end(event)
+
+    def _pass_on(self, event: events.OfDuel | events.ModelsListed) -> None:
+        """Hand an event to the screen that waits for it; a dialog may lie over that."""
+        for screen in self._app.screen_stack:
+            if isinstance(event, events.ModelsListed):
+                if isinstance(screen, ModelPicker):
+                    screen.receive(event)
+            elif isinstance(screen, DuelScreen):
+                screen.receive(event)
+
+    def _grow(self, event: events.StepsArrived | events.RolloutsGrew) -> None:
+        """Show how the answer, or the ways of its fork, have grown."""
+        self._status.state = State.GENERATING
+        if isinstance(event, events.StepsArrived):
+            self._workspace.append(event.steps)
+            self._answering = True
+        else:
+            self._workspace.race(event.branch)
+
+    def _post(self, event: Event) -> None:
+        """Bring an event from the model's thread to the app's."""
+        self._app.post_message(ModelReported(event))
+
+    def _claim(self) -> bool:
+        """Take the thread for a job, with a new cancel token; if it is not free, say so."""
+        if self._status.state is State.LOADING and not self._waiting:
+            self._waiting = True
+            self._app.notify("this is done as soon as the model is loaded")
+        elif self.available():
+            self._workspace.transcript.point(None)
+            self._status.state = State.GENERATING
+        else:
+            return False
+        self._cancel = Token()
+        return True
+
+    def _tell_failure(self, reason: str) -> None:
+        """Say why there is no model, and give back a question that waited for it."""
+        self._status.state = State.FAILED
+        self._give_back(self._question)
+        self._app.notify(
+            f"{reason}\n\nF5 or --model chooses another model, --server another server;"
+            " Ctrl+Q quits.",
+            title="the model cannot be loaded",
+            severity="error",
+            timeout=3600,
+            markup=False,
+        )
+
+    def _ask_user(self, event: events.Asked) -> None:
+        def reply(choice: int | None) -> None:
+            event.reply(event.branch.winner if choice is None else choice)
+
+        before = "".join(step.text for step in self._workspace.last_steps)
+        self._app.push_screen(AskDialog(event.branch, before), reply)
+
+    def _end(self, event: events.AnswerEnded) -> None:
+        if event.cancel is self._cancel:  # else another job was given meanwhile
+            self._status.state = State.READY
+        if event.error:
+            self._app.notify(event.error, severity="error", timeout=15, markup=False)
+        elif self._answering:
+            self._tell_if_unsure()
+        self._answering = False
+        self._give_back(event.refused)
+
+    def _tell_if_unsure(self) -> None:
+        """Say that the answer is below its profile's threshold, and what can be done."""
+        answer = self._workspace.conversation.last.answer
+        verdict = self._workspace.profile.abstain.verdict(Measured.of(answer.steps))
+        if verdict is not None and verdict.unsure:
+            self._app.notify(f"{verdict.reason}. {WHAT_TO_DO}", title="unsure", severity="warning")
+
+    def _give_back(self, question: Question | None) -> None:
+        """Put a question that was not asked into the field, unless something else was typed."""
+        if question is not None and not self._composer.text.strip():
+            self._composer.write(question)
+
+
+def _questions(conversation: Conversation) -> list[str]:
+    return [turn.question for turn in conversation.turns]

@@ -1,0 +1,1 @@
+"""Where a question is typed, and the lines around it."""

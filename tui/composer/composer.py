@@ -1,0 +1,179 @@
+"""Where a question is typed: Enter sends, Shift+Enter and Ctrl+J begin a line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.widgets import TextArea
+
+from entropix_mlx.backends.events import Question
+
+from ..transcript.welcome import QUESTIONS
+from .hints import Hints
+
+NEW_LINE = ("shift+enter", "ctrl+j")
+
+
+class Composer(TextArea):
+    """A text area that sends, completes, and remembers what was sent."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "enter",
+            "send",
+            "Send",
+            priority=True,
+            tooltip="Send the question",
+            id="composer.send",
+        ),
+        Binding(
+            ",".join(NEW_LINE),
+            "new_line",
+            "New line",
+            show=False,
+            key_display="Ctrl+J",
+            tooltip="New line, as Shift+Enter",
+            id="composer.newline",
+        ),
+        Binding(
+            "tab",
+            "complete",
+            "Tokens",
+            tooltip="To the tokens; completes /… and @…",
+            id="composer.tab",
+        ),
+        Binding(
+            "up",
+            "earlier",
+            "Earlier",
+            key_display="↑ ↓",
+            tooltip="An earlier question",
+            id="composer.earlier",
+        ),
+        Binding("down", "later", "Later", show=False, id="composer.later"),
+    ]
+
+    @dataclass
+    class Sent(Message):
+        """A question is ready."""
+
+        question: Question
+
+    class Left(Message):
+        """The user wants to go to the tokens."""
+
+    def __init__(self, *, id: str) -> None:
+        """Begin empty."""
+        placeholder = "Ask something. Enter sends."
+        super().__init__(id=id, placeholder=placeholder, highlight_cursor_line=False)
+        self.hints = Hints()
+        """Shows what is being typed may become; to be placed above the field."""
+        self.turn: int | None = None
+        """The turn whose question is edited here; None for a new question."""
+        self.offers_questions = True
+        """Whether the keys 1 to 3 write the questions of the welcome card into an empty field."""
+        self._sent: list[str] = []
+        self._recalled = 0  # index in `_sent`; its length: what is being typed
+        self._draft = ""
+        self._offered = ""  # the digit that wrote a question of the card
+
+    @property
+    def question(self) -> Question:
+        """What is in the field."""
+        return Question(self.text, self.turn)
+
+    def write(self, question: Question) -> None:
+        """Put a question into the field, in place of what is there."""
+        self.turn = question.turn
+        self._replace(question.text)
+
+    def take(self, text: str) -> None:
+        """Take a text out that was sent, and remember it; what was typed since then stays."""
+        self.turn = None
+        self.remember([text])
+        self._replace(self.text.removeprefix(text))
+
+    def remember(self, texts: list[str]) -> None:
+        """Let ↑ bring back texts that were sent, the last one first."""
+        for text in texts:
+            if text.strip() and text not in self._sent[-1:]:
+                self._sent.append(text)
+        self._recalled, self._draft = len(self._sent), ""
+
+    def on_text_area_changed(self) -> None:
+        """List what the text may become."""
+        self.hints.follow(self.text)
+
+    def action_send(self) -> None:
+        """Send the text, once the keys that were pressed before are in it."""
+        self.call_later(self._send)
+
+    def action_new_line(self) -> None:
+        """Begin another line."""
+        self.insert("\n")
+
+    def action_complete(self) -> None:
+        """Complete what is being typed; else go to the tokens."""
+        completed = self.hints.take()
+        if completed is None:
+            self.post_message(self.Left())
+        else:
+            self._replace(completed)
+
+    def action_earlier(self) -> None:
+        """Bring an earlier question back, from the first line on; else move up."""
+        if self.navigator.is_first_wrapped_line(self.cursor_location) and self._recalled > 0:
+            self._recall(-1)
+        else:
+            self.action_cursor_up()
+
+    def action_later(self) -> None:
+        """Bring a later question back, from the last line on; else move down."""
+        last = self.navigator.is_last_wrapped_line(self.cursor_location)
+        if last and self._recalled < len(self._sent):
+            self._recall(1)
+        else:
+            self.action_cursor_down()
+
+    def _recall(self, by: int) -> None:
+        if self._recalled == len(self._sent):
+            self._draft = self.text
+        self._recalled += by
+        at_end = self._recalled == len(self._sent)
+        self._replace(self._draft if at_end else self._sent[self._recalled])
+
+    def _send(self) -> None:
+        if self.text.strip():
+            self.hints.clear()
+            self.post_message(self.Sent(self.question))
+
+    def _replace(self, text: str) -> None:
+        self.text = text
+        self.move_cursor(self.document.end)
+
+    def _write_offered(self, event: events.Key) -> bool:
+        """Write a question of the card for its digit; a second key takes that back."""
+        offered, self._offered = self._offered, ""
+        if offered and self.text == QUESTIONS[int(offered) - 1] and event.is_printable:
+            self._replace(offered)  # what is typed begins with that digit
+            return False
+        numbers = [str(number + 1) for number in range(len(QUESTIONS))]
+        if not self.offers_questions or self.text or event.character not in numbers:
+            return False
+        self._offered = event.character
+        self._replace(QUESTIONS[int(self._offered) - 1])
+        return True
+
+    async def _on_key(self, event: events.Key) -> None:
+        new_line = event.key in NEW_LINE
+        if new_line:
+            self.action_new_line()
+        if new_line or self._write_offered(event):
+            event.prevent_default()
+            event.stop()
+            return
+        await super()._on_key(event)

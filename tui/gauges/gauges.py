@@ -1,0 +1,215 @@
+"""The gauges beside the text: bars with their thresholds, a history, and counts.
+
+Every scale is fixed as long as the profile is, so that a picture means the same at any moment and
+in any answer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.style import Style
+
+from entropix_mlx.palette import LOOKS, NOT_MEASURED
+from entropix_mlx.profiles.profile import Profile
+from entropix_mlx.profiles.tree import table
+from entropix_mlx.step import Step, Strategy
+
+from ..blank import Blank
+from ..drawing import DIM, HEIGHTS, bar, by_profile, runs, scales
+from ..help_text import SHORT_NAMES, words
+from ..styles import COLOURS, STYLES
+from .drawn import Drawn
+from .gauge_values import Newest
+
+LABEL_WIDTH = 4
+THRESHOLDS = ("entropy", "varentropy", "margin")
+"""The measurements that thresholds are about."""
+NAME, LONGEST = 11, 15
+"""Cells of a strategy's name, and of the longest one; it is not explained, and may be longer."""
+MEANING = 1 + max(map(len, SHORT_NAMES.values()))
+NUMBERS, SHORTEST = 9, 3
+"""Cells of a count with its share, and of a bar at least."""
+SPACIOUS = 24
+"""From so many lines on, empty ones stand between the gauges."""
+FOLDED = Content.styled("▸ attention: a, in the tokens", DIM)
+
+
+@by_profile
+def threshold_line(profile: Profile, name: str, width: int) -> Content:
+    """Return where a measurement's thresholds lie under its bar: a strategy's glyph at each."""
+    line = [("·", DIM)] * width
+    most = scales(profile)[name].most
+    for row in table(profile):
+        for bound in row.bounds.get(name, ()):
+            if 0 < bound < most:
+                cell = min(width - 1, int(bound / most * width))
+                line[cell] = (LOOKS[row.strategy].glyph, COLOURS[row.strategy])
+    return runs(line)
+
+
+def draw_bars(
+    values: Mapping[str, float], style: Style, profile: Profile, width: int, title: str = ""
+) -> Content:
+    """Return H, V and the margin as bars with their thresholds, and in words.
+
+    Args:
+        values: by measurement; empty if nothing was measured yet.
+        style: of the bars.
+        profile: whose thresholds are drawn.
+        width: in cells.
+        title: what the values are of, if not of the newest token.
+    """
+    lines = [Content.styled(title, DIM)] if title else []
+    called = words(profile, values)
+    for name, scale in scales(profile).items():
+        if name not in THRESHOLDS:
+            continue
+        value = values.get(name, math.nan)
+        number = f"{value:.2f} {scale.unit}" if values else f"– {scale.unit}"
+        room = width - len(scale.label) - len(number) - 2
+        told = called.get(name, "")[:room].ljust(room)
+        lines += [
+            Content.assemble((scale.label, DIM), f"  {told}{number}"),
+            Content.styled(bar(value, scale.most, width), style),
+            threshold_line(profile, name, width),
+        ]
+    return Content("\n").join(lines)
+
+
+def draw_attention(
+    values: Mapping[str, float], style: Style, profile: Profile, width: int
+) -> Content:
+    """Return the measurements of attention as bars in a line each."""
+    lines = []
+    cells = width - 16 - 15
+    for name, scale in scales(profile).items():
+        if name in THRESHOLDS:
+            continue
+        value = values.get(name, math.nan)
+        shown = f"{value:.3f}" if scale.most < 1 else f"{value:.2f}"
+        drawn = Content.styled(bar(value, scale.most, cells), style)
+        number = f"{shown} {scale.unit}" if values else f"– {scale.unit}"
+        if values and math.isnan(value):
+            number = NOT_MEASURED
+        lines.append(Content(f"{scale.label:16}") + drawn + Content(number.rjust(15)))
+    return Content("\n").join(lines)
+
+
+def draw_history(steps: Sequence[Step], profile: Profile, width: int) -> Content:
+    """Return H and V of the last steps, each two cells high on its scale, a column a token."""
+    shown = steps[-(width - LABEL_WIDTH) :]
+    lines = []
+    for name, letter in (("entropy", "H"), ("varentropy", "V")):
+        most = scales(profile)[name].most
+        for upper in (True, False):
+            label = f"{most:3.0f}▏" if upper else f"{letter} 0▏"
+            parts: list[tuple[str, Style]] = [(label, DIM)]
+            for step in shown:
+                level = min(16, max(1, round(getattr(step, name) / most * 16)))
+                height = max(0, level - 8) if upper else min(8, level)
+                parts.append((HEIGHTS[height], COLOURS[step.strategy]))
+            lines.append(runs(parts))
+    return Content("\n").join(lines)
+
+
+def draw_counts(counts: Counter[Strategy], width: int, meant: bool = True) -> Content:
+    """Return how often each strategy was chosen; this is the legend, too.
+
+    Args:
+        counts: by strategy.
+        width: in cells; what a strategy means is told where there is room for it beside a bar.
+        meant: whether thresholds decided, so that a strategy tells how sure the model was.
+    """
+    total = max(1, counts.total())
+    told = meant and width >= NAME + MEANING + NUMBERS + SHORTEST
+    lines = []
+    for strategy in Strategy:
+        if strategy is Strategy.SAMPLE and not counts[strategy]:
+            continue
+        share = counts[strategy] / total
+        name = f"{LOOKS[strategy].glyph} {strategy}"
+        meaning = SHORT_NAMES.get(strategy, "") if told else ""
+        room = NAME + MEANING if told else LONGEST
+        gap = f"{' ' * (NAME - len(name))}{meaning}".ljust(room - len(name))
+        drawn = bar(share, 1.0, max(width - room - NUMBERS, 0))
+        number = f"{counts[strategy]} {share:4.0%}".rjust(NUMBERS)
+        styled = Content.styled(name, STYLES[strategy])
+        drawn_bar = Content.styled(drawn, COLOURS[strategy])
+        lines.append(styled + Content(gap) + drawn_bar + Content(number))
+    return Content("\n").join(lines)
+
+
+class Gauges(Blank, VerticalScroll):
+    """All gauges, one below the other: of the newest token, or of a whole answer at its end."""
+
+    DEFAULT_CSS = """
+    Gauges { padding: 0 1; }
+    Gauges Static { height: auto; }
+    """
+
+    def __init__(self, profile: Profile, *, id: str) -> None:
+        """Begin with nothing measured."""
+        super().__init__(id=id, can_focus=False)
+        self._profile = profile
+        self._steps: list[Step] = []
+        self._newest = Newest()
+        self._unfolded = False
+        self.meant = True
+        """See `draw_counts`."""
+
+    def compose(self) -> ComposeResult:
+        """Make the parts."""
+        for name in ("bars", "counts", "history", "attention"):
+            yield Drawn(id=name)
+
+    def on_mount(self) -> None:
+        """Draw what there is."""
+        self.draw()
+
+    def on_resize(self) -> None:
+        """Draw for the new width."""
+        self.draw()
+
+    def show_answer(self, steps: Sequence[Step], profile: Profile) -> None:
+        """Show a whole answer, with its means, and a profile's thresholds."""
+        self._steps, self._profile = list(steps), profile
+        self._newest = Newest(steps)
+        self.draw()
+
+    def add_steps(self, steps: Sequence[Step]) -> None:
+        """Take more steps of the answer, which the next `draw` shows."""
+        self._steps += steps
+        self._newest.add(steps)
+
+    def unfold_attention(self) -> None:
+        """Show the measurements of attention, or hide them again."""
+        self._unfolded = not self._unfolded
+        self.draw()
+
+    def draw(self) -> None:
+        """Draw everything."""
+        width = self.content_size.width - 1
+        if width < 32:
+            return
+        newest = self._newest
+        values, style = newest.values, newest.style
+        settled = newest.tokens and newest.step is None
+        title = f"means of {newest.tokens} tokens" if settled else ""
+        drawings = {
+            "bars": draw_bars(values, style, self._profile, width, title),
+            "attention": draw_attention(values, style, self._profile, width)
+            if self._unfolded
+            else FOLDED,
+            "history": draw_history(self._steps, self._profile, width),
+            "counts": draw_counts(newest.counts, width, self.meant),
+        }
+        gap = Content("\n" if self.size.height >= SPACIOUS else "")
+        for name, drawing in drawings.items():
+            last = name == "attention"
+            self.query_one(f"#{name}", Drawn).draw_content(drawing if last else drawing + gap)

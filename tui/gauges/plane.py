@@ -1,0 +1,328 @@
+"""The entropy–varentropy plane as a map: its regions, the answer's tokens, the newest on top.
+
+H runs to the right and V up. The regions are those of the real decision function, for tokens whose
+margin allows a fork. Every token leaves a dot; the last ones stand as their strategy's glyph and
+fade with age.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import NamedTuple
+
+from textual.content import Content
+from textual.style import Style
+
+from entropix_mlx.palette import LOOKS
+from entropix_mlx.profiles.profile import Profile
+from entropix_mlx.profiles.tree import Row, first_fit, table
+from entropix_mlx.step import NOT_OF_THE_MODEL, Metrics, Step, Strategy
+
+from ..drawing import DIM, OVERFLOW, runs, scales
+from ..help_text import SHORT_NAMES
+from ..styles import COLOURS, faded, tinted
+from .drawn import Drawn
+
+NAMES: dict[Strategy, tuple[str, ...]] = {
+    **{strategy: (name,) for strategy, name in SHORT_NAMES.items()},
+    Strategy.THINK: (f"{SHORT_NAMES[Strategy.THINK]} → think", SHORT_NAMES[Strategy.THINK]),
+    Strategy.RESAMPLE: (SHORT_NAMES[Strategy.RESAMPLE], "anything", "any"),
+}
+"""What the regions are called; the first of the names that fits is used."""
+TRAIL = 12
+"""So many of the last tokens stand as glyphs."""
+MARGIN_LEFT = 4
+"""Cells of the vertical axis."""
+SMALLEST = (16, 4)
+"""Columns and lines below which there is no map."""
+HOLLOW = {Strategy.THINK: "◇", Strategy.BRANCH: "△", Strategy.RESAMPLE: "□", Strategy.ARGMAX: "○"}
+"""The glyphs of tokens that were inserted: they were not drawn."""
+_CORNERS = " ╶╵└╴─┘┴╷┌│├┐┬┤┼"
+"""Box-drawing characters by the arms that they have: right 1, up 2, left 4, down 8."""
+_DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
+"""The bits of a braille character's dots, by line and column."""
+
+Cell = tuple[str, Strategy, Style]
+"""What is drawn, the region that it lies in, and its style."""
+Lines = dict[int, tuple[tuple[str, list[Cell]], Content]]
+"""Lines by their numbers: the axis and the cells, and both drawn."""
+Mark = tuple[Step, Strategy]
+"""A token, and the strategy in whose colour it is shown."""
+
+
+class Map(NamedTuple):
+    """Where measurements lie on a plane of so many columns and lines of cells."""
+
+    columns: int
+    lines: int
+    most_h: float
+    most_v: float
+
+    @classmethod
+    def of(cls, profile: Profile, columns: int, lines: int) -> Map:
+        """Return a map on which a profile's thresholds have their place."""
+        fitting = scales(profile)
+        return cls(columns, lines, fitting["entropy"].most, fitting["varentropy"].most)
+
+    def place(self, entropy: float, varentropy: float, fine: int = 1) -> tuple[int, int]:
+        """Return the column and line of a point, from the top left; beyond a scale, at its edge.
+
+        Args:
+            entropy: in bits.
+            varentropy: in bits².
+            fine: 1 for cells; 2 for braille dots, of which a cell has two columns and four lines.
+        """
+        columns, lines = self.columns * fine, self.lines * fine * fine
+        x = min(columns - 1, max(0, int(entropy / self.most_h * columns)))
+        y = min(lines - 1, max(0, int(varentropy / self.most_v * lines)))
+        return x, lines - 1 - y
+
+    def at(self, column: int, line: int) -> tuple[float, float]:
+        """Return H and V in the middle of a cell."""
+        return (
+            (column + 0.5) / self.columns * self.most_h,
+            (self.lines - line - 0.5) / self.lines * self.most_v,
+        )
+
+
+def regions(profile: Profile, plane: Map) -> list[list[Strategy]]:
+    """Return what is decided in the middle of each cell, for a margin that allows a fork."""
+    rows = table(profile)
+    return [
+        [_decided(rows, *plane.at(column, line)) for column in range(plane.columns)]
+        for line in range(plane.lines)
+    ]
+
+
+def _decided(rows: list[Row], entropy: float, varentropy: float) -> Strategy:
+    return first_fit(rows, Metrics(entropy, varentropy, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0))
+
+
+def draw_map(profile: Profile, plane: Map) -> list[list[Cell]]:
+    """Return the cells of the map without tokens: tinted regions and their borders."""
+    found = regions(profile, plane)
+    return [
+        [
+            (_corner(found, column, line), strategy, _look(strategy))
+            for column, strategy in enumerate(strategies)
+        ]
+        for line, strategies in enumerate(found)
+    ]
+
+
+def _corner(found: list[list[Strategy]], column: int, line: int) -> str:
+    """Return the border at the lower left corner of a cell; at the edges, borders go on."""
+    left, below = max(0, column - 1), min(len(found) - 1, line + 1)
+    here, beside = found[line][column], found[line][left]
+    under, across = found[below][column], found[below][left]
+    arms = (here is not under, here is not beside, beside is not across, under is not across)
+    return _CORNERS[sum(arm << place for place, arm in enumerate(arms))]
+
+
+def names(profile: Profile, plane: Map) -> dict[tuple[int, int], Cell]:
+    """Return the letters of the regions' names, each in the middle of its region, by place."""
+    found = regions(profile, plane)
+    letters: dict[tuple[int, int], Cell] = {}
+    for strategy, called in NAMES.items():
+        spans = [
+            (len(span), line, span[0])
+            for line, strategies in enumerate(found)
+            for same, group in itertools.groupby(range(plane.columns), key=strategies.__getitem__)
+            if same is strategy and (span := list(group))
+        ]
+        widest = [span for span in spans if span[0] == max(spans)[0]]
+        for name in (name for name in called if widest and len(name) + 2 <= widest[0][0]):
+            length, line, start = widest[(len(widest) - 1) // 2]
+            first = start + (length - len(name) + 1) // 2
+            look = _look(strategy, strategy)
+            letters |= {
+                (first + n, line): (letter, strategy, look) for n, letter in enumerate(name)
+            }
+            break
+    return letters
+
+
+class Cloud:
+    """A dot for each token of an answer."""
+
+    def __init__(self, plane: Map) -> None:
+        """Begin without tokens."""
+        self.plane = plane
+        self.cells: dict[tuple[int, int], tuple[int, Strategy]] = {}
+        """By column and line: the braille dots, and the strategy of the last token there."""
+        self.beyond_h = self.beyond_v = False
+        """Whether a token lies beyond the scale."""
+
+    def add(self, steps: Iterable[Step], strategies: Iterable[Strategy]) -> None:
+        """Put dots where some tokens lie."""
+        for step, strategy in zip(steps, strategies, strict=True):
+            x, y = self.plane.place(step.entropy, step.varentropy, fine=2)
+            cell = x // 2, y // 4
+            dots, _ = self.cells.get(cell, (0, strategy))
+            self.cells[cell] = dots | _DOTS[y % 4][x % 2], strategy
+            self.beyond_h |= step.entropy > self.plane.most_h
+            self.beyond_v |= step.varentropy > self.plane.most_v
+
+
+def glyph(step: Step, strategy: Strategy) -> str:
+    """Return the mark of a token: hollow if it was inserted or retrieved."""
+    if step.origin in NOT_OF_THE_MODEL:
+        return HOLLOW.get(strategy, LOOKS[strategy].glyph)
+    return LOOKS[strategy].glyph
+
+
+@cache
+def _look(region: Strategy, strategy: Strategy | None = None, age: int | None = None) -> Style:
+    """Return the style of a cell.
+
+    Args:
+        region: that the cell lies in.
+        strategy: in whose colour it is drawn; None for lines.
+        age: of a token of the trail, 0 for the newest.
+    """
+    if strategy is None:
+        return tinted(region) + DIM
+    if age is None or 0 < age < TRAIL // 3:
+        return tinted(region) + COLOURS[strategy]
+    look = COLOURS[strategy] + Style(reverse=True) if age == 0 else faded(strategy, age / TRAIL)
+    return tinted(region) + look
+
+
+class Background(NamedTuple):
+    """What lies on the plane before any token does."""
+
+    cells: list[list[Cell]]
+    names: dict[tuple[int, int], Cell]
+
+    @classmethod
+    def of(cls, profile: Profile, plane: Map) -> Background:
+        """Return the background of a profile's map."""
+        return cls(draw_map(profile, plane), names(profile, plane))
+
+
+def draw_plane(
+    background: Background,
+    cloud: Cloud,
+    trail: Sequence[Mark],
+    pointed: Mark | None = None,
+    known: Lines | None = None,
+) -> Content:
+    """Return the plane with its axes.
+
+    Args:
+        background: the regions.
+        cloud: the dots of all tokens.
+        trail: the last tokens, the newest at the end, which is highlighted.
+        pointed: the token under the cursor, with a crosshair, in place of the trail.
+        known: the lines that were drawn last; those that differ are put in their places.
+    """
+    plane, cells = cloud.plane, [list(line) for line in background.cells]
+
+    def put(x: int, y: int, text: str, strategy: Strategy | None, age: int | None = None) -> None:
+        region = cells[y][x][1]
+        cells[y][x] = (text, region, _look(region, strategy, age))
+
+    for (x, y), (dots, strategy) in cloud.cells.items():
+        put(x, y, chr(0x2800 + dots), strategy)
+    if pointed is not None:
+        x, y = plane.place(pointed[0].entropy, pointed[0].varentropy)
+        for line in range(plane.lines):
+            put(x, line, "│", None)
+        for column in range(plane.columns):
+            put(column, y, "─", None)
+        trail = [pointed]
+    for (x, y), letter in background.names.items():
+        cells[y][x] = letter
+    for age, (step, strategy) in zip(range(len(trail) - 1, -1, -1), trail, strict=True):
+        put(*plane.place(step.entropy, step.varentropy), glyph(step, strategy), strategy, age)
+    return Content("\n").join(_with_axes(cells, cloud, {} if known is None else known))
+
+
+def _with_axes(cells: list[list[Cell]], cloud: Cloud, known: Lines) -> list[Content]:
+    plane = cloud.plane
+    top = f"{plane.most_v:3.0f}{'▲' if cloud.beyond_v else '▏'}"
+    edges = [top, "  V▏", *["   ▏"] * (plane.lines - 3), "  0▏"]
+    for number, line in enumerate(zip(edges, cells, strict=True)):
+        if number not in known or known[number][0] != line:
+            edge, row = line
+            drawn = runs([(edge, DIM), *((text, style) for text, _, style in row)])
+            known[number] = line, drawn
+    lines = [known[number][1] for number in range(plane.lines)]
+    end = OVERFLOW if cloud.beyond_h else f"{plane.most_h:.0f}"
+    room = plane.columns - 1 - len(end)
+    axis = f"{' ' * MARGIN_LEFT}0{'H bits · V bits²'.center(room)[:room]}{end}"
+    return [*lines, Content.styled(axis, DIM)]
+
+
+class Plane(Drawn):
+    """Follows the answer on the map."""
+
+    DEFAULT_CSS = "Plane { height: 12; }"
+
+    def __init__(self, profile: Profile, *, id: str | None = None) -> None:
+        """Begin without tokens."""
+        super().__init__(id=id)
+        self._profile = profile
+        self._steps: list[Step] = []
+        self._strategies: list[Strategy] = []
+        self._pointed: int | None = None
+        self._background = Background([], {})
+        self._known: Lines = {}
+        self._cloud: Cloud | None = None  # None where all is to be drawn anew
+
+    def show_answer(self, steps: Sequence[Step], profile: Profile) -> None:
+        """Show an answer on the map of a profile."""
+        self.show_strategies(steps, [step.strategy for step in steps], profile)
+
+    def show_strategies(
+        self, steps: Sequence[Step], strategies: Sequence[Strategy], profile: Profile
+    ) -> None:
+        """Show an answer in the colours of other strategies than those that were decided."""
+        self._steps, self._strategies = list(steps), list(strategies)
+        self._profile, self._cloud = profile, None
+        self.draw()
+
+    def add_steps(self, steps: Sequence[Step]) -> None:
+        """Take more steps of the answer, which the next `draw` shows."""
+        strategies = [step.strategy for step in steps]
+        self._steps += steps
+        self._strategies += strategies
+        if self._cloud is not None:
+            self._cloud.add(steps, strategies)
+
+    def point(self, index: int | None) -> None:
+        """Put a crosshair on a token, or none."""
+        self._pointed = index
+        self.draw()
+
+    def on_resize(self) -> None:
+        """Draw for the new size."""
+        self._cloud = None
+        self.draw()
+
+    @property
+    def map(self) -> Map | None:
+        """The map at the size of the widget; None where there is no room."""
+        columns, lines = self.content_size.width - MARGIN_LEFT, self.content_size.height - 1
+        if columns < SMALLEST[0] or lines < SMALLEST[1]:
+            return None
+        return Map.of(self._profile, columns, lines)
+
+    def draw(self) -> None:
+        """Draw everything that was added."""
+        plane = self.map
+        if plane is None:
+            self.draw_content(Content())
+            return
+        if self._cloud is None:
+            self._background = Background.of(self._profile, plane)
+            self._cloud = Cloud(plane)
+            self._cloud.add(self._steps, self._strategies)
+        trail = list(zip(self._steps[-TRAIL:], self._strategies[-TRAIL:], strict=True))
+        pointed = None
+        if self._pointed is not None and self._pointed < len(self._steps):
+            pointed = self._steps[self._pointed], self._strategies[self._pointed]
+        drawn = draw_plane(self._background, self._cloud, trail, pointed, self._known)
+        self.draw_content(drawn)

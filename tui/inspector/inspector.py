@@ -1,0 +1,254 @@
+"""All about one token: its alternatives, its measurements, and why it was decided so."""
+
+from __future__ import annotations
+
+import math
+
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.style import Style
+from textual.widgets import Static
+
+from entropix_mlx.palette import LOOKS, NOT_MEASURED, printable
+from entropix_mlx.profiles.profile import Profile
+from entropix_mlx.step import Alternative, Branch, Origin, Rollout, Step, Strategy
+from entropix_mlx.traces.explain import Case, explain, fate
+
+from ..blank import Blank
+from ..drawing import DIM, SCALES, bar
+from ..styles import COLOURS, STYLES
+
+ORIGINS = {
+    Origin.SAMPLED: "drawn",
+    Origin.INSERTED: "part of an inserted text",
+    Origin.BRANCH: "from the winner of a fork",
+    Origin.CHOSEN: "what you chose",
+    Origin.READ: "given",
+}
+"""How a token came about."""
+HEADING = Style(bold=True)
+END = "∅ the end of the text"
+"""A token without a text after which the answer ends."""
+NONE = -1
+"""In place of the number of an alternative: none is selected."""
+WAY_WIDTH = 11
+"""Cells for how a way stands to the first one."""
+WAY_LEFT = "↓ selects one that was left"
+CASE_WIDTH = 11
+"""Cells that the longest strategy of a table takes, with its glyph."""
+
+
+def token_text(text: str) -> str:
+    """Return a token's text with its spaces and line ends visible."""
+    return printable(text).replace("\n", "⏎").replace("\t", "⇥").replace(" ", "␣") or "∅"
+
+
+def draw_alternatives(step: Step, selected: int, width: int) -> Content:
+    """Return the most probable tokens with their probabilities as bars."""
+    if not step.top_logprobs:
+        return Content.styled("alternatives were not recorded", DIM)
+    cells = max(4, width - 26)
+    lines = []
+    for number, alternative in enumerate(step.top_logprobs):
+        probability = math.exp(alternative.logprob)
+        pointer = "▸" if number == selected else " "
+        taken = "✓" if alternative.token == step.token else " "
+        text = token_text(alternative.text)[:12].ljust(12)
+        line = f"{pointer}{taken} {text} {bar(probability, 1.0, cells)} {probability:6.1%}"
+        lines.append(Content.styled(line, HEADING if number == selected else Style()))
+    return Content("\n").join(lines)
+
+
+def draw_measurements(step: Step) -> Content:
+    """Return every measurement with its unit."""
+    lines = [f"{s.label:16}{_measured(step.metrics[name], s.unit)}" for name, s in SCALES.items()]
+    lines += [
+        f"{'log p':16}{step.logprob:9.4f} nats",
+        f"{'confidence':16}{step.confidence:9.4f}",
+    ]
+    return Content("\n".join(lines))
+
+
+def _measured(value: float, unit: str) -> str:
+    return NOT_MEASURED if math.isnan(value) else f"{value:9.4f} {unit}"
+
+
+def draw_decision(step: Step, profile: Profile | None) -> Content:
+    """Return what was decided, all conditions of each strategy, and the parameters used.
+
+    Args:
+        step: the token's.
+        profile: whose thresholds decided; None if there were none.
+    """
+    why = explain(profile, step)
+    came = "" if step.branch else f", {ORIGINS[step.origin]}"  # the outcome says it of a fork
+    heading = f"{why.heading}{came}"
+    lines = [Content.styled(heading, STYLES[step.strategy]) + Content(why.outcome)]
+    if not why.cases:
+        lines.append(Content("no thresholds had a part in this"))
+    elif why.reason is None:
+        lines.append(Content("other thresholds than these decided this"))
+    if why.cases:
+        lines.append(Content.styled("✓ holds, ✗ does not (by how much)", DIM))
+    for case in why.cases:
+        lines += _draw_case(case, decided=case is why.reason)
+    if step.rolled_back:
+        lines.append(Content("a drawn token was taken back here"))
+    used = f"T {step.temperature:.2f} top-p {step.top_p:.2f} top-k {step.top_k or 'off'}"
+    lines.append(Content(f"{used} min-p {step.min_p:.2f}"))
+    return Content("\n").join(lines)
+
+
+def _draw_case(case: Case, decided: bool) -> list[Content]:
+    """Return a line for each condition of a strategy, the first of them with its name."""
+    name = f"{LOOKS[case.strategy].glyph} {case.strategy}".ljust(CASE_WIDTH)
+    weight = HEADING if decided else DIM
+    conditions = [
+        Content.styled(
+            f"{'✓' if condition.met else '✗'} {condition.verdict} ({condition.distance:.2f})",
+            weight,
+        )
+        for condition in case.conditions
+    ] or [Content.styled("✓ where no other fits", weight)]
+    names = [Content.styled(name, COLOURS[case.strategy]), *[Content(" " * CASE_WIDTH)] * 2]
+    return [left + right for left, right in zip(names, conditions, strict=False)]
+
+
+def draw_ways(branch: Branch, selected: int | None, width: int, hint: str = "") -> Content:
+    """Return the ways of a fork as a tree: the one taken, and those left, with their leads.
+
+    Args:
+        branch: the fork.
+        selected: the way whose text is shown in full, if any.
+        width: in cells.
+        hint: what a key does, below.
+    """
+    count = len(branch.rollouts)
+    heading = f"{LOOKS[Strategy.BRANCH].glyph} {count} ways, chosen by {branch.chosen_by}"
+    lines = [Content.styled(heading, COLOURS[Strategy.BRANCH])]
+    for number, rollout in enumerate(branch.rollouts):
+        stem = "└" if number == count - 1 else "├"
+        taken = "✓" if number == branch.winner else "▸" if number == selected else " "
+        text = printable(rollout.text).replace("\n", "⏎")
+        line = f"{stem}{taken}{_lead(rollout, first=number == 0):<{WAY_WIDTH}}{text}"
+        if number == selected and rollout.stopped:
+            line += f" ({fate(rollout)})"
+        style = HEADING if number in (branch.winner, selected) else DIM
+        lines.append(Content.styled(line if number == selected else line[:width], style))
+    return Content("\n").join([*lines, Content.styled(hint, DIM)] if hint else lines)
+
+
+def _lead(rollout: Rollout, first: bool) -> str:
+    """Return by how much a way leads the first, in nats a token, in few cells."""
+    if rollout.lead is None:  # an older record
+        return f"{rollout.mean_logprob:6.2f}"
+    return "first" if first else f"{rollout.lead:+.2f}±{rollout.error or 0.0:.2f}"
+
+
+class Inspector(Blank, VerticalScroll):
+    """Shows the token under the cursor."""
+
+    DEFAULT_CSS = """
+    Inspector { padding: 0 1; }
+    Inspector Static { height: auto; margin-bottom: 1; }
+    """
+
+    def __init__(self, *, id: str) -> None:
+        """Begin with no token."""
+        super().__init__(id=id, can_focus=False)
+        self._step: Step | None = None
+        self._profile: Profile | None = None
+        self._selected = 0
+        self.goes_on = True
+        """Whether there is a model, with which the answer can go another way."""
+
+    def compose(self) -> ComposeResult:
+        """Make the parts."""
+        for name in ("token", "alternatives", "branch", "decision", "measurements"):
+            yield Static(id=f"inspector-{name}")
+
+    @property
+    def alternative(self) -> Alternative | None:
+        """The alternative that is selected."""
+        if self._step is None or not 0 <= self._selected < len(self._step.top_logprobs):
+            return None
+        return self._step.top_logprobs[self._selected]
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """What would stand here if the user went the way that is selected; empty if none is."""
+        if self._way is not None and self._step is not None and self._step.branch is not None:
+            return self._step.branch.rollouts[self._way].tokens
+        return () if self.alternative is None else (self.alternative.token,)
+
+    @property
+    def _lost(self) -> list[int]:
+        """The ways of a fork that were not taken."""
+        branch = self._step.branch if self._step else None
+        if branch is None:
+            return []
+        return [number for number in range(len(branch.rollouts)) if number != branch.winner]
+
+    @property
+    def _way(self) -> int | None:
+        """The lost way that is selected: they come after the alternatives."""
+        if self._step is None or self._selected < len(self._step.top_logprobs):
+            return None
+        number = self._selected - len(self._step.top_logprobs)
+        return self._lost[number] if number < len(self._lost) else None
+
+    @property
+    def hint(self) -> str:
+        """What the user can do with the selection; empty where no model could go on."""
+        if not self.goes_on:
+            return ""
+        return "f goes on this way" if self.chosen else "↑ ↓ choose another way"
+
+    @property
+    def chosen(self) -> bool:
+        """Whether what is selected is another way than the one that was taken."""
+        return self._step is not None and self.tokens not in ((), (self._step.token,))
+
+    def show(self, step: Step, profile: Profile | None) -> None:
+        """Show a token, and what a profile's thresholds have to do with it, if they decided."""
+        self._step, self._profile = step, profile
+        tokens = [alternative.token for alternative in step.top_logprobs]
+        # The token itself: whoever goes another way has chosen one before.
+        self._selected = tokens.index(step.token) if step.token in tokens else NONE
+        self._draw()
+
+    def move(self, by: int) -> None:
+        """Select another alternative, or below them another of a fork's ways."""
+        if self._step is not None:
+            last = max(0, len(self._step.top_logprobs) + len(self._lost) - 1)
+            self._selected = min(max(self._selected + by, 0), last)
+            self._draw()
+
+    def on_resize(self) -> None:
+        """Draw for the new width."""
+        self._draw()
+
+    def _draw(self) -> None:
+        step, profile = self._step, self._profile
+        if step is None:
+            return
+        width = max(30, self.content_size.width - 1)
+        told = token_text(step.text) if step.text or not step.finish_reason else END
+        title = f"token {step.index}: {told} (id {step.token})"
+        way, branch = self._way, step.branch
+        left = WAY_LEFT if self.goes_on and way is None else self.hint
+        alternatives = [draw_alternatives(step, self._selected, width)]
+        if step.top_logprobs and self.hint and way is None:
+            alternatives.append(Content.styled(self.hint, DIM))
+        parts = {
+            "token": Content.styled(title, HEADING),
+            "alternatives": Content("\n").join(alternatives),
+            "decision": draw_decision(step, profile),
+            "measurements": draw_measurements(step),
+            "branch": draw_ways(branch, way, width, left) if branch else Content(),
+        }
+        for name, content in parts.items():
+            part = self.query_one(f"#inspector-{name}", Static)
+            part.display = bool(content.plain)
+            part.update(content)

@@ -1,0 +1,1 @@
+"""The conversation: questions, answers, tokens."""

@@ -1,0 +1,321 @@
+"""The conversation: questions and answers, and a cursor over the last answer's tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.message import Message
+
+from entropix_mlx.chat.conversation import Conversation
+from entropix_mlx.step import Step
+
+from ..composer.passing_on import PassesOn
+from ..styles import outstanding
+from .answer import AnswerView
+from .following import Following
+from .turn import TurnView
+from .welcome import Welcome
+
+
+class Transcript(Following, PassesOn, can_focus=True):
+    """The conversation; its last answer's tokens can be walked over."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "left",
+            "move(-1)",
+            "Token",
+            key_display="← →",
+            tooltip="Another token",
+            id="transcript.left",
+        ),
+        Binding("right", "move(1)", "Next token", show=False, id="transcript.right"),
+        Binding("home", "move(-100000)", "First token", show=False, id="transcript.first"),
+        Binding("end", "move(100000)", "Last token", show=False, id="transcript.last"),
+        Binding(
+            "up",
+            "alternative(-1)",
+            "Others",
+            key_display="↑ ↓",
+            tooltip="Another alternative",
+            id="transcript.up",
+        ),
+        Binding("down", "alternative(1)", "Next", show=False, id="transcript.down"),
+        Binding("pageup", "page(-1)", "Page up", show=False, id="transcript.pageup"),
+        Binding("pagedown", "page(1)", "Page down", show=False, id="transcript.pagedown"),
+        Binding("tab", "leave", "Back", tooltip="Back to the question", id="transcript.leave"),
+        Binding(
+            "n",
+            "mark(1)",
+            "Forks",
+            key_display="n N",
+            tooltip="Next fork, thought or resampled token; the one before",
+            id="transcript.next_mark",
+        ),
+        Binding("N", "mark(-1)", "Fork before", show=False, id="transcript.previous_mark"),
+        Binding(
+            "f,enter",
+            "fork",
+            "Go this way",
+            key_display="f",
+            tooltip="Go another way from here",
+            id="transcript.fork",
+        ),
+        Binding(
+            "left_square_bracket",
+            "sibling(-1)",
+            "Answer",
+            key_display="[ ]",
+            tooltip="Another of the answers",
+            id="transcript.previous",
+        ),
+        Binding("right_square_bracket", "sibling(1)", "Next", show=False, id="transcript.next"),
+        Binding(
+            "g",
+            "marks",
+            "Glyphs",
+            tooltip="Glyphs: a glyph before each token",
+            id="transcript.marks",
+        ),
+        Binding(
+            "t",
+            "thoughts",
+            "Thoughts",
+            tooltip="Thoughts: unfold a model's reasoning",
+            id="transcript.thoughts",
+        ),
+        Binding("y", "copy", "Copy", tooltip="Copy answer: the last answer", id="transcript.copy"),
+    ]
+
+    @dataclass
+    class CursorMoved(Message):
+        """Another token is under the cursor, or none."""
+
+        step: Step | None
+
+    @dataclass
+    class AlternativeMoved(Message):
+        """Another alternative is wanted."""
+
+        by: int
+
+    @dataclass
+    class PageWanted(Message):
+        """Another page of what is shown of the token is wanted."""
+
+        by: int
+
+    class ForkWanted(Message):
+        """The chosen alternative is to take the place of the token under the cursor."""
+
+    @dataclass
+    class SiblingWanted(Message):
+        """Another answer to the last question is wanted."""
+
+        by: int
+
+    class CopyWanted(Message):
+        """The last answer is to be copied."""
+
+    class Left(Message):
+        """The user wants to leave the tokens."""
+
+    def __init__(self, *, id: str) -> None:
+        """Begin empty."""
+        super().__init__(id=id)
+        self._turns: list[TurnView] = []
+        self._marks = False
+        self._markdown = False
+        self.cursor: int | None = None
+        self._turn: int | None = None  # that of the cursor
+        self.welcome: Welcome | None = None
+        """Shown while there is no turn; to be set before this is on the screen."""
+
+    def compose(self) -> ComposeResult:
+        """Make the card."""
+        if self.welcome is not None:
+            yield self.welcome
+
+    def on_resize(self) -> None:
+        """Let the card fit."""
+        if self.welcome is not None:
+            self.call_after_refresh(self.welcome.fit, self.size.height)
+
+    @property
+    def follows(self) -> bool:
+        """Whether the end is what matters: that of a conversation, but not of the card."""
+        return bool(self._turns)
+
+    @property
+    def last_answer(self) -> AnswerView | None:
+        """The answer to the last question."""
+        return self._turns[-1].answer if self._turns else None
+
+    @property
+    def turn(self) -> int:
+        """The turn in whose answer the cursor is; the last one without a cursor; −1 for none."""
+        last = len(self._turns) - 1
+        return last if self._turn is None else min(self._turn, last)
+
+    @property
+    def answer(self) -> AnswerView | None:
+        """The answer in which the cursor is; without a cursor the last one."""
+        return self._turns[self.turn].answer if self._turns else None
+
+    async def show(self, conversation: Conversation) -> None:
+        """Show a conversation; turns that are shown already are left alone."""
+        if self.welcome is not None:
+            self.welcome.display = not conversation.turns
+        if self.last_answer is not None:
+            self.last_answer.settle()
+        common = 0
+        for view, turn in zip(self._turns, conversation.turns, strict=False):
+            if not view.shows(turn):
+                break
+            common += 1
+        if self.turn >= common:
+            self.point(None)
+        for view in self._turns[common:]:
+            await view.remove()
+        new = [TurnView(turn, self._marks) for turn in conversation.turns[common:]]
+        self._turns = self._turns[:common] + new
+        await self.mount_all(new)
+        if new and self.show_vertical_scrollbar:  # wherever the user had scrolled to
+            self.anchor()
+        if self._markdown:
+            await self.show_markdown(True)
+
+    @property
+    def stands_out(self) -> bool:
+        """Whether some token does: see `outstanding`."""
+        return any(outstanding(turn.answer.steps) for turn in self._turns)
+
+    def append(self, steps: list[Step]) -> None:
+        """Add steps to the last answer."""
+        if self.last_answer is not None:
+            self.last_answer.append(steps)
+
+    async def show_markdown(self, shown: bool) -> None:
+        """Show finished answers as Markdown, or as coloured tokens."""
+        self._markdown = shown
+        for turn in self._turns:
+            await turn.answer.show_markdown(shown)
+
+    def point(self, index: int | None, follow: bool = False, turn: int | None = None) -> None:
+        """Put the cursor on a token.
+
+        Args:
+            index: of the token in its answer; None takes the cursor away.
+            follow: whether to scroll there.
+            turn: the turn of the answer; None is the one in which the cursor is.
+        """
+        wanted = self.turn if turn is None else turn
+        if not 0 <= wanted < len(self._turns):
+            return
+        answer = self._turns[wanted].answer
+        if index is not None:
+            if not answer.steps:
+                return
+            index = min(max(index, 0), len(answer.steps) - 1)
+        if (index, wanted) == (self.cursor, self.turn):
+            return
+        if self.answer is not None and self.answer is not answer:
+            self.answer.point(None)
+        self.cursor, self._turn = index, None if index is None else wanted
+        answer.point(index)
+        if follow and index is not None:
+            self.scroll_to_widget(answer.block_at(index), animate=False)
+        self.post_message(self.CursorMoved(None if index is None else answer.steps[index]))
+
+    def turn_of(self, answer: AnswerView) -> int | None:
+        """Return the turn of an answer that is shown here."""
+        return next((n for n, view in enumerate(self._turns) if view.answer is answer), None)
+
+    def show_question(self, turn: int) -> None:
+        """Scroll to a question."""
+        self.scroll_to_widget(self._turns[turn], top=True, animate=False)
+
+    def action_move(self, by: int) -> None:
+        """Move the cursor by some tokens, also to other answers; at first it marks the last one."""
+        if self.cursor is None:
+            turns = [n for n, view in enumerate(self._turns) if view.answer.steps]
+            if turns:
+                self.point(len(self._turns[turns[-1]].answer.steps) - 1, True, turns[-1])
+            if self.cursor is None or abs(by) == 1:
+                return
+        wanted, step = self.cursor + by, 1 if by > 0 else -1
+        beyond = self.answer is not None and not 0 <= wanted < len(self.answer.steps)
+        if beyond and abs(by) == 1:
+            others = range(self.turn + step, len(self._turns) if step > 0 else -1, step)
+            for turn in others:
+                if self._turns[turn].answer.steps:
+                    self.point(0 if step > 0 else 10**9, True, turn)
+                    return
+        self.point(wanted, follow=True)
+
+    def action_mark(self, by: int) -> None:
+        """Go to the next token that stands out, or to the one before; at the end, begin again."""
+        marks = [
+            (turn, index)
+            for turn, view in enumerate(self._turns)
+            for index in outstanding(view.answer.steps)
+        ]
+        here = (self.turn, len(self.answer.steps) if self.answer else 0)
+        if self.cursor is not None:
+            here = (self.turn, self.cursor)
+        ahead = [mark for mark in marks if (mark > here if by > 0 else mark < here)]
+        around = [mark for mark in marks if mark[0] == self.turn]
+        if not ahead and not around:
+            self.notify("no fork, thought or resampled token here")
+            return
+        turn, index = (ahead or around)[0 if by > 0 else -1]
+        self.point(index, True, turn)
+
+    def action_alternative(self, by: int) -> None:
+        """Move over the alternatives, or scroll while there is no cursor."""
+        if self.cursor is None:
+            self.scroll_relative(y=by, animate=False)
+        else:
+            self.post_message(self.AlternativeMoved(by))
+
+    def action_page(self, by: int) -> None:
+        """Turn the page: of the text, or of the token under the cursor."""
+        if self.cursor is not None:
+            self.post_message(self.PageWanted(by))
+        elif by < 0:
+            self.scroll_page_up(animate=False)
+        else:
+            self.scroll_page_down(animate=False)
+
+    def action_fork(self) -> None:
+        """Ask for a fork."""
+        if self.cursor is not None:
+            self.post_message(self.ForkWanted())
+
+    def action_sibling(self, by: int) -> None:
+        """Ask for another answer."""
+        self.post_message(self.SiblingWanted(by))
+
+    def action_marks(self) -> None:
+        """Show or hide the glyphs."""
+        self._marks = not self._marks
+        for turn in self._turns:
+            turn.answer.show_marks(self._marks)
+
+    def action_thoughts(self) -> None:
+        """Unfold the reasoning of all answers, or fold it where some is unfolded."""
+        answers = [turn.answer for turn in self._turns]
+        folded = any(answer.unfolds for answer in answers)
+        for answer in answers:
+            answer.fold(folded)
+
+    def action_leave(self) -> None:
+        """Leave the tokens."""
+        self.post_message(self.Left())
+
+    def action_copy(self) -> None:
+        """Ask for a copy."""
+        self.post_message(self.CopyWanted())

@@ -1,1 +1,0 @@
-"""One widget a file; each draws what it is given, and knows nothing of models."""
