@@ -79,20 +79,20 @@ def least_slack(
 ) -> float:
     """Return the least slack of a position: of its token, and of what its forks compared."""
     resolved = settings.resolved(model.config)
-    policy = resolved.policy()
+    sampler = resolved.build_sampler()
     text = prompt + [step.token for step in runs[0][:at]]
 
     def of(tokens: list[int]) -> float:
         forward = model(mx.array([tokens]), None, resolved.attention_layers)
         scores = [layer[0] for layer in forward.scores]
-        return slack(policy, forward.logits[0, -1], scores, settings.seed, len(tokens))
+        return slack(sampler, forward.logits[0, -1], scores, settings.seed, len(tokens))
 
     least = of(text)
-    for branch in (run[at].branch for run in runs if at < len(run)):
-        if branch is not None:
-            least = min(least, fork_slack(branch, policy.rollouts))
-            for rollout in branch.rollouts:
-                grown = [text + list(rollout.tokens[:n]) for n in range(1, len(rollout.tokens))]
+    for fork in (run[at].fork for run in runs if at < len(run)):
+        if fork is not None:
+            least = min(least, fork_slack(fork, sampler.branches))
+            for branch in fork.branches:
+                grown = [text + list(branch.tokens[:n]) for n in range(1, len(branch.tokens))]
                 least = min([least, *map(of, grown)])
     return least
 

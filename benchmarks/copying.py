@@ -80,7 +80,7 @@ def report(
 ) -> None:
     total = Summary.of(steps)
     same = "" if first_divergence(steps, without) is None else ", another text"
-    kept = f"{total.kept} of {total.guessed} guesses kept, {total.branches} forks"
+    kept = f"{total.accepted} of {total.proposed} guesses kept, {total.forks} forks"
     passes = f"{len(steps)} tokens, {total.tokens_per_pass:.2f} a pass"
     print(f"{kind}, {sampler}: {ratio:.2f} times as fast, {passes}, {kept}{same}", flush=True)
 

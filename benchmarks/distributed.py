@@ -155,7 +155,7 @@ def differences(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> dict[
                 apart[name] = max(apart.get(name, 0.0), abs(value - theirs[name]))
     worst = max(apart, key=lambda name: apart[name])
     origins = {o: sum(step["origin"] == o for step in one) for o in {s["origin"] for s in one}}
-    forks = sum(step["branch"] is not None for step in one)
+    forks = sum(step["fork"] is not None for step in one)
     return {
         "same decisions": same,
         "tokens": len(one),

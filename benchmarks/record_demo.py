@@ -29,7 +29,7 @@ from entropix_mlx import Profile, Session, Settings, load
 from entropix_mlx.backends import recorded
 from entropix_mlx.chat.conversation import Conversation
 from entropix_mlx.models.base import LanguageModel
-from entropix_mlx.step import Branch, Step
+from entropix_mlx.step import Fork, Step
 
 SEEDS = {
     "Which is larger, 9.11 or 9.9?": 3,
@@ -38,7 +38,7 @@ SEEDS = {
 }
 RIVALS = ("greedy",)
 MAX_TOKENS, ALTERNATIVES, OTHER_WAYS = 64, 6, 2
-Races = dict[tuple[int, int, int], list[Branch]]
+Races = dict[tuple[int, int, int], list[Fork]]
 Loaded = tuple[LanguageModel, TokenizerWrapper]
 
 
@@ -54,7 +54,7 @@ def main() -> int:
             profile=profile, seed=seed, max_tokens=MAX_TOKENS, top_logprobs=ALTERNATIVES
         )
         session = Session(*loaded, settings)
-        session.on_rollouts = partial(keep, races, turn, session)
+        session.on_fork = partial(keep, races, turn, session)
         first = list(session.send(question))
         print("".join(step.text for step in first), flush=True)
         for index, tokens in other_ways(first):
@@ -90,17 +90,17 @@ def rival(loaded: Loaded, profile: Profile, sampler: str, rate: float) -> Conver
     return whole
 
 
-def keep(races: Races, turn: int, session: Session, index: int, branch: Branch) -> None:
+def keep(races: Races, turn: int, session: Session, index: int, fork: Fork) -> None:
     """Keep how far the ways of a fork have come in the newest answer."""
     answer = len(session.conversation.last.answers) - 1
-    races.setdefault((turn, answer, index), []).append(branch)
+    races.setdefault((turn, answer, index), []).append(fork)
 
 
 def other_ways(steps: list[Step]) -> list[tuple[int, tuple[int, ...]]]:
     """Return where to go another way, and with which tokens."""
-    fork = next((step for step in steps if step.branch), None)
-    if fork is not None and fork.branch is not None:
-        lost = [r for n, r in enumerate(fork.branch.rollouts) if n != fork.branch.winner]
+    fork = next((step for step in steps if step.fork), None)
+    if fork is not None and fork.fork is not None:
+        lost = [r for n, r in enumerate(fork.fork.branches) if n != fork.fork.winner]
         return [(fork.index, way.tokens) for way in lost]
     others = [other for other in steps[0].top_logprobs if other.token != steps[0].token]
     return [(0, (other.token,)) for other in others[:OTHER_WAYS]]
@@ -128,7 +128,7 @@ def write(recording: recorded.Recording) -> None:
     record = {
         "conversation": as_record(recording.conversation),
         "races": [
-            {"place": place, "grown": [asdict(branch) for branch in grown]}
+            {"place": place, "grown": [asdict(fork) for fork in grown]}
             for place, grown in recording.races.items()
         ],
         "rivals": {name: as_record(rival) for name, rival in recording.rivals.items()},

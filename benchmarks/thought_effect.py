@@ -21,7 +21,7 @@ from statistics import fmean
 from entropix_mlx import load
 from entropix_mlx.lab.ask_model import Asker, Progress
 from entropix_mlx.lab.calibration.insertions import Trials, spots
-from entropix_mlx.lab.calibration.interventions import OFF, policy, without
+from entropix_mlx.lab.calibration.interventions import OFF, sampler, without
 from entropix_mlx.lab.calibration.prompt_sets import builtin_prompts
 from entropix_mlx.lab.calibration.thinking_text import LEAST_GAIN, Measured
 from entropix_mlx.lab.evaluation.statistics import bootstrap_mean
@@ -49,7 +49,7 @@ def main() -> None:
     rules = {"wherever it can stand": -math.inf, "where it gains": LEAST_GAIN}
     for text in arguments.text or [bare.think.text]:
         for name, least in rules.items():
-            trials = Trials(asker, policy(bare.replace({"think": {"least_gain": least}})))
+            trials = Trials(asker, sampler(bare.replace({"think": {"least_gain": least}})))
             places = tuple(filter(trials.tells, found))
             effects = trials.effects(f"{text!r} {name}", [(spot, text) for spot in places])
             report(name, Measured(text, places, tuple(effects)))

@@ -3,7 +3,7 @@
     python benchmarks/with_and_without_lookup.py [--model M] [--tokens 48] [--seed 1]
         [--lookup auto]
 
-Half of the prompts ask for a copy, so that many guesses hold. Five policies take turns, with
+Half of the prompts ask for a copy, so that many guesses hold. Five samplers take turns, with
 thinking texts and forks among them. A pass of several tokens changes the last digits of their
 numbers, so an answer may differ from the one without; but only from a position on where the slack
 is below 1e-4: where so small a change of logits or scores changes the draw, the strategy or a
@@ -70,11 +70,11 @@ def main() -> int:
             unexplained += reach >= ROUNDING
             found = f"differs from token {at} on, where the slack is {reach:.1e}"
         origins = {name: sum(s.origin == name for s in without) for name in ("inserted", "branch")}
-        kept = Summary.of(guessed).kept
+        kept = Summary.of(guessed).accepted
         counts = f"{len(without):3} tokens, {kept:3} guessed right, {origins}"
         print(f"{number:3} {own.sampler:9} {counts}: {found}", flush=True)
     print(f"{equal} of {ANSWERS} are equal; {unexplained} differ without a reason")
-    guesses = f"{total.kept} of {total.guessed} guesses kept"
+    guesses = f"{total.accepted} of {total.proposed} guesses kept"
     print(f"{guesses}, {total.tokens_per_pass:.2f} tokens a pass")
     return int(unexplained > 0)
 

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from .errors import EntropixError as EntropixError
     from .profiles.profile import Profile as Profile
     from .samplers.decide import decide as decide
-    from .samplers.registry import POLICIES as POLICIES
+    from .samplers.registry import SAMPLERS as SAMPLERS
     from .settings import Settings as Settings
     from .step import Branch as Branch
     from .step import Decision as Decision
+    from .step import Fork as Fork
     from .step import Metrics as Metrics
     from .step import Origin as Origin
-    from .step import Rollout as Rollout
     from .step import Step as Step
     from .step import Strategy as Strategy
     from .traces.explain import Explanation as Explanation
@@ -51,11 +51,11 @@ _PUBLIC = {
     "api.score": ("score",),
     "errors": ("EntropixError",),
     "samplers.decide": ("decide",),
-    "samplers.registry": ("POLICIES",),
+    "samplers.registry": ("SAMPLERS",),
     "traces.explain": ("Explanation", "explain"),
     "profiles.profile": ("Profile",),
     "settings": ("Settings",),
-    "step": ("Branch", "Decision", "Metrics", "Origin", "Rollout", "Step", "Strategy"),
+    "step": ("Fork", "Decision", "Metrics", "Origin", "Branch", "Step", "Strategy"),
 }
 _HOMES = {name: module for module, names in _PUBLIC.items() for name in names}
 

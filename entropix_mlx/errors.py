@@ -7,7 +7,7 @@ EntropixError
 ├── TokenizerError            a tokenizer that is missing, or of a kind that cannot be built
 ├── OutputError               a folder, a page or stdout that cannot be written
 ├── ProfileError              a profile that cannot be found, parsed, or used
-├── PolicyError               no such policy, or an option that it does not take
+├── SamplerError               no such sampler, or an option that it does not take
 ├── SettingsError             an option of a generation that has an impossible value
 ├── ConfigurationError        a configuration file that cannot be read, or says what is impossible
 ├── PromptError               an empty prompt, or messages that the chat template refuses
@@ -59,8 +59,8 @@ class ProfileError(EntropixError):
     """A profile cannot be found, parsed, or used."""
 
 
-class PolicyError(EntropixError):
-    """No such policy, or an option that the policy does not take."""
+class SamplerError(EntropixError):
+    """No such sampler, or an option that the sampler does not take."""
 
 
 class SettingsError(EntropixError):

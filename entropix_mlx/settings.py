@@ -14,12 +14,12 @@ from .profiles.fields import LARGEST_WHOLE, Number, shown
 from .profiles.profile import REFERENCE, Profile
 from .profiles.sampler_specs import parameters
 from .profiles.selection import AUTO, resolve
-from .samplers.registry import Overrides, find_policy, make_policy
+from .samplers.registry import Overrides, find_sampler, make_sampler
 
 if TYPE_CHECKING:  # a front end keeps settings before it loads anything
     from .models.base import AttentionLayers
     from .models.config import ModelShape
-    from .samplers.base import Policy
+    from .samplers.base import Sampler
 
 NO_LIMIT = -1
 """The `max_tokens` of an answer that may fill the context."""
@@ -44,14 +44,14 @@ class Settings:
     """How an answer is generated. Numbers may be NumPy's.
 
     Raises:
-        SettingsError: a value that no model and no policy can use.
-        PolicyError: a sampling parameter that is out of range.
+        SettingsError: a value that no model and no sampler can use.
+        SamplerError: a sampling parameter that is out of range.
     """
 
     max_tokens: int = 256
     """The most tokens to generate; −1 for as many as the context holds."""
     sampler: str = "entropix"
-    """The name of a policy, one of `POLICIES`."""
+    """The name of a sampler, one of `SAMPLERS`."""
     profile: str | Path | Profile = AUTO
     """Thresholds and coefficients: a profile, its name or its file. ``"auto"`` is the one that was
     calibrated for the model, or ``"reference"``."""
@@ -143,19 +143,19 @@ class Settings:
         """
         return Profile.load(self.profile).abstain.verdict(tokens)
 
-    def policy(self) -> Policy:
-        """Build the policy of resolved settings.
+    def build_sampler(self) -> Sampler:
+        """Build the sampler of resolved settings.
 
         Raises:
-            PolicyError: no such sampler, or an option that it does not take.
+            SamplerError: no such sampler, or an option that it does not take.
             ProfileError: no such profile, a bad one, or ``"auto"``, which needs a model.
         """
         profile = Profile.load(self.profile).replace(self.changes)
-        return make_policy(self.sampler, profile, self._overrides())
+        return make_sampler(self.sampler, profile, self._overrides())
 
     def check(self) -> None:
-        """Raise what `resolved` and `policy` would, as far as that does not depend on a model."""
-        find_policy(self.sampler).check(self._overrides().given())
+        """Raise what `resolved` and `sampler` would, as far as that does not depend on a model."""
+        find_sampler(self.sampler).check(self._overrides().given())
         named = REFERENCE if self.profile == AUTO else self.profile
         Profile.load(named).replace(self.changes)
 

@@ -12,6 +12,7 @@ from enum import StrEnum
 from itertools import zip_longest
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from . import old_names
 from .records import from_record
 
 T = TypeVar("T")
@@ -27,7 +28,7 @@ class Strategy(StrEnum):
     RESAMPLE = "resample"
     ADAPTIVE = "adaptive"
     SAMPLE = "sample"
-    """Drawn by a policy without a decision tree."""
+    """Drawn by a sampler without a decision tree."""
 
     def sampled(self) -> Strategy:
         """Return the strategy's name where no text may be inserted: `think` samples there."""
@@ -133,7 +134,7 @@ class Stopped(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rollout:
+class Branch:
     """One way to go on at a fork, as far as it was followed."""
 
     tokens: tuple[int, ...]
@@ -158,17 +159,17 @@ class Rollout:
 
 
 @dataclass(frozen=True, slots=True)
-class Branch:
+class Fork:
     """What was compared at a fork."""
 
-    rollouts: tuple[Rollout, ...]
+    branches: tuple[Branch, ...]
     """The one that begins with the most probable token comes first."""
     winner: int
     """Index of the rollout that became the text."""
     chosen_by: ChosenBy = ChosenBy.SCORE
     closest: float | None = None
     """Nats a token by which the nearest decision to drop a rollout was made; None without any."""
-    side_tokens: int = 0
+    lookahead_tokens: int = 0
     """Tokens that were computed here beside those of the rollouts, and forgotten: what followed a
     sentence, by which its end was known, and what was read for a second opinion."""
 
@@ -216,7 +217,7 @@ class Source:
     """Of the section."""
 
     @property
-    def told(self) -> str:
+    def label(self) -> str:
         """The source for people: ``harbour.md, line 3``."""
         page = f", page {self.page}" if self.page is not None else ""
         return f"{self.name}{page}, line {self.line}"
@@ -251,8 +252,9 @@ class Step:
     agreement: float
     head_divergence: float
     interaction_strength: float
-    confidence: float
-    """The published confidence; logprob + confidence is a score to compare positions by."""
+    position_score: float
+    """The published weighted sum of the metrics ("confidence" in the published sampler): logprob +
+    position_score compares tokens of different positions."""
     strategy: Strategy
     """What was decided here; all tokens of an inserted text say `think`, wherever it was wished
     for, and `think-sample` says that the wish has to wait, or may not be. Whether a fork was
@@ -264,19 +266,19 @@ class Step:
     origin: Origin = Origin.SAMPLED
     top_logprobs: tuple[Alternative, ...] = ()
     """The most probable tokens, best first, when asked for."""
-    branch: Branch | None = None
+    fork: Fork | None = None
     """On the first token of a rollout: what it was compared with."""
     rolled_back: int = 0
     """Tokens that were drawn here and taken back: 1 where an intervention came between."""
-    wish: int | None = None
+    triggered_at: int | None = None
     """On the first token of an inserted text: index of the step at which it was wished for."""
     dropped: Dropped | None = None
     """What was inserted here on trial, and not kept; the text goes on as if it had not been."""
     source: Source | None = None
     """On the first token of a retrieved passage: where that stands."""
-    guessed: int = field(default=0, compare=False)
+    proposed: int = field(default=0, compare=False)
     """Tokens that were looked up in the text and computed in the same pass, to follow this one."""
-    kept: int = field(default=0, compare=False)
+    accepted: int = field(default=0, compare=False)
     """1 where the pass of an earlier token computed this one, too, because that was guessed right;
     all other tokens took a pass of their own."""
     finish_reason: str | None = None
@@ -308,11 +310,11 @@ class Step:
                 ignored.
         """
         absent = [name for name in OF_ATTENTION if record.get(name, 0) is None]
-        step = from_record(cls, record | dict.fromkeys(absent, 0.0))
+        step = from_record(cls, old_names.of_step(record) | dict.fromkeys(absent, 0.0))
         if absent:
             step = replace(step, **dict.fromkeys(absent, math.nan))  # type: ignore[arg-type]
-        if step.branch and not 0 <= step.branch.winner < len(step.branch.rollouts):
-            raise ValueError(f"branch.winner is {step.branch.winner}, and there is no such rollout")
+        if step.fork and not 0 <= step.fork.winner < len(step.fork.branches):
+            raise ValueError(f"fork.winner is {step.fork.winner}, and there is no such rollout")
         return step
 
 

@@ -35,14 +35,14 @@ class Summary:
         """How many passages were looked up in the user's notes."""
         self.dropped = 0
         """How many insertions were tried and not kept."""
-        self.branches = 0
+        self.forks = 0
         self.choices = 0
         """How many tokens or rollouts the user chose."""
         self.roll_backs = 0
         """How many tokens were drawn and taken back."""
-        self.guessed = 0
+        self.proposed = 0
         """How many tokens were looked up in the text and computed ahead of time."""
-        self.kept = 0
+        self.accepted = 0
         """How many of the tokens came out of the pass of an earlier one."""
         self.strategies: Counter[Strategy] = Counter()
         self.finish_reason: str | None = None
@@ -77,10 +77,10 @@ class Summary:
         self.retrieved_tokens += step.origin is Origin.RETRIEVED
         self.retrievals += step.source is not None
         self.dropped += step.dropped is not None and step.dropped.origin is Origin.INSERTED
-        self.branches += step.branch is not None
+        self.forks += step.fork is not None
         self.roll_backs += step.rolled_back
-        self.guessed += step.guessed
-        self.kept += step.kept
+        self.proposed += step.proposed
+        self.accepted += step.accepted
         if step.rolled_back:  # an intervention begins here
             self.insertions += step.origin is Origin.INSERTED
             self.choices += step.origin is Origin.CHOSEN
@@ -98,10 +98,10 @@ class Summary:
         first = not self.completion_tokens
         if first:
             self._first_time = step.time
-            self._in_first_fork = step.branch is not None
-        elif step.branch is not None or step.origin not in (Origin.BRANCH, Origin.CHOSEN):
+            self._in_first_fork = step.fork is not None
+        elif step.fork is not None or step.origin not in (Origin.BRANCH, Origin.CHOSEN):
             self._in_first_fork = False
-        self._in_first_guess = first or (self._in_first_guess and bool(step.kept))
+        self._in_first_guess = first or (self._in_first_guess and bool(step.accepted))
         if self._in_first_guess or self._in_first_fork:
             self._came_first += 1
             self._came_first_time = step.time
@@ -139,7 +139,7 @@ class Summary:
             "insertion": self.insertions,
             "passage": self.retrievals,
             "dropped insertion": self.dropped,
-            "fork": self.branches,
+            "fork": self.forks,
             "choice": self.choices,
             "roll-back": self.roll_backs,
         }
@@ -148,7 +148,7 @@ class Summary:
     @property
     def tokens_per_pass(self) -> float:
         """Tokens for each pass that computed any: 1 without guesses that hold."""
-        return self.completion_tokens / max(1, self.completion_tokens - self.kept)
+        return self.completion_tokens / max(1, self.completion_tokens - self.accepted)
 
     @property
     def mean_entropy(self) -> float:
@@ -191,13 +191,13 @@ class Summary:
                 "insertions": self.insertions,
                 "retrievals": self.retrievals,
                 "dropped": self.dropped,
-                "branches": self.branches,
+                "forks": self.forks,
                 "choices": self.choices,
                 "roll_backs": self.roll_backs,
             },
-            "lookup": {
-                "guessed": self.guessed,
-                "kept": self.kept,
+            "speculation": {
+                "proposed": self.proposed,
+                "accepted": self.accepted,
                 "tokens_per_pass": self.tokens_per_pass,
             },
             "strategies": {str(s): self.strategies[s] for s in Strategy if self.strategies[s]},
@@ -285,7 +285,7 @@ def _result(sampler: str, group: list[Sample]) -> Result:
         repetition=repetition([[step.token for step in sample.steps] for sample in group]),
         tokens_per_second=_speed(summaries),
         insertions=sum(summary.insertions for summary in summaries),
-        branches=sum(summary.branches for summary in summaries),
+        branches=sum(summary.forks for summary in summaries),
     )
 
 

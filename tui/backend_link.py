@@ -162,7 +162,7 @@ class ModelLink:
                     self._composer.turn = None  # the edited question may be another one now
                 status.context_used = event.context_used
                 await self._workspace.show(event.conversation)
-            case events.StepsArrived() | events.RolloutsGrew():
+            case events.StepsArrived() | events.ForkGrew():
                 self._grow(event)
             case events.TurnsDropped():
                 told = f"the model no longer sees the first {event.count} turns"
@@ -171,7 +171,7 @@ class ModelLink:
                 self._ask_user(event)
             case events.ModelsListed():
                 self._pass_on(event)
-            case events.DuelBegan() | events.DuelStepsArrived() | events.DuelRolloutsGrew():
+            case events.DuelBegan() | events.DuelStepsArrived() | events.DuelForkGrew():
                 self._pass_on(event)
             case events.AnswerEnded():
                 self._end(event)
@@ -185,14 +185,14 @@ class ModelLink:
             elif isinstance(screen, DuelScreen):
                 screen.receive(event)
 
-    def _grow(self, event: events.StepsArrived | events.RolloutsGrew) -> None:
+    def _grow(self, event: events.StepsArrived | events.ForkGrew) -> None:
         """Show how the answer, or the ways of its fork, have grown."""
         self._status.state = State.GENERATING
         if isinstance(event, events.StepsArrived):
             self._workspace.append(event.steps)
             self._answering = True
         else:
-            self._workspace.race(event.branch)
+            self._workspace.race(event.fork)
 
     def _post(self, event: Event) -> None:
         """Bring an event from the model's thread to the app's."""
@@ -226,10 +226,10 @@ class ModelLink:
 
     def _ask_user(self, event: events.Asked) -> None:
         def reply(choice: int | None) -> None:
-            event.reply(event.branch.winner if choice is None else choice)
+            event.reply(event.fork.winner if choice is None else choice)
 
         before = "".join(step.text for step in self._workspace.last_steps)
-        self._app.push_screen(AskDialog(event.branch, before), reply)
+        self._app.push_screen(AskDialog(event.fork, before), reply)
 
     def _end(self, event: events.AnswerEnded) -> None:
         if event.cancel is self._cancel:  # else another job was given meanwhile

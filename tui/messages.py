@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from textual.message import Message
 
-from entropix_mlx.backends.events import Event, Prefilled, RolloutsGrew
+from entropix_mlx.backends.events import Event, ForkGrew, Prefilled
 
 
 @dataclass
@@ -18,7 +18,7 @@ class ModelReported(Message):
     def can_replace(self, message: Message) -> bool:
         """Replace an older report of the same that is still queued: of a prefill, of rollouts."""
         return (
-            isinstance(self.event, Prefilled | RolloutsGrew)
+            isinstance(self.event, Prefilled | ForkGrew)
             and isinstance(message, ModelReported)
             and type(message.event) is type(self.event)
         )

@@ -91,4 +91,4 @@ def outstanding(steps: Sequence[Step]) -> list[int]:
 
 def _parts(left: Step, right: Step) -> bool:
     """Tell whether two neighbours came about differently, or at different forks."""
-    return left.origin is not right.origin or right.branch is not None
+    return left.origin is not right.origin or right.fork is not None

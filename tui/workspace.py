@@ -15,7 +15,7 @@ from entropix_mlx.chat.conversation import Conversation
 from entropix_mlx.chat.search import Place
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.profiles.tree import TREE_SAMPLER
-from entropix_mlx.step import Branch, Step
+from entropix_mlx.step import Fork, Step
 
 from .blank import Blank, Column
 from .composer.status import StatusLine
@@ -132,7 +132,7 @@ class Workspace(Blank, Horizontal):
 
     @property
     def thresholds(self) -> Profile | None:
-        """The profile that decides; None where the policy has no thresholds."""
+        """The profile that decides; None where the sampler has no thresholds."""
         return self.profile if self.status.sampler == TREE_SAMPLER else None
 
     async def show(self, conversation: Conversation) -> None:
@@ -154,10 +154,10 @@ class Workspace(Blank, Horizontal):
         self.ways.show(None)
         self._show_answer()
 
-    def race(self, branch: Branch) -> None:
+    def race(self, fork: Fork) -> None:
         """Show the ways of a fork as far as they have grown; the next steps end that."""
-        self.ways.show(branch)
-        self.why.race(branch)
+        self.ways.show(fork)
+        self.why.race(fork)
         self._behind = True
 
     def append(self, steps: list[Step]) -> None:

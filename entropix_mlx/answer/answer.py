@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
-from ..step import Branch, ChosenBy, Dropped, Origin, Step
+from ..step import ChosenBy, Dropped, Fork, Origin, Step
 from .interventions.branches import Drafts
 from .interventions.forks import Branching
 from .interventions.placement import TRIED, Insertion, Trial
@@ -147,7 +147,12 @@ class Answer:
         _, source, wish, dropped = passage
         return (
             yield from self._put(
-                here, passage.tokens, Origin.RETRIEVED, source=source, wish=wish, dropped=dropped
+                here,
+                passage.tokens,
+                Origin.RETRIEVED,
+                source=source,
+                triggered_at=wish,
+                dropped=dropped,
             )
         )
 
@@ -217,7 +222,7 @@ class Answer:
         """Commit an insertion and what follows it as far as the answer may grow; return that."""
         for number, reading in enumerate(trial.readings):
             first = number == 0
-            about = {"wish": trial.insertion.wish, "dropped": trial.left()} if first else {}
+            about = {"triggered_at": trial.insertion.wish, "dropped": trial.left()} if first else {}
             self._commit(reading, trial.origin(number), rolled_back=int(first), **about)
             if self._over:
                 return trial.readings[: number + 1]
@@ -252,19 +257,19 @@ class Answer:
             positions = yield _grow(drafts)
             drafts.grow([position.reading.without_thinking() for position in positions])
             self._branching.tell(self._writer.index, drafts)
-        branch = yield from self._second_opinion(drafts)
-        if self._asks and drafts.close(branch) and not self._cancelled():
-            asked = yield Ask(branch)
-            branch = branch if self._cancelled() else asked
-        committed = self._commit_winner(drafts.readings(branch.winner), branch)
-        yield Keep(branch.winner, tuple(reading.token for reading in committed[:-1]))
+        fork = yield from self._second_opinion(drafts)
+        if self._asks and drafts.close(fork) and not self._cancelled():
+            asked = yield Ask(fork)
+            fork = fork if self._cancelled() else asked
+        committed = self._commit_winner(drafts.readings(fork.winner), fork)
+        yield Keep(fork.winner, tuple(reading.token for reading in committed[:-1]))
         if self._writer.finished:
             return here
         last = committed[-1]
         here = yield Follow(last.token, last.logprob, self._then())
         return here
 
-    def _second_opinion(self, drafts: Drafts) -> Generator[Want, Any, Branch]:
+    def _second_opinion(self, drafts: Drafts) -> Generator[Want, Any, Fork]:
         """Compare rollouts; before another than the first wins, ask the model, if that is set."""
         wanted = None if self._cancelled() else drafts.second_opinion()
         if wanted is not None:
@@ -272,12 +277,12 @@ class Answer:
             drafts.judge([position.given(drafts.answers) for position in positions])
         return drafts.compare()
 
-    def _commit_winner(self, readings: list[Reading], branch: Branch) -> list[Reading]:
+    def _commit_winner(self, readings: list[Reading], fork: Fork) -> list[Reading]:
         """Commit a rollout's tokens as far as the answer may grow; return what was committed."""
-        origin = Origin.CHOSEN if branch.chosen_by is ChosenBy.USER else Origin.BRANCH
+        origin = Origin.CHOSEN if fork.chosen_by is ChosenBy.USER else Origin.BRANCH
         for number, reading in enumerate(readings):
             first = number == 0
-            self._commit(reading, origin, branch=branch if first else None, rolled_back=int(first))
+            self._commit(reading, origin, fork=fork if first else None, rolled_back=int(first))
             if self._over:
                 return readings[: number + 1]
         return readings
@@ -306,7 +311,7 @@ class Answer:
 
 
 def _grow(drafts: Drafts) -> Roll:
-    last = [drafts.readings(rollout)[-1] for rollout in drafts.living]
+    last = [drafts.readings(branch)[-1] for branch in drafts.living]
     return Roll(
         drafts.living,
         tuple(reading.token for reading in last),

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from threading import Event
 from typing import Any
 
-from ..step import Branch, Passage
+from ..step import Fork, Passage
 
-Choose = Callable[[Branch], int]
+Choose = Callable[[Fork], int]
 """Asked for the index of a rollout; `winner` is the one that would be taken unasked."""
 
-OnRollouts = Callable[[int, Branch], None]
+OnFork = Callable[[int, Fork], None]
 """Called with the index of a branch point in the answer, and its rollouts as far as they have
 grown: their `winner` is the one that would be taken now."""
 
@@ -34,10 +34,10 @@ class Hooks:
     on_prefill: Callable[[int, int], None] | None = None
     """Called with the prompt tokens processed so far and their number."""
     choose: Choose | None = None
-    """Called with a `Branch` where its two best rollouts score alike; returns the index of the one
+    """Called with a `Fork` where its two best rollouts score alike; returns the index of the one
     to take. Without it, the best is taken."""
-    on_rollouts: OnRollouts | None = None
-    """Called while rollouts grow, see `OnRollouts`."""
+    on_fork: OnFork | None = None
+    """Called while rollouts grow, see `OnFork`."""
     retrieve: Retrieve | None = None
     """Looks things up where the model is lost, see `Retrieve`."""
     draft_model: Any = None
@@ -47,7 +47,7 @@ class Hooks:
         """Check the kinds."""
         if self.cancel is not None and not callable(getattr(self.cancel, "is_set", None)):
             raise TypeError(f"cancel must be a threading.Event, not {self.cancel!r:.60}")
-        for name in ("on_prefill", "choose", "on_rollouts", "retrieve"):
+        for name in ("on_prefill", "choose", "on_fork", "retrieve"):
             hook = getattr(self, name)
             if hook is not None and not callable(hook):
                 raise TypeError(f"{name} must be a function, not {hook!r:.60}")

@@ -7,7 +7,7 @@ Roll     each rollout grows by a token     a Position for each of them
 Read     a side text after the rollouts    a Position for each of them, after it
 Unread   tokens to be forgotten again      nothing
 Keep     a rollout becomes the text        nothing
-Ask      a person is to choose a rollout   the Branch as it was chosen
+Ask      a person is to choose a rollout   the Fork as it was chosen
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from ..step import Branch
+from ..step import Fork
 from .position import Reading
 
 DRAWN, NOTHING = -1, -2
@@ -42,13 +42,13 @@ class Follow(NamedTuple):
 class Split(NamedTuple):
     """From here on there are so many rollouts, numbered from 0, until one of them is kept."""
 
-    rollouts: int
+    branches: int
 
 
 class Roll(NamedTuple):
     """These rollouts grow by a token each: what may come next in each? The others have stopped."""
 
-    rollouts: tuple[int, ...]
+    branches: tuple[int, ...]
     tokens: tuple[int, ...]
     logprobs: tuple[float, ...] | None
     """Of those tokens; None for those of a side text."""
@@ -62,7 +62,7 @@ class Roll(NamedTuple):
     @property
     def taken(self) -> dict[int, int]:
         """The token that each rollout takes."""
-        return dict(zip(self.rollouts, self.tokens, strict=True))
+        return dict(zip(self.branches, self.tokens, strict=True))
 
 
 class Read(NamedTuple):
@@ -73,7 +73,7 @@ class Read(NamedTuple):
     tokens: tuple[int, ...]
     after: tuple[int | None, ...] = ()
     """The last token of each rollout, which is not in the cache yet; None where it is."""
-    rollouts: tuple[int, ...] = ()
+    branches: tuple[int, ...] = ()
     """Which ones; () for all of them, in order."""
 
 
@@ -81,20 +81,20 @@ class Unread(NamedTuple):
     """The last tokens of some rollouts, or of the text where there are none, are forgotten."""
 
     length: int
-    rollouts: tuple[int, ...] = ()
+    branches: tuple[int, ...] = ()
 
 
 class Keep(NamedTuple):
     """The first tokens of a rollout, perhaps none, join the text; no rollout is left."""
 
-    rollout: int
+    branch: int
     tokens: tuple[int, ...]
 
 
 class Ask(NamedTuple):
     """A person is to choose among the rollouts."""
 
-    branch: Branch
+    fork: Fork
 
 
 Want = Follow | Split | Roll | Read | Unread | Keep | Ask

@@ -30,18 +30,18 @@ def without_reads(life: Life) -> Life:
 def _read(want: Read) -> Generator[Want, Any, Any]:
     if not want.after:
         return (yield from _read_after_text(want.tokens))
-    rollouts = want.rollouts or tuple(range(len(want.after)))
-    last = dict(zip(rollouts, want.after, strict=True))
-    unread = {rollout: token for rollout, token in last.items() if token is not None}
+    branches = want.branches or tuple(range(len(want.after)))
+    last = dict(zip(branches, want.after, strict=True))
+    unread = {branch: token for branch, token in last.items() if token is not None}
     if unread:
         # What follows is queued ahead only where it is the same rollouts that go on.
-        then = want.tokens[0] if len(unread) == len(rollouts) else NOTHING
+        then = want.tokens[0] if len(unread) == len(branches) else NOTHING
         yield Roll(tuple(unread), tuple(unread.values()), None, then)
     found: Any = None
     for number, token in enumerate(want.tokens):
         then = want.tokens[number + 1] if number + 1 < len(want.tokens) else NOTHING
-        found = yield Roll(rollouts, (token,) * len(rollouts), None, then)
-    yield Unread(len(want.tokens), rollouts)
+        found = yield Roll(branches, (token,) * len(branches), None, then)
+    yield Unread(len(want.tokens), branches)
     if unread:
         yield Unread(1, tuple(unread))
     return found

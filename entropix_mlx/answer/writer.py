@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ..profiles.sections import Confidence
-from ..step import NOT_OF_THE_MODEL, Alternative, Branch, Dropped, Origin, Source, Step, Strategy
+from ..profiles.sections import PositionScore
+from ..step import NOT_OF_THE_MODEL, Alternative, Dropped, Fork, Origin, Source, Step, Strategy
 from .position import Reading
 from .stops import StopStrings
 from .text_stream import TextStream
@@ -21,7 +21,7 @@ class Writer:
     def __init__(
         self,
         tokenizer: TokenizerWrapper,
-        confidence: Confidence,
+        position_score: PositionScore,
         limit: int,
         stops: Sequence[str] = (),
         clock: Callable[[], float] = lambda: 0.0,
@@ -31,7 +31,7 @@ class Writer:
 
         Args:
             tokenizer: from `load`.
-            confidence: the weights of the confidence that a step tells.
+            position_score: the weights of the score in each step.
             limit: the most steps, those that were written before among them.
             stops: strings that end the answer.
             clock: seconds since generation began.
@@ -42,7 +42,7 @@ class Writer:
         self._tokenizer = tokenizer
         self._stream = TextStream(tokenizer, prompt)
         self._stops = StopStrings(stops)
-        self._confidence = confidence
+        self._position_score = position_score
         self._limit = limit
         self._clock = clock
         self._skipped = 0.0
@@ -79,9 +79,9 @@ class Writer:
         reading: Reading,
         origin: Origin,
         *,
-        branch: Branch | None = None,
+        fork: Fork | None = None,
         rolled_back: int = 0,
-        wish: int | None = None,
+        triggered_at: int | None = None,
         dropped: Dropped | None = None,
         source: Source | None = None,
     ) -> Step:
@@ -102,7 +102,7 @@ class Writer:
             text=text,
             logprob=reading.logprob,
             **decision.metrics._asdict(),
-            confidence=self._confidence.of(decision.metrics),
+            position_score=self._position_score.of(decision.metrics),
             strategy=Strategy.THINK if origin in NOT_OF_THE_MODEL else decision.strategy,
             temperature=decision.temperature,
             top_p=decision.top_p,
@@ -110,9 +110,9 @@ class Writer:
             min_p=decision.min_p,
             origin=origin,
             top_logprobs=self._alternatives(reading),
-            branch=branch,
+            fork=fork,
             rolled_back=rolled_back,
-            wish=wish,
+            triggered_at=triggered_at,
             dropped=dropped,
             source=source,
             finish_reason=finish_reason,

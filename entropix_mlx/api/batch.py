@@ -12,16 +12,16 @@ from typing import Any
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..answer.hooks import Hooks
-from ..engine.cached_text import Prompt, Text
+from ..engine.cached_text import CachedText, Prompt
 from ..engine.job import Job, begin, prepare
 from ..engine.scheduler import Scheduler
-from ..engine.slot import Row
+from ..engine.slot import Slot
 from ..errors import EntropixError, whole_number
 from ..models.base import LanguageModel
 from ..models.memory import fitting_rows
 from ..models.wired import wired_memory
 from ..profiles.profile import Profile
-from ..samplers.base import Policy
+from ..samplers.base import Sampler
 from ..settings import BATCH, Settings
 from ..step import Step
 from .batch_answer import BatchAnswer
@@ -76,7 +76,7 @@ def batch_generate(
 
     Raises:
         TypeError: an option is unknown, or there are not as many settings or hooks as prompts.
-        SettingsError, PolicyError: a value that cannot be used.
+        SettingsError, SamplerError: a value that cannot be used.
     """
     if isinstance(prompts, str):
         raise TypeError("prompts must be a list: put the one prompt into brackets")
@@ -130,9 +130,9 @@ class Batch:
         self._tokenizer = tokenizer
         self._on_progress = on_progress
         self._scheduler = scheduler
-        self._policies: list[tuple[Settings, str | Path | Profile, Policy]] = []
+        self._samplers: list[tuple[Settings, str | Path | Profile, Sampler]] = []
         self._prompts: dict[tuple[int, ...], Prompt] = {}
-        self._rows: dict[Row, BatchAnswer] = {}
+        self._rows: dict[Slot, BatchAnswer] = {}
         self.answers: list[BatchAnswer] = []
         """In the order of the prompts, each as far as it has come."""
         jobs = [self._prepare(request) for request in requests]
@@ -192,9 +192,9 @@ class Batch:
             answer.prompt_tokens = len(tokens)
             seed = request.settings.seed
             own = seed if seed is None else seed + request.sample
-            settings, policy = self._resolve(replace(request.settings, seed=own))
+            settings, sampler = self._resolve(replace(request.settings, seed=own))
             answer.settings = settings
-            job = Job.of_settings(tokens, settings, policy, hooks=request.hooks)
+            job = Job.of_settings(tokens, settings, sampler, hooks=request.hooks)
             # Whatever is wrong with the prompt or the thinking text is found before any pass.
             begin(self._model, self._tokenizer, job, prepare(self._model, self._nothing(), job))
         except EntropixError as error:
@@ -202,26 +202,26 @@ class Batch:
             return None
         return answer, job
 
-    def _nothing(self) -> Text:
-        return Text.empty(self._model)
+    def _nothing(self) -> CachedText:
+        return CachedText.empty(self._model)
 
-    def _resolve(self, settings: Settings) -> tuple[Settings, Policy]:
-        """Return settings with their profile and a seed, and their policy.
+    def _resolve(self, settings: Settings) -> tuple[Settings, Sampler]:
+        """Return settings with their profile and a seed, and their sampler.
 
         A profile takes milliseconds to read, and rows are measured together where they share a
-        policy. So both are made once for all settings that differ in nothing that a policy reads.
+        sampler. So both are made once for all settings that differ in nothing that a sampler reads.
         """
         alike = replace(
             settings, seed=0, max_tokens=0, attention_layers="last", top_logprobs=0, stop=()
         )
-        known = next((known for known in self._policies if known[0] == alike), None)
+        known = next((known for known in self._samplers if known[0] == alike), None)
         if known is None:
             resolved = alike.resolved(self._model.config)
-            known = alike, resolved.profile, resolved.policy()
-            self._policies.append(known)
-        _, profile, policy = known
+            known = alike, resolved.profile, resolved.build_sampler()
+            self._samplers.append(known)
+        _, profile, sampler = known
         own = replace(settings, profile=profile, changes={})
-        return own.resolved(self._model.config), policy
+        return own.resolved(self._model.config), sampler
 
     def _admit(self) -> None:
         """Begin answers until as many run as may."""
@@ -274,11 +274,11 @@ class Batch:
 class _Question(threading.Thread):
     """Asks a person, so that other answers go on meanwhile; nobody waits for it at the end."""
 
-    def __init__(self, row: Row) -> None:
+    def __init__(self, row: Slot) -> None:
         """Ask which rollout is to be the text of a row."""
         super().__init__(name="choose", daemon=True)
         self._row = row
-        self._branch, self._choose = row.asked, row.choose
+        self._fork, self._choose = row.asked, row.choose
         self._chosen: int | None = None
         self._error: Exception | None = None
         self.start()
@@ -286,8 +286,8 @@ class _Question(threading.Thread):
     def run(self) -> None:
         """Wait for the person."""
         try:
-            if self._choose is not None and self._branch is not None:
-                self._chosen = self._choose(self._branch)
+            if self._choose is not None and self._fork is not None:
+                self._chosen = self._choose(self._fork)
         except Exception as error:  # that answer's alone
             self._error = error
 

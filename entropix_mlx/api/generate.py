@@ -10,7 +10,7 @@ from typing import Any
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..answer.hooks import Hooks
-from ..engine.cached_text import Text
+from ..engine.cached_text import CachedText
 from ..engine.job import Job
 from ..engine.runner import decode
 from ..errors import PromptError
@@ -46,7 +46,7 @@ def stream_generate(
         pipelined: False reads every token before the next is queued; slower, and the same steps.
         **options: any fields of `Settings`, which replace those of `settings`, as in
             ``max_tokens=40, seed=1``, and any of `Hooks`: `cancel`, `on_prefill`, `choose`,
-            `on_rollouts`, `retrieve`, and `draft_model`, a `Draft` that guesses what comes next.
+            `on_fork`, `retrieve`, and `draft_model`, a `Draft` that guesses what comes next.
 
     Raises:
         EntropixError: one of its kinds, saying what is wrong and what to do.
@@ -56,7 +56,7 @@ def stream_generate(
     tokens = prompt_tokens(tokenizer, prompt)
     settings = settings.resolved(model.config)
     job = Job.of_settings(tokens, settings, hooks=hooks)
-    text = None if prompt_cache is None else Text(model.take_cache(prompt_cache))
+    text = None if prompt_cache is None else CachedText(model.take_cache(prompt_cache))
     return decode(model, tokenizer, job, text, pipelined=pipelined)
 
 

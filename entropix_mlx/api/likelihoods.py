@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import mlx.core as mx
 
 from ..answer.position import Likelihood
-from ..engine.cached_text import Text
+from ..engine.cached_text import CachedText
 from ..engine.forward import Engine
 from ..engine.scheduler import PREFILL_CHUNK
 from ..models.base import LanguageModel
@@ -23,7 +23,7 @@ class Likelihoods:
         """Begin with nothing in the cache."""
         self._model = model
         self._engine = Engine(model)
-        self._text = Text.empty(model)
+        self._text = CachedText.empty(model)
 
     def of(self, before: Sequence[int], tokens: Sequence[int]) -> list[Likelihood]:
         """Return how well some tokens are predicted after those `before` them, at least one."""
@@ -42,7 +42,7 @@ class Likelihoods:
 
 def likelihoods(
     model: LanguageModel,
-    text: Text,
+    text: CachedText,
     tokens: Sequence[int],
     following: Sequence[int],
     count: int = 0,

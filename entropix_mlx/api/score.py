@@ -20,7 +20,7 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 from ..answer.clock import Clock
 from ..answer.position import Reading
 from ..answer.writer import Writer
-from ..engine.cached_text import Text
+from ..engine.cached_text import CachedText
 from ..engine.forward import Engine
 from ..engine.job import Job, check_tokens
 from ..engine.sampler_state import check_biased, first_state
@@ -62,7 +62,7 @@ def stream_score(
     split: bool = False,
     **options: Any,
 ) -> Iterator[Step]:
-    """Measure a text, one `Step` a token: its log probability, and what the policy would decide.
+    """Measure a text, one `Step` a token: its log probability, and what the sampler would decide.
 
     The steps are those of a generation that was forced to write the text, with the origin `read`.
 
@@ -70,7 +70,7 @@ def stream_score(
         model: from `load`.
         tokenizer: from `load`.
         text: a text, or token ids.
-        settings: the policy and its profile, the attention layers, `top_logprobs`.
+        settings: the sampler and its profile, the attention layers, `top_logprobs`.
         after: what precedes the text and is not measured, such as `chat_prompt` returns. None is
             the token with which the tokenizer begins a text.
         split: whether a text that is longer than the context is measured in pieces, of which each
@@ -87,9 +87,9 @@ def stream_score(
     check_tokens([*before, *tokens], model.config.vocab_size)
     _check_room(len(before), len(tokens), model.config.max_position_embeddings, split)
     settings = settings.resolved(model.config)
-    policy = settings.policy()
-    check_biased(policy, model.config.vocab_size)
-    job = Job.of_settings([*before, *tokens], settings, policy, hooks=hooks)
+    sampler = settings.build_sampler()
+    check_biased(sampler, model.config.vocab_size)
+    job = Job.of_settings([*before, *tokens], settings, sampler, hooks=hooks)
     return _steps(model, tokenizer, job, len(before))
 
 
@@ -148,8 +148,8 @@ def _steps(
 ) -> Generator[Step, None, None]:
     """Yield the steps of a job's tokens that follow those `before` them."""
     prompt, count = job.prompt[:before], len(job.prompt) - before
-    writer = Writer(tokenizer, job.policy.confidence, count, clock=Clock(), prompt=prompt)
-    state = first_state(job.policy, tokenizer, model.config.vocab_size, prompt)
+    writer = Writer(tokenizer, job.sampler.position_score, count, clock=Clock(), prompt=prompt)
+    state = first_state(job.sampler, tokenizer, model.config.vocab_size, prompt)
     told = 0
     with wired_memory.raised():
         for reading in _readings(model, job, before, state):
@@ -184,7 +184,7 @@ def _readings(model: LanguageModel, job: Job, before: int, state: State) -> Iter
     context = model.config.max_position_embeddings
     measuring = _Measuring(model, job, state)
     for begin, first, end in windows(len(job.prompt), before, context):
-        engine, text = Engine(model), Text.empty(model)
+        engine, text = Engine(model), CachedText.empty(model)
         for at in range(begin, first - 1, PREFILL_CHUNK):
             engine.prefill(text, job.prompt[at : min(at + PREFILL_CHUNK, first - 1)])
         for at in range(first - 1, end - 1, PREFILL_CHUNK):
@@ -197,7 +197,7 @@ class _Measuring:
     def __init__(self, model: LanguageModel, job: Job, state: State) -> None:
         self._model = model
         self._job = job
-        self._memory = job.policy.remembered
+        self._memory = job.sampler.remembered
         self._state = state
         self._block = max(1, LOGITS_AT_ONCE // model.config.vocab_size)
 
@@ -210,7 +210,7 @@ class _Measuring:
         watched = [Watched(layer) for layer in layers]
         states, looks = self._model.states(tokens, watched, self._job.attention_layers)
         mx.async_eval(states)
-        # Where the policy remembers the text, each position is planned after the one before it.
+        # Where the sampler remembers the text, each position is planned after the one before it.
         block = 1 if self._memory else self._block
         for first in range(begin, end, block):
             last = min(first + block, end)
@@ -237,10 +237,10 @@ class _Measuring:
         """Start measuring some positions that follow one another."""
         job, count = self._job, logits.shape[0]
         given = mx.array(list(job.prompt[first + 1 : first + 1 + count]))
-        draws = job.policy.draws
+        draws = job.sampler.draws
         randomness = [uniforms(job.seed, at, draws) for at in range(first + 1, first + 1 + count)]
         queued = position(
-            job.policy, logits, [looks], mx.array(randomness), job.top_logprobs, self._state, given
+            job.sampler, logits, [looks], mx.array(randomness), job.top_logprobs, self._state, given
         )
         if self._memory:
             self._state = self._memory.observe(queued.noted, given, queued.logprob)

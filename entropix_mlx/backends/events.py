@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..chat.conversation import Conversation
 from ..profiles.profile import Profile
-from ..step import Branch, Step
+from ..step import Fork, Step
 from ..traces.trace import Header
 
 if TYPE_CHECKING:
@@ -81,12 +81,12 @@ class StepsArrived:
 
 
 @dataclass(frozen=True)
-class RolloutsGrew:
+class ForkGrew:
     """The answer is at a fork, whose ways have grown."""
 
     index: int
     """Of the fork in the answer."""
-    branch: Branch
+    fork: Fork
     """The ways as far as they are known; its winner is the one that leads."""
 
 
@@ -113,7 +113,7 @@ class TurnsDropped:
 class Asked:
     """The user is to choose a way at a fork; the thread waits for `reply` or a cancel."""
 
-    branch: Branch
+    fork: Fork
     reply: Callable[[int], None]
     """Takes the index of the chosen rollout."""
 
@@ -144,18 +144,18 @@ class DuelStepsArrived:
 
 
 @dataclass(frozen=True)
-class DuelRolloutsGrew:
+class DuelForkGrew:
     """A side of a duel is at a fork, whose ways have grown."""
 
     cancel: Token
     """The cancel token that the duel was given; it tells one duel from another."""
     side: int
     """0 or 1."""
-    branch: Branch
+    fork: Fork
     """The ways as far as they are known; its winner is the one that leads."""
 
 
-OfDuel = DuelBegan | DuelStepsArrived | DuelRolloutsGrew
+OfDuel = DuelBegan | DuelStepsArrived | DuelForkGrew
 """What only the screen of a duel wants to know."""
 Event = (
     Loaded
@@ -164,7 +164,7 @@ Event = (
     | Prefilled
     | ConversationChanged
     | StepsArrived
-    | RolloutsGrew
+    | ForkGrew
     | AnswerEnded
     | TurnsDropped
     | Asked

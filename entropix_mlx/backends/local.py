@@ -20,7 +20,7 @@ from ..chat.conversation import Conversation
 from ..errors import EntropixError
 from ..profiles.selection import resolve
 from ..settings import Settings
-from ..step import Branch, Step
+from ..step import Fork, Step
 from ..traces.trace import Header, TraceFolder
 from . import events
 from .address import Address
@@ -30,7 +30,7 @@ from .reporting import batches, explain, snapshot
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-    from ..answer.hooks import OnRollouts
+    from ..answer.hooks import OnFork
     from ..api.batch import Batch
     from ..chat.session import Session
     from ..engine.speculation.draft_model import Draft
@@ -225,7 +225,7 @@ class ModelThread:
             choose=self._choose if self._chat.ask else None,
             traces=self._chat.traces,
         )
-        self._session.on_rollouts = lambda *grown: self._report(events.RolloutsGrew(*grown))
+        self._session.on_fork = lambda *grown: self._report(events.ForkGrew(*grown))
         self._session.notes = self._chat.notes
         if self._chat.load_draft is not None:
             self._session.draft_model = self._chat.load_draft(self._model, self._tokenizer)
@@ -250,15 +250,15 @@ class ModelThread:
         self._report_conversation()
         self._report(events.AnswerEnded(cancel, error, refused))
 
-    def _choose(self, branch: Branch) -> int:
+    def _choose(self, fork: Fork) -> int:
         """Ask the user, and wait; a cancel takes the best way."""
         replies: queue.SimpleQueue[int] = queue.SimpleQueue()
         if not self._cancel.is_set():
-            self._report(events.Asked(branch, replies.put))
+            self._report(events.Asked(fork, replies.put))
         while not self._cancel.is_set():
             with contextlib.suppress(queue.Empty):
                 return replies.get(timeout=REPLY_SECONDS)
-        return branch.winner
+        return fork.winner
 
     def _report_conversation(self) -> None:
         taken = snapshot(self._session.conversation)
@@ -300,7 +300,7 @@ class ModelThread:
         context = Context(self._tokenizer, self._model.config.max_position_embeddings)
         asked = self._session.conversation.asking(question.text, question.turn)
         prompts = [context.fit(asked, settings.max_tokens) for settings in sides]
-        hooks = [Hooks(cancel, on_rollouts=self._report_rollouts(cancel, n)) for n in (0, 1)]
+        hooks = [Hooks(cancel, on_fork=self._report_rollouts(cancel, n)) for n in (0, 1)]
         batch = batch_generate(
             self._model, self._tokenizer, prompts, sides, hooks=hooks, steady=True
         )
@@ -311,9 +311,9 @@ class ModelThread:
         self._report(events.DuelBegan(cancel, tuple(headers)))
         return batch
 
-    def _report_rollouts(self, cancel: Token, side: int) -> OnRollouts:
+    def _report_rollouts(self, cancel: Token, side: int) -> OnFork:
         """Return what reports the ways of a fork at one side of a duel."""
-        return lambda _, branch: self._report(events.DuelRolloutsGrew(cancel, side, branch))
+        return lambda _, fork: self._report(events.DuelForkGrew(cancel, side, fork))
 
     def _header(
         self, settings: Settings, messages: list[dict[str, str]], prompt_tokens: int
@@ -322,7 +322,7 @@ class ModelThread:
         return Header(
             model=self._chat.model,
             sampler=settings.sampler,
-            profile=settings.policy().profile,
+            profile=settings.build_sampler().profile,
             seed=settings.seed or 0,
             messages=messages,
             context_length=self._model.config.max_position_embeddings,

@@ -16,14 +16,14 @@ from ..profiles.profile import Profile
 from ..profiles.tree import TREE_SAMPLER
 from ..records import from_record
 from ..settings import Settings
-from ..step import Branch, Step
+from ..step import Fork, Step
 from ..traces.trace import Header
 from . import events
 from .events import Event, Question, Token
 from .local import Chat, ModelThread
 
 if TYPE_CHECKING:
-    from ..answer.hooks import OnRollouts
+    from ..answer.hooks import OnFork
 
 FILE, PROFILE_FILE = "demo.json.gz", "demo.toml"
 MODEL, CONTEXT = "recorded: SmolLM2-135M", 8192
@@ -38,7 +38,7 @@ class Recording:
 
     conversation: Conversation
     """Each question with several answers."""
-    races: dict[tuple[int, int, int], list[Branch]] = field(default_factory=dict)
+    races: dict[tuple[int, int, int], list[Fork]] = field(default_factory=dict)
     """By turn, answer and step: the ways at each pass."""
     rivals: dict[str, Conversation] = field(default_factory=dict)
     """By sampler: the same questions, each answered by it, for duels with the first answer of
@@ -50,7 +50,7 @@ def demo_recording() -> Recording:
     file = resources.files(__package__) / FILE
     record = json.loads(gzip.decompress(file.read_bytes()))
     races = {
-        tuple(race["place"]): [from_record(Branch, branch) for branch in race["grown"]]
+        tuple(race["place"]): [from_record(Fork, fork) for fork in race["grown"]]
         for race in record["races"]
     }
     rivals = {name: _conversation(rival) for name, rival in record["rivals"].items()}
@@ -97,7 +97,7 @@ class RecordedSession:
         self.conversation = Conversation()
         self.settings = Settings()
         self.choose: object = None
-        self.on_rollouts: OnRollouts | None = None
+        self.on_fork: OnFork | None = None
         """Told how the ways of a fork grow."""
         self._recording = recording
         self._pace = pace
@@ -177,7 +177,7 @@ class RecordedSession:
         turn = self._recording.conversation.turns.index(asked)
         return self._recording.rivals[sampler].turns[turn].answer
 
-    def timeline(self, recorded: Answer, begin: int = 0) -> Iterator[tuple[float, Step | Branch]]:
+    def timeline(self, recorded: Answer, begin: int = 0) -> Iterator[tuple[float, Step | Fork]]:
         """Yield the steps of an answer from one on, and before a fork its ways as they grow.
 
         Each comes with the seconds since the step before the first one.
@@ -187,8 +187,8 @@ class RecordedSession:
         for step in recorded.steps[begin:]:
             grown = races.get(step.index, [])
             pause = (step.time - before) / (len(grown) + 1)
-            for number, branch in enumerate(grown, 1):
-                yield before - start + number * pause, branch
+            for number, fork in enumerate(grown, 1):
+                yield before - start + number * pause, fork
             yield step.time - start, step
             before = step.time
 
@@ -213,7 +213,7 @@ class RecordedSession:
             " recorded"
         )
 
-    def _races(self, recorded: Answer) -> dict[int, list[Branch]]:
+    def _races(self, recorded: Answer) -> dict[int, list[Fork]]:
         """Return how the ways of an answer's forks grew, by step."""
         for turn, asked in enumerate(self._recording.conversation.turns):
             for number, answer in enumerate(asked.answers):
@@ -236,8 +236,8 @@ class RecordedSession:
                 if isinstance(item, Step):
                     answer.steps.append(item)
                     yield item
-                elif self.on_rollouts is not None:
-                    self.on_rollouts(len(answer.steps), item)
+                elif self.on_fork is not None:
+                    self.on_fork(len(answer.steps), item)
 
         return steps()
 
@@ -254,7 +254,7 @@ class RecordedThread(ModelThread):
 
     def _open_session(self) -> None:
         self._session = self._recording  # type: ignore[assignment]
-        self._recording.on_rollouts = lambda *grown: self._report(events.RolloutsGrew(*grown))
+        self._recording.on_fork = lambda *grown: self._report(events.ForkGrew(*grown))
         self._loaded.set()
         self._report(events.Loaded(MODEL, CONTEXT, demo_profile()))
 
@@ -311,7 +311,7 @@ class RecordedThread(ModelThread):
                 ended = item is sides[side].steps[-1]
                 self._report(events.DuelStepsArrived(cancel, side, [item], ended))
             else:
-                self._report(events.DuelRolloutsGrew(cancel, side, item))
+                self._report(events.DuelForkGrew(cancel, side, item))
 
     def _list_models(self) -> None:
         self._report(events.ModelsListed([], "the demo has no models: run entropix chat"))

@@ -16,7 +16,7 @@ from ..profiles.fields import spell_infinities
 from ..profiles.profile import Profile, differences
 from ..profiles.sampler_specs import parameters
 from ..profiles.selection import AUTO
-from ..samplers.registry import find_policy
+from ..samplers.registry import find_sampler
 from ..settings import SEED_BITS, Settings
 from ..step import Step
 from . import events
@@ -223,7 +223,7 @@ class RemoteThread(ModelThread):
         chat = self._chat
         if chat.server is None:
             raise TypeError("this chat has no server")
-        find_policy(chat.settings.sampler)
+        find_sampler(chat.settings.sampler)
         self._session = RemoteSession(chat.server, chat.settings, chat.system_prompt)
         self._loaded.set()
         session = self._session

@@ -10,24 +10,26 @@ from ..answer.interventions.thinking import Thinking
 from ..engine.sampler_state import check_biased
 from ..errors import SessionError, whole_number
 from ..models.base import LanguageModel
-from ..samplers.base import Policy
+from ..samplers.base import Sampler
 from ..settings import Settings
 from .conversation import Answer
 
 
-def checked_policy(settings: Settings, model: LanguageModel, tokenizer: TokenizerWrapper) -> Policy:
-    """Return the policy of the next answer.
+def checked_sampler(
+    settings: Settings, model: LanguageModel, tokenizer: TokenizerWrapper
+) -> Sampler:
+    """Return the sampler of the next answer.
 
     `decode` would raise the same, but only when the first step is read.
 
     Raises:
-        PolicyError, ProfileError: the settings do not fit the model.
+        SamplerError, ProfileError: the settings do not fit the model.
     """
     config = model.config
-    policy = settings.resolved(config).policy()
-    Thinking(policy.think, tokenizer, config.vocab_size)  # its constructor checks the text
-    check_biased(policy, config.vocab_size)
-    return policy
+    sampler = settings.resolved(config).build_sampler()
+    Thinking(sampler.think, tokenizer, config.vocab_size)  # its constructor checks the text
+    check_biased(sampler, config.vocab_size)
+    return sampler
 
 
 def checked_tokens(token: int | Sequence[int], vocab_size: int) -> list[int]:

@@ -1,6 +1,6 @@
 """Finding what a reasoning model thinks before it answers, between `<think>` and `</think>`.
 
-It is the model's own text, and not the thinking text that a policy inserts.
+It is the model's own text, and not the thinking text that a sampler inserts.
 """
 
 from __future__ import annotations

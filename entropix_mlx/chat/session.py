@@ -16,9 +16,9 @@ from threading import Event
 
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-from ..answer.hooks import Choose, Hooks, OnRollouts
+from ..answer.hooks import Choose, Hooks, OnFork
 from ..api.prompts import Message
-from ..engine.cached_text import Text
+from ..engine.cached_text import CachedText
 from ..engine.job import Job
 from ..engine.runner import decode
 from ..engine.speculation.draft_model import Draft
@@ -27,11 +27,11 @@ from ..models.base import LanguageModel
 from ..models.config import fingerprint
 from ..notes.notes import Notes
 from ..profiles.confidence import Measured, Verdict
-from ..samplers.base import Policy
+from ..samplers.base import Sampler
 from ..settings import Settings
 from ..step import Step
 from ..traces.trace import TraceFolder
-from .checking import check_writer, checked_policy, checked_tokens
+from .checking import check_writer, checked_sampler, checked_tokens
 from .context import Context
 from .conversation import Answer, Conversation
 from .running import Running, header_of, retrieve_of
@@ -53,7 +53,7 @@ class Session:
         conversation: the turns so far.
         choose: called at a fork whose two best rollouts score alike, as for `stream_generate`; None
             takes the best. A new value holds from the next answer on.
-        on_rollouts: told while rollouts grow, as for `stream_generate`; likewise.
+        on_fork: told while rollouts grow, as for `stream_generate`; likewise.
         notes: where things are looked up, or None; likewise.
         draft_model: guesses what comes next, as for `stream_generate`; likewise.
     """
@@ -88,14 +88,14 @@ class Session:
         self.settings = settings or Settings()
         self.conversation = Conversation(system_prompt)
         self.choose = choose
-        self.on_rollouts: OnRollouts | None = None
+        self.on_fork: OnFork | None = None
         self.notes: Notes | None = None
         self.draft_model: Draft | None = None
         self._model, self._tokenizer = model, tokenizer
         self._on_prefill, self._on_drop = on_prefill, on_drop
         self._traces = traces
         self._context = Context(tokenizer, model.config.max_position_embeddings)
-        self._text = Text.empty(model)
+        self._text = CachedText.empty(model)
         self._fingerprint = fingerprint(model.config)
         self._running: Running | None = None
 
@@ -141,7 +141,7 @@ class Session:
             PromptError: the text is empty, or the chat template refuses the messages.
             ContextLengthError: the text alone does not fit into the context.
             SessionError: there is no such turn.
-            PolicyError, ProfileError: the settings do not fit.
+            SamplerError, ProfileError: the settings do not fit.
         """
         check_type("text", text, str)
         check_type("cancel", cancel, Event, optional=True)
@@ -160,7 +160,7 @@ class Session:
 
         Raises:
             SessionError: there is no question at that index.
-            PromptError, ContextLengthError, PolicyError, ProfileError: as for `send`.
+            PromptError, ContextLengthError, SamplerError, ProfileError: as for `send`.
         """
         turn = self.conversation.turn_of(whole_number("message", message))
         return self.send(text, turn, cancel=cancel)
@@ -170,7 +170,7 @@ class Session:
 
         Raises:
             SessionError: nothing was asked yet.
-            PolicyError, ProfileError: the settings do not fit.
+            SamplerError, ProfileError: the settings do not fit.
         """
         check_type("cancel", cancel, Event, optional=True)
         self.close()
@@ -197,7 +197,7 @@ class Session:
         Raises:
             SessionError: there is no such turn, step or token, or another model wrote that answer.
             ContextLengthError: the answer up to that step does not fit into the context.
-            PolicyError, ProfileError: the settings do not fit.
+            SamplerError, ProfileError: the settings do not fit.
         """
         check_type("cancel", cancel, Event, optional=True)
         turn = None if turn is None else whole_number("turn", turn)
@@ -208,13 +208,13 @@ class Session:
         old = self.conversation.turns[turn].answer
         kept = old.before(step_index)
         check_writer(old, self._fingerprint)
-        policy = checked_policy(self.settings, self._model, self._tokenizer)
+        sampler = checked_sampler(self.settings, self._model, self._tokenizer)
         asked = self.conversation.until(turn)
         prompt = self._context.resumed(asked, [step.token for step in kept])
         # Nothing below raises.
         self.conversation.set_aside(turn)
         answer = Answer(old.seed, kept, self._fingerprint)
-        return self._start(answer, prompt, policy, cancel, forced=tokens)
+        return self._start(answer, prompt, sampler, cancel, forced=tokens)
 
     def adopt(self, text: str, turn: int | None, seed: int, steps: Sequence[Step]) -> None:
         """Add a question, in the place of a turn as for `send`, and an answer of this model to it.
@@ -290,7 +290,7 @@ class Session:
     def _answer(self, asked: Conversation, cancel: Event | None) -> Iterator[Step]:
         """Answer the last question of a conversation, whose turns become this session's."""
         turn = asked.last
-        policy = checked_policy(self.settings, self._model, self._tokenizer)
+        sampler = checked_sampler(self.settings, self._model, self._tokenizer)
         prompt = self._context.fit(asked, self.settings.max_tokens)
         # Nothing below raises: an answer that was refused has left this conversation unchanged.
         if asked.dropped > self.conversation.dropped and self._on_drop:
@@ -299,19 +299,19 @@ class Session:
         seed = self.settings.seed
         # Each answer to one question is drawn with another seed.
         seed = secrets.randbits(32) if seed is None else seed + len(turn.answers)
-        return self._start(Answer(seed, [], self._fingerprint), prompt, policy, cancel)
+        return self._start(Answer(seed, [], self._fingerprint), prompt, sampler, cancel)
 
     def _start(
         self,
         answer: Answer,
         prompt: list[int],
-        policy: Policy,
+        sampler: Sampler,
         cancel: Event | None,
         forced: Sequence[int] = (),
     ) -> Iterator[Step]:
         turn = self.conversation.last
         cancel = cancel or Event()
-        steps = self._stream(answer, prompt, policy, cancel, forced)
+        steps = self._stream(answer, prompt, sampler, cancel, forced)
         self._running = Running(steps, cancel, self.conversation, turn.selected, len(answer.steps))
         turn.add(answer)
         return steps
@@ -320,7 +320,7 @@ class Session:
         self,
         answer: Answer,
         prompt: list[int],
-        policy: Policy,
+        sampler: Sampler,
         cancel: Event,
         forced: Sequence[int],
     ) -> Generator[Step, None, None]:
@@ -330,17 +330,17 @@ class Session:
         job = Job.of_settings(
             prompt,
             replace(self.settings, seed=answer.seed),
-            policy,
+            sampler,
             answered=kept,
             forced=forced,
             hooks=Hooks(
-                cancel, self._on_prefill, self.choose, self.on_rollouts, retrieve, self.draft_model
+                cancel, self._on_prefill, self.choose, self.on_fork, retrieve, self.draft_model
             ),
         )
         steps = traced = decode(self._model, self._tokenizer, job, self._text)
         if self._traces is not None:
             own = len(prompt) - len(kept)
-            header = header_of(self, self._traces.model, answer.seed, policy.profile, own)
+            header = header_of(self, self._traces.model, answer.seed, sampler.profile, own)
             traced = self._traces.record(steps, header, kept)
         with contextlib.closing(steps), contextlib.closing(traced):
             for step in traced:

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from ..profiles.profile import Profile, builtin_names, differences, read_source
-from ..profiles.writing import policy_comments, toml_value
+from ..profiles.writing import sampler_comments, toml_value
 from .shared import output
 
 
@@ -29,7 +29,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 def _show(arguments: argparse.Namespace) -> int:
     _, text = read_source(arguments.profile)
     output.write(output.shown(text, sys.stdout))
-    output.write("\n" + policy_comments(Profile.load(arguments.profile)))
+    output.write("\n" + sampler_comments(Profile.load(arguments.profile)))
     return 0
 
 

@@ -28,7 +28,7 @@ ROLLOUT_STEP = 16
 """Tokens by which the memory of rollouts grows."""
 
 
-class Text:
+class CachedText:
     """One text in the model's cache: the caches of all layers, and the ids of the tokens in them.
 
     `ids` lists the tokens that are known to belong to the text. Between `Engine.queue` and the
@@ -50,7 +50,7 @@ class Text:
         """Tokens in the caches that nobody has confirmed, 0 or 1."""
 
     @classmethod
-    def empty(cls, model: LanguageModel) -> Text:
+    def empty(cls, model: LanguageModel) -> CachedText:
         """Return a text without tokens."""
         return cls(model.make_cache())
 
@@ -106,19 +106,19 @@ class Text:
         """Return the keys and values that only this text has, for MLX to compute."""
         return [array for layer in self.layers for array in arrays_of(layer)]
 
-    def copy(self, length: int) -> Text:
+    def copy(self, length: int) -> CachedText:
         """Return a text of its own of at most the first `length` tokens, whose ids are known."""
-        text = Text([copied(layer, length) for layer in self.layers])
+        text = CachedText([copied(layer, length) for layer in self.layers])
         text.base, text.ids = 0, self.ids[: int(text.layers[0].offset)]
         mx.eval(text.arrays())
         return text
 
-    def twin(self) -> Text:
+    def twin(self) -> CachedText:
         """Return a text that begins with this one, whose cache it reads and does not copy.
 
         This text must not change from now on.
         """
-        text = Text([share(layer, SAMPLE_STEP) for layer in self.layers])
+        text = CachedText([share(layer, SAMPLE_STEP) for layer in self.layers])
         text.base, text.ids = self.base, list(self.ids)
         return text
 
@@ -126,7 +126,7 @@ class Text:
 class Prompt:
     """The beginning of one text, or of several, as far as it is not in the cache yet."""
 
-    def __init__(self, text: Text, unread: Sequence[int], shared: bool = False) -> None:
+    def __init__(self, text: CachedText, unread: Sequence[int], shared: bool = False) -> None:
         """Prepare.
 
         Args:
@@ -144,7 +144,7 @@ class Prompt:
         """Tokens that were computed here."""
         return self.total - 1 - len(self.unread)
 
-    def take(self) -> Text:
+    def take(self) -> CachedText:
         """Return a text that goes on from the prompt, all of which is in the cache.
 
         The place is remembered, so that another answer can begin here.
@@ -153,25 +153,25 @@ class Prompt:
         return self.text.twin() if self._shared else self.text
 
 
-class Branches:
+class BranchCaches:
     """The rollouts at a branch point: each goes on from the same text, which none of them changes.
 
-    Rollouts that grow in the same passes form a group, with one cache a layer for all of them. One
+    ForkRule that grow in the same passes form a group, with one cache a layer for all of them. One
     that stops growing leaves its group; what it has cached is kept, since it may still win.
     """
 
-    def __init__(self, text: Text, count: int) -> None:
+    def __init__(self, text: CachedText, count: int) -> None:
         """Begin rollouts 0 to `count` − 1, none of which has a token yet."""
         self._text = text
         layers = [share(layer, ROLLOUT_STEP, count) for layer in text.layers]
-        self._groups = [RolloutGroup(list(range(count)), layers)]
+        self._groups = [BranchGroup(list(range(count)), layers)]
 
-    def select(self, rollouts: Sequence[int]) -> list[RolloutGroup]:
+    def select(self, branches: Sequence[int]) -> list[BranchGroup]:
         """Return the groups that hold these rollouts and no others.
 
         A group that also holds others is split; those lose a guess that it may hold.
         """
-        wanted = set(rollouts)
+        wanted = set(branches)
         self._groups = [part for group in self._groups for part in group.split(wanted)]
         chosen = [group for group in self._groups if group.members[0] in wanted]
         for group in self._groups:
@@ -184,24 +184,24 @@ class Branches:
         for group in self._groups:
             group.take_back()
 
-    def shorten(self, rollouts: Sequence[int], count: int) -> None:
+    def shorten(self, branches: Sequence[int], count: int) -> None:
         """Take the last `count` tokens of these rollouts away."""
-        for group in self.select(rollouts):
+        for group in self.select(branches):
             group.shorten(count)
 
-    def commit(self, rollout: int, tokens: Sequence[int]) -> None:
+    def commit(self, branch: int, tokens: Sequence[int]) -> None:
         """Append the first tokens of a rollout to the text; the ids say how many."""
         if not tokens:  # and perhaps nothing was computed at all
             return
-        group = next(group for group in self._groups if rollout in group.members)
-        row = group.members.index(rollout)
+        group = next(group for group in self._groups if branch in group.members)
+        row = group.members.index(branch)
         for shared, layer in zip(group.layers, self._text.layers, strict=True):
             shared.commit(row, len(tokens), layer)
         self._text.ids.extend(tokens)
 
 
-class RolloutGroup:
-    """Rollouts of one length, whose next tokens are computed together."""
+class BranchGroup:
+    """ForkRule of one length, whose next tokens are computed together."""
 
     def __init__(self, members: list[int], layers: list[RowsCache]) -> None:
         """Combine.
@@ -215,7 +215,7 @@ class RolloutGroup:
         self.guessed = 0
         """Tokens in the caches that nobody has confirmed, 0 or 1."""
 
-    def split(self, wanted: set[int]) -> list[RolloutGroup]:
+    def split(self, wanted: set[int]) -> list[BranchGroup]:
         """Return this group, or its two parts if only some of its members are wanted."""
         inside = [row for row, member in enumerate(self.members) if member in wanted]
         if len(inside) in (0, len(self.members)):
@@ -240,8 +240,8 @@ class RolloutGroup:
             layer.trim(count)
         self.guessed = 0
 
-    def _of_rows(self, rows: list[int]) -> RolloutGroup:
+    def _of_rows(self, rows: list[int]) -> BranchGroup:
         members = [self.members[row] for row in rows]
-        part = RolloutGroup(members, [layer.of_rows(rows) for layer in self.layers])
+        part = BranchGroup(members, [layer.of_rows(rows) for layer in self.layers])
         part.guessed = self.guessed
         return part

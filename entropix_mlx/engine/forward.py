@@ -1,6 +1,6 @@
 """One position of many texts at a time: run the model, measure, decide, draw.
 
-`Engine.queue` starts a pass and returns before it is computed; `Pending.read` waits for it. Between
+`Engine.queue` starts a pass and returns before it is computed; `Pass.read` waits for it. Between
 the two the caller can queue the next pass, which keeps the device busy.
 """
 
@@ -18,12 +18,12 @@ from ..models.base import AttentionLayers, Forward, LanguageModel, Rows
 from ..models.llama.attention import Looks, Masked, RowScores
 from ..models.llama.cache import TextCache
 from ..models.memory import CLEAR_EVERY
-from ..samplers.base import Policy
+from ..samplers.base import Sampler
 from ..samplers.draw import draw_distinct, logprob, uniforms
 from ..samplers.memory import State, joined, rows_of
 from ..samplers.metrics.logits import numbers
 from ..samplers.position import Position, position
-from .cached_text import Text
+from .cached_text import CachedText
 from .speculation.proposer import Guesser
 
 RUN_AT_ONCE = 4
@@ -35,7 +35,7 @@ logits are in memory then."""
 class Sampling:
     """How the tokens of one answer are measured and drawn."""
 
-    policy: Policy
+    sampler: Sampler
     seed: int
     attention_layers: AttentionLayers = "last"
     top_logprobs: int = 0
@@ -45,10 +45,10 @@ class Sampling:
     @property
     def kind(self) -> tuple[int, int]:
         """Rows of one kind are measured and drawn together."""
-        return id(self.policy), self.top_logprobs
+        return id(self.sampler), self.top_logprobs
 
 
-class Group(NamedTuple):
+class SlotRows(NamedTuple):
     """Rows of one answer that take a token each: its text, or rollouts of one length."""
 
     layers: Sequence[TextCache]
@@ -56,7 +56,7 @@ class Group(NamedTuple):
     """`(rows,)`"""
     sampling: Sampling
     state: State = ()
-    """What the policy remembers of each row's text, the token included; () for nothing yet. Of a
+    """What the sampler remembers of each row's text, the token included; () for nothing yet. Of a
     run, that is the text with its first token."""
     run: bool = False
     """As in `Rows`."""
@@ -73,10 +73,10 @@ class Engine:
     def __init__(self, model: LanguageModel) -> None:
         """Set up; the texts and their caches come with each pass."""
         self._model = model
-        self._unstarted: Pending | None = None
+        self._unstarted: Pass | None = None
         self._queued = 0
 
-    def queue(self, groups: Sequence[Group]) -> Pending:
+    def queue(self, groups: Sequence[SlotRows]) -> Pass:
         """Start the positions that follow a token of each row; the tokens join the caches.
 
         The forward pass starts now; what follows from it starts with the next call, or when it is
@@ -89,10 +89,10 @@ class Engine:
         forward = self._forward(groups)
         self.start_last()
         mx.async_eval(forward)
-        self._unstarted = Pending(self, forward, groups)
+        self._unstarted = Pass(self, forward, groups)
         return self._unstarted
 
-    def _forward(self, groups: Sequence[Group]) -> Forward:
+    def _forward(self, groups: Sequence[SlotRows]) -> Forward:
         layers: AttentionLayers = "last"
         if any(group.sampling.attention_layers == "all" for group in groups):
             layers = "all"
@@ -104,7 +104,7 @@ class Engine:
             self._unstarted.start()
             self._unstarted = None
 
-    def prefill(self, text: Text, tokens: Sequence[int]) -> None:
+    def prefill(self, text: CachedText, tokens: Sequence[int]) -> None:
         """Put tokens into a text's cache and wait until they are there."""
         try:
             # The logits are not asked for, so MLX does not compute them.
@@ -117,10 +117,10 @@ class Engine:
         mx.clear_cache()
 
 
-class Part(NamedTuple):
-    """Rows of a pass that share a policy: arrays that may not have been computed yet."""
+class PassPart(NamedTuple):
+    """Rows of a pass that share a sampler: arrays that may not have been computed yet."""
 
-    policy: Policy
+    sampler: Sampler
     queued: Position
 
     def arrays(self) -> list[mx.array]:
@@ -134,10 +134,10 @@ class Part(NamedTuple):
             yield Reading(*row)
 
 
-class Pending:
+class Pass:
     """A queued pass: one position of each row."""
 
-    def __init__(self, engine: Engine, forward: Forward, groups: Sequence[Group]) -> None:
+    def __init__(self, engine: Engine, forward: Forward, groups: Sequence[SlotRows]) -> None:
         """Build the graph of measuring, deciding and drawing."""
         self._engine = engine
         self._attended = forward.attended
@@ -177,11 +177,11 @@ class Pending:
         return mx.concatenate(columns)[:, 0]
 
     def noted(self, rows: Sequence[int]) -> State:
-        """Return what the policy remembers of the positions of some rows of one answer."""
+        """Return what the sampler remembers of the positions of some rows of one answer."""
         part, inside = self._inside(rows)
         return rows_of(part.queued.noted, inside)
 
-    def _inside(self, rows: Sequence[int]) -> tuple[Part, list[int]]:
+    def _inside(self, rows: Sequence[int]) -> tuple[PassPart, list[int]]:
         """Return the part of some rows of one answer, and where they are in it."""
         return self._rows[rows[0]][0], [self._rows[row][1] for row in rows]
 
@@ -209,7 +209,7 @@ class RowPosition:
     """What is known about the place after a token of one text."""
 
     def __init__(
-        self, reading: Reading, part: Part, row: int, sampling: Sampling, position: int
+        self, reading: Reading, part: PassPart, row: int, sampling: Sampling, position: int
     ) -> None:
         """Combine what was read with the arrays that it was read from."""
         self.reading = reading
@@ -230,14 +230,14 @@ class RowPosition:
     def openings(self, count: int) -> list[int]:
         """Return different tokens that may stand here, the most probable one first."""
         one = self._part.queued.row(self._row)
-        policy, seed = self._part.policy, self._sampling.seed
-        return draw_distinct(one.measured, one.plan, policy, count, seed, self._position)
+        sampler, seed = self._part.sampler, self._sampling.seed
+        return draw_distinct(one.measured, one.plan, sampler, count, seed, self._position)
 
 
 def _parts(
-    forward: Forward, groups: Sequence[Group], places: Sequence[tuple[Sampling, int]]
-) -> Iterator[Part]:
-    """Yield the parts of a pass; groups that share a policy must follow one another."""
+    forward: Forward, groups: Sequence[SlotRows], places: Sequence[tuple[Sampling, int]]
+) -> Iterator[PassPart]:
+    """Yield the parts of a pass; groups that share a sampler must follow one another."""
     # A single run is one text with several tokens; otherwise each row has a token.
     logits = forward.logits.reshape(-1, forward.logits.shape[-1])
     scores = _by_group(forward, groups)
@@ -246,55 +246,55 @@ def _parts(
         of_part = list(members)
         size = sum(group.tokens.size for group in of_part)
         rows = slice(row, row + size)
-        policy = of_part[0].sampling.policy
-        randomness = mx.array([uniforms(s.seed, at, policy.draws) for s, at in places[rows]])
+        sampler = of_part[0].sampling.sampler
+        randomness = mx.array([uniforms(s.seed, at, sampler.draws) for s, at in places[rows]])
         of_rows = logits[rows] if size < len(places) else logits
         looked = scores[number : number + len(of_part)]
         if apart:
             yield from _in_pieces(of_part[0], of_rows, looked[0], randomness)
         else:
-            states = joined([group.state for group in of_part]) if policy.remembered else ()
-            queued = position(policy, of_rows, looked, randomness, count, states)
-            yield Part(policy, queued)
+            states = joined([group.state for group in of_part]) if sampler.remembered else ()
+            queued = position(sampler, of_rows, looked, randomness, count, states)
+            yield PassPart(sampler, queued)
         row, number = row + size, number + len(of_part)
 
 
-def _kind(group: Group) -> tuple[int, int, int]:
+def _kind(group: SlotRows) -> tuple[int, int, int]:
     """Return what the rows of a part have in common.
 
     A run that is cut into pieces has parts of its own.
     """
-    apart = group.run and group.tokens.size > _piece(group.sampling.policy)
+    apart = group.run and group.tokens.size > _piece(group.sampling.sampler)
     return *group.sampling.kind, id(group.layers) if apart else 0
 
 
-def _piece(policy: Policy) -> int:
+def _piece(sampler: Sampler) -> int:
     """Return how many tokens of a run are planned together.
 
-    Where a policy remembers the text, they are planned one after the other.
+    Where a sampler remembers the text, they are planned one after the other.
     """
-    return RUN_AT_ONCE if policy.remembered is None else 1
+    return RUN_AT_ONCE if sampler.remembered is None else 1
 
 
 def _in_pieces(
-    group: Group, logits: mx.array, looks: Sequence[RowScores], randomness: mx.array
-) -> Iterator[Part]:
+    group: SlotRows, logits: mx.array, looks: Sequence[RowScores], randomness: mx.array
+) -> Iterator[PassPart]:
     """Yield the parts of a run, each planned in the state that the one before leads to."""
-    policy, state = group.sampling.policy, group.state
-    size, count = _piece(policy), group.sampling.top_logprobs
+    sampler, state = group.sampling.sampler, group.state
+    size, count = _piece(sampler), group.sampling.top_logprobs
     for begin in range(0, group.tokens.size, size):
         end = min(begin + size, group.tokens.size)
         here = slice(begin, end)
         look = [one.part(begin, end) for one in looks if isinstance(one, Looks | Masked)]
-        queued = position(policy, logits[here], [look], randomness[here], count, state)
-        yield Part(policy, queued)
+        queued = position(sampler, logits[here], [look], randomness[here], count, state)
+        yield PassPart(sampler, queued)
         following = group.tokens[end : end + 1]
-        if policy.remembered and following.size:
+        if sampler.remembered and following.size:
             observed = logprob(queued.measured, following[:, None])[:, 0]
-            state = policy.remembered.observe(queued.noted, following, observed)
+            state = sampler.remembered.observe(queued.noted, following, observed)
 
 
-def _by_group(forward: Forward, groups: Sequence[Group]) -> list[list[RowScores]]:
+def _by_group(forward: Forward, groups: Sequence[SlotRows]) -> list[list[RowScores]]:
     """Return the attention scores that are measured, a list of layers for each group."""
     by_layer = [(s,) if isinstance(s, RowScores) else s for s in forward.scores]
     by_group = [list(layers) for layers in zip(*by_layer, strict=True)]

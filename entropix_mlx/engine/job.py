@@ -19,13 +19,13 @@ from ..errors import ContextLengthError, PromptError, UnsupportedModelError
 from ..models.base import AttentionLayers, LanguageModel
 from ..models.llama.model import Model
 from ..models.llama.weight_layout import blas_batches, on_cpu, precision
-from ..samplers.base import Policy
+from ..samplers.base import Sampler
 from ..settings import Settings
 from ..step import Step
-from .cached_text import Prompt, Text
+from .cached_text import CachedText, Prompt
 from .forward import Sampling
 from .sampler_state import check_biased, remembering
-from .slot import Row
+from .slot import Slot
 from .speculation.draft_model import (
     Drafting,
     FirstOf,
@@ -49,7 +49,7 @@ class Job:
 
     prompt: Sequence[int]
     """Token ids; at least one."""
-    policy: Policy
+    sampler: Sampler
     seed: int
     """With the position in the text, all that a draw depends on."""
     max_tokens: int = -1
@@ -68,21 +68,21 @@ class Job:
 
     @classmethod
     def of_settings(
-        cls, prompt: Sequence[int], settings: Settings, policy: Policy | None = None, **more: Any
+        cls, prompt: Sequence[int], settings: Settings, sampler: Sampler | None = None, **more: Any
     ) -> Job:
         """Return the job that resolved settings describe.
 
         Args:
             prompt: token ids.
             settings: from `Settings.resolved`.
-            policy: theirs, where it was built before.
+            sampler: theirs, where it was built before.
             **more: other fields of the job.
         """
         if settings.seed is None:
             raise ValueError("the settings must be resolved: they have no seed")
         return cls(
             prompt,
-            policy or settings.policy(),
+            sampler or settings.build_sampler(),
             settings.seed,
             max_tokens=settings.max_tokens,
             attention_layers=settings.attention_layers,
@@ -93,7 +93,7 @@ class Job:
         )
 
 
-def prepare(model: LanguageModel, text: Text, job: Job, *, shared: bool = False) -> Prompt:
+def prepare(model: LanguageModel, text: CachedText, job: Job, *, shared: bool = False) -> Prompt:
     """Return the prompt of a job, shortening the text to what the two have in common.
 
     Args:
@@ -104,13 +104,13 @@ def prepare(model: LanguageModel, text: Text, job: Job, *, shared: bool = False)
 
     Raises:
         PromptError: the prompt is empty, or holds a token that the model does not have.
-        PolicyError: a bias is of a token that the model does not have.
+        SamplerError: a bias is of a token that the model does not have.
         ContextLengthError: the prompt leaves no room in the context.
     """
     if not job.prompt:
         raise PromptError("the prompt is empty: give at least one token")
     check_tokens([*job.prompt, *job.forced], model.config.vocab_size)
-    check_biased(job.policy, model.config.vocab_size)
+    check_biased(job.sampler, model.config.vocab_size)
     # The last token must be computed again: what follows it was not kept.
     text.shorten(text.common(job.prompt[:-1]))
     _check_room(model, text.base + len(job.prompt))
@@ -119,7 +119,7 @@ def prepare(model: LanguageModel, text: Text, job: Job, *, shared: bool = False)
 
 def begin(
     model: LanguageModel, tokenizer: TokenizerWrapper, job: Job, prompt: Prompt
-) -> Row | None:
+) -> Slot | None:
     """Return the row of a job, or None where it may not have a single token.
 
     Raises:
@@ -134,21 +134,21 @@ def begin(
     if room == 0:
         return None
     clock = Clock()
-    policy, retrieve = job.policy, job.hooks.retrieve
+    sampler, retrieve = job.sampler, job.hooks.retrieve
     limit = len(job.answered) + room
     before = job.prompt[: len(job.prompt) - len(job.answered)]
     answer = Answer(
-        Writer(tokenizer, policy.confidence, limit, job.stop, clock, before),
-        Thinking(policy.think, tokenizer, config.vocab_size, before),
+        Writer(tokenizer, sampler.position_score, limit, job.stop, clock, before),
+        Thinking(sampler.think, tokenizer, config.vocab_size, before),
         Branching(
-            policy.rollouts,
+            sampler.branches,
             tokenizer,
-            job.hooks.on_rollouts,
+            job.hooks.on_fork,
             seed=job.seed,
             prompt=before,
             stops=job.stop,
         ),
-        Retrieving(policy.profile.notes, tokenizer, retrieve) if retrieve else None,
+        Retrieving(sampler.profile.notes, tokenizer, retrieve) if retrieve else None,
         before=job.prompt,
         context_room=context_room,
         asks=job.hooks.choose is not None,
@@ -156,8 +156,8 @@ def begin(
     )
     answer.take_up(job.answered)
     guesser = _guesser(model, tokenizer, job, prompt.text.base)
-    sampling = Sampling(policy, job.seed, job.attention_layers, job.top_logprobs, guesser)
-    return Row(
+    sampling = Sampling(sampler, job.seed, job.attention_layers, job.top_logprobs, guesser)
+    return Slot(
         answer,
         prompt,
         job.prompt[-1],
@@ -165,7 +165,7 @@ def begin(
         forced=job.forced,
         hooks=job.hooks,
         clock=clock,
-        remembering=remembering(policy, tokenizer, config.vocab_size, before, job.answered),
+        remembering=remembering(sampler, tokenizer, config.vocab_size, before, job.answered),
     )
 
 
@@ -186,7 +186,7 @@ def _guesser(
     draft.check(model, tokenizer)
     if unknown:
         raise cannot_be_drafted(f"the cache that was given holds {unknown} tokens of unknown text")
-    drafting = Drafting(draft, job.policy, job.seed, model.config.vocab_size)
+    drafting = Drafting(draft, job.sampler, job.seed, model.config.vocab_size)
     return drafting if lookup is None else FirstOf(lookup, drafting)
 
 

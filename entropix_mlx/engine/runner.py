@@ -9,7 +9,7 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 from ..models.base import LanguageModel
 from ..models.wired import wired_memory
 from ..step import Step
-from .cached_text import Text
+from .cached_text import CachedText
 from .job import Job, begin, prepare
 from .scheduler import Scheduler
 
@@ -18,7 +18,7 @@ def decode(
     model: LanguageModel,
     tokenizer: TokenizerWrapper,
     job: Job,
-    text: Text | None = None,
+    text: CachedText | None = None,
     *,
     pipelined: bool = True,
 ) -> Generator[Step, None, None]:
@@ -39,7 +39,7 @@ def decode(
         ProfileError: the thinking text does not fit the tokenizer.
         NonFiniteLogitsError: the model computed NaN or infinite logits.
     """
-    text = Text.empty(model) if text is None else text
+    text = CachedText.empty(model) if text is None else text
     prompt = prepare(model, text, job)
     row = begin(model, tokenizer, job, prompt)
     if row is None:

@@ -1,4 +1,4 @@
-"""What a policy with a memory remembers of one answer: of its text, and of its rollouts.
+"""What a sampler with a memory remembers of one answer: of its text, and of its rollouts.
 
 A state belongs to a place of a text. It is kept where a position was received, and from there the
 token that joins the text leads to the next one. So nothing has to be undone: a guess that was wrong
@@ -15,8 +15,8 @@ import mlx.core as mx
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..answer.requests import DRAWN, Follow, Roll
-from ..errors import PolicyError
-from ..samplers.base import Policy
+from ..errors import SamplerError
+from ..samplers.base import Sampler
 from ..samplers.memory import (
     Beginning,
     Memory,
@@ -26,7 +26,7 @@ from ..samplers.memory import (
 )
 from ..samplers.metrics.logits import numbers
 from ..step import Step
-from .forward import Pending
+from .forward import Pass
 
 BREAKERS = ("\n", ":", '"', "*")
 """Texts over which no repetition extends: the default of DRY's implementations."""
@@ -46,12 +46,12 @@ class Remembering:
         """Begin.
 
         Args:
-            memory: the policy's.
+            memory: the sampler's.
             state: what is remembered before the answer's next position.
         """
         self._memory = memory
         self._text = _Kept(state, 0)
-        self._rollouts: list[list[_Kept]] = []
+        self._branches: list[list[_Kept]] = []
         """Of each rollout, the state at the branch point, and after each of its tokens."""
 
     def wanted(self, want: Follow | Roll, members: Sequence[int]) -> State:
@@ -65,7 +65,7 @@ class Remembering:
         if isinstance(want, Follow):
             tokens, logprobs = [want.token], [want.logprob]
         else:
-            rows = [want.rollouts.index(member) for member in members]
+            rows = [want.branches.index(member) for member in members]
             tokens = [want.tokens[row] for row in rows]
             logprobs = [want.logprobs[row] if want.logprobs else None for row in rows]
         if None in logprobs:  # a side text's, or the last token of the prompt, which is known
@@ -73,7 +73,7 @@ class Remembering:
         return self._memory.observe(state, mx.array(tokens), mx.array(logprobs))
 
     def guessed(
-        self, want: Follow | Roll, members: Sequence[int], last: Pending, places: Sequence[int]
+        self, want: Follow | Roll, members: Sequence[int], last: Pass, places: Sequence[int]
     ) -> State:
         """Return the states in which the positions after guessed tokens are planned.
 
@@ -89,7 +89,7 @@ class Remembering:
         logprobs = last.logprobs(places, None if want.then == DRAWN else tokens)
         return self._memory.observe(last.noted(places), tokens, logprobs)
 
-    def received(self, want: Follow | Roll, last: Pending, places: dict[int, int]) -> None:
+    def received(self, want: Follow | Roll, last: Pass, places: dict[int, int]) -> None:
         """Keep what was noted at the positions that followed a want.
 
         Args:
@@ -104,23 +104,23 @@ class Remembering:
             if isinstance(want, Follow):
                 self._text = _Kept(state, row)
             else:
-                self._rollouts[member].append(_Kept(state, row))
+                self._branches[member].append(_Kept(state, row))
 
-    def split(self, rollouts: int) -> None:
+    def split(self, branches: int) -> None:
         """Begin rollouts at the place of the text."""
-        self._rollouts = [[self._text] for _ in range(rollouts)]
+        self._branches = [[self._text] for _ in range(branches)]
 
-    def keep(self, rollout: int, length: int) -> None:
+    def keep(self, branch: int, length: int) -> None:
         """Go on after the first tokens of a rollout, and forget the others."""
-        self._text = self._rollouts[rollout][length]
-        self._rollouts = []
+        self._text = self._branches[branch][length]
+        self._branches = []
 
     def _states(self, members: Sequence[int]) -> State:
         """Return what was kept last of rollouts, or of the text, as one state."""
-        if not self._rollouts:
+        if not self._branches:
             kept = [self._text]
         else:
-            kept = [self._rollouts[member][-1] for member in members]
+            kept = [self._branches[member][-1] for member in members]
         first = kept[0].state
         if all(one.state is first for one in kept):
             return rows_of(first, [one.row for one in kept])
@@ -128,45 +128,45 @@ class Remembering:
 
 
 def remembering(
-    policy: Policy,
+    sampler: Sampler,
     tokenizer: TokenizerWrapper,
     vocab: int,
     prompt: Sequence[int],
     answered: Sequence[Step],
 ) -> Remembering | None:
-    """Return what a policy remembers before an answer goes on; None if it has no memory.
+    """Return what a sampler remembers before an answer goes on; None if it has no memory.
 
     Args: as for `first_state`.
     """
-    memory = policy.remembered
+    memory = sampler.remembered
     if memory is None:
         return None
-    return Remembering(memory, first_state(policy, tokenizer, vocab, prompt, answered))
+    return Remembering(memory, first_state(sampler, tokenizer, vocab, prompt, answered))
 
 
 def first_state(
-    policy: Policy,
+    sampler: Sampler,
     tokenizer: TokenizerWrapper,
     vocab: int,
     prompt: Sequence[int],
     answered: Sequence[Step] = (),
 ) -> State:
-    """Return the state before a text goes on; () if the policy has no memory.
+    """Return the state before a text goes on; () if the sampler has no memory.
 
     Of an answer that is taken up again, the tokens are observed once more with the log
     probabilities that were recorded. What was noted besides is not known any more.
 
     Args:
-        policy: that of the answer.
+        sampler: that of the answer.
         tokenizer: from `load`.
         vocab: the number of tokens of the model.
         prompt: the tokens before the answer.
         answered: its steps so far.
     """
-    memory = policy.remembered
+    memory = sampler.remembered
     if memory is None:
         return ()
-    breakers = _breakers(tokenizer) if policy.adjustment else []
+    breakers = _breakers(tokenizer) if sampler.adjustment else []
     state = memory.start(Beginning(prompt, vocab, breakers))
     for step in answered:
         state = memory.observe(state, mx.array([step.token]), mx.array([step.logprob]))
@@ -179,15 +179,15 @@ def _breakers(tokenizer: TokenizerWrapper) -> list[int]:
     return [tokenizer.encode(f"a{text}", add_special_tokens=False)[-1] for text in BREAKERS]
 
 
-def check_biased(policy: Policy, vocab: int) -> None:
-    """Check that a model has the tokens that a policy's `logit_bias` names.
+def check_biased(sampler: Sampler, vocab: int) -> None:
+    """Check that a model has the tokens that a sampler's `logit_bias` names.
 
     Raises:
-        PolicyError: it does not.
+        SamplerError: it does not.
     """
-    biased = policy.adjustment.get("biased")
+    biased = sampler.adjustment.get("biased")
     beyond = [] if biased is None else [token for token in numbers(biased) if token >= vocab]
     if beyond:  # MLX writes beyond an array without a word
-        raise PolicyError(
+        raise SamplerError(
             f"logit_bias names token {beyond[0]}, and this model has {vocab} tokens: leave it out"
         )

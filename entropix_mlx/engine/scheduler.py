@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from ..models.base import LanguageModel
 from ..step import Step
 from .cached_text import Prompt
-from .forward import Engine, Pending
-from .slot import Row
+from .forward import Engine, Pass
+from .slot import Slot
 
 PREFILL_CHUNK = 256
 """Tokens of a prompt that are computed at once while nothing else waits."""
@@ -51,22 +51,22 @@ class Scheduler:
         self._engine = Engine(model)
         self._pipelined = pipelined
         self._steady = steady
-        self._waiting: list[Row] = []
-        self._running: list[Row] = []
-        self._pending: Pending | None = None
+        self._waiting: list[Slot] = []
+        self._running: list[Slot] = []
+        self._pending: Pass | None = None
         self._pass_seconds = _RunningMean()
         self._token_seconds = _RunningMean()
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[Slot]:
         """The answers that have not ended."""
         return [*self._waiting, *self._running]
 
-    def add(self, row: Row) -> None:
+    def add(self, row: Slot) -> None:
         """Take an answer on; its prompt is computed between the passes of the others."""
         self._waiting.append(row)
 
-    def advance(self) -> list[tuple[Row, Step]]:
+    def advance(self) -> list[tuple[Slot, Step]]:
         """Run one pass, and at most one chunk of prompts; return the steps that were committed.
 
         An answer that fails has its `error` set and leaves; the others are not touched by it.
@@ -84,7 +84,7 @@ class Scheduler:
             self._running.remove(row)
         return steps
 
-    def run(self) -> Iterator[tuple[Row, Step]]:
+    def run(self) -> Iterator[tuple[Slot, Step]]:
         """Yield steps until every answer has ended, or waits for a person."""
         while any(row.asked is None for row in self.rows):
             yield from self.advance()
@@ -97,7 +97,7 @@ class Scheduler:
         self._running.clear()
         self._pending = None
 
-    def _queue(self) -> Pending | None:
+    def _queue(self) -> Pass | None:
         """Start the next pass: what is known to come, and guesses where it is not known yet."""
         # Rows of one kind follow one another; the kinds, in the order in which they came.
         kinds = list(dict.fromkeys(row.sampling.kind for row in self._running))
@@ -114,7 +114,7 @@ class Scheduler:
             first += size
         return pending
 
-    def _read(self) -> Iterator[tuple[Row, Step]]:
+    def _read(self) -> Iterator[tuple[Slot, Step]]:
         """Read the pass before, and let each answer go on from it."""
         for row in list(self._running):
             row.receive(self._pending)

@@ -23,15 +23,15 @@ from ..answer.requests import (
     Unread,
 )
 from ..answer.side_texts import without_reads
-from ..step import Branch, Step
+from ..step import Fork, Step
 from .cached_text import (
     TEXT,
-    Branches,
+    BranchCaches,
+    BranchGroup,
+    CachedText,
     Prompt,
-    RolloutGroup,
-    Text,
 )
-from .forward import Group, Pending, Sampling
+from .forward import Pass, Sampling, SlotRows
 from .sampler_state import Remembering
 from .speculation.proposer import Guesser
 
@@ -47,7 +47,7 @@ class _Flight(NamedTuple):
     """Tokens that were guessed to follow the text's; they have the rows after its own."""
 
 
-class Row:
+class Slot:
     """One answer: its life, its text in the cache, and the position that is being computed.
 
     Between two passes a row has either a *want* that nobody has queued yet, or a *flight*: a
@@ -78,22 +78,22 @@ class Row:
             forced: tokens to commit first.
             hooks: whom to tell.
             clock: stands still while a person chooses.
-            remembering: what the policy remembers of its text.
+            remembering: what the sampler remembers of its text.
         """
         self.prompt = prompt
         self.sampling = sampling
         self.error: Exception | None = None
         self.ended = False
-        self.asked: Branch | None = None
+        self.asked: Fork | None = None
         """The rollouts among which a person is to choose; see `reply`."""
-        self.text: Text | None = None  # until the prompt is in the cache
+        self.text: CachedText | None = None  # until the prompt is in the cache
         self._answer = answer
         self._start = len(prompt.text.ids) + len(prompt.unread) + 1
         self._life = without_reads(answer.live(last, forced))
         self._hooks = hooks or Hooks()
         self._clock = clock or Clock()
         self._remembering = remembering
-        self._branches: Branches | None = None
+        self._branches: BranchCaches | None = None
         self._want: Follow | Roll | None = None
         self._flight: _Flight | None = None
         self._members: list[int] = []
@@ -157,19 +157,19 @@ class Row:
         if self.text is not None:
             self.text.shorten(self._start + min(taken - 1, self._answer.kept))
 
-    def reply(self, rollout: int) -> None:
+    def reply(self, branch: int) -> None:
         """Go on with the rollout that a person chose.
 
         Raises:
             ValueError: there is no such rollout.
         """
         if self.asked is not None:
-            branch = chosen(self.asked, rollout)
+            fork = chosen(self.asked, branch)
             self.asked = None
             self._clock.go_on()
-            self._go_on(branch)
+            self._go_on(fork)
 
-    def queue(self, last: Pending | None, alone: bool = True) -> list[Group]:
+    def queue(self, last: Pass | None, alone: bool = True) -> list[SlotRows]:
         """Return the rows that this answer has in the next pass.
 
         Args:
@@ -188,7 +188,7 @@ class Row:
             return []  # how it goes on depends on what is not known yet
         return [self._guessed(want, holder, last, places) for holder in self._holders(want)]
 
-    def _certain(self, want: Follow | Roll, holder: Text | RolloutGroup) -> Group:
+    def _certain(self, want: Follow | Roll, holder: CachedText | BranchGroup) -> SlotRows:
         """Return the rows that take tokens which are known."""
         members = list(holder.members)
         self._members += members
@@ -200,11 +200,11 @@ class Row:
         state = self._remembering.wanted(want, members) if self._remembering else ()
         self._run = self._guess(want)
         taken = mx.array([*ids, *self._run])
-        return Group(holder.layers, taken, self.sampling, state, bool(self._run))
+        return SlotRows(holder.layers, taken, self.sampling, state, bool(self._run))
 
     def _guessed(
-        self, want: Follow | Roll, holder: Text | RolloutGroup, last: Pending, at: dict[int, int]
-    ) -> Group:
+        self, want: Follow | Roll, holder: CachedText | BranchGroup, last: Pass, at: dict[int, int]
+    ) -> SlotRows:
         """Return the rows that take the tokens which probably follow a want."""
         self._members += (members := list(holder.members))
         places = [at[member] for member in members]
@@ -215,7 +215,7 @@ class Row:
         self._run = self._guess(want, ahead=1)
         if self._run:
             drawn = mx.concatenate([drawn.astype(mx.uint32), mx.array(self._run, mx.uint32)])
-        return Group(holder.layers, drawn, self.sampling, state, bool(self._run))
+        return SlotRows(holder.layers, drawn, self.sampling, state, bool(self._run))
 
     def _guess(self, want: Follow | Roll, ahead: int = 0) -> tuple[int, ...]:
         """Return what probably follows a want and `ahead` unknown tokens, by the text so far."""
@@ -235,7 +235,7 @@ class Row:
             self._told = True
             self.tell_prefill(self.prompt.total, self.prompt.total)
 
-    def receive(self, last: Pending | None) -> None:
+    def receive(self, last: Pass | None) -> None:
         """Read the flight and go on from it; without one, what was queued now is the flight."""
         if self._flight is None or last is None:
             if self._want is not None and self._places:
@@ -262,7 +262,7 @@ class Row:
         else:
             self._check_guess(expected, want)
 
-    def _go_through(self, last: Pending, first: int, run: tuple[int, ...]) -> None:
+    def _go_through(self, last: Pass, first: int, run: tuple[int, ...]) -> None:
         """Go on from one position of a run after the other, as long as its tokens are wanted.
 
         Args:
@@ -275,7 +275,7 @@ class Row:
             self._go_on(last.position(first + number))
             if len(steps) > before:
                 guessed = 0 if number else len(run)
-                steps[before] = replace(steps[before], guessed=guessed, kept=int(number > 0))
+                steps[before] = replace(steps[before], proposed=guessed, accepted=int(number > 0))
             want = self._want
             if not isinstance(want, Follow) or want.side or (want.token,) != run[number:][:1]:
                 break
@@ -325,7 +325,7 @@ class Row:
             self.end()
             return
         if isinstance(want, Ask):
-            self.asked = want.branch
+            self.asked = want.fork
             self._clock.stop()
         elif isinstance(want, Follow | Roll):
             self._want = want
@@ -335,30 +335,30 @@ class Row:
         text = self._known_text
         if isinstance(want, Split):
             text.take_back()
-            self._branches = Branches(text, want.rollouts)
+            self._branches = BranchCaches(text, want.branches)
             if self._remembering is not None:
-                self._remembering.split(want.rollouts)
+                self._remembering.split(want.branches)
         elif isinstance(want, Keep):
             if self._branches is not None:
-                self._branches.commit(want.rollout, want.tokens)
+                self._branches.commit(want.branch, want.tokens)
             self._branches = None
             if self._remembering is not None:
-                self._remembering.keep(want.rollout, len(want.tokens))
+                self._remembering.keep(want.branch, len(want.tokens))
         elif self._branches is not None:
-            self._branches.shorten(want.rollouts, want.length)
+            self._branches.shorten(want.branches, want.length)
         else:
             text.shorten(len(text.ids) - want.length)
 
-    def _holders(self, want: Follow | Roll) -> Sequence[Text | RolloutGroup]:
+    def _holders(self, want: Follow | Roll) -> Sequence[CachedText | BranchGroup]:
         """Return whose caches the rows of a want are in."""
         if isinstance(want, Follow):
             return [self._known_text]
         if self._branches is None:
             raise RuntimeError("rollouts were wanted where none began")
-        return self._branches.select(want.rollouts)
+        return self._branches.select(want.branches)
 
     @property
-    def _known_text(self) -> Text:
+    def _known_text(self) -> CachedText:
         if self.text is None:
             raise RuntimeError("an answer was run before its prompt was computed")
         return self.text

@@ -12,7 +12,7 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 from ..api.prompts import conversation_prompt
 from ..engine.job import Job
 from ..models.base import LanguageModel
-from ..samplers.base import Policy
+from ..samplers.base import Sampler
 from ..settings import Settings
 from ..step import Step
 from .calibration.journal import Journal
@@ -67,19 +67,19 @@ class Answered:
     asked: str
     """The question of the user."""
 
-    def going_on(self, place: int, policy: Policy, tokens: int, seed: int | None = None) -> Job:
+    def going_on(self, place: int, sampler: Sampler, tokens: int, seed: int | None = None) -> Job:
         """Return the job of going on from a place of the answer, perhaps otherwise than it does.
 
         Args:
             place: the number of the first step that is not kept.
-            policy: how to go on.
+            sampler: how to go on.
             tokens: the most that may follow.
             seed: another one than the answer's.
         """
         kept = self.steps[:place]
         return Job(
             [*self.prompt, *(step.token for step in kept)],
-            policy,
+            sampler,
             self.seed if seed is None else seed,
             max_tokens=tokens,
             answered=kept,
@@ -111,12 +111,12 @@ class Asker:
         settings = Settings(
             max_tokens=tokens, seed=self.seed + first, top_logprobs=1, lookup="off", **options
         ).resolved(self.model.config)
-        policy = settings.policy()
+        sampler = settings.build_sampler()
         jobs = []
         for number, prompt in enumerate(prompts):
             asked = conversation_prompt(self.tokenizer, [{"role": "user", "content": prompt}])
             own = replace(settings, seed=self.seed + first + number)
-            jobs.append(Job.of_settings(asked, own, policy))
+            jobs.append(Job.of_settings(asked, own, sampler))
         return [
             Answered(list(job.prompt), job.seed, steps, prompt)
             for job, steps, prompt in zip(jobs, self.run(stage, jobs), prompts, strict=True)

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-from ..engine.cached_text import Prompt, Text
+from ..engine.cached_text import CachedText, Prompt
 from ..engine.forward import Engine
 from ..engine.job import Job, begin, prepare
 from ..engine.scheduler import PREFILL_CHUNK, Scheduler
-from ..engine.slot import Row
+from ..engine.slot import Slot
 from ..models.base import LanguageModel
 from ..models.memory import fitting_rows
 from ..models.wired import wired_memory
@@ -40,7 +40,7 @@ def answer_all(
     size = fitting_rows(model, lengths, ROWS)
     beginnings = _Beginnings(model, jobs)
     scheduler = Scheduler(model, steady=True)
-    running: dict[Row, tuple[int, list[Step]]] = {}
+    running: dict[Slot, tuple[int, list[Step]]] = {}
     with wired_memory.raised():
         while waiting or running:
             while waiting and len(running) < size:
@@ -67,7 +67,7 @@ class _Beginnings:
         self._model = model
         self._engine = Engine(model)
         self._left = Counter(tuple(job.prompt) for job in jobs)
-        self._last: Text | None = None
+        self._last: CachedText | None = None
         self._prompt: tuple[tuple[int, ...], Prompt] | None = None
 
     def prompt(self, job: Job) -> Prompt:
@@ -78,7 +78,7 @@ class _Beginnings:
         return self._prompt[1]
 
     def _read(self, job: Job, *, shared: bool) -> Prompt:
-        known = self._last or Text.empty(self._model)
+        known = self._last or CachedText.empty(self._model)
         text = known.copy(known.common(job.prompt[:-1]))
         prompt = prepare(self._model, text, job, shared=shared)
         while prompt.unread:

@@ -1,1 +1,1 @@
-"""Profiles: the numbers that policies use, in TOML files, and the table of policies; no MLX."""
+"""Profiles: the numbers that samplers use, in TOML files, and the table of samplers; no MLX."""

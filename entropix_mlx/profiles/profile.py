@@ -1,4 +1,4 @@
-"""A profile: every threshold, coefficient and option of the policies, read from TOML.
+"""A profile: every threshold, coefficient and option of the samplers, read from TOML.
 
 The numbers stand in `profiles/*.toml` with their meaning; `sections.py` gives them names, types and
 ranges. A profile file may state only what it changes: the rest comes from the profile named by its
@@ -16,21 +16,20 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from .. import limits
+from .. import limits, old_names
 from ..errors import ProfileError
 from . import sampler_specs
 from .fields import build_section, overlaid, reject_unknown, shown
-from .removed_fields import without_removed
 from .sections import (
     Abstain,
     Adaptive,
     Base,
     Baselines,
-    Branch,
-    Confidence,
+    BranchStrategy,
+    ForkRule,
     Notes,
+    PositionScore,
     Resample,
-    Rollouts,
     Targets,
     Think,
     Thresholds,
@@ -41,7 +40,7 @@ REFERENCE = "reference"
 
 @dataclass(frozen=True)
 class Profile:
-    """All numbers that the policies use. `Profile.load` reads and checks one."""
+    """All numbers that the samplers use. `Profile.load` reads and checks one."""
 
     name: str
     description: str
@@ -49,16 +48,16 @@ class Profile:
     thresholds: Thresholds
     think: Think
     notes: Notes
-    branch: Branch
+    branch: BranchStrategy
     resample: Resample
     adaptive: Adaptive
-    confidence: Confidence
+    position_score: PositionScore
     baselines: Baselines
-    cntp: Rollouts
+    cntp: ForkRule
     targets: Targets
     abstain: Abstain
-    policies: dict[str, dict[str, Any]]
-    """The options of each policy's own, by its name: ``policies["top_n_sigma"]["n_sigma"]``."""
+    samplers: dict[str, dict[str, Any]]
+    """The options of each sampler's own, by its name: ``samplers["top_n_sigma"]["n_sigma"]``."""
     calibration: dict[str, Any] = field(default_factory=dict)
     """What the thresholds were solved from; empty for a profile written by hand."""
 
@@ -85,7 +84,7 @@ class Profile:
         Raises:
             ProfileError: a field is unknown or out of range.
         """
-        known = without_removed(changes, source)
+        known = old_names.of_profile(changes, source)
         merged = overlaid(dataclasses.asdict(self), sampler_specs.moved(known, source))
         return _build(merged, source)
 
@@ -101,7 +100,7 @@ def differences(first: Profile, second: Profile) -> dict[str, tuple[Any, Any]]:
 
 def _flat(profile: Profile) -> dict[str, Any]:
     tables = dataclasses.asdict(profile)
-    tables |= {f"policies.{name}": options for name, options in tables.pop("policies").items()}
+    tables |= {f"samplers.{name}": options for name, options in tables.pop("samplers").items()}
     return {
         f"{section}.{name}": value
         for section, content in tables.items()
@@ -146,7 +145,7 @@ def _read(profile: str | Path, extending: list[str]) -> Profile:
     source, text = read_source(profile)
     data = _parse(text, source)
     if str(profile) == REFERENCE:
-        return _build(data | {"policies": {}}, source)
+        return _build(data | {"samplers": {}}, source)
     parent = data.pop("extends", REFERENCE)
     if isinstance(parent, str) and parent not in builtin_names():
         parent = str(Path(profile).parent / parent)
@@ -174,12 +173,12 @@ _SECTIONS: dict[str, type] = {
     "thresholds": Thresholds,
     "think": Think,
     "notes": Notes,
-    "branch": Branch,
+    "branch": BranchStrategy,
     "resample": Resample,
     "adaptive": Adaptive,
-    "confidence": Confidence,
+    "position_score": PositionScore,
     "baselines": Baselines,
-    "cntp": Rollouts,
+    "cntp": ForkRule,
     "targets": Targets,
     "abstain": Abstain,
 }
@@ -199,7 +198,7 @@ def _build(data: Mapping[str, Any], source: str) -> Profile:
         if not isinstance(data.get(key), Mapping):
             raise ProfileError(f"{source}: [{key}] must be a table of numbers")
         values[key] = build_section(section, data[key], source, key)
-    values["policies"] = sampler_specs.complete(data["policies"], source)
+    values["samplers"] = sampler_specs.complete(data["samplers"], source)
     _check_order(values["adaptive"], source)
     return Profile(**values)
 

@@ -1,6 +1,6 @@
-"""Which policies there are and what they take, read from ``samplers.toml``; no MLX, no policy yet.
+"""Which samplers there are and what they take, read from ``samplers.toml``; no MLX, no sampler yet.
 
-`POLICIES` in `samplers/registry.py` is this table, with the policies that it describes.
+`SAMPLERS` in `samplers/registry.py` is this table, with the samplers that it describes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from importlib import resources
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..errors import PolicyError, ProfileError
+from ..errors import ProfileError, SamplerError
 from .fields import (
     LARGEST,
     LARGEST_TOP_K,
@@ -38,35 +38,35 @@ _RANGE = ("low", "high", "above")
 _PARAMETER = ("type", "help", *_RANGE)
 _SHARED = (*_PARAMETER, "every")
 _OPTION = (*_PARAMETER, "default", "formerly")
-_POLICY = ("help", "takes", "module", "tree", "parameters", "options")
+_SAMPLER = ("help", "takes", "module", "tree", "parameters", "options")
 
 
 @dataclass(frozen=True)
 class Option:
-    """A number, or the like, that a policy takes."""
+    """A number, or the like, that a sampler takes."""
 
     name: str
     help: str
     rule: Rule
     """Checks a value, as `fields.py` says."""
     default: Any = None
-    """The value of a policy's own option where a profile does not state one."""
+    """The value of a sampler's own option where a profile does not state one."""
     formerly: str = ""
     """The field of a profile that held the option in older files."""
     every: bool = False
-    """Whether every policy takes it."""
+    """Whether every sampler takes it."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A policy, as far as it is known before it is built."""
+    """A sampler, as far as it is known before it is built."""
 
     name: str
     help: str
     module: str
-    """The module of the package `policies` that builds it."""
+    """The module of the package `samplers` that builds it."""
     takes: Mapping[str, Option]
-    """The shared sampling parameters that can be given, with their ranges for this policy."""
+    """The shared sampling parameters that can be given, with their ranges for this sampler."""
     options: Mapping[str, Option] = field(default_factory=dict)
     """Its own, which a profile states."""
     tree: bool = False
@@ -76,10 +76,10 @@ class Kind:
         """Return sampling parameters as plain numbers.
 
         Raises:
-            PolicyError: the policy does not take one of them, or it is out of range.
+            SamplerError: the sampler does not take one of them, or it is out of range.
         """
         if refused := [name for name in given if name not in self.takes]:
-            raise PolicyError(
+            raise SamplerError(
                 f"the {self.name} sampler takes no {' or '.join(refused)}: leave it out"
             )
         values = {}
@@ -87,11 +87,11 @@ class Kind:
             try:
                 values[name] = self.takes[name].rule(value)
             except ValueError as error:
-                raise PolicyError(f"{name} of the {self.name} sampler {error}") from None
+                raise SamplerError(f"{name} of the {self.name} sampler {error}") from None
         return values
 
     def fitting(self, settings: Record) -> Record:
-        """Return `Settings` for this policy, without the parameters that it would refuse."""
+        """Return `Settings` for this sampler, without the parameters that it would refuse."""
         given = {name: getattr(settings, name) for name in parameters()}
         refused = [name for name, value in given.items() if not self._accepts(name, value)]
         changes: dict[str, Any] = {"sampler": self.name, **dict.fromkeys(refused)}
@@ -102,7 +102,7 @@ class Kind:
             return True
         try:
             self.check({name: value})
-        except PolicyError:
+        except SamplerError:
             return False
         return True
 
@@ -110,13 +110,13 @@ class Kind:
         """Return values of all options: those that a profile states, and defaults.
 
         Args:
-            stated: the profile's table ``[policies.NAME]``.
+            stated: the profile's table ``[samplers.NAME]``.
             source: the profile, for messages.
 
         Raises:
             ProfileError: it is no table, or an option is unknown or out of range.
         """
-        where = f"policies.{self.name}"
+        where = f"samplers.{self.name}"
         if not isinstance(stated, Mapping):
             raise ProfileError(f"{source}: [{where}] must be a table")
         reject_unknown(stated, self.options, source, f"{where}.")
@@ -130,29 +130,29 @@ class Kind:
 
 @functools.cache
 def kinds() -> Mapping[str, Kind]:
-    """Return the policies by name, in the order of the file."""
+    """Return the samplers by name, in the order of the file."""
     return MappingProxyType(read_kinds(_table(), FILE))
 
 
 @functools.cache
 def parameters() -> Mapping[str, Option]:
-    """Return the sampling parameters that policies share, by name."""
+    """Return the sampling parameters that samplers share, by name."""
     return MappingProxyType(_read_parameters(_table(), FILE))
 
 
 def complete(stated: Any, source: str) -> dict[str, dict[str, Any]]:
-    """Return the options of the policies that have some: ``result["top_n_sigma"]["n_sigma"]``.
+    """Return the options of the samplers that have some: ``result["top_n_sigma"]["n_sigma"]``.
 
     Args:
-        stated: a profile's tables ``[policies.NAME]``, which need not state anything.
+        stated: a profile's tables ``[samplers.NAME]``, which need not state anything.
         source: the profile, for messages.
 
     Raises:
-        ProfileError: it is no table, or a policy or an option is unknown or out of range.
+        ProfileError: it is no table, or a sampler or an option is unknown or out of range.
     """
     if not isinstance(stated, Mapping):
-        raise ProfileError(f"{source}: [policies] must be a table")
-    reject_unknown(stated, kinds(), source, "policies.")
+        raise ProfileError(f"{source}: [samplers] must be a table")
+    reject_unknown(stated, kinds(), source, "samplers.")
     values = {name: kind.complete(stated.get(name, {}), source) for name, kind in kinds().items()}
     return {name: options for name, options in values.items() if options}
 
@@ -173,19 +173,19 @@ def moved(changes: Mapping[str, Any], source: str) -> dict[str, Any]:
                 value = read_value(option.rule, fields[name], f"{source}: {option.formerly}")
                 found.setdefault(kind.name, {})[option.name] = value
                 result[section] = {key: fields[key] for key in fields if key != name}
-    stated = result.get("policies", {})
+    stated = result.get("samplers", {})
     if found and isinstance(stated, Mapping):
-        result["policies"] = overlaid(found, stated)
+        result["samplers"] = overlaid(found, stated)
     return result
 
 
 def read_kinds(data: Mapping[str, Any], source: str) -> dict[str, Kind]:
-    """Return the policies that a table like that of `FILE` describes.
+    """Return the samplers that a table like that of `FILE` describes.
 
     Raises:
         ProfileError: a key is unknown or missing, or a default is out of its range.
     """
-    return {name: _read_kind(name, data, source) for name in data["policies"]}
+    return {name: _read_kind(name, data, source) for name in data["samplers"]}
 
 
 def _table() -> dict[str, Any]:
@@ -201,8 +201,8 @@ def _read_parameters(data: Mapping[str, Any], source: str) -> dict[str, Option]:
 
 
 def _read_kind(name: str, data: Mapping[str, Any], source: str) -> Kind:
-    table, where = data["policies"][name], f"policies.{name}"
-    reject_unknown(table, _POLICY, source, f"{where}.")
+    table, where = data["samplers"][name], f"samplers.{name}"
+    reject_unknown(table, _SAMPLER, source, f"{where}.")
     _require(table, ("help", "takes"), source, where)
     shared = _read_parameters(data, source)
     reject_unknown(table["takes"], shared, source, f"{where}.takes: ")

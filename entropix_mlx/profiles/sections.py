@@ -29,7 +29,7 @@ from .fields import (
 
 BY_STRATEGY, BY_ENTROPY, BY_MARGIN, BY_CHANCE = "strategy", "entropy", "margin", "chance"
 TRIGGERS = (BY_STRATEGY, BY_ENTROPY, BY_MARGIN, BY_CHANCE)
-"""What makes a position a fork: see `Rollouts.forks`."""
+"""What makes a position a fork: see `ForkRule.forks`."""
 NO_JUDGE, YES_NO = "none", "yes-no"
 JUDGES = (NO_JUDGE, YES_NO)
 """Who is asked for a second opinion before another branch than the first is taken."""
@@ -94,7 +94,7 @@ class Notes:
 
 
 @dataclass(frozen=True)
-class Rollouts:
+class ForkRule:
     """Where forks are, how far they are followed, and how their branches are compared."""
 
     trigger: str = ruled(one_of(*TRIGGERS))
@@ -155,7 +155,7 @@ class Rollouts:
 
 
 @dataclass(frozen=True)
-class Branch(Rollouts):
+class BranchStrategy(ForkRule):
     """What to do at a fork, and how to sample there without rollouts."""
 
     temperature_offset: float = real()
@@ -198,8 +198,8 @@ class Adaptive:
 
 
 @dataclass(frozen=True)
-class Confidence:
-    """Weights of the published confidence, which makes scores of different positions comparable."""
+class PositionScore:
+    """Weights of the published score ("confidence"), by which positions can be compared."""
 
     entropy: float = real()
     attention_entropy: float = real()
@@ -209,7 +209,7 @@ class Confidence:
     interaction_strength: float = real()
 
     def of(self, metrics: Metrics[float]) -> float:
-        """Return the confidence at one position; the score of a token there is log p + this.
+        """Return the score of one position; the score of a token there is log p + this.
 
         A measurement that was not taken (NaN) adds nothing.
         """
@@ -226,7 +226,7 @@ class Confidence:
 
 @dataclass(frozen=True)
 class Baselines:
-    """Default sampling parameters of the policies to compare with."""
+    """Default sampling parameters of the samplers to compare with."""
 
     temperature: float = real(0)
     top_p: float = real(0, 1)

@@ -18,7 +18,7 @@ from .fields import LARGEST_TOP_K
 from .profile import Profile
 
 TREE_SAMPLER = "entropix"
-"""The policy that decides by this table."""
+"""The sampler that decides by this table."""
 
 
 class Affine(NamedTuple):
@@ -30,7 +30,7 @@ class Affine(NamedTuple):
     high: float = inf
 
 
-class Row(NamedTuple):
+class TreeRow(NamedTuple):
     """A strategy: when it applies, and the parameters it samples with."""
 
     strategy: Strategy
@@ -47,7 +47,7 @@ class Row(NamedTuple):
         return all(low < metrics[name] < high for name, (low, high) in self.bounds.items())
 
 
-def table(profile: Profile) -> list[Row]:
+def table(profile: Profile) -> list[TreeRow]:
     """Return the decision tree of a profile, in the order of precedence."""
     at = profile.thresholds
     lost = {
@@ -76,9 +76,11 @@ def table(profile: Profile) -> list[Row]:
     ]
 
 
-def _base_row(profile: Profile, strategy: Strategy, bounds: dict[str, tuple[float, float]]) -> Row:
+def _base_row(
+    profile: Profile, strategy: Strategy, bounds: dict[str, tuple[float, float]]
+) -> TreeRow:
     base = profile.base
-    return Row(
+    return TreeRow(
         strategy,
         bounds,
         temperature=Affine(base.temperature),
@@ -88,7 +90,7 @@ def _base_row(profile: Profile, strategy: Strategy, bounds: dict[str, tuple[floa
     )
 
 
-def _think_row(profile: Profile, bounds: dict[str, tuple[float, float]]) -> Row:
+def _think_row(profile: Profile, bounds: dict[str, tuple[float, float]]) -> TreeRow:
     rule, temperature = profile.think, profile.base.temperature
     return _base_row(profile, Strategy.THINK, bounds)._replace(
         temperature=Affine(
@@ -99,7 +101,7 @@ def _think_row(profile: Profile, bounds: dict[str, tuple[float, float]]) -> Row:
     )
 
 
-def _branch_row(profile: Profile, bounds: dict[str, tuple[float, float]]) -> Row:
+def _branch_row(profile: Profile, bounds: dict[str, tuple[float, float]]) -> TreeRow:
     rule, temperature, top_k = profile.branch, profile.base.temperature, profile.base.top_k
     return _base_row(profile, Strategy.BRANCH, bounds)._replace(
         temperature=Affine(
@@ -116,7 +118,7 @@ def _branch_row(profile: Profile, bounds: dict[str, tuple[float, float]]) -> Row
     )
 
 
-def _resample_row(profile: Profile, bounds: dict[str, tuple[float, float]]) -> Row:
+def _resample_row(profile: Profile, bounds: dict[str, tuple[float, float]]) -> TreeRow:
     rule, temperature, top_p = profile.resample, profile.base.temperature, profile.base.top_p
     return _base_row(profile, Strategy.RESAMPLE, bounds)._replace(
         temperature=Affine(
@@ -128,9 +130,9 @@ def _resample_row(profile: Profile, bounds: dict[str, tuple[float, float]]) -> R
     )
 
 
-def _adaptive_row(profile: Profile) -> Row:
+def _adaptive_row(profile: Profile) -> TreeRow:
     base, rule = profile.base, profile.adaptive
-    return Row(
+    return TreeRow(
         Strategy.ADAPTIVE,
         {},
         temperature=Affine(
@@ -184,11 +186,11 @@ def classify(steps: Iterable[Step], profile: Profile) -> list[Strategy]:
     ]
 
 
-def first_fit(rows: list[Row], metrics: Metrics[float]) -> Strategy:
+def first_fit(rows: list[TreeRow], metrics: Metrics[float]) -> Strategy:
     """Return the strategy of the first row of a table within whose bounds measurements lie."""
     return next(row.strategy for row in rows if row.fits(metrics))
 
 
-def _decided_again(rows: list[Row], step: Step) -> Strategy:
+def _decided_again(rows: list[TreeRow], step: Step) -> Strategy:
     strategy = first_fit(rows, step.metrics)
     return strategy.sampled() if step.strategy is Strategy.THINK_SAMPLE else strategy

@@ -67,11 +67,11 @@ def to_toml(profile: Profile, date: str) -> str:
 def _changes(mine: dict[str, Any], published: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the fields of each section that differ; calibrated sections also without any."""
     tables = {name: table for name, table in mine.items() if isinstance(table, dict)}
-    del tables["calibration"], tables["policies"]
+    del tables["calibration"], tables["samplers"]
     before = dict(published)
-    for name, options in mine["policies"].items():
-        tables[f"policies.{name}"] = options
-        before[f"policies.{name}"] = published["policies"][name]
+    for name, options in mine["samplers"].items():
+        tables[f"samplers.{name}"] = options
+        before[f"samplers.{name}"] = published["samplers"][name]
     found = {
         name: {key: value for key, value in table.items() if value != before[name][key]}
         for name, table in tables.items()
@@ -79,14 +79,14 @@ def _changes(mine: dict[str, Any], published: dict[str, Any]) -> dict[str, dict[
     return {name: changed for name, changed in found.items() if changed or name in CALIBRATED}
 
 
-def policy_comments(profile: Profile) -> str:
-    """Return the options of a profile's policies with their help, as comments of a TOML file."""
+def sampler_comments(profile: Profile) -> str:
+    """Return the options of a profile's samplers with their help, as comments of a TOML file."""
     lines = ["# Options of the samplers, as they stand in this profile:"]
     for kind in kinds().values():
         if kind.options:
-            lines += ["#", f"# [policies.{kind.name}]  # {kind.help}"]
+            lines += ["#", f"# [samplers.{kind.name}]  # {kind.help}"]
         for option in kind.options.values():
-            line = f"# {option.name} = {toml_value(profile.policies[kind.name][option.name])}"
+            line = f"# {option.name} = {toml_value(profile.samplers[kind.name][option.name])}"
             lines.append(f"{line:28}  # {option.help}")
     return "\n".join(lines) + "\n"
 

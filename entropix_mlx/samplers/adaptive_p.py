@@ -21,7 +21,7 @@ import mlx.core as mx
 
 from ..profiles.profile import Profile
 from ..step import Strategy
-from .base import Planned, Policy, constant_plan
+from .base import Planned, Sampler, constant_plan
 from .memory import Beginning, State
 from .metrics.logits import LARGEST_GAP, LOG2_E, Measured
 from .planner import Planner
@@ -30,11 +30,11 @@ WIDTH = 0.3
 SHARPNESS = 10.0
 
 
-def build(name: str, profile: Profile, given: Mapping[str, float]) -> Policy:
-    """Build the policy; it takes min-p."""
-    options = profile.policies[name]
+def build(name: str, profile: Profile, given: Mapping[str, float]) -> Sampler:
+    """Build the sampler; it takes min-p."""
+    options = profile.samplers[name]
     min_p = given.get("min_p", profile.baselines.min_p)
-    return Policy(
+    return Sampler(
         name=name,
         profile=profile,
         plan=Planner(_plan, (mx.array(float(options["target"])), mx.array(float(min_p)))),

@@ -1,4 +1,4 @@
-"""What a policy is and what it hands to the draw: the words that all policies share."""
+"""What a sampler is and what it hands to the draw: the words that all samplers share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import mlx.core as mx
 
 from ..profiles.profile import Profile
-from ..profiles.sections import Confidence, Rollouts, Think
+from ..profiles.sections import ForkRule, PositionScore, Think
 from ..step import Decision, Metrics, Strategy
 from .memory import Both, Memory, State, Window
 from .metrics.logits import Measured, numbers
@@ -45,7 +45,7 @@ class Plan(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """A plan, with what only some policies add to it."""
+    """A plan, with what only some samplers add to it."""
 
     plan: Plan
     gaps: mx.array | None = None
@@ -74,11 +74,11 @@ def constant_plan(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Policy:
+class Sampler:
     """A way of choosing tokens: how to plan a position, and what its plans may ask of the draw.
 
-    The module of a policy has a function `build(name, profile, given)`, which returns one. It gets
-    the policy's name, the profile (with the options of its own in ``profile.policies[name]``) and
+    The module of a sampler has a function `build(name, profile, given)`, which returns one. It gets
+    the sampler's name, the profile (with the options of its own in ``profile.samplers[name]``) and
     the sampling parameters that the user gave, which are checked by then.
     """
 
@@ -89,14 +89,14 @@ class Policy:
     """Called with what was measured and, where there is a memory, its state. It knows nothing of
     interventions: where no thinking text may be inserted, the host calls the strategy `think` by
     another name."""
-    own_rollouts: Rollouts | None = None
+    own_rollouts: ForkRule | None = None
     """How to follow the strategy `branch`, where that is not the profile's way."""
     max_top_k: int | None = None
     """The largest top-k that a plan can hold; None where plans set none."""
     needs_order: bool = False
     """Whether the draw needs tokens in order of probability, as any top-k or top-p does."""
     draws: int = 1
-    """Tokens drawn for the adaptive strategy, which keeps the best; 0 if the policy never draws."""
+    """Tokens drawn for the strategy `adaptive`, which keeps the best; 0 if it never draws."""
     excludes_top: bool = False
     """Whether the strategy `resample` may not draw the most probable token."""
     memory: Memory | None = None
@@ -113,17 +113,17 @@ class Policy:
         return self.profile.think
 
     @property
-    def rollouts(self) -> Rollouts:
+    def branches(self) -> ForkRule:
         """How to follow the strategy `branch`."""
         return self.own_rollouts or self.profile.branch
 
     @property
-    def confidence(self) -> Confidence:
+    def position_score(self) -> PositionScore:
         """What a step tells as its confidence."""
-        return self.profile.confidence
+        return self.profile.position_score
 
     def planned(self, measured: Measured, state: State = ()) -> Planned:
-        """Return what `plan` does, in one form for all policies."""
+        """Return what `plan` does, in one form for all samplers."""
         return as_planned(self.plan(measured, state) if self.memory else self.plan(measured))
 
     @property

@@ -1,4 +1,4 @@
-"""Policies to compare entropix with: a temperature and filters, fixed or adjusted to a position.
+"""Samplers to compare entropix with: a temperature and filters, fixed or adjusted to a position.
 
 A rule that puts a floor under a token's logit or probability is a floor under p / max p, which is
 what min-p is, so `top_n_sigma` and `p_less` are a min-p that follows the distribution.
@@ -19,7 +19,7 @@ from .base import (
     TOP_K_OFF,
     Plan,
     Planned,
-    Policy,
+    Sampler,
     constant_plan,
 )
 from .metrics.logits import (
@@ -31,20 +31,20 @@ from .metrics.logits import (
 from .planner import Planner
 
 Adjust = Callable[[Plan, Measured, Mapping[str, Any]], Plan | Planned]
-"""Changes a plan of fixed parameters; it gets what was measured and the policy's own options, each
+"""Changes a plan of fixed parameters; it gets what was measured and the sampler's own options, each
 of them an array, so that other options compile nothing anew."""
 
 
-def build(name: str, profile: Profile, given: Mapping[str, float]) -> Policy:
+def build(name: str, profile: Profile, given: Mapping[str, float]) -> Sampler:
     """Build one of `ADJUSTMENTS`."""
     return baseline(name, profile, given, ADJUSTMENTS[name])
 
 
-def baseline(name: str, profile: Profile, given: Mapping[str, float], adjust: Adjust) -> Policy:
-    """Build a policy that draws with fixed parameters, adjusted to the distribution.
+def baseline(name: str, profile: Profile, given: Mapping[str, float], adjust: Adjust) -> Sampler:
+    """Build a sampler that draws with fixed parameters, adjusted to the distribution.
 
     Args:
-        name: the policy's; `top_p` and `min_p` have a default of their own for that parameter.
+        name: the sampler's; `top_p` and `min_p` have a default of their own for that parameter.
         profile: the defaults in ``[baselines]``, and the options that `adjust` gets.
         given: parameters that replace or join the defaults.
         adjust: what makes a position's plan of them.
@@ -53,10 +53,10 @@ def baseline(name: str, profile: Profile, given: Mapping[str, float], adjust: Ad
     own = {name: getattr(defaults, name)} if name in ("top_p", "min_p") else {}
     fixed: dict[str, Any] = {"temperature": defaults.temperature, **own, **given}
     top_k = int(fixed.get("top_k", TOP_K_OFF))
-    options = profile.policies.get(name, {})
+    options = profile.samplers.get(name, {})
 
     numbers = (_arrays(fixed), _arrays(options))
-    return Policy(
+    return Sampler(
         name=name,
         profile=profile,
         plan=Planner(_rule(adjust), numbers),

@@ -11,22 +11,22 @@ from ..step import Strategy
 from .base import (
     CODE,
     Plan,
-    Policy,
+    Sampler,
     constant_plan,
 )
 from .metrics.logits import Measured
 from .planner import Planner
 
 
-def build(name: str, profile: Profile, given: Mapping[str, float]) -> Policy:
-    """Build the policy: rollouts where the entropy calls for two or more, else the best token.
+def build(name: str, profile: Profile, given: Mapping[str, float]) -> Sampler:
+    """Build the sampler: rollouts where the entropy calls for two or more, else the best token.
 
     The temperature is that of drawing the first tokens of the rollouts.
     """
     rule = profile.cntp
     temperature = given.get("temperature", profile.baselines.temperature)
     numbers = (mx.array(float(temperature)), mx.array(rule.min_entropy))
-    return Policy(
+    return Sampler(
         name=name,
         profile=profile,
         plan=Planner(_plan, numbers),

@@ -13,7 +13,7 @@ from ..errors import NonFiniteLogitsError
 from ..profiles.profile import REFERENCE, Profile
 from ..step import Decision
 from .metrics.logits import measure
-from .registry import make_policy
+from .registry import make_sampler
 
 
 def decide(
@@ -46,7 +46,7 @@ def decide(
     # Softmax ignores a shift; made in float64, it keeps small differences between large logits.
     centred = mx.array((z - z.max()).astype(np.float32))
     measured = measure(centred[None], [mx.array(scores.astype(np.float32))[None]])
-    plan = make_policy("entropix", profile).planned(measured).plan
+    plan = make_sampler("entropix", profile).planned(measured).plan
     (decision,) = plan.decisions(measured.metrics)
     return replace(decision, strategy=decision.strategy.sampled()) if just_inserted else decision
 

@@ -5,7 +5,7 @@ renormalised and drawn from by inverting its cumulative distribution. The unifor
 hash of (seed, position, draw), computed on the host, so that a position's draw never depends on
 what was queued, rolled back or batched before it, and there is no random state to share.
 
-Where a policy ranks tokens, only the best `max_top_k` are sorted; see `most_probable`.
+Where a sampler ranks tokens, only the best `max_top_k` are sorted; see `most_probable`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SMALLEST = 2.0**-126
 
 
 class Drawing(Protocol):
-    """What plans may ask of the draw; a `Policy` says it, under the same names."""
+    """What plans may ask of the draw; a `Sampler` says it, under the same names."""
 
     @property
     def max_top_k(self) -> int | None: ...  # noqa: D102
@@ -88,44 +88,44 @@ def _hash(seed: int, position: int, draw: int | str) -> bytes:
     return hashlib.blake2b(f"{seed}:{position}:{draw}".encode(), digest_size=8).digest()
 
 
-def ranks_needed(policy: Drawing, vocab: int) -> int:
+def ranks_needed(sampler: Drawing, vocab: int) -> int:
     """Return how many of the most probable tokens `draw` needs in order; 0 if it needs none."""
-    if not policy.needs_order:
+    if not sampler.needs_order:
         return 0
-    return max(2 if policy.excludes_top else 1, policy.max_top_k or vocab)
+    return max(2 if sampler.excludes_top else 1, sampler.max_top_k or vocab)
 
 
-def draw(measured: Measured, plan: Plan, policy: Drawing, randomness: mx.array) -> Draw:
+def draw(measured: Measured, plan: Plan, sampler: Drawing, randomness: mx.array) -> Draw:
     """Choose a token for each sequence.
 
     Args:
         measured: the position's distribution, from `metrics.measure`.
-        plan: what the policy asks for at this position.
-        policy: what its plans may ask for: how many tokens to rank, how many to draw.
+        plan: what the sampler asks for at this position.
+        sampler: what its plans may ask for: how many tokens to rank, how many to draw.
         randomness: `(batch or 1, draws, 2)`, from `uniforms`.
     """
-    return Draw(*(column[:, 0] for column in draw_columns(measured, plan, policy, randomness)))
+    return Draw(*(column[:, 0] for column in draw_columns(measured, plan, sampler, randomness)))
 
 
 def draw_columns(
-    measured: Measured, plan: Plan, policy: Drawing, randomness: mx.array
+    measured: Measured, plan: Plan, sampler: Drawing, randomness: mx.array
 ) -> tuple[mx.array, mx.array]:
     """Return token and log probability as `draw` does, as columns `(batch, 1)`."""
     odds = measured.odds
-    if policy.draws == 0:
+    if sampler.draws == 0:
         best = odds.ranked.tokens[:, :1] if odds.ranked else None
         token = odds.gaps.argmin(axis=-1, keepdims=True) if best is None else best
         if measured.changed is None:
             return token, measured.top_surprise * -LN_2
-    elif policy.needs_order:
-        token = _draw_ranked(odds, plan, policy, randomness[..., 0])
+    elif sampler.needs_order:
+        token = _draw_ranked(odds, plan, sampler, randomness[..., 0])
     else:
         token = _draw_unranked(odds.gaps, plan, randomness[:, :1])
     return token, logprob(measured, token)
 
 
 def draw_distinct(
-    measured: Measured, plan: Plan, policy: Drawing, count: int, seed: int, position: int
+    measured: Measured, plan: Plan, sampler: Drawing, count: int, seed: int, position: int
 ) -> list[int]:
     """Return the most probable token of a sequence, then others drawn without replacement.
 
@@ -135,15 +135,15 @@ def draw_distinct(
     Args:
         measured: one position of one sequence; likewise `plan`.
         plan: the distribution to draw from.
-        policy: whose plan it is.
+        sampler: whose plan it is.
         count: how many tokens.
         seed: the draw depends on this and the position alone.
         position: in the text.
     """
     gaps = measured.odds.gaps
-    if policy.needs_order:
-        needed = max(count, ranks_needed(policy, gaps.shape[-1]))
-        candidates, _, _, kept = _rank(gaps, most_probable(gaps, needed), plan, policy)
+    if sampler.needs_order:
+        needed = max(count, ranks_needed(sampler, gaps.shape[-1]))
+        candidates, _, _, kept = _rank(gaps, most_probable(gaps, needed), plan, sampler)
     else:
         candidates = Candidates(mx.broadcast_to(mx.arange(gaps.shape[-1]), gaps.shape), gaps)
         kept = relative_probability(gaps, plan.temperature) >= plan.min_p[:, None]
@@ -165,7 +165,7 @@ def logprob(measured: Measured, tokens: mx.array) -> mx.array:
     return (gaps + measured.top_surprise) * -LN_2
 
 
-def _rank(gaps: mx.array, ranked: Candidates, plan: Plan, policy: Drawing) -> Ranked:
+def _rank(gaps: mx.array, ranked: Candidates, plan: Plan, sampler: Drawing) -> Ranked:
     """Return which of the ranked tokens survive the filters of a plan.
 
     1. Every filter keeps the tokens before some rank: min-p those above a weight, top-k the first
@@ -183,16 +183,16 @@ def _rank(gaps: mx.array, ranked: Candidates, plan: Plan, policy: Drawing) -> Ra
     kept = (weights >= mx.maximum(plan.min_p[:, None], SMALLEST)) & (
         cumulative - weights < plan.top_p[:, None] * total
     )
-    if policy.max_top_k is not None:
+    if sampler.max_top_k is not None:
         kept = kept & (count <= plan.top_k[:, None])
-    if policy.excludes_top:
+    if sampler.excludes_top:
         barred = (plan.strategy == CODE[Strategy.RESAMPLE])[:, None]
         kept = mx.where(barred, (kept | (count == 2)) & (count > 1), kept)
         cumulative = mx.cumsum(mx.where(kept, weights, 0.0), axis=-1)
     return Ranked(ranked, weights, cumulative, kept)
 
 
-def _draw_ranked(odds: Odds, plan: Plan, policy: Drawing, uniform: mx.array) -> mx.array:
+def _draw_ranked(odds: Odds, plan: Plan, sampler: Drawing, uniform: mx.array) -> mx.array:
     """Draw where ranks matter.
 
     Of several draws the adaptive strategy keeps the one of highest log p + confidence. Confidence
@@ -201,8 +201,8 @@ def _draw_ranked(odds: Odds, plan: Plan, policy: Drawing, uniform: mx.array) -> 
     rank 0, the most probable token.
     """
     gaps = odds.gaps
-    candidates = odds.ranked or most_probable(gaps, ranks_needed(policy, gaps.shape[-1]))
-    ranked = _rank(gaps, candidates, plan, policy)
+    candidates = odds.ranked or most_probable(gaps, ranks_needed(sampler, gaps.shape[-1]))
+    ranked = _rank(gaps, candidates, plan, sampler)
     strategy = plan.strategy[:, None]
     lowest = uniform.min(axis=-1, keepdims=True)
     uniform = mx.where(strategy == CODE[Strategy.ADAPTIVE], lowest, uniform[:, :1])

@@ -13,7 +13,7 @@ import mlx.core as mx
 
 from ..profiles.profile import Profile
 from ..step import Strategy
-from .base import Planned, Policy, constant_plan
+from .base import Planned, Sampler, constant_plan
 from .dirichlet import fitted
 from .memory import Beginning, State
 from .metrics.logits import (
@@ -34,10 +34,10 @@ SMALLEST_DIVERGENCE = 1e-6
 _OPTIONS = ("argmax_ratio", "mixing", "rate")
 
 
-def build(name: str, profile: Profile, given: Mapping[str, float]) -> Policy:
-    """Build the policy; it takes no parameters."""
-    options = profile.policies[name]
-    return Policy(
+def build(name: str, profile: Profile, given: Mapping[str, float]) -> Sampler:
+    """Build the sampler; it takes no parameters."""
+    options = profile.samplers[name]
+    return Sampler(
         name=name,
         profile=profile,
         plan=Planner(_plan, mx.array([float(options[key]) for key in _OPTIONS])),

@@ -14,7 +14,7 @@ from ..step import Strategy
 from .base import (
     CODE,
     Planned,
-    Policy,
+    Sampler,
     constant_plan,
 )
 from .memory import Beginning, State
@@ -28,10 +28,10 @@ KEPT = 6
 _OPTIONS = ("argmax_slope", "argmax_offset", "rate")
 
 
-def build(name: str, profile: Profile, given: Mapping[str, float]) -> Policy:
-    """Build the policy; it takes no parameters."""
-    options = profile.policies[name]
-    return Policy(
+def build(name: str, profile: Profile, given: Mapping[str, float]) -> Sampler:
+    """Build the sampler; it takes no parameters."""
+    options = profile.samplers[name]
+    return Sampler(
         name=name,
         profile=profile,
         plan=Planner(_plan, mx.array([float(options[key]) for key in _OPTIONS])),

@@ -1,4 +1,4 @@
-"""The entropix policy: the decision tree of a profile, computed on the device.
+"""The entropix sampler: the decision tree of a profile, computed on the device.
 
 There the table of `tree.py` is a few small arrays, so a decision is a handful of operations without
 a branch, and no round trip to the host.
@@ -13,18 +13,18 @@ from typing import NamedTuple
 import mlx.core as mx
 
 from ..profiles.profile import Profile
-from ..profiles.tree import Affine, Row, table
+from ..profiles.tree import Affine, TreeRow, table
 from ..step import Metrics
-from .base import CODE, Plan, Policy
+from .base import CODE, Plan, Sampler
 from .metrics.logits import Measured
 from .planner import Planner
 
 
-def build(name: str, profile: Profile, given: Mapping[str, float]) -> Policy:
-    """Build the policy of a profile; given parameters replace the profile's base parameters."""
+def build(name: str, profile: Profile, given: Mapping[str, float]) -> Sampler:
+    """Build the sampler of a profile; given parameters replace the profile's base parameters."""
     profile = profile.replace({"base": given})
     rows = table(profile)
-    return Policy(
+    return Sampler(
         name=name,
         profile=profile,
         plan=Planner(_plan, _pack(rows)),
@@ -35,7 +35,7 @@ def build(name: str, profile: Profile, given: Mapping[str, float]) -> Policy:
     )
 
 
-def _highest_top_k(row: Row) -> int:
+def _highest_top_k(row: TreeRow) -> int:
     """Return a bound on a row's top-k: agreement is at most 1, interaction strength unbounded."""
     highest = row.top_k.constant
     for name, slope in row.top_k.slopes.items():
@@ -55,7 +55,7 @@ class _Table(NamedTuple):
     one gather fetches it. Of each field of a `Plan`, in order: slopes, constant, low, high."""
 
 
-def _pack(rows: list[Row]) -> _Table:
+def _pack(rows: list[TreeRow]) -> _Table:
     names = Metrics._fields
     unbounded = (-math.inf, math.inf)
     pairs = [[row.bounds.get(name, unbounded) for name in names] for row in rows]
@@ -64,7 +64,7 @@ def _pack(rows: list[Row]) -> _Table:
     return _Table(mx.array(bounds), mx.array(packed).reshape(len(rows), -1))
 
 
-def _code(row: Row) -> Affine:
+def _code(row: TreeRow) -> Affine:
     return Affine(CODE[row.strategy])
 
 

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 from ..profiles.profile import Profile
 from ..step import Strategy
-from .base import Plan, Policy, constant_plan
+from .base import Plan, Sampler, constant_plan
 from .metrics.logits import Measured
 from .planner import Planner
 
 
-def build(name: str, profile: Profile, given: Mapping[str, float]) -> Policy:
-    """Build the policy; it takes no parameters."""
-    return Policy(
+def build(name: str, profile: Profile, given: Mapping[str, float]) -> Sampler:
+    """Build the sampler; it takes no parameters."""
+    return Sampler(
         name=name,
         profile=profile,
         plan=Planner(_plan, ()),

@@ -1,4 +1,4 @@
-"""Changes of the logits that any policy can draw from: a bias, penalties, DRY.
+"""Changes of the logits that any sampler can draw from: a bias, penalties, DRY.
 
 They are made in this order, as llama.cpp does, with z the logit of a token in nats:
 
@@ -17,7 +17,7 @@ They are made in this order, as llama.cpp does, with z the logit of a token in n
 counts as one of `LONGEST`.
 
 Only the draw sees the result: what is measured, thresholds and log probabilities are the model's
-own. A policy's filters act on the changed logits.
+own. A sampler's filters act on the changed logits.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from .base import Policy
+from .base import Sampler
 from .memory import NO_TOKEN, WINDOW, State
 
 LONGEST = 50
@@ -39,11 +39,11 @@ DRY = {"dry_multiplier": 0.0, "dry_base": 1.75, "dry_allowed_length": 2}
 """Values where none are given; a multiplier of 0 is off."""
 
 
-def adjusted(policy: Policy, given: Mapping[str, Any]) -> Policy:
-    """Return a policy that draws from changed logits; the policy itself if nothing changes.
+def adjusted(sampler: Sampler, given: Mapping[str, Any]) -> Sampler:
+    """Return a sampler that draws from changed logits; the sampler itself if nothing changes.
 
     Args:
-        policy: any.
+        sampler: any.
         given: the parameters above, checked.
     """
     numbers: dict[str, mx.array] = {}
@@ -59,7 +59,7 @@ def adjusted(policy: Policy, given: Mapping[str, Any]) -> Policy:
     dry = {name: float(given.get(name, value)) for name, value in DRY.items()}
     if dry["dry_multiplier"] > 0:
         numbers["dry"] = mx.array(list(dry.values()))
-    return replace(policy, adjustment=numbers) if numbers else policy
+    return replace(sampler, adjustment=numbers) if numbers else sampler
 
 
 def adjust(logits: mx.array, numbers: Mapping[str, mx.array], state: State) -> mx.array:

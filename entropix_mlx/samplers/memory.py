@@ -1,4 +1,4 @@
-"""What a policy remembers of a text: arrays on the device, with one row for each text.
+"""What a sampler remembers of a text: arrays on the device, with one row for each text.
 
 A state is never changed, only followed by another one. So a token that leaves a text again takes
 nothing back: whoever kept the state before it goes on from there.
@@ -37,7 +37,7 @@ class Beginning(NamedTuple):
 
 
 class Memory(Protocol):
-    """How a policy remembers."""
+    """How a sampler remembers."""
 
     @property
     def arrays(self) -> int:

@@ -19,16 +19,16 @@ import mlx.core as mx
 
 from ..profiles.profile import Profile
 from ..step import Strategy
-from .base import Plan, Policy, constant_plan
+from .base import Plan, Sampler, constant_plan
 from .memory import Beginning, State
 from .metrics.logits import LN_2, Measured
 from .planner import Planner
 
 
-def build(name: str, profile: Profile, given: Mapping[str, float]) -> Policy:
-    """Build the policy; it takes no parameters."""
-    options = profile.policies[name]
-    return Policy(
+def build(name: str, profile: Profile, given: Mapping[str, float]) -> Sampler:
+    """Build the sampler; it takes no parameters."""
+    options = profile.samplers[name]
+    return Sampler(
         name=name,
         profile=profile,
         plan=Planner(_plan, ()),

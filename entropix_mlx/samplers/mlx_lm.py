@@ -1,4 +1,4 @@
-"""The policies as samplers of mlx-lm, for programs that stay with its own loop.
+"""The samplers as samplers of mlx-lm, for programs that stay with its own loop.
 
     from mlx_lm import load, stream_generate
     from entropix_mlx.samplers.mlx_lm import sampler
@@ -24,11 +24,11 @@ from typing import Any
 import mlx.core as mx
 
 from ..profiles.profile import REFERENCE, Profile
-from .base import Policy
+from .base import Sampler
 from .draw import uniforms
 from .memory import State
 from .position import position
-from .registry import Overrides, make_policy
+from .registry import Overrides, make_sampler
 
 SEED_BITS = 32
 
@@ -47,17 +47,17 @@ def sampler(
     sequence one of its own (``samplers=[…]``) where that is wanted.
 
     Args:
-        name: of the policy, one of `POLICIES`.
+        name: of the sampler, one of `SAMPLERS`.
         profile: thresholds, coefficients and options: a profile, its name or its file.
         seed: the same one repeats an answer on the same machine; None draws a fresh one.
         **overrides: fields of `Overrides`, such as ``temperature=0.5``.
 
     Raises:
-        PolicyError: no such policy, or an override that it does not take.
+        SamplerError: no such sampler, or an override that it does not take.
         ProfileError: no such profile, or a bad one.
     """
-    policy = make_policy(name, profile, Overrides(**overrides))
-    return _Sampler(policy, secrets.randbits(SEED_BITS) if seed is None else seed)
+    sampler = make_sampler(name, profile, Overrides(**overrides))
+    return _Sampler(sampler, secrets.randbits(SEED_BITS) if seed is None else seed)
 
 
 def logits_processor(
@@ -65,7 +65,7 @@ def logits_processor(
 ) -> Callable[[mx.array, mx.array], mx.array]:
     """Return one of mlx-lm's ``logits_processors=``, for where the sampler cannot be chosen.
 
-    It leaves a single token possible, the one that the policy draws, so any sampler takes that one.
+    It leaves one token possible, the one that the sampler draws, so any sampler takes it.
     The log probabilities that mlx-lm reports are those of this certainty.
 
     Args and errors: as for `sampler`.
@@ -82,24 +82,24 @@ def logits_processor(
 class _Sampler:
     """Draws one token after another of a text."""
 
-    def __init__(self, policy: Policy, seed: int) -> None:
-        self._policy = policy
+    def __init__(self, sampler: Sampler, seed: int) -> None:
+        self._sampler = sampler
         self._seed = seed
         self._at = 0
         self._state: State = ()
 
     def __call__(self, logits: mx.array) -> mx.array:
         """Return the drawn tokens `(rows,)` of `(rows, vocab)` logits or log probabilities."""
-        rows, policy = logits.shape[0], self._policy
-        random = [uniforms(self._seed + row, self._at, policy.draws) for row in range(rows)]
+        rows, sampler = logits.shape[0], self._sampler
+        random = [uniforms(self._seed + row, self._at, sampler.draws) for row in range(rows)]
         unknown = mx.zeros((rows, 1, 1))  # attention is not measured here: it counts as 0
         state = self._state if rows == 1 else ()
-        queued = position(policy, logits, [[unknown]], mx.array(random), state=state)
+        queued = position(sampler, logits, [[unknown]], mx.array(random), state=state)
         self._at += 1
         token = queued.token
-        if rows == 1 and policy.remembered is not None:
+        if rows == 1 and sampler.remembered is not None:
             lowered = logits.astype(mx.float32)
             own = mx.take_along_axis(lowered, token[:, None], axis=-1)[:, 0]
             logprob = own - mx.logsumexp(lowered, axis=-1)
-            self._state = policy.remembered.observe(queued.noted, token, logprob)
+            self._state = sampler.remembered.observe(queued.noted, token, logprob)
         return token

@@ -6,7 +6,7 @@ needs as one array.
 Where the default device is a GPU the functions are compiled by `mx.compile`. Three rules keep it
 from compiling again:
 
-1. A policy's numbers are inputs of the compiled function, not parts of it; see `Planner`.
+1. A sampler's numbers are inputs of the compiled function, not parts of it; see `Planner`.
 2. The number of keys grows with every token, so what depends on it is compiled once for all shapes
    (``shapeless``), apart from the rest.
 3. The rest is compiled once for each number of rows, vocabulary and `Kind`.
@@ -31,7 +31,7 @@ from .base import (
     STRATEGIES,
     Plan,
     Planned,
-    Policy,
+    Sampler,
     as_planned,
 )
 from .draw import draw_columns, logprob, ranks_needed
@@ -110,7 +110,7 @@ class Position(NamedTuple):
     changed: tuple[mx.array, ...] = ()
     """The gaps that were drawn from, where they are not those that were measured."""
     noted: State = ()
-    """What the policy remembers of the position."""
+    """What the sampler remembers of the position."""
 
     @property
     def measured(self) -> Measured:
@@ -168,7 +168,7 @@ def _whole(number: float) -> int:
 
 
 def position(
-    policy: Policy,
+    sampler: Sampler,
     logits: mx.array,
     scores: Sequence[Sequence[RowScores]],
     randomness: mx.array,
@@ -179,30 +179,30 @@ def position(
     """Measure, plan and draw for several rows at once.
 
     Args:
-        policy: of all rows.
+        sampler: of all rows.
         logits: `(rows, vocab)`.
         scores: the attention scores of each group of rows, in the order of the rows: one array
             `(rows of the group, heads, keys)` for each measured layer, or its looks where the rows
             are tokens that follow one another. Groups may differ in their number of keys.
         randomness: `(rows or 1, draws, 2)`, from `uniforms`.
         top_logprobs: how many of the most probable tokens to report.
-        state: what the policy remembers of each row's text; () if that is empty.
+        state: what the sampler remembers of each row's text; () if that is empty.
         given: `(rows,)`, tokens to take in place of those that would be drawn.
     """
-    rule, values = _rule(policy)
-    memory = policy.remembered
+    rule, values = _rule(sampler)
+    memory = sampler.remembered
     if memory is not None and not state:
         state = repeated(memory.start(Beginning(vocab=logits.shape[-1])), logits.shape[0])
     kind = Kind(
         rule,
-        policy.max_top_k,
-        policy.needs_order,
-        policy.draws,
-        policy.excludes_top,
+        sampler.max_top_k,
+        sampler.needs_order,
+        sampler.draws,
+        sampler.excludes_top,
         min(top_logprobs, logits.shape[-1]),
-        policy.memory is not None,
-        bool(policy.adjustment),
-        policy.takes_chance,
+        sampler.memory is not None,
+        bool(sampler.adjustment),
+        sampler.takes_chance,
         given is not None,
     )
     if compiles():
@@ -213,7 +213,7 @@ def position(
     attention = measured[0] if len(measured) == 1 else mx.concatenate(measured)
     tokens = () if given is None else (given,)
     return Position(
-        *decide(logits, attention, randomness, (values, policy.adjustment), state, tokens)
+        *decide(logits, attention, randomness, (values, sampler.adjustment), state, tokens)
     )
 
 
@@ -229,9 +229,9 @@ def compiles() -> bool:
     return on_gpu or os.environ.get("ENTROPIX_COMPILE") == "1"
 
 
-def _rule(policy: Policy) -> tuple[Callable[..., Plan | Planned], Any]:
-    """Return how a policy plans and with which numbers; all in one where it does not tell apart."""
-    plan = policy.plan
+def _rule(sampler: Sampler) -> tuple[Callable[..., Plan | Planned], Any]:
+    """Return the planning function of a sampler and its numbers, apart where it keeps them so."""
+    plan = sampler.plan
     if isinstance(plan, Planner):
         return plan.rule, plan.numbers
     return _without_numbers(plan), ()

@@ -14,13 +14,13 @@ from typing import Any
 import mlx.core as mx
 
 from ..profiles.profile import Profile
-from .base import Plan, Planned, Policy
+from .base import Plan, Planned, Sampler
 from .baselines import baseline
 from .metrics.logits import LARGEST_GAP, Measured
 
 
-def build(name: str, profile: Profile, given: Mapping[str, float]) -> Policy:
-    """Build the policy; the parameters are those of a baseline."""
+def build(name: str, profile: Profile, given: Mapping[str, float]) -> Sampler:
+    """Build the sampler; the parameters are those of a baseline."""
     return replace(baseline(name, profile, given, _exclude), draws=2, takes_chance=True)
 
 

@@ -23,7 +23,7 @@ from .openai.errors import (
     internal_error,
     stopping_error,
 )
-from .prompt_cache import TextPool
+from .prompt_cache import PromptCache
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -160,7 +160,7 @@ class Batcher:
         from ..models.wired import wired_memory
 
         with wired_memory.raised():
-            pool = TextPool(self._capacity.cache_bytes)
+            pool = PromptCache(self._capacity.cache_bytes)
             rounds = self._rounds(pool)
             self._ready.set()
             while not self._stopping:
@@ -168,12 +168,12 @@ class Batcher:
             self._take(rounds)
             rounds.close(stopping_error())
 
-    def _rounds(self, pool: TextPool) -> Rounds:
+    def _rounds(self, pool: PromptCache) -> Rounds:
         from .rounds import Rounds
 
         return Rounds(self.model, self.tokenizer, self._capacity.batch, pool, self._metrics)
 
-    def _round(self, rounds: Rounds, pool: TextPool) -> Rounds:
+    def _round(self, rounds: Rounds, pool: PromptCache) -> Rounds:
         """Take new orders, and run one pass; return what goes on afterwards."""
         try:
             self._take(rounds)

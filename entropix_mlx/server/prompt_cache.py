@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..engine.cached_text import Text
+    from ..engine.cached_text import CachedText
 
 LEAST_COMMON = 8
 """Tokens that a prompt must share with a text before copying them is worth the while."""
@@ -15,7 +15,7 @@ CONTINUED = 0.9
 next turn of that conversation."""
 
 
-class TextPool:
+class PromptCache:
     """Texts in the order of their last use; those used longest ago leave when there are too many.
 
     It belongs on the model's thread, as all arrays do.
@@ -28,14 +28,14 @@ class TextPool:
             most_bytes: what the keys and values of all texts may take.
         """
         self._most = most_bytes
-        self._texts: list[tuple[Text, int]] = []
+        self._texts: list[tuple[CachedText, int]] = []
         self.bytes = 0
 
     def __len__(self) -> int:
         """Return the number of texts."""
         return len(self._texts)
 
-    def take(self, prompt: Sequence[int], others: Iterable[Text] = ()) -> Text | None:
+    def take(self, prompt: Sequence[int], others: Iterable[CachedText] = ()) -> CachedText | None:
         """Return a text that begins as a prompt does and may be changed, or None.
 
         Args:
@@ -56,7 +56,7 @@ class TextPool:
             self._texts.append(entry)  # it was used just now
         return best.copy(common)
 
-    def give(self, text: Text) -> None:
+    def give(self, text: CachedText) -> None:
         """Keep a text that nobody uses any more, and drop those that it makes useless."""
         size = sum(array.nbytes for array in text.arrays())
         if size > self._most or len(text.ids) < LEAST_COMMON:
@@ -75,6 +75,6 @@ class TextPool:
         self._texts.clear()
         self.bytes = 0
 
-    def _drop(self, entry: tuple[Text, int]) -> None:
+    def _drop(self, entry: tuple[CachedText, int]) -> None:
         self._texts.remove(entry)
         self.bytes -= entry[1]

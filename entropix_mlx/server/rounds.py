@@ -30,19 +30,19 @@ from .events import (
     Order,
 )
 from .metrics import Metrics
-from .prompt_cache import TextPool
+from .prompt_cache import PromptCache
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-    from ..engine.cached_text import Prompt, Text
+    from ..engine.cached_text import CachedText, Prompt
     from ..engine.job import Job
-    from ..engine.slot import Row
+    from ..engine.slot import Slot
     from ..models.base import LanguageModel
-    from ..samplers.base import Policy
+    from ..samplers.base import Sampler
 
-POLICIES_KEPT = 16
-"""Policies that are kept for later requests: rows that share one are measured together."""
+SAMPLERS_KEPT = 16
+"""Samplers that are kept for later requests: rows that share one are measured together."""
 CHUNK = 128
 """Tokens of a prompt that are scored between two passes where no answer waits for them."""
 CHUNK_BESIDE_ANSWERS = 32
@@ -57,7 +57,7 @@ class _Beginning:
         self.answers = answers
         """Those that have not ended."""
         self.shared = answers > 1
-        self.text: Text | None = None
+        self.text: CachedText | None = None
         self.cached = 0
         self.scores: list[Likelihood] = []
         self.prompt: Prompt | None = None
@@ -71,7 +71,7 @@ class _Entry:
     item: Item
     job: Job
     beginning: _Beginning
-    row: Row | None = None
+    row: Slot | None = None
     steps: int = 0
     told: bool = field(default=False)
 
@@ -90,7 +90,7 @@ class Rounds:
         model: LanguageModel,
         tokenizer: TokenizerWrapper,
         batch: int,
-        pool: TextPool,
+        pool: PromptCache,
         metrics: Metrics,
     ) -> None:
         """Begin without orders.
@@ -114,8 +114,8 @@ class Rounds:
         self._cache_tokens = cache_tokens(model)
         self._waiting: deque[_Entry] = deque()
         self._scoring: deque[_Entry] = deque()
-        self._running: dict[Row, _Entry] = {}
-        self._policies: deque[tuple[Settings, Policy]] = deque(maxlen=POLICIES_KEPT)
+        self._running: dict[Slot, _Entry] = {}
+        self._samplers: deque[tuple[Settings, Sampler]] = deque(maxlen=SAMPLERS_KEPT)
         self._noted: dict[Order, None] = {}
 
     @property
@@ -199,24 +199,29 @@ class Rounds:
             checked: whether another answer to the same prompt was checked.
         """
         from ..answer.hooks import Hooks
-        from ..engine.cached_text import Text
+        from ..engine.cached_text import CachedText
         from ..engine.job import Job, begin, prepare
 
-        policy = self._policy(item.settings)
+        sampler = self._sampler(item.settings)
         hooks = Hooks(cancel=order.cancel)
-        job = Job.of_settings(item.prompt, item.settings, policy, forced=item.begin, hooks=hooks)
-        begin(self._model, self._tokenizer, job, prepare(self._model, Text.empty(self._model), job))
+        job = Job.of_settings(item.prompt, item.settings, sampler, forced=item.begin, hooks=hooks)
+        begin(
+            self._model,
+            self._tokenizer,
+            job,
+            prepare(self._model, CachedText.empty(self._model), job),
+        )
         return job
 
-    def _policy(self, settings: Settings) -> Policy:
-        """Return the policy of some settings, the same one for all that decide alike."""
+    def _sampler(self, settings: Settings) -> Sampler:
+        """Return the sampler of some settings, the same one for all that decide alike."""
         alike = replace(settings, seed=0, max_tokens=0, top_logprobs=0, stop=())
-        for known, policy in self._policies:
+        for known, sampler in self._samplers:
             if known == alike:
-                return policy
-        policy = settings.policy()
-        self._policies.append((alike, policy))
-        return policy
+                return sampler
+        sampler = settings.build_sampler()
+        self._samplers.append((alike, sampler))
+        return sampler
 
     def _drop_cancelled(self) -> None:
         for entries in (self._waiting, self._scoring):
@@ -246,14 +251,14 @@ class Rounds:
 
     def _find_text(self, entry: _Entry) -> None:
         """Give an answer what the cache holds of its prompt."""
-        from ..engine.cached_text import Text
+        from ..engine.cached_text import CachedText
 
         beginning, ids = entry.beginning, entry.item.prompt
         found = None
         if not entry.item.scored:  # scores need every token of the prompt to be computed
             used = [row.text or row.prompt.text for row in self._running]
             found = self._pool.take(ids[:-1], used)
-        beginning.text = found or Text.empty(self._model)
+        beginning.text = found or CachedText.empty(self._model)
         beginning.cached = beginning.text.common(ids[:-1])
         self._metrics.count("prompt_tokens", len(ids))
         self._metrics.count("cached_prompt_tokens", beginning.cached)
@@ -280,11 +285,11 @@ class Rounds:
 
     def _start(self, entry: _Entry) -> None:
         """Give an answer its row, or end it where it may not have a single token."""
-        from ..engine.cached_text import Text
+        from ..engine.cached_text import CachedText
         from ..engine.job import begin, prepare
 
         beginning = entry.beginning
-        text = beginning.text or Text.empty(self._model)
+        text = beginning.text or CachedText.empty(self._model)
         if beginning.prompt is None:
             beginning.prompt = prepare(self._model, text, entry.job, shared=beginning.shared)
             # A cache that cannot be cut anywhere may have been cut earlier.

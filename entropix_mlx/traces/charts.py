@@ -79,7 +79,7 @@ def plane(steps: Sequence[Step], frame: Frame, profile: Profile | None) -> str:
     Args:
         steps: what to show.
         frame: from `frame_of`.
-        profile: whose thresholds to draw; None for a policy without thresholds.
+        profile: whose thresholds to draw; None for a sampler without thresholds.
     """
     width, height = frame.left + frame.width + 10, frame.top + frame.height + 45
     return (

@@ -10,15 +10,15 @@ from typing import NamedTuple
 
 from ..palette import LOOKS, printable
 from ..profiles.profile import Profile
-from ..profiles.tree import Row, table
+from ..profiles.tree import TreeRow, table
 from ..step import (
     NOT_OF_THE_MODEL,
     Branch,
     ChosenBy,
     DropReason,
+    Fork,
     Metrics,
     Origin,
-    Rollout,
     Step,
     Stopped,
     Strategy,
@@ -97,7 +97,7 @@ class Explanation(NamedTuple):
     thresholds had no part in the decision."""
     reason: Case | None
     """The case that decided; None if the table would decide otherwise than the step says: text was
-    inserted, or another profile or a policy without thresholds decided."""
+    inserted, or another profile or a sampler without thresholds decided."""
     near: Case | None
     """The strategy that would have come first and lacked least."""
     name: str
@@ -139,23 +139,23 @@ class Explanation(NamedTuple):
         return f"{how} {LOOKS[self.near.strategy].glyph}: {lacks}"
 
 
-def standing(rollout: Rollout) -> str:
+def standing(branch: Branch) -> str:
     """Return how a way of a fork stands to the first one: ``"+0.39 ± 0.38 nats"``.
 
     In older records, which do not tell, that is its mean log probability.
     """
-    if rollout.lead is None:
-        return f"log p {rollout.mean_logprob:.2f}"
-    error = "" if not rollout.error else f" ± {rollout.error:.2f}"
-    return f"{rollout.lead:+.2f}{error} nats"
+    if branch.lead is None:
+        return f"log p {branch.mean_logprob:.2f}"
+    error = "" if not branch.error else f" ± {branch.error:.2f}"
+    return f"{branch.lead:+.2f}{error} nats"
 
 
-def fate(rollout: Rollout) -> str:
+def fate(branch: Branch) -> str:
     """Return why a way of a fork was not followed to its end; empty if it was."""
-    if rollout.stopped is None:
+    if branch.stopped is None:
         return ""
-    count = len(rollout.tokens)
-    why = "behind" if rollout.stopped is Stopped.BEHIND else "decided"
+    count = len(branch.tokens)
+    why = "behind" if branch.stopped is Stopped.BEHIND else "decided"
     return f"{why} after {count} token{'s' if count > 1 else ''}"
 
 
@@ -173,7 +173,7 @@ def explain(profile: Profile | None, step: Step) -> Explanation:
     """Return why a step was decided as it was.
 
     Args:
-        profile: the one that decided; None for a policy that has no thresholds.
+        profile: the one that decided; None for a sampler that has no thresholds.
         step: of an answer, or of a trace.
     """
     cases = () if profile is None or _without_table(step) else judge(profile, step.metrics)
@@ -185,13 +185,13 @@ def explain(profile: Profile | None, step: Step) -> Explanation:
         cases=cases,
         reason=reason,
         near=_nearest(cases, reason) if reason else None,
-        name="fork" if step.branch else str(step.strategy),
+        name="fork" if step.fork else str(step.strategy),
         action=_action(step, profile),
         parameters=_parameters(step, profile if reason else None),
     )
 
 
-def _case(row: Row, metrics: Metrics[float]) -> Case:
+def _case(row: TreeRow, metrics: Metrics[float]) -> Case:
     conditions = []
     for name, (low, high) in row.bounds.items():
         if low != -math.inf:
@@ -203,7 +203,7 @@ def _case(row: Row, metrics: Metrics[float]) -> Case:
 
 def _without_table(step: Step) -> bool:
     """Tell whether no decision was made where a step stands, or one without thresholds."""
-    here = step.rolled_back and step.wish in (None, step.index)  # None: of an older version
+    here = step.rolled_back and step.triggered_at in (None, step.index)  # None: of an older version
     elsewhere = step.origin in NOT_OF_THE_MODEL and not here
     return elsewhere or step.strategy is Strategy.SAMPLE
 
@@ -246,13 +246,15 @@ def _done(step: Step, profile: Profile | None) -> str:
         text = profile.think.text if profile else None
         said = text.strip() if isinstance(text, str) else ""
         what = f"“{said}”" if said else "a thinking text"
-        waited = step.wish is not None and step.wish < step.index
-        wished = f", as was wished for at token {step.wish}" if waited else ""
+        waited = step.triggered_at is not None and step.triggered_at < step.index
+        wished = f", as was wished for at token {step.triggered_at}" if waited else ""
         return f"inserting {what}{wished}" if step.rolled_back else "part of the inserted text"
     if step.origin is Origin.RETRIEVED:
-        return f"looked up in {printable(step.source.told)}" if step.source else "part of a passage"
-    if step.branch is not None:
-        return f"following {len(step.branch.rollouts)} ways, {_chosen(step.branch)}"
+        return (
+            f"looked up in {printable(step.source.label)}" if step.source else "part of a passage"
+        )
+    if step.fork is not None:
+        return f"following {len(step.fork.branches)} ways, {_chosen(step.fork)}"
     if step.origin is Origin.CHOSEN:
         return "your choice"
     if step.strategy is Strategy.BRANCH and step.origin is Origin.SAMPLED and profile:
@@ -262,15 +264,15 @@ def _done(step: Step, profile: Profile | None) -> str:
     return "the most probable token" if step.strategy is Strategy.ARGMAX else ""
 
 
-def _chosen(branch: Branch) -> str:
+def _chosen(fork: Fork) -> str:
     """Return which way of a fork was taken, and why."""
-    if branch.chosen_by is ChosenBy.USER:
+    if fork.chosen_by is ChosenBy.USER:
         return "you chose"
-    if branch.chosen_by is ChosenBy.JUDGE:
+    if fork.chosen_by is ChosenBy.JUDGE:
         return "the first: the model's second opinion was against another"
-    if not branch.winner:
+    if not fork.winner:
         return "none clearly leads the first"
-    winner = branch.rollouts[branch.winner]
+    winner = fork.branches[fork.winner]
     led = "the best" if winner.lead is None else "one leads the first"
     return f"{led} by {standing(winner)}"
 

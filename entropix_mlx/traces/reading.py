@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from .. import limits
+from .. import limits, old_names
 from ..errors import EntropixError, TraceError
 from ..profiles.profile import Profile
 from ..records import from_record
@@ -142,6 +142,7 @@ def _read_profile(record: dict[str, Any], source: str, version: int) -> Profile:
     know, because the file is newer, is left out.
     """
     known = asdict(Profile.load())
+    record = old_names.of_profile(record, source)
     changes: dict[str, Any] = {}
     for key in record.keys() & known.keys():
         changes[key] = record[key]

@@ -23,8 +23,8 @@ from ..step import (
     NOT_OF_THE_MODEL,
     Branch,
     ChosenBy,
+    Fork,
     Origin,
-    Rollout,
     Source,
     Step,
     Strategy,
@@ -55,7 +55,7 @@ _FIELDS = {
     "agreement": "",
     "head_divergence": "",
     "interaction_strength": "",
-    "confidence": "",
+    "position_score": "",
     "strategy": "",
     "origin": "",
     "temperature": "",
@@ -124,7 +124,7 @@ def _data(trace: Trace, frame: Frame) -> dict[str, Any]:
 
 
 def _thresholds(trace: Trace) -> Profile | None:
-    """Return the profile that decided; None if the policy has no thresholds."""
+    """Return the profile that decided; None if the sampler has no thresholds."""
     return trace.header.profile if trace.header.sampler == TREE_SAMPLER else None
 
 
@@ -236,7 +236,7 @@ def _interventions(steps: Sequence[Step]) -> dict[int, Strategy]:
     for step in steps:
         if step.rolled_back and step.origin in NOT_OF_THE_MODEL:
             marks[step.index] = Strategy.THINK
-        elif step.branch is not None or (step.rolled_back and step.origin is Origin.CHOSEN):
+        elif step.fork is not None or (step.rolled_back and step.origin is Origin.CHOSEN):
             marks[step.index] = Strategy.BRANCH
     return marks
 
@@ -249,7 +249,7 @@ def _answer(trace: Trace, number: int, marks: dict[int, Strategy], split: int | 
             pieces.append(
                 f'<span class="split" id="split-{number}">▶ they differ from here on: </span>'
             )
-        if step.branch is not None:
+        if step.fork is not None:
             pieces.append(
                 f'<a class="mark branch" href="#fork-{number}-{step.index}"'
                 f' title="what was compared here">▲</a>'
@@ -267,7 +267,7 @@ def _answer(trace: Trace, number: int, marks: dict[int, Strategy], split: int | 
 
 def _quoted(source: Source, folder: str) -> str:
     """Return the mark before a passage of the user's notes, which leads to its file."""
-    mark = f"{LOOKS[Strategy.THINK].glyph} {_text(source.told)}"
+    mark = f"{LOOKS[Strategy.THINK].glyph} {_text(source.label)}"
     link = file_link(folder, source.name)
     target = "" if link is None else f' href="{escape(link)}"'
     return f'<a class="mark think"{target} title="looked up in the notes">{mark}</a> '
@@ -303,17 +303,17 @@ def _rates(summary: Summary) -> str:
 
 def _forks(steps: Sequence[Step], number: int) -> str:
     forks = "".join(
-        f'<p id="fork-{number}-{step.index}">▲ at token {step.index}{_fork(step.branch)}'
+        f'<p id="fork-{number}-{step.index}">▲ at token {step.index}{_fork(step.fork)}'
         for step in steps
-        if step.branch is not None
+        if step.fork is not None
     )
     return f"<h3>Forks</h3>{forks}" if forks else ""
 
 
-def _fork(branch: Branch) -> str:
-    chooser = CHOOSERS[branch.chosen_by]
+def _fork(fork: Fork) -> str:
+    chooser = CHOOSERS[fork.chosen_by]
     rows = "".join(
-        _rollout(rollout, place == branch.winner) for place, rollout in enumerate(branch.rollouts)
+        _branch(branch, place == fork.winner) for place, branch in enumerate(fork.branches)
     )
     return (
         f', chosen by {chooser}:</p><div class="wide"><table>'
@@ -324,21 +324,21 @@ def _fork(branch: Branch) -> str:
     )
 
 
-def _rollout(rollout: Rollout, won: bool) -> str:
+def _branch(branch: Branch, won: bool) -> str:
     kind, mark = ("winner", "✔") if won else ("loser", "")
     return (
         f'<tr class="{kind}"><td>{mark}</td>'
-        f'<td class="number">{_lead(rollout)}</td>'
-        f'<td class="number">{rollout.mean_logprob:.2f}</td>'
-        f'<td class="number">{rollout.mean_entropy:.2f}</td>'
-        f'<td class="number">{rollout.copied or ""}</td>'
-        f'<td class="number">{"" if rollout.judged is None else f"{rollout.judged:.2f}"}</td>'
-        f'<td>{fate(rollout)}</td><td class="way">{_text(rollout.text)}</td></tr>'
+        f'<td class="number">{_lead(branch)}</td>'
+        f'<td class="number">{branch.mean_logprob:.2f}</td>'
+        f'<td class="number">{branch.mean_entropy:.2f}</td>'
+        f'<td class="number">{branch.copied or ""}</td>'
+        f'<td class="number">{"" if branch.judged is None else f"{branch.judged:.2f}"}</td>'
+        f'<td>{fate(branch)}</td><td class="way">{_text(branch.text)}</td></tr>'
     )
 
 
-def _lead(rollout: Rollout) -> str:
+def _lead(branch: Branch) -> str:
     """Return a rollout's lead over the first, with its standard error; older traces tell none."""
-    if rollout.lead is None:
+    if branch.lead is None:
         return "–"
-    return f"{rollout.lead:+.2f}" + (f" ± {rollout.error:.2f}" if rollout.error else "")
+    return f"{branch.lead:+.2f}" + (f" ± {branch.error:.2f}" if branch.error else "")

@@ -41,11 +41,12 @@ from ..summary import Summary
 
 FORMAT = "entropix trace"
 """What a header says it begins; no other file has it."""
-VERSION = 2
+VERSION = 3
 """Of the format; see above when it changes."""
 FORMER = {
     1: "its forks were compared by mean log p − λ · mean H, and their leads are not known; margin"
     " and ask_margin of its profile counted nats",
+    2: "some of its fields have other names (entropix_mlx/old_names.py)",
 }
 """Former versions that can still be read, with what is said of them."""
 
@@ -57,9 +58,9 @@ class Header:
     model: str
     """Name of the model, for people."""
     sampler: str
-    """Name of the policy."""
+    """Name of the sampler."""
     profile: Profile
-    """Every number that the policy was given. In the file, an infinite threshold is the text
+    """Every number that the sampler was given. In the file, an infinite threshold is the text
     ``"inf"`` or ``"-inf"``: JSON has no such number."""
     seed: int
     messages: Sequence[dict[str, str]]

@@ -67,7 +67,7 @@ class Host:
     chance: random.Random
     script: tuple[int, bytes]
     cached: list[int] = field(default_factory=lambda: PROMPT[:-1])
-    rollouts: list[list[int]] | None = None
+    branches: list[list[int]] | None = None
     asked: int = 0
 
     def at(self, text):
@@ -76,26 +76,26 @@ class Host:
     def serve(self, want):
         match want:
             case Follow(token):
-                assert self.rollouts is None
+                assert self.branches is None
                 self.cached.append(token)
                 return self.at(self.cached)
             case Split(count):
-                assert self.rollouts is None
-                self.rollouts = [[] for _ in range(count)]
+                assert self.branches is None
+                self.branches = [[] for _ in range(count)]
             case Roll(numbers, tokens):
                 for number, token in zip(numbers, tokens, strict=True):
-                    self.rollouts[number].append(token)
-                return [self.at(self.cached + self.rollouts[number]) for number in numbers]
+                    self.branches[number].append(token)
+                return [self.at(self.cached + self.branches[number]) for number in numbers]
             case Unread(length, numbers):
-                for text in [self.rollouts[number] for number in numbers] or [self.cached]:
+                for text in [self.branches[number] for number in numbers] or [self.cached]:
                     del text[-length:]
             case Keep(number, tokens):
-                assert self.rollouts[number][: len(tokens)] == list(tokens)
+                assert self.branches[number][: len(tokens)] == list(tokens)
                 self.cached += tokens
-                self.rollouts = None
-            case Ask(branch):
+                self.branches = None
+            case Ask(fork):
                 self.asked += 1
-                return chosen(branch, self.chance.randrange(len(branch.rollouts)))
+                return chosen(fork, self.chance.randrange(len(fork.branches)))
         return None
 
 
@@ -109,7 +109,7 @@ def a_profile(chance):
         "loop_length": chance.choice([0, 2, 3]),
         "least_gain": chance.choice([-math.inf, 0.0]),
     }
-    branch = {
+    fork = {
         "width": chance.choice([1, 2, 4]),
         "depth": chance.choice([1, 2, 6]),
         "max_branches": chance.choice([0, 1, 50]),
@@ -117,7 +117,7 @@ def a_profile(chance):
         "ask_margin": chance.choice([0.0, 0.2, 100.0]),
         "margin": chance.choice([0.0, 0.5]),
     }
-    return Profile.load().replace({"think": think, "branch": branch})
+    return Profile.load().replace({"think": think, "branch": fork})
 
 
 @dataclass
@@ -142,7 +142,7 @@ def an_answer(seed):
     cancel = Cancel(chance.choice([10**9, 10**9, 1, 5, 30]))
     forced = tuple(chance.choice(letters) for _ in range(chance.choice([0, 0, 1, 3])))
     answer = Answer(
-        Writer(TOKENIZER, profile.confidence, limit, stops),
+        Writer(TOKENIZER, profile.position_score, limit, stops),
         Thinking(profile.think, TOKENIZER, 258),
         Branching(profile.branch, TOKENIZER),
         before=PROMPT,
@@ -196,19 +196,19 @@ def check_cache(host, steps):
     """What was followed is the text: the whole of it, or all but its last token."""
     text = PROMPT + [step.token for step in steps]
     assert host.cached in (text, text[:-1])
-    assert host.rollouts is None or not steps or steps[-1].finish_reason is None
+    assert host.branches is None or not steps or steps[-1].finish_reason is None
 
 
 def check_interventions(steps, profile, forced):
     assert [s.token for s in steps[: len(forced)]] == list(forced)[: len(steps)]
-    forks = [step.index for step in steps if step.branch]
+    forks = [step.index for step in steps if step.fork]
     assert len(forks) <= profile.branch.max_branches
     for step in steps:
-        if step.branch is not None:
-            winner = step.branch.rollouts[step.branch.winner].tokens
+        if step.fork is not None:
+            winner = step.fork.branches[step.fork.winner].tokens
             there = steps[step.index : step.index + len(winner)]
             assert [s.token for s in there] == list(winner)[: len(there)]
-            by_user = step.branch.chosen_by is ChosenBy.USER
+            by_user = step.fork.chosen_by is ChosenBy.USER
             assert all(s.origin is (Origin.CHOSEN if by_user else Origin.BRANCH) for s in there)
     inserted = [step.index for step in steps if step.origin is Origin.INSERTED]
     begins = [index for index in inserted if index - 1 not in inserted]
@@ -217,8 +217,8 @@ def check_interventions(steps, profile, forced):
     assert not any(steps[index].rolled_back for index in tried), "the draw was put back"
     assert len(begins) + len(tried) <= profile.think.max_insertions
     for index in begins:
-        assert 0 <= index - steps[index].wish <= profile.think.wait
-        assert all(step.wish is None for step in steps[index + 1 : index + 3])
+        assert 0 <= index - steps[index].triggered_at <= profile.think.wait
+        assert all(step.triggered_at is None for step in steps[index + 1 : index + 3])
     covered = sorted([*inserted, *tried])
     assert all(b - a == 1 or b - a > profile.think.min_gap for a, b in pairwise(covered))
     starts = [s.index for s in steps if s.rolled_back]
@@ -251,17 +251,17 @@ def test_a_side_text_leaves_no_trace(seed):
 
 
 def reading_on_the_way(life):
-    sent, rollouts, before = None, 0, None
+    sent, branches, before = None, 0, None
     while True:
         try:
             want = life.send(sent)
         except StopIteration:
             return
         if isinstance(want, Split):
-            rollouts = want.rollouts
+            branches = want.branches
         if isinstance(want, Keep):
-            after = tuple(range(97, 97 + rollouts))
-            assert len((yield Read((65, 66), after))) == rollouts
+            after = tuple(range(97, 97 + branches))
+            assert len((yield Read((65, 66), after))) == branches
         sent = yield want
         if isinstance(want, Follow):
             position = yield Read((65, 66, 67))

@@ -14,7 +14,7 @@ from entropix_mlx.engine.job import Job
 from entropix_mlx.engine.runner import decode
 from entropix_mlx.errors import ProfileError
 from entropix_mlx.profiles.profile import Profile
-from entropix_mlx.samplers.registry import make_policy
+from entropix_mlx.samplers.registry import make_sampler
 from entropix_mlx.step import ChosenBy, Origin, Stopped, Strategy
 from tests.conftest import make_tiny_model
 
@@ -31,9 +31,9 @@ EVERYWHERE = {
 }
 
 
-def always_branch(**branch):
+def always_branch(**fork):
     fields = {"min_gap": 0, "margin": 0.0, "depth": 6, "max_branches": 100, "halve_from": 0}
-    fields |= {"copy_length": 0} | branch
+    fields |= {"copy_length": 0} | fork
     return Profile.load().replace(EVERYWHERE | {"branch": fields})
 
 
@@ -53,7 +53,7 @@ def run(tiny_model, byte_tokenizer):
 
 
 def records(steps):
-    return [step.branch for step in steps if step.branch]
+    return [step.fork for step in steps if step.fork]
 
 
 def logprobs(model, tokens):
@@ -65,10 +65,10 @@ def logprobs(model, tokens):
 
 
 def test_a_fork_compares_rollouts_that_begin_differently(run):
-    for branch in records(run()):
-        firsts = [rollout.tokens[0] for rollout in branch.rollouts]
+    for fork in records(run()):
+        firsts = [branch.tokens[0] for branch in fork.branches]
         assert len(firsts) == len(set(firsts)) == 5
-        assert all(1 <= len(rollout.tokens) <= 6 for rollout in branch.rollouts)
+        assert all(1 <= len(branch.tokens) <= 6 for branch in fork.branches)
 
 
 def test_leads_are_those_of_the_definition(run, tiny_model):
@@ -77,21 +77,21 @@ def test_leads_are_those_of_the_definition(run, tiny_model):
     checked = 0
     for step in steps:
         found = []
-        for rollout in step.branch.rollouts if step.branch else ():
-            rows, entropies = logprobs(tiny_model, text + list(rollout.tokens))
-            at = range(len(text) - 1, len(text) + len(rollout.tokens) - 1)
-            found.append(np.array([rows[i, t] for i, t in zip(at, rollout.tokens, strict=True)]))
+        for branch in step.fork.branches if step.fork else ():
+            rows, entropies = logprobs(tiny_model, text + list(branch.tokens))
+            at = range(len(text) - 1, len(text) + len(branch.tokens) - 1)
+            found.append(np.array([rows[i, t] for i, t in zip(at, branch.tokens, strict=True)]))
             entropy = np.mean([entropies[i] for i in at])
-            assert rollout.mean_logprob == pytest.approx(found[-1].mean(), abs=1e-3)
-            assert rollout.mean_entropy == pytest.approx(entropy, abs=1e-3)
+            assert branch.mean_logprob == pytest.approx(found[-1].mean(), abs=1e-3)
+            assert branch.mean_entropy == pytest.approx(entropy, abs=1e-3)
             common = min(len(found[0]), len(found[-1]))
-            assert rollout.lead == pytest.approx(
+            assert branch.lead == pytest.approx(
                 (found[-1][:common] - found[0][:common]).mean(), abs=1e-3
             )
             checked += 1
-        if step.branch:
+        if step.fork:
             best = np.argmax(logprobs(tiny_model, text)[0][-1])
-            assert step.branch.rollouts[0].tokens[0] == best
+            assert step.fork.branches[0].tokens[0] == best
         text.append(step.token)
     assert checked >= 15
 
@@ -99,21 +99,21 @@ def test_leads_are_those_of_the_definition(run, tiny_model):
 def test_the_winner_becomes_the_text(run):
     steps = run()
     for step in steps:
-        if step.branch:
-            winner = step.branch.rollouts[step.branch.winner].tokens
+        if step.fork:
+            winner = step.fork.branches[step.fork.winner].tokens
             there = steps[step.index : step.index + len(winner)]
             assert [s.token for s in there] == list(winner)[: len(there)]
             assert all(s.origin is Origin.BRANCH for s in there)
-            assert [s.branch is not None for s in there] == [True] + [False] * (len(there) - 1)
+            assert [s.fork is not None for s in there] == [True] + [False] * (len(there) - 1)
             assert step.strategy is Strategy.BRANCH
             assert step.rolled_back == 1
-            assert step.branch.chosen_by is ChosenBy.SCORE
+            assert step.fork.chosen_by is ChosenBy.SCORE
 
 
 def test_the_best_lead_wins_unless_the_margin_forbids_it(run):
     winners = [b.winner for seed in range(4) for b in records(run(seed=seed))]
-    for branch in records(run()):
-        assert branch.winner == np.argmax([rollout.lead for rollout in branch.rollouts])
+    for fork in records(run()):
+        assert fork.winner == np.argmax([branch.lead for branch in fork.branches])
     assert len(set(winners)) > 1
     assert all(b.winner == 0 for b in records(run(profile=always_branch(margin=1e6))))
 
@@ -155,11 +155,11 @@ def test_the_cache_is_that_of_decoding_one_by_one(tiny_model, byte_tokenizer, ta
 def test_a_rollout_is_what_would_have_been_generated(run, tiny_model, byte_tokenizer):
     """Common random numbers: the randomness of a position is the same in all rollouts."""
     step = run(12)[0]
-    sampling = make_policy("entropix", always_branch(max_branches=0))
-    for rollout in step.branch.rollouts:
-        job = Job(PROMPT, sampling, 1, max_tokens=len(rollout.tokens), forced=rollout.tokens[:1])
+    sampling = make_sampler("entropix", always_branch(max_branches=0))
+    for branch in step.fork.branches:
+        job = Job(PROMPT, sampling, 1, max_tokens=len(branch.tokens), forced=branch.tokens[:1])
         again = decode(tiny_model, byte_tokenizer, job)
-        assert tuple(s.token for s in again) == rollout.tokens
+        assert tuple(s.token for s in again) == branch.tokens
 
 
 def test_what_is_behind_is_followed_no_further(run):
@@ -167,25 +167,25 @@ def test_what_is_behind_is_followed_no_further(run):
     whole = always_branch(depth=12, margin=1.0)
     branches = [b for seed in range(3) for b in records(run(seed=seed, profile=halving))]
     assert len(branches) > 5
-    for branch in branches:
-        lengths = [len(rollout.tokens) for rollout in branch.rollouts]
-        behind = [rollout for rollout in branch.rollouts if rollout.stopped is Stopped.BEHIND]
-        assert lengths[branch.winner] == max(lengths)
-        assert branch.rollouts[0].stopped is not Stopped.BEHIND
-        assert branch.rollouts[branch.winner].stopped is None
-        assert sum(len(rollout.tokens) == 1 for rollout in behind) >= 2
-        assert all(len(rollout.tokens) in (1, 2, 4, 8) for rollout in behind)
-        assert branch.closest >= 0
-        if not branch.winner:
+    for fork in branches:
+        lengths = [len(branch.tokens) for branch in fork.branches]
+        behind = [branch for branch in fork.branches if branch.stopped is Stopped.BEHIND]
+        assert lengths[fork.winner] == max(lengths)
+        assert fork.branches[0].stopped is not Stopped.BEHIND
+        assert fork.branches[fork.winner].stopped is None
+        assert sum(len(branch.tokens) == 1 for branch in behind) >= 2
+        assert all(len(branch.tokens) in (1, 2, 4, 8) for branch in behind)
+        assert fork.closest >= 0
+        if not fork.winner:
             assert all(
-                rollout.stopped or rollout.lead <= rollout.error or len(rollout.tokens) < 12
-                for rollout in branch.rollouts[1:]
+                branch.stopped or branch.lead <= branch.error or len(branch.tokens) < 12
+                for branch in fork.branches[1:]
             )
     first, other = (records(run(1, profile=profile))[0] for profile in (halving, whole))
-    for short, long in zip(first.rollouts, other.rollouts, strict=True):
+    for short, long in zip(first.branches, other.branches, strict=True):
         assert long.tokens[: len(short.tokens)] == short.tokens
-    assert sum(len(rollout.tokens) for rollout in first.rollouts) < sum(
-        len(rollout.tokens) for rollout in other.rollouts
+    assert sum(len(branch.tokens) for branch in first.branches) < sum(
+        len(branch.tokens) for branch in other.branches
     )
 
 
@@ -204,17 +204,17 @@ def test_forks_may_be_told_by_one_measurement(run, trigger, at, fires):
         steps = run(sampler=sampler, profile=profile)
         assert records(steps)
         for step in steps:
-            if step.branch or step.origin is not Origin.BRANCH:
-                assert (step.branch is not None) == fires(step)
+            if step.fork or step.origin is not Origin.BRANCH:
+                assert (step.fork is not None) == fires(step)
 
 
 def test_forks_may_be_left_to_chance(run):
     profile = always_branch(trigger="chance", trigger_at=0.3, depth=1)
     steps = [step for seed in range(8) for step in run(60, seed=seed, profile=profile)]
-    share = sum(step.branch is not None for step in steps) / len(steps)
+    share = sum(step.fork is not None for step in steps) / len(steps)
     assert share == pytest.approx(0.3, abs=0.08)
     starts = [
-        [s.index for s in run(60, seed=1, sampler=name, profile=profile) if s.branch]
+        [s.index for s in run(60, seed=1, sampler=name, profile=profile) if s.fork]
         for name in ("entropix", "greedy")
     ]
     assert starts[0] == starts[1]
@@ -223,18 +223,18 @@ def test_forks_may_be_left_to_chance(run):
 def test_a_second_opinion_comes_before_another_way_than_the_first(run):
     alone = records(run(20))
     judged = records(run(20, profile=always_branch(judge="yes-no")))
-    assert judged[0].rollouts[0].tokens == alone[0].rollouts[0].tokens
+    assert judged[0].branches[0].tokens == alone[0].branches[0].tokens
     asked = 0
-    for branch in judged:
-        leader = max(range(5), key=lambda n: branch.rollouts[n].lead)
-        opinions = [rollout.judged for rollout in branch.rollouts]
+    for fork in judged:
+        leader = max(range(5), key=lambda n: fork.branches[n].lead)
+        opinions = [branch.judged for branch in fork.branches]
         assert [n for n in range(5) if opinions[n] is not None] == ([0, leader] if leader else [])
         if leader:
             asked += 1
             agreed = opinions[leader] >= opinions[0]
-            assert branch.winner == (leader if agreed else 0)
-            assert branch.chosen_by is (ChosenBy.SCORE if agreed else ChosenBy.JUDGE)
-            assert branch.side_tokens >= 2 * len(always_branch().branch.judge_text)
+            assert fork.winner == (leader if agreed else 0)
+            assert fork.chosen_by is (ChosenBy.SCORE if agreed else ChosenBy.JUDGE)
+            assert fork.lookahead_tokens >= 2 * len(always_branch().branch.judge_text)
     assert asked
 
 
@@ -243,11 +243,11 @@ def test_what_the_judge_says_is_the_models_own_probability(run, tiny_model, byte
     *question, yes, no = byte_tokenizer.encode(always_branch().branch.judge_text + " yn")
     text, checked = list(PROMPT), 0
     for step in steps:
-        for rollout in step.branch.rollouts if step.branch else ():
-            if rollout.judged is not None:
-                rows, _ = logprobs(tiny_model, [*text, *rollout.tokens, *question])
+        for branch in step.fork.branches if step.fork else ():
+            if branch.judged is not None:
+                rows, _ = logprobs(tiny_model, [*text, *branch.tokens, *question])
                 odds = rows[-1][yes] - rows[-1][no]
-                assert rollout.judged == pytest.approx(1 / (1 + math.exp(-odds)), abs=1e-3)
+                assert branch.judged == pytest.approx(1 / (1 + math.exp(-odds)), abs=1e-3)
                 checked += 1
         text.append(step.token)
     assert checked >= 4
@@ -260,9 +260,9 @@ def test_a_judge_whose_words_cannot_be_told_apart_is_refused(run):
 
 def test_limits(run):
     steps = run(60, profile=always_branch(max_branches=2, min_gap=5, depth=4))
-    starts = [step.index for step in steps if step.branch]
+    starts = [step.index for step in steps if step.fork]
     assert len(starts) == 2
-    length = len(steps[starts[0]].branch.rollouts[steps[starts[0]].branch.winner].tokens)
+    length = len(steps[starts[0]].fork.branches[steps[starts[0]].fork.winner].tokens)
     assert starts[1] == starts[0] + length + 5
     assert not records(run(profile=always_branch(max_branches=0)))
     assert not records(run(profile=always_branch(width=1)))
@@ -278,12 +278,12 @@ def test_max_tokens_cuts_a_rollout(run):
 def test_a_rollout_may_end_the_text(run, byte_tokenizer):
     profile = always_branch(margin=1e6)  # the first wins, whatever the others are
     freely = run(40, profile=profile)
-    end = next(s.token for s in freely if s.origin is Origin.BRANCH and not s.branch)
+    end = next(s.token for s in freely if s.origin is Origin.BRANCH and not s.fork)
     byte_tokenizer._eos_token_ids = {end}
     steps = run(40, profile=profile)
     assert steps[-1].finish_reason == "stop"
     assert steps[-1].origin is Origin.BRANCH
-    assert all(end not in rollout.tokens[:-1] for b in records(steps) for rollout in b.rollouts)
+    assert all(end not in branch.tokens[:-1] for b in records(steps) for branch in b.branches)
 
 
 def test_a_cancel_stops_rollouts(run):
@@ -299,29 +299,29 @@ def test_a_cancel_stops_rollouts(run):
 
     steps = run(cancel=AfterSome(), profile=always_branch(depth=16))
     assert len(steps) == 1
-    assert max(len(rollout.tokens) for rollout in steps[0].branch.rollouts) < 6
+    assert max(len(branch.tokens) for branch in steps[0].fork.branches) < 6
 
 
 def test_the_user_may_choose(run):
     asked = []
 
-    def worst(branch):
-        asked.append(branch)
-        return min(range(5), key=lambda i: branch.rollouts[i].lead)
+    def worst(fork):
+        asked.append(fork)
+        return min(range(5), key=lambda i: fork.branches[i].lead)
 
     steps = run(profile=always_branch(ask_margin=1e6), choose=worst)
     taken = records(steps)
     assert len(taken) == len(asked)
-    for branch in taken:
-        assert branch.chosen_by is ChosenBy.USER
-        assert branch.rollouts[branch.winner].lead == min(r.lead for r in branch.rollouts)
+    for fork in taken:
+        assert fork.chosen_by is ChosenBy.USER
+        assert fork.branches[fork.winner].lead == min(r.lead for r in fork.branches)
     chosen = [step for step in steps if step.origin is Origin.CHOSEN]
     assert len(chosen) >= len(taken)
     assert run(profile=always_branch(ask_margin=1e6)) != steps
 
 
 def test_what_a_user_takes_to_choose_is_no_time_of_the_model(run):
-    def slow(branch):
+    def slow(fork):
         time.sleep(0.5)
         return 0
 
@@ -333,7 +333,7 @@ def test_what_a_user_takes_to_choose_is_no_time_of_the_model(run):
 def test_nobody_is_asked_after_a_cancel(tiny_model, byte_tokenizer):
     cancel = Event()
 
-    def never(branch):
+    def never(fork):
         raise AssertionError("asked")
 
     stream = stream_generate(
@@ -351,7 +351,7 @@ def test_nobody_is_asked_after_a_cancel(tiny_model, byte_tokenizer):
 
 
 def test_nobody_is_asked_where_the_leads_tell(run):
-    def never(branch):
+    def never(fork):
         raise AssertionError("asked")
 
     steps = run(profile=always_branch(ask_margin=0.0), choose=never)
@@ -360,8 +360,8 @@ def test_nobody_is_asked_where_the_leads_tell(run):
 
 @pytest.mark.parametrize("answer", [-1, 5])
 def test_a_choice_that_is_none_is_an_error(run, answer):
-    with pytest.raises(ValueError, match="index of a rollout"):
-        run(profile=always_branch(ask_margin=1e6), choose=lambda branch: answer)
+    with pytest.raises(ValueError, match="index of a branch"):
+        run(profile=always_branch(ask_margin=1e6), choose=lambda fork: answer)
 
 
 def test_cntp_widens_with_the_entropy_and_is_greedy_otherwise(run):
@@ -369,10 +369,10 @@ def test_cntp_widens_with_the_entropy_and_is_greedy_otherwise(run):
     steps = run(60, model=make_tiny_model(scale=1.0), sampler="cntp", profile=profile)
     widths = {}
     for step in steps:
-        if step.branch:
+        if step.fork:
             nats = step.entropy * math.log(2)
             expected = int(1 + 9 * min(max((nats - 0.01) / 1.49, 0), 1))
-            assert len(step.branch.rollouts) == expected >= 2
+            assert len(step.fork.branches) == expected >= 2
             widths[expected] = step
         elif step.origin is Origin.SAMPLED:
             assert step.strategy is Strategy.ARGMAX

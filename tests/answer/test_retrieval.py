@@ -65,7 +65,7 @@ def an_answer(seed):
         ]
 
     answer = Answer(
-        Writer(TOKENIZER, profile.confidence, limit, chance.choice([(), ("Ignore",)])),
+        Writer(TOKENIZER, profile.position_score, limit, chance.choice([(), ("Ignore",)])),
         Thinking(profile.think, TOKENIZER, 258),
         Branching(profile.branch, TOKENIZER),
         Retrieving(profile.notes, TOKENIZER, retrieve),
@@ -102,8 +102,8 @@ def check_passages(steps, rule):
         first, *rest = group
         assert first.index >= earliest
         assert (first.source, first.rolled_back) != (None, 0)
-        assert all((s.source, s.rolled_back, s.wish) == (None, 0, None) for s in rest)
-        assert first.index - rule.wait <= first.wish <= first.index + rule.draft
+        assert all((s.source, s.rolled_back, s.triggered_at) == (None, 0, None) for s in rest)
+        assert first.index - rule.wait <= first.triggered_at <= first.index + rule.draft
         if first.dropped is not None:
             assert first.dropped.reason is DropReason.LOST
             assert len(first.dropped.tokens) <= rule.draft

@@ -10,7 +10,7 @@ import pytest
 
 from entropix_mlx import Settings, batch_generate, stream_generate
 from entropix_mlx.answer.hooks import Hooks
-from entropix_mlx.engine.cached_text import Text
+from entropix_mlx.engine.cached_text import CachedText
 from entropix_mlx.engine.job import Job
 from entropix_mlx.engine.runner import decode
 from entropix_mlx.engine.scheduler import PREFILL_CHUNK
@@ -63,21 +63,21 @@ def check_same(tiny_model):
             assert [kind(step) for step in found] == [kind(step) for step in expected]
             return
         resolved = settings.resolved(tiny_model.config)
-        policy = resolved.policy()
+        sampler = resolved.build_sampler()
         text = prompt + [step.token for step in expected[:at]]
         forward = tiny_model(mx.array([text]), None, resolved.attention_layers)
         scores = [layer[0] for layer in forward.scores]
-        slacks = [slack(policy, forward.logits[0, -1], scores, settings.seed, len(text))]
-        branches = [steps[at].branch for steps in (found, expected) if steps[at].branch]
-        slacks += [fork_slack(branch, policy.rollouts) for branch in branches]
+        slacks = [slack(sampler, forward.logits[0, -1], scores, settings.seed, len(text))]
+        branches = [steps[at].fork for steps in (found, expected) if steps[at].fork]
+        slacks += [fork_slack(fork, sampler.branches) for fork in branches]
         assert min(slacks) < ROUNDING, at
 
     return check
 
 
 def kind(step):
-    rollouts = step.branch and [rollout.tokens for rollout in step.branch.rollouts]
-    return step.origin, step.strategy, step.rolled_back, step.finish_reason, rollouts
+    branches = step.fork and [branch.tokens for branch in step.fork.branches]
+    return step.origin, step.strategy, step.rolled_back, step.finish_reason, branches
 
 
 def of_every_kind():
@@ -197,10 +197,10 @@ def test_an_answer_that_waits_for_a_person(together, alone, check_same):
     released = threading.Event()
     asked = threading.Event()
 
-    def choose(branch):
+    def choose(fork):
         asked.set()
         assert released.wait(60)
-        return (branch.winner + 1) % len(branch.rollouts)
+        return (fork.winner + 1) % len(fork.branches)
 
     hooks = [Hooks(choose=choose if index == 0 else None) for index in range(4)]
     batch = together(PROMPTS, [asking, PLAIN, PLAIN, PLAIN], hooks=hooks)
@@ -211,13 +211,13 @@ def test_an_answer_that_waits_for_a_person(together, alone, check_same):
             released.set()
     check_others(alone, check_same, batch.answers, 0)
     assert meanwhile > 30
-    branches = [step.branch for step in batch.answers[0].steps if step.branch]
-    assert {branch.chosen_by for branch in branches} == {ChosenBy.USER}
+    branches = [step.fork for step in batch.answers[0].steps if step.fork]
+    assert {fork.chosen_by for fork in branches} == {ChosenBy.USER}
     assert len(batch.answers[0].steps) == 24
 
 
 def test_a_person_who_cannot_be_asked(together, alone, check_same):
-    def choose(branch):
+    def choose(fork):
         raise OSError("nobody is there")
 
     asking = Settings(seed=3, max_tokens=24, profile=always_branch(ask_margin=99.0))
@@ -291,7 +291,7 @@ def test_a_stop_string_ends_the_answer_and_leaves_the_cache(
     ends = whole.index(stop)
     stopped = replace(settings, stop=("never in it", stop)).resolved(tiny_model.config)
     job = Job.of_settings(PROMPTS[1], stopped)
-    text = Text.empty(tiny_model)
+    text = CachedText.empty(tiny_model)
     shown = ""
     for step in decode(tiny_model, byte_tokenizer, job, text):
         shown += step.text

@@ -8,7 +8,13 @@ from hypothesis import strategies as st
 
 from entropix_mlx import Settings
 from entropix_mlx.api.prompt_file import read_prompt_file
-from entropix_mlx.errors import EntropixError, PolicyError, ProfileError, PromptError, SettingsError
+from entropix_mlx.errors import (
+    EntropixError,
+    ProfileError,
+    PromptError,
+    SamplerError,
+    SettingsError,
+)
 
 
 @pytest.fixture
@@ -71,7 +77,7 @@ MISTAKES = [
     ("jsonl", '{"messages": [{"role": "user"}]}', 1, PromptError, "role"),
     ("jsonl", '{"prompt": "a", "max_tokens": "many"}', 1, SettingsError, "max_tokens"),
     ("jsonl", '{"prompt": "a", "temperature": NaN}', 1, EntropixError, "temperature"),
-    ("jsonl", '{"prompt": "a", "sampler": "best"}', 1, PolicyError, "best"),
+    ("jsonl", '{"prompt": "a", "sampler": "best"}', 1, SamplerError, "best"),
     ("jsonl", '{"prompt": "a", "changes": {"think": {"x": 1}}}', 1, ProfileError, "think.x"),
     ("jsonl", '{"prompt": "a", "changes": {"think": 5}}', 1, ProfileError, "think"),
     ("jsonl", '{"prompt": "a", "changes": []}', 1, SettingsError, "changes"),

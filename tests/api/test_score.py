@@ -5,7 +5,7 @@ import threading
 import mlx.core as mx
 import pytest
 
-from entropix_mlx import POLICIES, Profile, chat_prompt, score
+from entropix_mlx import SAMPLERS, Profile, chat_prompt, score
 from entropix_mlx.api.score import stream_score, windows
 from entropix_mlx.engine.job import Job
 from entropix_mlx.engine.runner import decode
@@ -33,13 +33,13 @@ def forced(model, tokenizer, settings, tokens=TEXT, prompt=PROMPT):
 
 
 def close(one, other):
-    numbers = [*one.metrics, one.logprob, one.confidence, one.temperature, one.top_p, one.min_p]
-    others = [*other.metrics, other.logprob, other.confidence]
+    numbers = [*one.metrics, one.logprob, one.position_score, one.temperature, one.top_p, one.min_p]
+    others = [*other.metrics, other.logprob, other.position_score]
     others += [other.temperature, other.top_p, other.min_p]
     return numbers == pytest.approx(others, rel=CLOSE, abs=CLOSE)
 
 
-@pytest.mark.parametrize("sampler", sorted(POLICIES))
+@pytest.mark.parametrize("sampler", sorted(SAMPLERS))
 def test_the_measurements_are_those_of_a_generation_that_writes_the_text(
     tiny_model, byte_tokenizer, sampler
 ):

@@ -13,9 +13,9 @@ from entropix_mlx import Session, Settings
 from entropix_mlx.chat.conversation import Conversation
 from entropix_mlx.errors import (
     ContextLengthError,
-    PolicyError,
     ProfileError,
     PromptError,
+    SamplerError,
     SessionError,
     TraceError,
 )
@@ -625,7 +625,7 @@ def test_mistakes_are_named_and_change_nothing(make):
         with pytest.raises(SessionError, match=message):
             action()
     session.settings = Settings(sampler="magic")
-    with pytest.raises(PolicyError, match="magic"):
+    with pytest.raises(SamplerError, match="magic"):
         session.send("Hi")
     session.settings = Settings(profile="absent")
     with pytest.raises(ProfileError, match="absent"):

@@ -12,7 +12,7 @@ from entropix_mlx.answer.writer import Writer
 from entropix_mlx.commands.shared import output
 from entropix_mlx.palette import LOOKS
 from entropix_mlx.profiles.confidence import Measured
-from entropix_mlx.step import Branch, Origin, Rollout, Source, Strategy
+from entropix_mlx.step import Branch, Fork, Origin, Source, Strategy
 from entropix_mlx.traces.reading import read_trace
 
 
@@ -122,11 +122,11 @@ def test_a_terminal_does_not_obey_the_model(run, monkeypatch, written, shown, co
 
 
 def test_a_terminal_is_asked_in_printable_characters(monkeypatch):
-    rollout = Rollout((1,), "a\x1b]0;b\n", -1.0, 1.0, -1.0, lead=0.0, error=0.0)
+    branch = Branch((1,), "a\x1b]0;b\n", -1.0, 1.0, -1.0, lead=0.0, error=0.0)
     monkeypatch.setattr("sys.stdin", None)
     for stream, text in ((Terminal(), "a␛]0;b⏎"), (io.StringIO(), "a\x1b]0;b⏎")):
         monkeypatch.setattr("sys.stderr", stream)
-        assert output.ask(Branch((rollout,), 0)) == 0
+        assert output.ask(Fork((branch,), 0)) == 0
         assert text in stream.getvalue()
 
 
@@ -174,13 +174,13 @@ def forks(run, tmp_path):
 
 def test_forks_are_followed_as_the_options_say(forks):
     steps, err = forks("--branch-width", "3", "--branch-depth", "2")
-    branches = [step["branch"] for step in steps if step["branch"]]
+    branches = [step["fork"] for step in steps if step["fork"]]
     assert branches
-    assert {len(branch["rollouts"]) for branch in branches} == {3}
-    assert max(len(r["tokens"]) for b in branches for r in b["rollouts"]) == 2
+    assert {len(fork["branches"]) for fork in branches} == {3}
+    assert max(len(r["tokens"]) for b in branches for r in b["branches"]) == 2
     assert f"{len(branches)} forks" in err
     steps, _ = forks("--no-branch")
-    assert not any(step["branch"] for step in steps)
+    assert not any(step["fork"] for step in steps)
 
 
 @pytest.mark.usefixtures("anywhere")
@@ -216,13 +216,13 @@ def test_what_is_drawn_from_can_be_changed(run):
 def test_ask_reads_a_number(forks, monkeypatch, typed, winner):
     monkeypatch.setattr("sys.stdin", io.StringIO(typed))
     steps, err = forks("--ask", "--branch-width", "3")
-    record = steps[0]["branch"]
+    record = steps[0]["fork"]
     ahead = [
         number
-        for number, rollout in enumerate(record["rollouts"])
-        if rollout["stopped"] != "behind" and rollout["lead"] > rollout["error"]
+        for number, branch in enumerate(record["branches"])
+        if branch["stopped"] != "behind" and branch["lead"] > branch["error"]
     ]
-    best = max(ahead, key=lambda number: record["rollouts"][number]["lead"], default=0)
+    best = max(ahead, key=lambda number: record["branches"][number]["lead"], default=0)
     assert record["winner"] == (best if winner is None else winner)
     assert record["chosen_by"] == "user"
     assert steps[0]["origin"] == "chosen"

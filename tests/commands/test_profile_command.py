@@ -8,8 +8,8 @@ import pytest
 from entropix_mlx import Profile, cli
 from entropix_mlx.profiles.profile import differences, read_source
 
-POLICIES = Profile.load().policies
-"""The options of all policies, as the profile `reference` has them."""
+SAMPLERS = Profile.load().samplers
+"""The options of all samplers, as the profile `reference` has them."""
 
 
 @pytest.fixture
@@ -78,8 +78,8 @@ def test_set_changes_fields_of_the_profile(run, tiny_folder, mine):
     code, _, _, profile = generate(
         run, tiny_folder, "--profile", mine, "--no-think",
         "--set", "thresholds.low_entropy=0.2", "--set", "branch.width_follows_entropy = true",
-        "--set", "baselines.n_sigma=2", "--set", "policies.adaptive_temperature.min_entropy=1",
-        "--set", "policies.adaptive_temperature.polynomial=[3.5]",
+        "--set", "baselines.n_sigma=2", "--set", "samplers.adaptive_temperature.min_entropy=1",
+        "--set", "samplers.adaptive_temperature.polynomial=[3.5]",
         "--set", 'think.text=[" Hm,", 7]', "--set", "thresholds.branch_min_varentropy=inf",
     )  # fmt: skip
     assert code == 0
@@ -89,7 +89,7 @@ def test_set_changes_fields_of_the_profile(run, tiny_folder, mine):
     assert profile["think"]["text"] == [" Hm,", 7]
     assert profile["think"]["max_insertions"] == 0, "the options have the last word"
     assert profile["name"] == "mine"
-    assert profile["policies"] == POLICIES | {
+    assert profile["samplers"] == SAMPLERS | {
         "top_n_sigma": {"n_sigma": 2},
         "adaptive_temperature": {"min_entropy": 1, "polynomial": [3.5]},
     }

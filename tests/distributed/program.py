@@ -84,7 +84,7 @@ def difference(one, other):
         if isinstance(a, float):
             largest = max(largest, abs(a - b))
             continue
-        for name in ("token", "strategy", "origin", "rolled_back", "guessed", "kept"):
+        for name in ("token", "strategy", "origin", "rolled_back", "proposed", "accepted"):
             if getattr(a, name) != getattr(b, name):
                 return f"step {a.index}: {name} {getattr(a, name)} and {getattr(b, name)}"
         pairs = zip(a.metrics, b.metrics, strict=True)

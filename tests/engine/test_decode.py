@@ -14,9 +14,9 @@ from entropix_mlx.engine.forward import Engine
 from entropix_mlx.errors import (
     ContextLengthError,
     NonFiniteLogitsError,
-    PolicyError,
     ProfileError,
     PromptError,
+    SamplerError,
 )
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.step import DropReason, Origin, Strategy
@@ -59,10 +59,10 @@ def test_pipelining_does_not_change_the_steps(run, profile, seed):
 def test_a_shorter_answer_is_the_beginning_of_a_longer_one(run, seed):
     profile = always_branch(depth=9)
     whole = run(profile=profile, seed=seed)
-    assert any(step.branch for step in whole)
+    assert any(step.fork for step in whole)
     for length in (1, 4, 7, 15, 30):
         short = run(length, profile=profile, seed=seed)
-        assert [(s.token, s.branch) for s in short] == [(s.token, s.branch) for s in whole[:length]]
+        assert [(s.token, s.fork) for s in short] == [(s.token, s.fork) for s in whole[:length]]
 
 
 def test_a_seed_repeats_and_another_differs(run):
@@ -89,7 +89,7 @@ def test_thinking_text_is_inserted_with_its_limits(run, byte_tokenizer):
     for step in steps:
         expected = Strategy.THINK if step.index in inserted else Strategy.THINK_SAMPLE
         assert step.strategy is expected
-        assert (step.wish is not None) == (step.index in starts)
+        assert (step.triggered_at is not None) == (step.index in starts)
 
 
 def test_where_no_prose_is_nothing_is_inserted(run):
@@ -135,8 +135,8 @@ def test_a_thought_that_gains_nothing_is_dropped(run, monkeypatch, pipelined, br
     assert len(tried) == 3
     plain = run(60, profile=never, pipelined=pipelined)
     assert [step.token for step in steps] == [step.token for step in plain]
-    assert [bool(step.branch) for step in steps] == [bool(step.branch) for step in plain]
-    assert sum(bool(step.branch) for step in steps) == branches
+    assert [bool(step.fork) for step in steps] == [bool(step.fork) for step in plain]
+    assert sum(bool(step.fork) for step in steps) == branches
     alone = sum(len(dropped.tokens) for dropped in tried)  # passes, if they were computed again
     assert with_thoughts - len(passes) < alone
     assert [step.origin for step in steps] == [step.origin for step in plain]
@@ -149,7 +149,7 @@ def test_a_thought_that_gains_is_kept(run):
     plain = run(60, profile=ALWAYS_THINK)
     assert [step.token for step in steps] == [step.token for step in plain]
     left = {step.index: step.dropped for step in steps if step.dropped}
-    assert list(left) == [step.index for step in plain if step.wish is not None]
+    assert list(left) == [step.index for step in plain if step.triggered_at is not None]
     assert {(one.origin, one.reason) for one in left.values()} == {
         (Origin.SAMPLED, DropReason.LEFT)
     }
@@ -388,11 +388,11 @@ def test_mistakes_are_named(tiny_model, byte_tokenizer):
             start(prompt=[65, token, 66])
     with pytest.raises(ContextLengthError, match=r"300 tokens.*holds 256"):
         start(prompt=[65] * 300)
-    with pytest.raises(PolicyError, match=r"no sampler 'magic'.*entropix"):
+    with pytest.raises(SamplerError, match=r"no sampler 'magic'.*entropix"):
         start(sampler="magic")
-    with pytest.raises(PolicyError, match="greedy sampler takes no temperature"):
+    with pytest.raises(SamplerError, match="greedy sampler takes no temperature"):
         start(sampler="greedy", temperature=0.5)
-    with pytest.raises(PolicyError, match="top_p must be a number above 0"):
+    with pytest.raises(SamplerError, match="top_p must be a number above 0"):
         start(top_p=0.0)
 
 

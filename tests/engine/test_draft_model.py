@@ -61,8 +61,8 @@ def test_a_model_that_agrees_guesses_right(tiny_model, endless, sampler):
     steps = answer(tiny_model, endless, Draft(tiny_model, endless, 4), sampler=sampler)
     summary = Summary.of(steps)
     if sampler != "entropix":  # whose forks are not guessed
-        assert summary.kept == 4 * len(steps) // 5
-    assert summary.kept >= 0.9 * (summary.guessed - 4) > 0
+        assert summary.accepted == 4 * len(steps) // 5
+    assert summary.accepted >= 0.9 * (summary.proposed - 4) > 0
 
 
 def test_one_draft_serves_answer_after_answer(tiny_model, other, endless):
@@ -80,7 +80,7 @@ def test_one_draft_serves_answer_after_answer(tiny_model, other, endless):
 def test_a_draft_may_hold_less_than_the_model(tiny_model, endless):
     short = make_tiny_model(max_position_embeddings=len(PROMPT) + 20)
     steps = answer(tiny_model, endless, Draft(short, endless), sampler="greedy")
-    assert Summary.of(steps).kept > 0
+    assert Summary.of(steps).accepted > 0
     assert same(steps, answer(tiny_model, endless, sampler="greedy"))
 
 
@@ -119,7 +119,7 @@ def test_any_model_may_be_a_draft(tiny_model, endless, kind):
     options = {"max_tokens": 9}
     guessed = answer(tiny_model, endless, Draft(tapped, endless), **options)
     assert same(guessed, answer(tiny_model, endless, **options))
-    assert Summary.of(guessed).guessed
+    assert Summary.of(guessed).proposed
 
 
 def test_what_a_draft_cannot_do_is_refused(tiny_model, endless):
@@ -148,8 +148,8 @@ def test_the_command_line_names_a_draft_model(tiny_folder, capsys):
         assert cli.main(["generate", *ask, "-p", "abc", "-m", "12", "--json", *options]) == 0
         found.append(json.loads(capsys.readouterr().out))
     assert found[0]["text"] == found[1]["text"]
-    assert found[0]["lookup"]["kept"] == 0
-    assert found[1]["lookup"]["kept"] >= 6
+    assert found[0]["speculation"]["accepted"] == 0
+    assert found[1]["speculation"]["accepted"] >= 6
     assert cli.main(["generate", *ask, "-p", "abc", "-m", "9", "--n", "2", "--json", *draft]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 2
     assert cli.main(["generate", *ask, "-p", "abc", *draft[2:]]) == 2
@@ -164,7 +164,7 @@ def test_a_chat_keeps_the_draft_models_cache(tiny_model, endless):
     for text, expected in zip(("one", "two"), plain, strict=True):
         steps = list(session.send(text))
         assert [step.token for step in steps] == expected
-        assert Summary.of(steps).kept >= 6
+        assert Summary.of(steps).accepted >= 6
 
 
 def test_the_full_screen_loads_it_on_the_models_thread(tiny_model, endless):

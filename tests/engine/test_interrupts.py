@@ -78,7 +78,7 @@ def test_answers_of_a_batch_that_was_closed_say_so(tiny_model, byte_tokenizer):
 def test_a_cancel_ends_an_answer_that_waits_for_a_person(tiny_model, byte_tokenizer):
     cancel, asked, released = threading.Event(), threading.Event(), threading.Event()
 
-    def choose(branch):
+    def choose(fork):
         asked.set()
         cancel.set()
         released.wait(20)

@@ -148,7 +148,7 @@ def same(one, other):
     """Tell whether two answers are the same but for what rounding does to their numbers."""
     words = [
         [
-            (s.token, s.text, s.strategy, s.origin, s.rolled_back, s.finish_reason, bool(s.branch))
+            (s.token, s.text, s.strategy, s.origin, s.rolled_back, s.finish_reason, bool(s.fork))
             for s in steps
         ]
         for steps in (one, other)
@@ -198,10 +198,10 @@ def test_guesses_save_passes(cyclic, endless):
         assert same(steps, without)
         summary = Summary.of(steps)
         assert summary.tokens_per_pass >= least
-        assert summary.guessed >= summary.kept
-        assert (summary.kept > 0) is (lookup != "off")
-    assert summary.to_dict()["lookup"]["kept"] == summary.kept
-    assert Step.from_dict(steps[-1].to_dict()).kept == steps[-1].kept
+        assert summary.proposed >= summary.accepted
+        assert (summary.accepted > 0) is (lookup != "off")
+    assert summary.to_dict()["speculation"]["accepted"] == summary.accepted
+    assert Step.from_dict(steps[-1].to_dict()).accepted == steps[-1].accepted
 
 
 @pytest.mark.usefixtures("anywhere")
@@ -249,7 +249,7 @@ def test_each_row_of_a_batch_has_its_own_guess(cyclic, endless, shared):
         batch = batch_generate(cyclic, endless, prompts, settings, lookup=lookup, steady=True)
         batch.finish()
         found.append(batch.answers)
-        kept = sum(Summary.of(answer.steps).kept for answer in batch.answers)
+        kept = sum(Summary.of(answer.steps).accepted for answer in batch.answers)
         assert (kept > 20) is (lookup == 5)
     for one, other in zip(*found, strict=True):
         assert one.error is None

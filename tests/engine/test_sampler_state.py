@@ -1,4 +1,4 @@
-"""Policies with a memory: what they remember is that of the text, however it came to be."""
+"""Samplers with a memory: what they remember is that of the text, however it came to be."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ from entropix_mlx.api.batch import batch_generate
 from entropix_mlx.engine import slot
 from entropix_mlx.engine.job import Job
 from entropix_mlx.engine.runner import decode
-from entropix_mlx.errors import PolicyError
+from entropix_mlx.errors import SamplerError
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.samplers.base import CODE
 from entropix_mlx.settings import Settings
@@ -47,7 +47,7 @@ WITH_MEMORY = [
 ]
 NAMES = [f"{kind['sampler']}{'+' * (len(kind) > 1)}" for kind in WITH_MEMORY]
 NOTES = ("dslider_run", "dslider")
-"""Policies that note what they measure, which no step records."""
+"""Samplers that note what they measure, which no step records."""
 every_memory = pytest.mark.parametrize("kind", WITH_MEMORY, ids=NAMES)
 FORKS = {
     "think": {"min_gap": 3, "watch": 3, "loop_length": 0},
@@ -63,28 +63,28 @@ def tokenizer(byte_tokenizer):
 
 
 def intervening(kind, seed=1, **options):
-    """Return settings and a policy of theirs that thinks and forks by the measurements."""
+    """Return settings and a sampler of theirs that thinks and forks by the measurements."""
     settings = Settings(seed=seed, profile=Profile.load().replace(FORKS), **kind, **options)
-    policy = settings.policy()
+    sampler = settings.build_sampler()
 
     def plan(measured, *state):
-        planned = policy.planned(measured, *state)
+        planned = sampler.planned(measured, *state)
         margin = measured.metrics.margin
         strategy = mx.where(margin < 0.01, CODE[Strategy.BRANCH], planned.plan.strategy)
         strategy = mx.where(margin > 0.015, CODE[Strategy.THINK], strategy)
         changed = planned.plan._replace(strategy=strategy.astype(mx.float32))
         return planned._replace(plan=changed)
 
-    return settings, replace(policy, plan=plan)
+    return settings, replace(sampler, plan=plan)
 
 
 @pytest.fixture
 def live(tiny_model, tokenizer):
-    """Run a policy that thinks and forks."""
+    """Run a sampler that thinks and forks."""
 
     def live(kind, pipelined=True, max_tokens=40, **options):
-        settings, policy = intervening(kind, max_tokens=max_tokens, **options)
-        job = Job.of_settings(PROMPT, settings, policy)
+        settings, sampler = intervening(kind, max_tokens=max_tokens, **options)
+        job = Job.of_settings(PROMPT, settings, sampler)
         return list(decode(tiny_model, tokenizer, job, pipelined=pipelined))
 
     return live
@@ -106,7 +106,7 @@ def tokens(steps):
 
 
 def decided(steps):
-    return [(s.token, s.strategy, s.origin, s.min_p, s.temperature, s.branch) for s in steps]
+    return [(s.token, s.strategy, s.origin, s.min_p, s.temperature, s.fork) for s in steps]
 
 
 @every_memory
@@ -119,16 +119,16 @@ def test_pipelining_does_not_change_the_steps(live, kind, seed):
 
 def reading(life):
     """The same life with side texts: after the text, and after the rollouts before one is kept."""
-    sent, rollouts = None, 0
+    sent, branches = None, 0
     while True:
         try:
             want = life.send(sent)
         except StopIteration:
             return
         if isinstance(want, Split):
-            rollouts = want.rollouts
+            branches = want.branches
         if isinstance(want, Keep):
-            yield Read((65, 66), tuple(range(97, 97 + rollouts)))
+            yield Read((65, 66), tuple(range(97, 97 + branches)))
         sent = yield want
         if isinstance(want, Follow):
             yield Read((65, 66, 67))
@@ -161,8 +161,8 @@ def test_a_shorter_answer_is_the_beginning_of_a_longer_one(live, kind):
 def test_a_text_is_remembered_as_it_is(live, kind, tiny_model, tokenizer):
     """The plans of an answer with interventions are those of a run that is forced to write it."""
     steps = live(kind)
-    settings, policy = intervening(kind, max_tokens=40)
-    forced = Job.of_settings(PROMPT, settings, policy, forced=tokens(steps))
+    settings, sampler = intervening(kind, max_tokens=40)
+    forced = Job.of_settings(PROMPT, settings, sampler, forced=tokens(steps))
     again = list(decode(tiny_model, tokenizer, forced, pipelined=False))
     assert tokens(again) == tokens(steps)
     assert [s.min_p for s in again] == pytest.approx([s.min_p for s in steps], rel=1e-3)
@@ -229,10 +229,10 @@ def test_a_bias_bans_and_forces_tokens(run):
 
 
 def test_a_bias_of_a_token_that_the_model_lacks(run, tiny_model, tokenizer):
-    with pytest.raises(PolicyError, match="logit_bias names token 258, and this model has 258"):
+    with pytest.raises(SamplerError, match="logit_bias names token 258, and this model has 258"):
         run(3, logit_bias={258: 1.0})
     session = Session(tiny_model, tokenizer, Settings(logit_bias={999: 1.0}))
-    with pytest.raises(PolicyError, match="names token 999"):
+    with pytest.raises(SamplerError, match="names token 999"):
         session.send("Hello")
 
 
@@ -248,7 +248,7 @@ def test_a_bias_of_a_token_that_the_model_lacks(run, tiny_model, tokenizer):
     ],
 )
 def test_a_value_that_cannot_be_used(options, message):
-    with pytest.raises(PolicyError, match=message):
+    with pytest.raises(SamplerError, match=message):
         Settings(**options)
 
 

@@ -9,10 +9,10 @@ import pytest
 from entropix_mlx import Settings, stream_generate
 from entropix_mlx.answer.answer import Answer
 from entropix_mlx.answer.requests import Follow, Keep, Read
-from entropix_mlx.engine.cached_text import Text
+from entropix_mlx.engine.cached_text import CachedText
 from entropix_mlx.engine.job import Job, begin, prepare
 from entropix_mlx.engine.scheduler import Scheduler
-from entropix_mlx.engine.slot import Row
+from entropix_mlx.engine.slot import Slot
 from tests.answer.test_forks import always_branch
 
 PROMPT = list(b"The quick brown fox")
@@ -29,7 +29,7 @@ def tokenizer(byte_tokenizer):
 
 def make_row(model, tokenizer, settings=SETTINGS, **more):
     job = Job.of_settings(more.pop("prompt", PROMPT), settings.resolved(model.config), **more)
-    return begin(model, tokenizer, job, prepare(model, Text.empty(model), job))
+    return begin(model, tokenizer, job, prepare(model, CachedText.empty(model), job))
 
 
 def run(model, rows):
@@ -57,7 +57,7 @@ def with_side_texts(monkeypatch):
             except StopIteration:
                 return
             if isinstance(want, Keep):
-                drafts = [tuple(d) for d in told_rollouts(self)]
+                drafts = [tuple(d) for d in told_branches(self)]
                 lasts = tuple(draft[-1] for draft in drafts)
                 positions = yield Read(SIDE, lasts)
                 told.extend(
@@ -70,7 +70,7 @@ def with_side_texts(monkeypatch):
                 texts += [want.token] if want.logprob is not None else []
                 told.append((tuple(texts), (yield Read(SIDE))))
 
-    def told_rollouts(answer):
+    def told_branches(answer):
         return answer._branching.last_told
 
     from entropix_mlx.answer.interventions.forks import Branching
@@ -97,7 +97,7 @@ def test_a_side_text_is_measured_and_leaves_no_trace(tiny_model, tokenizer, with
         yes, no = position.given([ord("y"), ord("n")])
         assert yes.logprob == pytest.approx(logprobs[ord("y")], abs=2e-3)
         assert no.logprob == pytest.approx(logprobs[ord("n")], abs=2e-3)
-    assert any(step.branch for step in steps)
+    assert any(step.fork for step in steps)
 
 
 def test_the_steps_are_those_without_side_texts(tiny_model, tokenizer, request):
@@ -110,15 +110,15 @@ def test_the_steps_are_those_without_side_texts(tiny_model, tokenizer, request):
 
 def test_rollouts_are_told_of_while_they_grow(tiny_model, tokenizer):
     told = []
-    listen = {"on_rollouts": lambda index, branch: told.append((index, branch))}
+    listen = {"on_fork": lambda index, fork: told.append((index, fork))}
     steps = list(stream_generate(tiny_model, tokenizer, PROMPT, SETTINGS, **listen))
-    forks = [step for step in steps if step.branch]
+    forks = [step for step in steps if step.fork]
     assert sorted({index for index, _ in told}) == [step.index for step in forks]
-    for fork in forks:
-        growth = [branch for index, branch in told if index == fork.index]
-        longest = [max(len(rollout.tokens) for rollout in b.rollouts) for b in growth]
+    for step in forks:
+        growth = [fork for index, fork in told if index == step.index]
+        longest = [max(len(branch.tokens) for branch in b.branches) for b in growth]
         assert longest == list(range(1, len(longest) + 1))
-        assert growth[-1] == fork.branch
+        assert growth[-1] == step.fork
 
 
 def test_an_answer_may_join_and_leave_while_others_run(tiny_model, tokenizer):
@@ -135,4 +135,4 @@ def test_an_answer_may_join_and_leave_while_others_run(tiny_model, tokenizer):
             found.setdefault(row, []).append(step.token)
     assert [found[row] for row in rows] == alone
     assert not scheduler.rows
-    assert all(isinstance(row, Row) and row.ended and row.error is None for row in rows)
+    assert all(isinstance(row, Slot) and row.ended and row.error is None for row in rows)

@@ -8,7 +8,7 @@ import pytest
 
 from entropix_mlx import Profile
 from entropix_mlx.chat.conversation import Answer, Conversation, Turn
-from entropix_mlx.step import Alternative, Branch, ChosenBy, Origin, Rollout, Strategy
+from entropix_mlx.step import Alternative, Branch, ChosenBy, Fork, Origin, Strategy
 from entropix_mlx.traces.trace import Header, TraceWriter
 from tests.fuzz.conftest import times
 from tests.fuzz.mutations import VALUES, damaged_bytes, damaged_json, toml_value
@@ -18,9 +18,9 @@ from tests.tui.conftest import make_step
 def answer():
     """An answer with everything that a step may hold."""
     steps = [make_step(i, f"word{i} ", list(Strategy)[i % 7]) for i in range(8)]
-    ways = tuple(Rollout((1, 2), f"way {n}", -1.0 - n, 2.0, lead=0.5 * n) for n in range(3))
+    ways = tuple(Branch((1, 2), f"way {n}", -1.0 - n, 2.0, lead=0.5 * n) for n in range(3))
     steps[2] = replace(steps[2], origin=Origin.INSERTED, rolled_back=1)
-    steps[4] = replace(steps[4], branch=Branch(ways, 1, ChosenBy.USER), origin=Origin.CHOSEN)
+    steps[4] = replace(steps[4], fork=Fork(ways, 1, ChosenBy.USER), origin=Origin.CHOSEN)
     steps[5] = replace(steps[5], top_logprobs=(Alternative(1, "a", -0.25),))
     steps[7] = replace(steps[7], finish_reason="stop")
     return steps

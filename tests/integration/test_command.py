@@ -65,7 +65,7 @@ def test_every_strategy_shows():
     record = json.loads(done.stdout)
     assert set(record["strategies"]) == set(Strategy) - {Strategy.SAMPLE}
     assert record["interventions"]["insertions"] >= 1
-    assert record["interventions"]["branches"] >= 1
+    assert record["interventions"]["forks"] >= 1
 
 
 def test_a_conversation_in_a_pipe():

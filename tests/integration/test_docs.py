@@ -13,9 +13,9 @@ from entropix_mlx.step import (
     Branch,
     Dropped,
     DropReason,
+    Fork,
     Metrics,
     Origin,
-    Rollout,
     Source,
     Step,
     Strategy,
@@ -47,8 +47,8 @@ def documented(heading):
         ("An element of `top_logprobs`:", Alternative, set()),
         ("`dropped`:", Dropped, set()),
         ("`source`:", Source, set()),
-        ("`branch`:", Branch, set()),
-        ("A rollout:", Rollout, set()),
+        ("`fork`:", Fork, set()),
+        ("A rollout:", Branch, set()),
     ],
 )
 def test_every_field_of_a_trace_is_documented(heading, record, more):
@@ -58,7 +58,7 @@ def test_every_field_of_a_trace_is_documented(heading, record, more):
 def test_the_footer_of_a_trace_is_documented():
     rows, totals = documented("## Footer"), Summary().to_dict()
     assert set(rows) == {"record", *totals}
-    for name in ("usage", "interventions", "lookup", "timings"):
+    for name in ("usage", "interventions", "speculation", "timings"):
         assert all(f"`{part}`" in rows[name] for part in totals[name])
 
 

@@ -192,9 +192,9 @@ def test_copies_of_a_cache_grow_on_their_own(pair):
 
 def test_both_ways_to_roll_out_draw_the_same_tokens(pair):
     fork = make_fork(pair.model, made_up_cache(pair.model, 12), width=3, depth=4)
-    rollouts = at_once(fork)
-    assert [len(tokens) for tokens in rollouts] == [4, 4, 4]
-    assert rollouts == one_by_one(fork) == at_once(fork)
+    branches = at_once(fork)
+    assert [len(tokens) for tokens in branches] == [4, 4, 4]
+    assert branches == one_by_one(fork) == at_once(fork)
 
 
 def test_rollouts_one_by_one_keep_their_copies(pair):

@@ -8,7 +8,7 @@ import pytest
 from entropix_mlx import Settings, cli
 from entropix_mlx.errors import ContextLengthError
 from entropix_mlx.lab.compare import generate_samples
-from entropix_mlx.step import Branch, Origin, Rollout
+from entropix_mlx.step import Branch, Fork, Origin
 from entropix_mlx.summary import Sample, repetition, summarize
 from entropix_mlx.traces.reading import read_trace
 from tests.tui.conftest import make_step
@@ -31,10 +31,10 @@ def test_repetition_is_the_share_of_runs_seen_before(texts, share):
 
 
 def test_a_result_is_made_of_all_answers_of_a_sampler():
-    branch = Branch((Rollout((1,), "x", -1.0, 1.0),), 0)
+    fork = Fork((Branch((1,), "x", -1.0, 1.0),), 0)
     first = (
         make_step(0, "a", logprob=-1.0, time=5.0),
-        make_step(1, "b", logprob=-2.0, time=5.5, branch=branch, rolled_back=1),
+        make_step(1, "b", logprob=-2.0, time=5.5, fork=fork, rolled_back=1),
     )
     second = (
         make_step(0, "ab", logprob=-3.0, time=9.0, origin=Origin.INSERTED, rolled_back=1),

@@ -179,7 +179,7 @@ def line(question, arm, right, committed=2, discarded=0, rung="r", logprob=-0.1)
         "sampler": arm, "model": "m",
         "tokens": {
             "logprob": [logprob], "entropy": [-logprob], "varentropy": [0.5], "margin": [0.5],
-            "attention_entropy": [1.0], "first": 0, "rollouts": [],
+            "attention_entropy": [1.0], "first": 0, "branches": [],
         },
     }  # fmt: skip
 
@@ -317,13 +317,13 @@ def test_forward_tokens_count_what_was_thrown_away(tiny_model, byte_tokenizer):
             tiny_model, byte_tokenizer, [1, 2, 3], max_tokens=12, seed=0, changes=always
         )
     )
-    forks = [step.branch for step in steps if step.branch]
+    forks = [step.fork for step in steps if step.fork]
     assert forks
     committed, discarded = forward_tokens(steps)
     assert committed == len(steps)
-    rolled = sum(len(rollout.tokens) for fork in forks for rollout in fork.rollouts)
+    rolled = sum(len(branch.tokens) for fork in forks for branch in fork.branches)
     kept = sum(step.origin == "branch" for step in steps)
-    beside = sum(fork.side_tokens for fork in forks)
+    beside = sum(fork.lookahead_tokens for fork in forks)
     assert discarded == rolled - kept + beside + sum(step.rolled_back for step in steps)
 
 

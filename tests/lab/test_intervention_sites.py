@@ -21,7 +21,7 @@ from entropix_mlx.lab.calibration.interventions import (
     used,
     without,
 )
-from entropix_mlx.step import Branch, Rollout, Strategy
+from entropix_mlx.step import Branch, Fork, Strategy
 from tests.tui.conftest import make_step
 
 
@@ -77,13 +77,13 @@ def test_places_that_measure_alike_stay_together():
 
 
 def test_a_fork_gains_what_its_winner_leads_by():
-    first = Rollout((1, 2, 3), " a", -1.0, 2.0, lead=0.0, error=0.0)
-    other = Rollout((4, 5, 6, 7), " b", -0.5, 2.0, lead=0.5, error=0.1)
+    first = Branch((1, 2, 3), " a", -1.0, 2.0, lead=0.0, error=0.0)
+    other = Branch((4, 5, 6, 7), " b", -0.5, 2.0, lead=0.5, error=0.1)
 
     def fork(winner, length):
-        branch = Branch((first, other), winner)
+        fork = Fork((first, other), winner)
         steps = [make_step(n, "x", varentropy=9.0) for n in range(length)]
-        steps[0] = make_step(0, "x", varentropy=9.0, branch=branch, rolled_back=1)
+        steps[0] = make_step(0, "x", varentropy=9.0, fork=fork, rolled_back=1)
         return Answered([1], 0, steps, "Why?")
 
     won, kept = forks([fork(1, 4), fork(0, 3)], {"Why?": "prose"})

@@ -32,7 +32,7 @@ from entropix_mlx.lab.calibration.interventions import (
     BRANCH,
     OFF,
     only,
-    policy,
+    sampler,
     without,
 )
 from entropix_mlx.lab.calibration.journal import Journal
@@ -68,10 +68,10 @@ def test_an_effect_is_the_difference_to_the_same_answer(tiny_model, endless):
     at = spot.number
     assert spot.control == answer.steps[at:]
     control = Stretch.of(spot.control[:FOLLOWING])
-    trials = Trials(asker, policy(BARE))
+    trials = Trials(asker, sampler(BARE))
     asked = [(spot, " Hm."), (spot, 7), (found[2], " Hm.")]
     effect, *others = trials.effects("tried", asked)
-    job = Job([*spot.where, *endless.encode(" Hm.")], policy(BARE), 3, max_tokens=FOLLOWING)
+    job = Job([*spot.where, *endless.encode(" Hm.")], sampler(BARE), 3, max_tokens=FOLLOWING)
     treated = Stretch.of(list(decode(tiny_model, endless, job)))
     assert not effect.dropped
     assert effect.logprob == pytest.approx(treated.logprob - control.logprob, abs=1e-4)
@@ -98,7 +98,7 @@ def test_where_a_text_must_gain_its_effect_is_measured_behind_what_decides(tiny_
     effects = {}
     for name, least in (("free", -math.inf), ("strict", 0.0), ("never", 99.0)):
         rule = free.replace({"think": {"least_gain": least}})
-        trials = Trials(asker, policy(rule))
+        trials = Trials(asker, sampler(rule))
         effects[name] = trials.effects(name, [(spot, " Hm.") for spot in found])
     assert not any(effect.dropped for effect in effects["free"])
     assert all(effect.dropped for effect in effects["never"])
@@ -106,7 +106,7 @@ def test_where_a_text_must_gain_its_effect_is_measured_behind_what_decides(tiny_
     assert len(set(kept)) == 2, "some gain, and some do not"
     for spot, effect in zip(found, effects["strict"], strict=True):
         inserted = endless.encode(" Hm.")
-        job = Job([*spot.where, *inserted], policy(free), 3, max_tokens=watch + FOLLOWING)
+        job = Job([*spot.where, *inserted], sampler(free), 3, max_tokens=watch + FOLLOWING)
         after = list(decode(tiny_model, endless, job))
         control = spot.control[: watch + FOLLOWING]
         assert effect.dropped == (gain(after[:watch], control[:watch]) < 0)
@@ -127,7 +127,7 @@ def test_an_arm_is_the_whole_answer_although_it_goes_on_from_the_control(tiny_mo
     assert [[s.token for s in way] for way in ways] == [
         [s.token for s in one.steps] for one in whole
     ]
-    assert any(step.branch for way in ways for step in way)
+    assert any(step.fork for way in ways for step in way)
     gains = compared.gains(BRANCH, ways)
     assert [(gain.kind, len(gain.logprobs)) for gain in gains] == [("all", 3), ("prose", 2)]
     assert gains[0].cost > 0

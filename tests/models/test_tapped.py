@@ -113,7 +113,7 @@ def test_what_is_not_measured_is_told_apart(folder):
     model, tokenizer = load(folder("mamba"))
     steps = list(stream_generate(model, tokenizer, PROMPT, seed=1, max_tokens=6))
     assert all(math.isnan(step.attention_entropy) for step in steps)
-    assert all(math.isfinite(step.temperature + step.confidence) for step in steps)
+    assert all(math.isfinite(step.temperature + step.position_score) for step in steps)
     record = json.loads(json.dumps(steps[0].to_dict(), allow_nan=False))
     assert record["attention_entropy"] is None
     assert math.isnan(Step.from_dict(record).agreement)
@@ -187,7 +187,7 @@ def test_a_quantized_cache_is_measured_and_taken_back(byte_tokenizer, monkeypatc
         for way in (True, False)
     )
     assert first == second
-    assert any(step.branch for step in first)
+    assert any(step.fork for step in first)
 
 
 def test_a_cache_that_cannot_be_quantized_is_refused(folder):

@@ -146,7 +146,7 @@ def test_pipelining_changes_nothing_where_text_is_inserted_and_forks_are_followe
 
     steps = run(True)
     assert steps == run(False)
-    assert any(step.branch for step in steps)
+    assert any(step.fork for step in steps)
     assert any(step.origin is Origin.INSERTED for step in steps)
     # What was committed is what a plain run over the same text would measure.
     text = PROMPT + [step.token for step in steps]
@@ -195,7 +195,7 @@ def test_guesses_change_no_step(kind, byte_tokenizer, monkeypatch):
         monkeypatch.setattr(job, "_lookup", lambda *_, known=text: Knows(known))
         guessed = list(stream_generate(tapped, byte_tokenizer, prompt, max_tokens=24, **options))
         monkeypatch.undo()
-        assert Summary.of(guessed).kept > 0
+        assert Summary.of(guessed).accepted > 0
         assert same(guessed, without)
 
 

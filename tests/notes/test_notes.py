@@ -72,7 +72,7 @@ def test_the_best_passage_is_found_with_its_place(notes):
     opened = notes(velmora_md=VELMORA, other_txt="The harbour master of Brask is Nils Orr.\n")
     retrieve = opened.about("Who is the harbour master of Brask?")
     first, *_ = retrieve("It is")
-    assert (first.text, first.source.told, first.score) == (
+    assert (first.text, first.source.label, first.score) == (
         "The harbour master of Brask is Nils Orr.",
         "other.txt, line 1",
         1.0,

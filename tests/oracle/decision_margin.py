@@ -27,14 +27,14 @@ from typing import Any, NamedTuple
 import mlx.core as mx
 import numpy as np
 
-from entropix_mlx.profiles.sections import Rollouts
+from entropix_mlx.profiles.sections import ForkRule
 from entropix_mlx.profiles.tree import Affine, table
-from entropix_mlx.samplers.base import TOP_K_OFF, Policy
+from entropix_mlx.samplers.base import TOP_K_OFF, Sampler
 from entropix_mlx.samplers.draw import DRAW_BLOCK, Drawing, uniforms
 from entropix_mlx.samplers.metrics.logits import measure, numbers
 from entropix_mlx.step import (
-    Branch,
     ChosenBy,
+    Fork,
     Metrics,
     Strategy,
 )
@@ -48,7 +48,7 @@ STEPS = 24
 NATS = math.log(2)
 """Nats in a bit."""
 FIXED = ("temperature", "top_p", "min_p")
-"""The policies whose plans do not depend on what is measured."""
+"""The samplers whose plans do not depend on what is measured."""
 
 
 class Interval(NamedTuple):
@@ -152,9 +152,9 @@ class _Plan(NamedTuple):
     min_p: Interval
 
 
-def _tree(policy: Policy, metrics: Metrics[Interval]) -> _Plan | None:
-    """Return what the entropix policy plans; None if another strategy is possible."""
-    for row in table(policy.profile):
+def _tree(sampler: Sampler, metrics: Metrics[Interval]) -> _Plan | None:
+    """Return what the entropix sampler plans; None if another strategy is possible."""
+    for row in table(sampler.profile):
         pairs = [(metrics[name], bounds) for name, bounds in row.bounds.items()]
         if all(low < value.low and value.high < high for value, (low, high) in pairs):
             return _Plan(row.strategy, *(_affine(parameter, metrics) for parameter in row[2:]))
@@ -172,35 +172,35 @@ def _affine(parameter: Affine, metrics: Metrics[Interval]) -> Interval:
     return Interval(*clipped)
 
 
-def _plan(policy: Policy, metrics: Metrics[Interval]) -> _Plan | None:
-    """Return what a policy plans; None if another strategy is possible, or nothing is known."""
-    if policy.adjustment:
+def _plan(sampler: Sampler, metrics: Metrics[Interval]) -> _Plan | None:
+    """Return what a sampler plans; None if another strategy is possible, or nothing is known."""
+    if sampler.adjustment:
         return None
-    if policy.name == "entropix":
-        return _tree(policy, metrics)
-    if policy.name in FIXED:
-        return _fixed(policy)
+    if sampler.name == "entropix":
+        return _tree(sampler, metrics)
+    if sampler.name in FIXED:
+        return _fixed(sampler)
     one = Interval(1.0, 1.0)
     greedy = _Plan(Strategy.ARGMAX, one, one, one, one)
-    if policy.name == "cntp":
-        border = policy.rollouts.min_entropy
+    if sampler.name == "cntp":
+        border = sampler.branches.min_entropy
         value = metrics.entropy
         return greedy if value.high < border or border <= value.low else None
-    return greedy if policy.name == "greedy" else None
+    return greedy if sampler.name == "greedy" else None
 
 
-def _fixed(policy: Policy) -> _Plan:
+def _fixed(sampler: Sampler) -> _Plan:
     """Return a plan that does not depend on what is measured."""
     anywhere = measure(mx.zeros((1, 2)), [mx.zeros((1, 1, 1))])
-    values = [numbers(field)[0] for field in policy.planned(anywhere).plan]
+    values = [numbers(field)[0] for field in sampler.planned(anywhere).plan]
     return _Plan(Strategy.SAMPLE, *(Interval(value, value) for value in values[1:]))
 
 
-def slack(policy: Policy, logits: Any, scores: Sequence[Any], seed: int, position: int) -> float:
+def slack(sampler: Sampler, logits: Any, scores: Sequence[Any], seed: int, position: int) -> float:
     """Return a lower bound on the change that could change a position's strategy or token.
 
     Args:
-        policy: of the position. For those that follow the distribution in other ways than entropix
+        sampler: of the position. For those that follow the distribution in other ways than entropix
             and cntp, or draw from changed logits, nothing is known: 0.
         logits: `(vocab,)` numbers, finite or −∞.
         scores: of each measured layer, the attention scores `(heads, keys)`.
@@ -208,17 +208,17 @@ def slack(policy: Policy, logits: Any, scores: Sequence[Any], seed: int, positio
         position: in the text.
 
     Returns:
-        Nats, at most `LARGEST`. Where a policy branches, this is about the token that is drawn if
+        Nats, at most `LARGEST`. Where a sampler branches, this is about the token that is drawn if
         it does not; about the winner of a fork, see `fork_slack`. It does not cover whether a
         thought is kept, which depends on the tokens after it.
     """
     place = _Position(logits, scores)
-    pairs = np.array(uniforms(seed, position, policy.draws), dtype=np.float64).reshape(-1, 2)
+    pairs = np.array(uniforms(seed, position, sampler.draws), dtype=np.float64).reshape(-1, 2)
 
     def certain(change: float) -> bool:
         """Tell whether no change up to this one gives another strategy or token."""
-        plan = _plan(policy, place.metrics(change))
-        return plan is not None and (_token(place.logits, plan, policy, pairs, change) is not None)
+        plan = _plan(sampler, place.metrics(change))
+        return plan is not None and (_token(place.logits, plan, sampler, pairs, change) is not None)
 
     low, high = 0.0, LARGEST
     if not certain(0.0):
@@ -229,7 +229,7 @@ def slack(policy: Policy, logits: Any, scores: Sequence[Any], seed: int, positio
     return low
 
 
-def _token(logits: Array, plan: _Plan, policy: Drawing, pairs: Array, change: float) -> int | None:
+def _token(logits: Array, plan: _Plan, sampler: Drawing, pairs: Array, change: float) -> int | None:
     """Return the drawn token if it is certain."""
     if not np.isfinite(logits.max()):
         return None
@@ -239,10 +239,10 @@ def _token(logits: Array, plan: _Plan, policy: Drawing, pairs: Array, change: fl
         return int(logits.argmax()) if certain else None
     if plan.temperature.low <= 0:
         return None
-    if not policy.needs_order:
+    if not sampler.needs_order:
         return _unranked(logits, plan, pairs[0], change)
     uniform = pairs[:, 0].min() if plan.strategy is Strategy.ADAPTIVE else pairs[0, 0]
-    excludes_top = policy.excludes_top and plan.strategy is Strategy.RESAMPLE
+    excludes_top = sampler.excludes_top and plan.strategy is Strategy.RESAMPLE
     return _ranked(logits, plan, float(uniform), excludes_top, change)
 
 
@@ -319,7 +319,7 @@ def _inverted(weights: Interval, uniform: float) -> int | None:
     return int(stays.argmax()) if stays.any() else None
 
 
-def fork_slack(branch: Branch, rule: Rollouts) -> float:
+def fork_slack(fork: Fork, rule: ForkRule) -> float:
     """Return a lower bound on the change of logits that could change a fork.
 
     The rollouts' tokens are taken as they are: each token's own slack is `slack`'s. With every
@@ -333,9 +333,9 @@ def fork_slack(branch: Branch, rule: Rollouts) -> float:
         branch: the record.
         rule: the profile's, with the margin.
     """
-    if branch.chosen_by is not ChosenBy.SCORE or len(branch.rollouts) < 2:
+    if fork.chosen_by is not ChosenBy.SCORE or len(fork.branches) < 2:
         return LARGEST
-    first, *others = branch.rollouts
+    first, *others = fork.branches
     lengths = [min(len(first.tokens), len(other.tokens)) for other in others]
     freedom = sum(lengths) - len(lengths)
     found = [
@@ -346,8 +346,8 @@ def fork_slack(branch: Branch, rule: Rollouts) -> float:
     spread = 8 * math.sqrt(sum(lengths) / freedom) if freedom else 0.0
     distances = [abs(beyond) / (4 + spread * speed) for beyond, speed in found]
     best = max((other.lead or 0.0 for other in others), default=0.0)
-    if branch.winner:
-        rivals = [other.lead or 0.0 for i, other in enumerate(others, 1) if i != branch.winner]
+    if fork.winner:
+        rivals = [other.lead or 0.0 for i, other in enumerate(others, 1) if i != fork.winner]
         distances += [abs(best - rival) / 8 for rival in rivals]
-    distances += [] if branch.closest is None else [branch.closest / 8]
+    distances += [] if fork.closest is None else [fork.closest / 8]
     return min(LARGEST, *distances)

@@ -1,4 +1,4 @@
-"""What the oracles of policies share: a position of made-up logits, and softmax in float64."""
+"""What the oracles of samplers share: a position of made-up logits, and softmax in float64."""
 
 import mlx.core as mx
 import numpy as np
@@ -24,10 +24,10 @@ def some_logits(rng, size=300):
     return rng.normal(scale=rng.uniform(0.1, 6), size=size).astype(np.float32)
 
 
-def at(policy, logits, place=0, state=(), seed=0):
+def at(sampler, logits, place=0, state=(), seed=0):
     """Return a queued position of one text."""
-    randomness = mx.array([uniforms(seed, place, policy.draws)])
-    return position(policy, mx.array(logits[None]), SCORES, randomness, 0, state)
+    randomness = mx.array([uniforms(seed, place, sampler.draws)])
+    return position(sampler, mx.array(logits[None]), SCORES, randomness, 0, state)
 
 
 def drawn_from(queued):
@@ -38,6 +38,6 @@ def drawn_from(queued):
     return p / p.sum()
 
 
-def observed(policy, queued):
+def observed(sampler, queued):
     """Return the state after the drawn token has joined the text."""
-    return policy.remembered.observe(queued.noted, queued.token, queued.logprob)
+    return sampler.remembered.observe(queued.noted, queued.token, queued.logprob)

@@ -22,7 +22,7 @@ def test_a_field_that_there_is_no_more_is_passed_over_and_told(tmp_path, caplog)
     file.write_text("[branch]\nentropy_weight = 0.2\nwidth = 3\n")
     with caplog.at_level("INFO"):
         assert Profile.load(file).branch.width == 3
-    assert f"{file}: branch.entropy_weight is passed over" in caplog.text
+    assert f"{file}: branch.entropy_weight is ignored" in caplog.text
     assert "count standard errors now" in caplog.text
 
 
@@ -85,7 +85,7 @@ def test_every_builtin_profile_loads():
         (f"[base]\ntop_k = {'9' * 20}", r"base\.top_k must be a whole number of at most 16777216"),
         ("[thresholds]\nlow_entropy = 1e39", r"low_entropy must be infinite or up to 1e\+15"),
         ("[branch]\nmargin = 1e39", r"branch\.margin must be a number of at most 1e\+15"),
-        ("[policies.top_n_sigma]\nn_sgma = 1", r"did you mean policies\.top_n_sigma\.n_sigma\?"),
+        ("[samplers.top_n_sigma]\nn_sgma = 1", r"did you mean samplers\.top_n_sigma\.n_sigma\?"),
     ],
 )
 def test_a_mistake_is_named(written, text, message):
@@ -100,8 +100,8 @@ def test_a_record_of_calibration_decides_nothing():
         found = differences(one, other)
         assert "thresholds.low_entropy" in found
         assert not [name for name in found if "calibration" in name]
-    changed = reference.replace({"policies": {"top_n_sigma": {"n_sigma": 2}}})
-    assert differences(reference, changed) == {"policies.top_n_sigma.n_sigma": (1.0, 2)}
+    changed = reference.replace({"samplers": {"top_n_sigma": {"n_sigma": 2}}})
+    assert differences(reference, changed) == {"samplers.top_n_sigma.n_sigma": (1.0, 2)}
 
 
 def test_a_builtin_profile_is_read_once():

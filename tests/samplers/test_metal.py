@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from entropix_mlx import Profile
-from entropix_mlx.engine.cached_text import Branches, Text
-from entropix_mlx.engine.forward import Engine, Group, Sampling
+from entropix_mlx.engine.cached_text import BranchCaches, CachedText
+from entropix_mlx.engine.forward import Engine, Sampling, SlotRows
 from entropix_mlx.samplers import position as module
 from entropix_mlx.samplers.draw import uniforms
 from entropix_mlx.samplers.metrics import logits as metrics
 from entropix_mlx.samplers.position import position
-from entropix_mlx.samplers.registry import POLICIES, Overrides, make_policy
+from entropix_mlx.samplers.registry import SAMPLERS, Overrides, make_sampler
 
 NO_GPU = {"LUF", "QRF", "SVD", "Inverse", "Cholesky", "Eig", "Eigh"}
 """Primitives whose eval_gpu raises in MLX's Metal backend (mlx/backend/metal/primitives.cpp) or its
@@ -50,17 +50,17 @@ def unqueued(monkeypatch):
     monkeypatch.setattr(mx, "async_eval", lambda *arrays: None)
 
 
-def queue_after(model, policy, attention_layers, rows=1):
+def queue_after(model, sampler, attention_layers, rows=1):
     """Queue a position: of a text, or of as many rollouts that go on from it."""
-    text = Text(model.make_cache())
+    text = CachedText(model.make_cache())
     model(mx.array([[1, 2, 3]]), text.layers)
     mx.eval(model.parameters(), text.arrays())
     layers = text.layers
     if rows > 1:
-        (group,) = Branches(text, rows).select(range(rows))
+        (group,) = BranchCaches(text, rows).select(range(rows))
         layers = group.layers
-    sampling = Sampling(policy, 0, attention_layers, top_logprobs=5)
-    return Engine(model).queue([Group(layers, mx.arange(1, rows + 1), sampling)])
+    sampling = Sampling(sampler, 0, attention_layers, top_logprobs=5)
+    return Engine(model).queue([SlotRows(layers, mx.arange(1, rows + 1), sampling)])
 
 
 def test_the_list_is_read_from_a_graph(tmp_path):
@@ -70,17 +70,17 @@ def test_the_list_is_read_from_a_graph(tmp_path):
 
 
 @pytest.mark.parametrize("attention_layers", ["last", "all"])
-@pytest.mark.parametrize("sampler", POLICIES)
+@pytest.mark.parametrize("sampler", SAMPLERS)
 def test_a_decoding_step(sampler, attention_layers, tiny_model, tmp_path, unqueued):
-    policy = make_policy(sampler, Profile.load())
-    pending = queue_after(tiny_model, policy, attention_layers)
+    sampler = make_sampler(sampler, Profile.load())
+    pending = queue_after(tiny_model, sampler, attention_layers)
     used = primitives(tmp_path, *pending.arrays())
     assert {"Matmul", "Softmax"} <= used
     assert not used & NO_GPU
 
 
 def test_a_step_of_branches_over_a_shared_prefix(tiny_model, tmp_path, unqueued):
-    pending = queue_after(tiny_model, make_policy("entropix"), "all", rows=3)
+    pending = queue_after(tiny_model, make_sampler("entropix"), "all", rows=3)
     used = primitives(tmp_path, *pending.arrays())
     assert {"Matmul", "Softmax"} <= used
     assert not used & NO_GPU
@@ -88,7 +88,7 @@ def test_a_step_of_branches_over_a_shared_prefix(tiny_model, tmp_path, unqueued)
 
 def test_a_draw_of_different_tokens(tiny_model, tmp_path, unqueued, monkeypatch):
     graphs = []
-    pending = queue_after(tiny_model, make_policy("entropix"), "last")
+    pending = queue_after(tiny_model, make_sampler("entropix"), "last")
 
     def export(array):
         graphs.append(primitives(tmp_path, array))
@@ -107,16 +107,16 @@ def compiled(monkeypatch):
     monkeypatch.setenv("ENTROPIX_COMPILE", "1")
 
 
-def a_position(policy, keys=50, seed=0, scale=3.0, rows=2, top_logprobs=3):
+def a_position(sampler, keys=50, seed=0, scale=3.0, rows=2, top_logprobs=3):
     logits = scale * mx.random.normal((rows, VOCABULARY), key=mx.random.key(seed))
     scores = mx.random.normal((rows, 4, keys), key=mx.random.key(seed + 1))
-    randomness = mx.array([uniforms(seed, keys, policy.draws)])
+    randomness = mx.array([uniforms(seed, keys, sampler.draws)])
     mx.eval(logits, scores, randomness)
-    return position(policy, logits, [[scores]], randomness, top_logprobs)
+    return position(sampler, logits, [[scores]], randomness, top_logprobs)
 
 
 def kernels(folder, sampler):
-    queued = a_position(make_policy(sampler), rows=1, top_logprobs=0)
+    queued = a_position(make_sampler(sampler), rows=1, top_logprobs=0)
     return sum(node not in VIEWS for node in nodes(folder, queued.packed, queued.token))
 
 
@@ -131,14 +131,14 @@ def test_kernels_where_they_are_compiled(sampler, most, tmp_path, compiled):
 
 
 @pytest.mark.slow
-# A kernel takes g++ a second, and a policy has up to 20: these four have all kinds of them.
+# A kernel takes g++ a second, and a sampler has up to 20: these four have all kinds of them.
 @pytest.mark.parametrize("sampler", ["entropix", "top_p", "mirostat", "dslider_run"])
 @pytest.mark.parametrize("scale", [0.1, 3.0, 12.0])
 def test_compiled_or_not_gives_the_same(sampler, scale, compiled, monkeypatch):
-    policy = make_policy(sampler)
-    many = [a_position(policy, 20 + seed, seed, scale) for seed in range(6)]
+    sampler = make_sampler(sampler)
+    many = [a_position(sampler, 20 + seed, seed, scale) for seed in range(6)]
     monkeypatch.delenv("ENTROPIX_COMPILE")
-    plain = [a_position(policy, 20 + seed, seed, scale) for seed in range(6)]
+    plain = [a_position(sampler, 20 + seed, seed, scale) for seed in range(6)]
     for one, other in zip(many, plain, strict=True):
         np.testing.assert_allclose(one.packed, other.packed, rtol=1e-5, atol=1e-5)
         assert one.token.tolist() == other.token.tolist()
@@ -151,10 +151,10 @@ CHANGES = Overrides(
 
 @pytest.mark.slow
 def test_changed_logits_compiled_or_not(compiled, monkeypatch):
-    policy = make_policy("entropix", overrides=CHANGES)
-    one = a_position(policy, 20)
+    sampler = make_sampler("entropix", overrides=CHANGES)
+    one = a_position(sampler, 20)
     monkeypatch.delenv("ENTROPIX_COMPILE")
-    other = a_position(policy, 20)
+    other = a_position(sampler, 20)
     np.testing.assert_allclose(one.packed, other.packed, rtol=1e-5, atol=1e-5)
     assert one.token.tolist() == other.token.tolist()
     for array, same in zip(one.noted, other.noted, strict=True):
@@ -162,7 +162,7 @@ def test_changed_logits_compiled_or_not(compiled, monkeypatch):
 
 
 def test_a_step_that_draws_from_changed_logits(tiny_model, tmp_path, unqueued):
-    pending = queue_after(tiny_model, make_policy("entropix", overrides=CHANGES), "last")
+    pending = queue_after(tiny_model, make_sampler("entropix", overrides=CHANGES), "last")
     assert not primitives(tmp_path, *pending.arrays()) & NO_GPU
 
 
@@ -190,9 +190,9 @@ def traces(monkeypatch):
 
 @pytest.mark.slow
 def test_a_growing_text_compiles_once(compiled, traces):
-    policy = make_policy("entropix")
+    sampler = make_sampler("entropix")
     for keys in range(30, 50):
-        a_position(policy, keys).read()
+        a_position(sampler, keys).read()
     assert traces == {"position": 1, "attention": 1}
 
 
@@ -205,14 +205,14 @@ def test_a_growing_text_compiles_once(compiled, traces):
     ],
 )
 def test_another_profile_compiles_nothing(sampler, changes, compiled, traces):
-    a_position(make_policy(sampler)).read()
-    a_position(make_policy(sampler, Profile.load().replace(changes))).read()
+    a_position(make_sampler(sampler)).read()
+    a_position(make_sampler(sampler, Profile.load().replace(changes))).read()
     assert traces == {"position": 1, "attention": 1}
 
 
 @pytest.mark.parametrize("attention_layers", [1, 3])
 def test_groups_of_rows_are_measured_as_each_alone(attention_layers):
-    policy = make_policy("entropix")
+    sampler = make_sampler("entropix")
     logits = 3 * mx.random.normal((3, VOCABULARY), key=mx.random.key(1))
     groups = [
         [
@@ -221,10 +221,10 @@ def test_groups_of_rows_are_measured_as_each_alone(attention_layers):
         ]
         for rows, keys in ((1, 9), (2, 14))
     ]
-    randomness = mx.array([uniforms(0, row, policy.draws) for row in range(3)])
-    together = position(policy, logits, groups, randomness, 2).read()
+    randomness = mx.array([uniforms(0, row, sampler.draws) for row in range(3)])
+    together = position(sampler, logits, groups, randomness, 2).read()
     alone = [
-        position(policy, logits[:1], groups[:1], randomness[:1], 2).read(),
-        position(policy, logits[1:], groups[1:], randomness[1:], 2).read(),
+        position(sampler, logits[:1], groups[:1], randomness[:1], 2).read(),
+        position(sampler, logits[1:], groups[1:], randomness[1:], 2).read(),
     ]
     assert together == alone[0] + alone[1]

@@ -8,16 +8,16 @@ from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.samplers.draw import uniforms
 from entropix_mlx.samplers.memory import Beginning
 from entropix_mlx.samplers.position import position
-from entropix_mlx.samplers.registry import make_policy
+from entropix_mlx.samplers.registry import make_sampler
 
 SCORES = [[mx.zeros((1, 2, 3))]]
 
 
 @pytest.mark.parametrize(("target", "rate"), [(5.0, 0.1), (2.0, 1.0), (0.5, 0.3)])
 def test_what_may_be_drawn_and_how_the_limit_moves(target, rate):
-    options = {"policies": {"mirostat": {"target_surprise": target, "rate": rate}}}
-    policy = make_policy("mirostat", Profile.load().replace(options))
-    memory = policy.remembered
+    options = {"samplers": {"mirostat": {"target_surprise": target, "rate": rate}}}
+    sampler = make_sampler("mirostat", Profile.load().replace(options))
+    memory = sampler.remembered
     (state,) = memory.start(Beginning(vocab=500))
     state, limit = (state,), 2 * target
     rng = np.random.default_rng(3)
@@ -28,7 +28,7 @@ def test_what_may_be_drawn_and_how_the_limit_moves(target, rate):
         allowed = surprise <= limit
         allowed[surprise.argmin()] = True
         randomness = mx.array([uniforms(0, step, 1)])
-        queued = position(policy, mx.array(logits[None]), SCORES, randomness, 0, state)
+        queued = position(sampler, mx.array(logits[None]), SCORES, randomness, 0, state)
         (read,) = queued.read()
         # What min-p keeps of the tempered distribution, at temperature 1.
         kept = p >= read.decision.min_p
@@ -40,14 +40,14 @@ def test_what_may_be_drawn_and_how_the_limit_moves(target, rate):
 
 
 def test_surprise_is_held_at_the_target():
-    policy = make_policy("mirostat")
-    state = policy.remembered.start(Beginning(vocab=500))
+    sampler = make_sampler("mirostat")
+    state = sampler.remembered.start(Beginning(vocab=500))
     rng = np.random.default_rng(5)
     seen = []
     for step in range(600):
         logits = mx.array(rng.normal(scale=1.8, size=(1, 500)).astype(np.float32))
         randomness = mx.array([uniforms(1, step, 1)])
-        queued = position(policy, logits, SCORES, randomness, 0, state)
-        state = policy.remembered.observe(queued.noted, queued.token, queued.logprob)
+        queued = position(sampler, logits, SCORES, randomness, 0, state)
+        state = sampler.remembered.observe(queued.noted, queued.token, queued.logprob)
         seen.append(queued.logprob.item() / -np.log(2))
     assert np.mean(seen[200:]) == pytest.approx(5.0, abs=0.15)

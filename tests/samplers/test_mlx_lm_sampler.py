@@ -1,11 +1,11 @@
-"""The policies inside mlx-lm's own loops."""
+"""The samplers inside mlx-lm's own loops."""
 
 import mlx.core as mx
 import mlx_lm
 import pytest
 from mlx_lm.generate import BatchGenerator
 
-from entropix_mlx.errors import PolicyError
+from entropix_mlx.errors import SamplerError
 from entropix_mlx.samplers.mlx_lm import logits_processor, sampler
 from tests import architectures
 
@@ -40,7 +40,7 @@ def test_a_seed_repeats_as_sampler_and_as_processor(theirs, byte_tokenizer):
 
 
 @pytest.mark.parametrize("name", ["min_p", "mirostat", "dslider"])
-def test_other_policies_draw_too(theirs, byte_tokenizer, name):
+def test_other_samplers_draw_too(theirs, byte_tokenizer, name):
     assert len(run(theirs, byte_tokenizer, sampler=sampler(name, seed=1))) == 20
 
 
@@ -58,6 +58,6 @@ def test_a_batch_generator_takes_it(theirs, byte_tokenizer):
     assert set(counts.values()) == {6}
 
 
-def test_what_a_policy_does_not_take_is_said():
-    with pytest.raises(PolicyError):
+def test_what_a_sampler_does_not_take_is_said():
+    with pytest.raises(SamplerError):
         sampler("greedy", temperature=0.5)

@@ -1,4 +1,4 @@
-"""The table of policies: what it says, how its mistakes are named, what a new policy touches."""
+"""The table of samplers: what it says, how its mistakes are named, what a new sampler touches."""
 
 import copy
 import json
@@ -13,34 +13,34 @@ import numpy as np
 import pytest
 
 import entropix_mlx
-from entropix_mlx import POLICIES, Profile, Settings
-from entropix_mlx.errors import PolicyError, ProfileError
+from entropix_mlx import SAMPLERS, Profile, Settings
+from entropix_mlx.errors import ProfileError, SamplerError
 from entropix_mlx.profiles import sampler_specs
 from entropix_mlx.profiles.sampler_specs import read_kinds
-from entropix_mlx.samplers.registry import Overrides, find_policy, make_policy
+from entropix_mlx.samplers.registry import Overrides, find_sampler, make_sampler
 
 TABLE = tomllib.loads(
     (Path(sampler_specs.__file__).parent / sampler_specs.FILE).read_text(encoding="utf-8"),
 )
 FANCY = """
-[policies.fancy]
+[samplers.fancy]
 help = "the tokens of at least a share of the top probability, twice that where it is sure"
 takes = ["temperature"]
 
-[policies.fancy.options.share]
+[samplers.fancy.options.share]
 type = "number"
 default = 0.25
 low = 0
 high = 0.5
 help = "what a token must reach"
 """
-FANCY_MODULE = '''"""A policy that a test adds."""
+FANCY_MODULE = '''"""A sampler that a test adds."""
 
 from .baselines import baseline
 
 
 def build(name, profile, given):
-    """Build the policy."""
+    """Build the sampler."""
     return baseline(name, profile, given, adjust)
 
 
@@ -49,41 +49,41 @@ def adjust(plan, measured, options):
 '''
 
 
-@pytest.mark.parametrize("name", POLICIES)
-def test_every_policy_can_be_built(name):
-    policy = make_policy(name)
-    assert policy.name == name
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_every_sampler_can_be_built(name):
+    sampler = make_sampler(name)
+    assert sampler.name == name
     profile = Profile.load()
-    assert policy.think == profile.think
-    assert policy.confidence == profile.confidence
-    assert policy.rollouts == (profile.cntp if name == "cntp" else profile.branch)
+    assert sampler.think == profile.think
+    assert sampler.position_score == profile.position_score
+    assert sampler.branches == (profile.cntp if name == "cntp" else profile.branch)
 
 
 def test_a_nearby_name_is_offered():
-    with pytest.raises(PolicyError, match=r"no sampler 'greddy': did you mean greedy\?"):
-        find_policy("greddy")
-    with pytest.raises(PolicyError, match="no sampler 'magic': choose one of entropix, greedy"):
-        find_policy("magic")
+    with pytest.raises(SamplerError, match=r"no sampler 'greddy': did you mean greedy\?"):
+        find_sampler("greddy")
+    with pytest.raises(SamplerError, match="no sampler 'magic': choose one of entropix, greedy"):
+        find_sampler("magic")
 
 
-def test_what_a_policy_takes():
-    check = POLICIES["min_p"].check
+def test_what_a_sampler_takes():
+    check = SAMPLERS["min_p"].check
     assert check({"top_k": np.int64(0), "temperature": np.float32(0.5)}) == {
         "top_k": 0,
         "temperature": 0.5,
     }
     assert type(check({"top_k": np.int64(0)})["top_k"]) is int
-    with pytest.raises(PolicyError, match="cntp sampler takes no top_p or min_p: leave it out"):
-        POLICIES["cntp"].check({"top_p": 0.5, "min_p": 0.5, "temperature": 1})
-    with pytest.raises(PolicyError, match="top_k of the entropix sampler must be a whole number"):
-        POLICIES["entropix"].check({"top_k": 0})
-    with pytest.raises(PolicyError, match="top_k must be a whole number, not 2"):
+    with pytest.raises(SamplerError, match="cntp sampler takes no top_p or min_p: leave it out"):
+        SAMPLERS["cntp"].check({"top_p": 0.5, "min_p": 0.5, "temperature": 1})
+    with pytest.raises(SamplerError, match="top_k of the entropix sampler must be a whole number"):
+        SAMPLERS["entropix"].check({"top_k": 0})
+    with pytest.raises(SamplerError, match="top_k must be a whole number, not 2"):
         Overrides(top_k=2.5)
 
 
-def test_settings_that_fit_a_policy():
+def test_settings_that_fit_a_sampler():
     settings = Settings(sampler="min_p", temperature=0.5, top_p=0.9, top_k=0, seed=3)
-    fitted = {name: kind.fitting(settings) for name, kind in POLICIES.items()}
+    fitted = {name: kind.fitting(settings) for name, kind in SAMPLERS.items()}
     for name, each in fitted.items():
         each.check()
         assert (each.sampler, each.seed) == (name, 3)
@@ -93,17 +93,17 @@ def test_settings_that_fit_a_policy():
     assert fitted["greedy"] == Settings(sampler="greedy", seed=3)
 
 
-def test_a_profile_states_options_of_policies(tmp_path):
+def test_a_profile_states_options_of_samplers(tmp_path):
     file = tmp_path / "mine.toml"
-    file.write_text("[policies.top_n_sigma]\nn_sigma = 2\n")
+    file.write_text("[samplers.top_n_sigma]\nn_sigma = 2\n")
     profile = Profile.load(file)
-    assert profile.policies["top_n_sigma"] == {"n_sigma": 2}
-    assert profile.policies["adaptive_temperature"]["min_entropy"] == 0.5
-    assert Profile.load().policies["top_n_sigma"] == {"n_sigma": 1.0}
-    both = profile.replace({"policies": {"adaptive_temperature": {"min_entropy": 1}}})
-    assert both.policies["top_n_sigma"] == {"n_sigma": 2}
-    assert both.policies["adaptive_temperature"]["min_entropy"] == 1
-    assert len(both.policies["adaptive_temperature"]["polynomial"]) == 5
+    assert profile.samplers["top_n_sigma"] == {"n_sigma": 2}
+    assert profile.samplers["adaptive_temperature"]["min_entropy"] == 0.5
+    assert Profile.load().samplers["top_n_sigma"] == {"n_sigma": 1.0}
+    both = profile.replace({"samplers": {"adaptive_temperature": {"min_entropy": 1}}})
+    assert both.samplers["top_n_sigma"] == {"n_sigma": 2}
+    assert both.samplers["adaptive_temperature"]["min_entropy"] == 1
+    assert len(both.samplers["adaptive_temperature"]["polynomial"]) == 5
 
 
 def test_options_are_still_read_where_older_files_have_them(tmp_path):
@@ -114,31 +114,31 @@ def test_options_are_still_read_where_older_files_have_them(tmp_path):
     )
     profile = Profile.load(file)
     assert profile.baselines.top_p == 0.8
-    moved = {name: profile.policies[name] for name in ("top_n_sigma", "adaptive_temperature")}
+    moved = {name: profile.samplers[name] for name in ("top_n_sigma", "adaptive_temperature")}
     assert moved == {
         "top_n_sigma": {"n_sigma": 2},
         "adaptive_temperature": {"min_entropy": 0.7, "polynomial": [1, 2]},
     }
-    newer = {"baselines": {"n_sigma": 2}, "policies": {"top_n_sigma": {"n_sigma": 3}}}
-    assert Profile.load().replace(newer).policies["top_n_sigma"] == {"n_sigma": 3}
+    newer = {"baselines": {"n_sigma": 2}, "samplers": {"top_n_sigma": {"n_sigma": 3}}}
+    assert Profile.load().replace(newer).samplers["top_n_sigma"] == {"n_sigma": 3}
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"top_n_sgma": {}}, r"x: unknown field policies\.top_n_sgma; did you mean policies\.top"),
-        ({"top_n_sigma": {"sigma": 1}}, r"policies\.top_n_sigma\.sigma; did you mean .*n_sigma"),
+        ({"top_n_sgma": {}}, r"x: unknown field samplers\.top_n_sgma; did you mean samplers\.top"),
+        ({"top_n_sigma": {"sigma": 1}}, r"samplers\.top_n_sigma\.sigma; did you mean .*n_sigma"),
         ({"top_n_sigma": {"n_sigma": -1}}, r"n_sigma must be a number of at least 0, not -1"),
-        ({"top_n_sigma": {"n_sigma": "a"}}, r"x: policies\.top_n_sigma\.n_sigma must be a number"),
-        ({"greedy": {"x": 1}}, r"unknown field policies\.greedy\.x; known: none"),
-        ({"top_n_sigma": 3}, r"\[policies\.top_n_sigma\] must be a table"),
-        (3, r"\[policies\] must be a table"),
+        ({"top_n_sigma": {"n_sigma": "a"}}, r"x: samplers\.top_n_sigma\.n_sigma must be a number"),
+        ({"greedy": {"x": 1}}, r"unknown field samplers\.greedy\.x; known: none"),
+        ({"top_n_sigma": 3}, r"\[samplers\.top_n_sigma\] must be a table"),
+        (3, r"\[samplers\] must be a table"),
         ({"adaptive_temperature": {"polynomial": [1, float("inf")]}}, "each of which must be"),
     ],
 )
 def test_a_mistake_in_options_is_named(changes, message):
     with pytest.raises(ProfileError, match=message):
-        Profile.load().replace({"policies": changes}, "x")
+        Profile.load().replace({"samplers": changes}, "x")
 
 
 def _set(table, path, value):
@@ -151,13 +151,13 @@ def _set(table, path, value):
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("policies.greedy.helpp", "x", r"t: unknown field policies\.greedy\.helpp; did you mean"),
-        ("policies.greedy.takes", ["temprature"], r"did you mean .*temperature\?"),
-        ("policies.new", {"help": "x"}, r"t: policies\.new\.takes is missing"),
-        ("policies.top_n_sigma.options.n_sigma.default", -1, "default must be a number of at"),
-        ("policies.top_n_sigma.options.n_sigma.type", "numbr", "did you mean .*number"),
-        ("policies.greedy.options.x", {"type": "flag", "help": ""}, "x.default is missing"),
-        ("policies.greedy.parameters.top_k", {"low": 1}, "unknown field policies.greedy.par"),
+        ("samplers.greedy.helpp", "x", r"t: unknown field samplers\.greedy\.helpp; did you mean"),
+        ("samplers.greedy.takes", ["temprature"], r"did you mean .*temperature\?"),
+        ("samplers.new", {"help": "x"}, r"t: samplers\.new\.takes is missing"),
+        ("samplers.top_n_sigma.options.n_sigma.default", -1, "default must be a number of at"),
+        ("samplers.top_n_sigma.options.n_sigma.type", "numbr", "did you mean .*number"),
+        ("samplers.greedy.options.x", {"type": "flag", "help": ""}, "x.default is missing"),
+        ("samplers.greedy.parameters.top_k", {"low": 1}, "unknown field samplers.greedy.par"),
     ],
 )
 def test_a_mistake_in_the_table_is_named(path, value, message):
@@ -168,7 +168,7 @@ def test_a_mistake_in_the_table_is_named(path, value, message):
 
 
 @pytest.mark.slow
-def test_a_new_policy_is_a_module_and_a_table(tmp_path, tiny_folder):
+def test_a_new_sampler_is_a_module_and_a_table(tmp_path, tiny_folder):
     package = tmp_path / "copy" / "entropix_mlx"
     source = Path(entropix_mlx.__file__).parent
     shutil.copytree(source, package, ignore=shutil.ignore_patterns("__pycache__"))
@@ -194,6 +194,6 @@ def test_a_new_policy_is_a_module_and_a_table(tmp_path, tiny_folder):
     assert "# share = 0.25" in run("profile", "show", "reference")
     asked = ("--model", tiny_folder, "-p", "x", "-m", "3", "--temp", "0.5", "--json")
     found = run(
-        "compare", "--sampler", "fancy", "--seeds", "1", *asked, "--set", "policies.fancy.share=0.5"
+        "compare", "--sampler", "fancy", "--seeds", "1", *asked, "--set", "samplers.fancy.share=0.5"
     )
     assert json.loads(found)["results"][0]["sampler"] == "fancy"

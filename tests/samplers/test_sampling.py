@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from entropix_mlx.profiles.profile import Profile
-from entropix_mlx.samplers.base import CODE, Plan, Policy
+from entropix_mlx.samplers.base import CODE, Plan, Sampler
 from entropix_mlx.samplers.draw import (
     draw,
     draw_distinct,
@@ -16,7 +16,7 @@ from entropix_mlx.samplers.draw import (
     uniforms,
 )
 from entropix_mlx.samplers.metrics.logits import measure
-from entropix_mlx.samplers.registry import Overrides, make_policy
+from entropix_mlx.samplers.registry import Overrides, make_sampler
 from entropix_mlx.step import Strategy
 
 SCORES = mx.zeros((1, 2, 3))
@@ -41,15 +41,15 @@ def filtered(
     return p / p.sum()
 
 
-def frequencies(policy: Policy, plan: Plan | None, logits: np.ndarray, seed: int) -> np.ndarray:
+def frequencies(sampler: Sampler, plan: Plan | None, logits: np.ndarray, seed: int) -> np.ndarray:
     """Return how often each token is drawn at `DRAWS` positions, drawn as one batch."""
     measured = measure(
         mx.broadcast_to(mx.array(logits.astype(np.float32)), (DRAWS, logits.size)),
         [mx.broadcast_to(SCORES, (DRAWS, 2, 3))],
     )
-    plan = plan or policy.plan(measured)
-    randomness = mx.array([uniforms(seed, position, policy.draws) for position in range(DRAWS)])
-    tokens = np.array(draw(measured, plan, policy, randomness).token)
+    plan = plan or sampler.plan(measured)
+    randomness = mx.array([uniforms(seed, position, sampler.draws) for position in range(DRAWS)])
+    tokens = np.array(draw(measured, plan, sampler, randomness).token)
     return np.bincount(tokens, minlength=logits.size)
 
 
@@ -78,25 +78,25 @@ LOGITS = np.random.default_rng(7).normal(scale=2.5, size=700)
     [(0.666, 0.9, 27, 0.03), (1.0, 1.0, 100, 0.0), (2.0, 0.5, 27, 0.0), (1.5, 0.9, 5, 0.2)],
 )
 def test_ranked_draws_follow_the_filtered_distribution(parameters):
-    policy = make_policy()
-    counts = frequencies(policy, a_plan(Strategy.RESAMPLE, *parameters), LOGITS, seed=1)
+    sampler = make_sampler()
+    counts = frequencies(sampler, a_plan(Strategy.RESAMPLE, *parameters), LOGITS, seed=1)
     assert_drawn_from(counts, filtered(LOGITS, *parameters))
 
 
 def test_adaptive_keeps_the_best_of_its_draws():
-    policy, parameters = make_policy(), (1.2, 0.95, 40, 0.0)
-    counts = frequencies(policy, a_plan(Strategy.ADAPTIVE, *parameters), LOGITS, seed=2)
+    sampler, parameters = make_sampler(), (1.2, 0.95, 40, 0.0)
+    counts = frequencies(sampler, a_plan(Strategy.ADAPTIVE, *parameters), LOGITS, seed=2)
     p = filtered(LOGITS, *parameters)
     order = np.argsort(-p, kind="stable")
     above = np.concatenate([np.cumsum(p[order][::-1])[::-1], [0]]).clip(0, 1)
     best = np.zeros_like(p)  # P(the best of n has rank r) = P(all ≥ r)^n − P(all > r)^n
-    best[order] = above[:-1] ** policy.draws - above[1:] ** policy.draws
+    best[order] = above[:-1] ** sampler.draws - above[1:] ** sampler.draws
     assert_drawn_from(counts, best)
 
 
 def test_argmax_takes_the_most_probable():
-    policy = make_policy()
-    counts = frequencies(policy, a_plan(Strategy.ARGMAX, 2.0, 1.0, 27, 0.0), LOGITS, seed=3)
+    sampler = make_sampler()
+    counts = frequencies(sampler, a_plan(Strategy.ARGMAX, 2.0, 1.0, 27, 0.0), LOGITS, seed=3)
     assert counts[LOGITS.argmax()] == DRAWS
 
 
@@ -110,13 +110,13 @@ def test_argmax_takes_the_most_probable():
     ],
 )
 def test_baselines_draw_from_their_distribution(name, overrides, expected):
-    counts = frequencies(make_policy(name, overrides=Overrides(**overrides)), None, LOGITS, seed=4)
+    counts = frequencies(make_sampler(name, overrides=Overrides(**overrides)), None, LOGITS, seed=4)
     assert_drawn_from(counts, filtered(LOGITS, *expected))
 
 
 def test_top_n_sigma_keeps_what_is_within_n_sigma():
     counts = frequencies(
-        make_policy("top_n_sigma", overrides=Overrides(temperature=1.7)), None, LOGITS, seed=5
+        make_sampler("top_n_sigma", overrides=Overrides(temperature=1.7)), None, LOGITS, seed=5
     )
     p = filtered(LOGITS, 1.7, 1.0, 0, 0.0)
     p[LOGITS.max() - 1.0 * LOGITS.std() > LOGITS] = 0
@@ -124,14 +124,14 @@ def test_top_n_sigma_keeps_what_is_within_n_sigma():
 
 
 def test_p_less_keeps_what_is_at_least_the_collision_probability():
-    counts = frequencies(make_policy("p_less"), None, LOGITS, seed=6)
+    counts = frequencies(make_sampler("p_less"), None, LOGITS, seed=6)
     p = filtered(LOGITS, 1.0, 1.0, 0, 0.0)
     p[p < (p**2).sum()] = 0
     assert_drawn_from(counts, p / p.sum())
 
 
 def test_p_less_keeps_all_of_a_uniform():
-    counts = frequencies(make_policy("p_less"), None, np.zeros(50), seed=7)
+    counts = frequencies(make_sampler("p_less"), None, np.zeros(50), seed=7)
     assert_drawn_from(counts, np.full(50, 1 / 50))
 
 
@@ -141,7 +141,7 @@ def test_adaptive_temperature_is_the_papers_polynomial(scale):
     p = filtered(logits, 1.0, 1.0, 0, 0.0)
     nats = -(p * np.log(p, where=p > 0, out=np.zeros_like(p))).sum()
     beta = max(1.0, np.polyval([-0.037, 0.481, -2.3, 4.917, -1.791], nats)) if nats > 0.5 else 1.0
-    counts = frequencies(make_policy("adaptive_temperature"), None, logits, seed=8)
+    counts = frequencies(make_sampler("adaptive_temperature"), None, logits, seed=8)
     assert_drawn_from(counts, filtered(logits, 1 / beta, 1.0, 0, 0.0))
 
 
@@ -183,41 +183,43 @@ def test_most_probable_is_a_sort(vocab, count, ties):
 )
 @settings(max_examples=150, deadline=None)
 def test_extreme_logits_draw_a_possible_token(logits, name, temperature, seed):
-    policy = make_policy(name, overrides=Overrides(temperature=temperature))
+    sampler = make_sampler(name, overrides=Overrides(temperature=temperature))
     measured = measure(mx.array([logits]), [SCORES])
-    plan = policy.plan(measured)
-    drawn = draw(measured, plan, policy, mx.array([uniforms(seed, 0, policy.draws)]))
+    plan = sampler.plan(measured)
+    drawn = draw(measured, plan, sampler, mx.array([uniforms(seed, 0, sampler.draws)]))
     assert logits[drawn.token.item()] > -np.inf
     assert np.isfinite(drawn.logprob.item())
 
 
 def test_the_profile_decides_how_many_are_drawn():
     profile = Profile.load().replace({"adaptive": {"candidates": 12}})
-    assert make_policy("entropix", profile).draws == 12
+    assert make_sampler("entropix", profile).draws == 12
 
 
 @pytest.mark.parametrize("parameters", [(1.0, 1.0, 100, 0.0), (1.5, 0.8, 27, 0.05)])
 def test_the_top_token_can_be_excluded(parameters):
-    policy = make_policy("entropix", Profile.load().replace({"resample": {"excludes_top": True}}))
-    counts = frequencies(policy, a_plan(Strategy.RESAMPLE, *parameters), LOGITS, seed=4)
+    sampler = make_sampler("entropix", Profile.load().replace({"resample": {"excludes_top": True}}))
+    counts = frequencies(sampler, a_plan(Strategy.RESAMPLE, *parameters), LOGITS, seed=4)
     expected = filtered(LOGITS, *parameters)
     expected[LOGITS.argmax()] = 0
     assert_drawn_from(counts, expected / expected.sum())
-    others = frequencies(policy, a_plan(Strategy.BRANCH, *parameters), LOGITS, seed=4)
+    others = frequencies(sampler, a_plan(Strategy.BRANCH, *parameters), LOGITS, seed=4)
     assert others[LOGITS.argmax()] > 0
 
 
 def test_the_second_token_stands_in_for_an_excluded_top():
-    policy = make_policy("entropix", Profile.load().replace({"resample": {"excludes_top": True}}))
-    counts = frequencies(policy, a_plan(Strategy.RESAMPLE, 1.0, 1.0, 1, 0.0), LOGITS, seed=4)
+    sampler = make_sampler("entropix", Profile.load().replace({"resample": {"excludes_top": True}}))
+    counts = frequencies(sampler, a_plan(Strategy.RESAMPLE, 1.0, 1.0, 1, 0.0), LOGITS, seed=4)
     assert counts.argmax() == np.argsort(-LOGITS)[1]
     assert counts.max() == DRAWS
 
 
-def first_tokens(policy: Policy, plan: Plan, logits: np.ndarray, count: int, seed: int):
+def first_tokens(sampler: Sampler, plan: Plan, logits: np.ndarray, count: int, seed: int):
     measured = measure(mx.array(logits[None].astype(np.float32)), [SCORES])
     one = Plan(*(array[:1] for array in plan))
-    return [draw_distinct(measured, one, policy, count, seed, position) for position in range(1500)]
+    return [
+        draw_distinct(measured, one, sampler, count, seed, position) for position in range(1500)
+    ]
 
 
 @pytest.mark.slow
@@ -225,7 +227,7 @@ def first_tokens(policy: Policy, plan: Plan, logits: np.ndarray, count: int, see
 def test_first_tokens_are_drawn_without_replacement(sampler):
     parameters = (1.3, 1.0, 12, 0.0) if sampler == "entropix" else (1.3, 1.0, 0, 0.0)
     logits = LOGITS[:40]
-    drawn = first_tokens(make_policy(sampler), a_plan(Strategy.BRANCH, *parameters), logits, 4, 3)
+    drawn = first_tokens(make_sampler(sampler), a_plan(Strategy.BRANCH, *parameters), logits, 4, 3)
     top = logits.argmax()
     p = filtered(logits, *parameters)
     p[top] = 0
@@ -241,7 +243,7 @@ def test_first_tokens_are_drawn_without_replacement(sampler):
 @pytest.mark.slow
 def test_filtered_tokens_come_after_all_others():
     """A fork has the width that was asked for, even where few tokens survive the filters."""
-    drawn = first_tokens(make_policy(), a_plan(Strategy.BRANCH, 1.0, 1.0, 3, 0.0), LOGITS, 5, 3)
+    drawn = first_tokens(make_sampler(), a_plan(Strategy.BRANCH, 1.0, 1.0, 3, 0.0), LOGITS, 5, 3)
     best = np.argsort(-LOGITS)
     for tokens in drawn[:200]:
         assert set(tokens[:3]) == set(best[:3])

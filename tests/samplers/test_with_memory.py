@@ -11,7 +11,7 @@ from scipy.special import digamma
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.samplers import dirichlet
 from entropix_mlx.samplers.memory import Beginning
-from entropix_mlx.samplers.registry import Overrides, make_policy
+from entropix_mlx.samplers.registry import Overrides, make_sampler
 from entropix_mlx.samplers.tempering import HIGHEST, LOWEST, temperature_of_entropy
 from entropix_mlx.step import Strategy
 from tests.oracle.samplers import (
@@ -29,9 +29,9 @@ VOCAB = 300
 @pytest.mark.parametrize(("target", "decay"), [(0.5, 0.9), (0.1, 0.5), (0.9, 0.0)])
 @pytest.mark.parametrize("min_p", [0.0, 0.1])
 def test_adaptive_p(target, decay, min_p):
-    stated = {"policies": {"adaptive_p": {"target": target, "decay": decay}}}
-    policy = make_policy("adaptive_p", Profile.load().replace(stated), Overrides(min_p=min_p))
-    state = policy.remembered.start(Beginning(vocab=VOCAB))
+    stated = {"samplers": {"adaptive_p": {"target": target, "decay": decay}}}
+    sampler = make_sampler("adaptive_p", Profile.load().replace(stated), Overrides(min_p=min_p))
+    state = sampler.remembered.start(Beginning(vocab=VOCAB))
     rng = np.random.default_rng(4)
     total, weight = target / (1 - decay), 1 / (1 - decay)
     for place in range(40):
@@ -41,12 +41,12 @@ def test_adaptive_p(target, decay, min_p):
         distance = np.abs(p - wanted) / 0.3
         expected = np.exp(5 - 10 * distance**2 / (1 + distance))
         expected[p < min_p * p.max()] = 0
-        queued = at(policy, logits, place, state)
+        queued = at(sampler, logits, place, state)
         np.testing.assert_allclose(drawn_from(queued), expected / expected.sum(), atol=1e-4)
         token = queued.token.item()
         assert expected[token] > 0
         total, weight = p[token] + decay * total, 1 + decay * weight
-        state = observed(policy, queued)
+        state = observed(sampler, queued)
         assert [a.item() for a in state] == pytest.approx([total, weight], rel=1e-4)
 
 
@@ -80,8 +80,8 @@ def test_the_temperature_of_an_entropy(size, share, scale, seed):
 
 
 def test_dslider_run():
-    policy = make_policy("dslider_run")
-    state = policy.remembered.start(Beginning(vocab=VOCAB))
+    sampler = make_sampler("dslider_run")
+    state = sampler.remembered.start(Beginning(vocab=VOCAB))
     rng = np.random.default_rng(6)
     mean = None
     seen = set()
@@ -90,7 +90,7 @@ def test_dslider_run():
         six = np.argsort(-logits, kind="stable")[:6]
         own = entropy(softmax(logits[six]))
         mean = own if mean is None else mean
-        queued = at(policy, logits, place, state)
+        queued = at(sampler, logits, place, state)
         (read,) = queued.read()
         seen.add(read.decision.strategy)
         if own < 0.1 * mean + 1.2:
@@ -103,7 +103,7 @@ def test_dslider_run():
             found = drawn_from(queued)[six]
             np.testing.assert_allclose(found / found.sum(), expected, atol=2e-3)
         mean = 0.7 * own + 0.3 * mean
-        state = observed(policy, queued)
+        state = observed(sampler, queued)
         assert state[0].item() == pytest.approx(mean, abs=1e-4)
     assert seen == {Strategy.ARGMAX, Strategy.SAMPLE}
 
@@ -187,8 +187,8 @@ class Slider:
 
 
 def test_dslider():
-    policy = make_policy("dslider")
-    state = policy.remembered.start(Beginning(vocab=VOCAB))
+    sampler = make_sampler("dslider")
+    state = sampler.remembered.start(Beginning(vocab=VOCAB))
     rng = np.random.default_rng(8)
     base = rng.normal(scale=2, size=VOCAB)
     slider = Slider()
@@ -197,13 +197,13 @@ def test_dslider():
         noise = rng.normal(scale=rng.uniform(0.3, 3), size=VOCAB)
         logits = (base + noise).astype(np.float32)
         expected = slider.distribution(logits)
-        queued = at(policy, logits, place, state)
+        queued = at(sampler, logits, place, state)
         np.testing.assert_allclose(drawn_from(queued), expected, atol=4e-3)
         certain += expected.max() == 1
         token = queued.token.item()
         assert expected[token] > 0
         slider.observe(np.log(softmax(logits)[token]))
-        state = observed(policy, queued)
+        state = observed(sampler, queued)
         assert state[0].item() == pytest.approx(slider.surprise, abs=1e-3)
         assert state[2].item() == pytest.approx(slider.entropy, abs=1e-3)
         np.testing.assert_allclose(np.array(state[4][0]), slider.logs, atol=1e-3)

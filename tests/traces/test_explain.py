@@ -13,7 +13,7 @@ from entropix_mlx import Profile, decide
 from entropix_mlx.backends.recorded import demo_profile
 from entropix_mlx.profiles.sections import Thresholds
 from entropix_mlx.profiles.tree import classify
-from entropix_mlx.step import Branch, Dropped, DropReason, Metrics, Origin, Rollout, Strategy
+from entropix_mlx.step import Branch, Dropped, DropReason, Fork, Metrics, Origin, Strategy
 from entropix_mlx.traces.explain import (
     Condition,
     decided,
@@ -78,8 +78,8 @@ def line(strategy: Strategy, profile=DEMO, **changes) -> str:
 
 
 def test_the_line_of_a_fork():
-    ways = Branch(tuple(Rollout((n,), "x", -1.0, 1.0) for n in range(5)), 0)
-    at = {"entropy": 3.13, "varentropy": 14.5, "margin": 0.06, "branch": ways}
+    ways = Fork(tuple(Branch((n,), "x", -1.0, 1.0) for n in range(5)), 0)
+    at = {"entropy": 3.13, "varentropy": 14.5, "margin": 0.06, "fork": ways}
     assert line(Strategy.BRANCH, origin=Origin.BRANCH, **at) == (
         "▲ fork: H 3.13 < 5.30 ✓ V 14.50 > 10.91 ✓ margin 0.06 < 0.19 ✓ → following 5 ways, "
         "none clearly leads the first"
@@ -106,7 +106,7 @@ def test_the_lines_of_inserted_text():
     action = f"→ {inserting}; nearly ●: H 4.00 > 2.02"
     assert begun == f"◆ think: {reasons} {action}"
     assert line(Strategy.THINK, **at) == "◆ think → part of the inserted text"
-    later = line(Strategy.THINK, rolled_back=1, wish=2, **at)
+    later = line(Strategy.THINK, rolled_back=1, triggered_at=2, **at)
     assert later == f"◆ think → {inserting}, as was wished for at token 2"
 
 

@@ -16,8 +16,8 @@ from entropix_mlx.step import (
     Alternative,
     Branch,
     ChosenBy,
+    Fork,
     Origin,
-    Rollout,
     Source,
     Strategy,
     first_divergence,
@@ -110,14 +110,14 @@ def make_trace():
 def steps():
     """An answer of every strategy, with an insertion and a fork, in hostile words."""
     found = [make_step(i, text, list(Strategy)[i % 7]) for i, text in enumerate(HOSTILE)]
-    rollouts = tuple(Rollout((1, 2), f"way {n} <b>", -1.0 - n, 2.0, lead=0.5 * n) for n in range(3))
+    branches = tuple(Branch((1, 2), f"way {n} <b>", -1.0 - n, 2.0, lead=0.5 * n) for n in range(3))
     found[4] = replace(found[4], strategy=Strategy.THINK, origin=Origin.INSERTED, rolled_back=1)
     found[6] = replace(
         found[6],
         strategy=Strategy.BRANCH,
         origin=Origin.CHOSEN,
         rolled_back=1,
-        branch=Branch(rollouts, 1, ChosenBy.USER),
+        fork=Fork(branches, 1, ChosenBy.USER),
     )
     found[8] = replace(found[8], top_logprobs=(Alternative(1, "</script>", -0.25),))
     return found

@@ -2,14 +2,15 @@
 
 import json
 import os
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
-from entropix_mlx import Profile, stream_generate
+from entropix_mlx import Profile, old_names, stream_generate
 from entropix_mlx.errors import TraceError
 from entropix_mlx.profiles.tree import classify
+from entropix_mlx.step import Branch, Fork
 from entropix_mlx.traces.reading import read_trace
 from entropix_mlx.traces.trace import Header, TraceWriter, recorded
 from tests.tui.conftest import make_step
@@ -149,9 +150,9 @@ def test_a_damaged_line_is_named(trace):
         ("strategy", "guess", "strategy must be one of argmax, "),
         ("top_logprobs", [{"token": 1, "text": "", "logprob": {}}], r"top_logprobs\[0\].logprob"),
         (
-            "branch",
-            {"rollouts": [], "winner": 0, "chosen_by": "user"},
-            "branch.winner is 0, and there",
+            "fork",
+            {"branches": [], "winner": 0, "chosen_by": "user"},
+            "fork.winner is 0, and there",
         ),
         ("index", 7, "index must be 2"),
     ],
@@ -212,6 +213,7 @@ def test_a_trace_of_the_version_before_is_read_and_what_changed_is_told(trace, c
     file, _ = trace
     header, first, *lines = map(json.loads, file.read_text().splitlines())
     former = {"text": " x", "score": -1.3, "mean_logprob": -1.0, "mean_entropy": 3.0}
+    del first["fork"]
     first["branch"] = {"rollouts": [{"tokens": [1], **former}], "winner": 0, "chosen_by": "score"}
     header["profile"]["branch"] |= {"margin": 0.1, "ask_margin": 0.2, "entropy_weight": 0.1}
     file.write_text("\n".join(map(json.dumps, [header | {"version": 1}, first, *lines])))
@@ -219,8 +221,8 @@ def test_a_trace_of_the_version_before_is_read_and_what_changed_is_told(trace, c
         again = read_trace(file)
     assert "version 1: its forks were compared by mean log p − λ · mean H" in caplog.text
     assert again.header.profile == HEADER.profile
-    (rollout,) = again.steps[0].branch.rollouts
-    assert (rollout.lead, rollout.error, rollout.mean_logprob) == (None, None, -1.0)
+    (branch,) = again.steps[0].fork.branches
+    assert (branch.lead, branch.error, branch.mean_logprob) == (None, None, -1.0)
 
 
 def test_a_trace_holds_nothing_that_a_terminal_obeys(tmp_path):
@@ -249,3 +251,32 @@ def test_a_profile_classifies_its_own_steps_as_it_did(trace):
     assert classify(steps, profile) == [step.strategy for step in steps]
     calm = profile.replace({"thresholds": {"low_entropy": 99, "low_varentropy": 999}})
     assert set(classify(steps, calm)) == {"argmax"}
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_fields_are_read_under_their_former_names(trace, version):
+    file, _ = trace
+    steps = read_trace(file).steps
+    header, *records = map(json.loads, file.read_text().splitlines())
+    fork = asdict(Fork((Branch((1,), " x", -1.0, 2.0, lead=0.0, error=0.0),), 0))
+    records[0] |= {"proposed": 2, "accepted": 1, "triggered_at": 0, "fork": fork}
+    expected = replace(steps[0], fork=Fork(**fork | {"branches": (Branch(**fork["branches"][0]),)}))
+    records = [as_before(record) if record["record"] == "step" else record for record in records]
+    header["profile"] = renamed_back(header["profile"], old_names.SECTIONS)
+    file.write_text("\n".join(map(json.dumps, [header | {"version": version}, *records])))
+    again = read_trace(file)
+    assert again.header.profile == HEADER.profile
+    assert again.steps == [replace(expected, triggered_at=0), *steps[1:]]
+    assert (again.steps[0].proposed, again.steps[0].accepted) == (2, 1)
+
+
+def as_before(step):
+    """Return the record of a step with the names of versions 1 and 2."""
+    fork = step["fork"] and renamed_back(step["fork"], old_names.FORK)
+    return renamed_back(step | {"fork": fork}, old_names.STEP)
+
+
+def renamed_back(record, names):
+    """Return a record as it was written before its fields were renamed."""
+    former = {now: then for then, now in names.items()}
+    return {former.get(name, name): value for name, value in record.items()}

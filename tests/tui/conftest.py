@@ -12,7 +12,7 @@ from textual._context import active_app
 from entropix_mlx import Profile, Settings
 from entropix_mlx.backends.local import Chat
 from entropix_mlx.chat.conversation import Turn
-from entropix_mlx.step import Alternative, Branch, Origin, Rollout, Step, Strategy
+from entropix_mlx.step import Alternative, Branch, Fork, Origin, Step, Strategy
 from entropix_mlx.traces.trace import Header, Trace
 from tests.conftest import make_byte_tokenizer, make_tiny_model
 from tui.app import ChatApp
@@ -39,7 +39,7 @@ def make_step(index: int, text: str, strategy: Strategy = Strategy.ADAPTIVE, **c
         "agreement": 0.01,
         "head_divergence": 0.4,
         "interaction_strength": 2.0,
-        "confidence": -1.0,
+        "position_score": -1.0,
         "strategy": strategy,
         "temperature": 0.7,
         "top_p": 0.9,
@@ -56,8 +56,8 @@ def make_step(index: int, text: str, strategy: Strategy = Strategy.ADAPTIVE, **c
 
 def make_steps(count: int = 60) -> list[Step]:
     """An answer with every strategy and origin, and with texts that could break a screen."""
-    rollouts = tuple(
-        Rollout((1, 2), f" way [{n}] of two.", -0.8 - n, 2.0, lead=lead, error=0.25 if n else 0.0)
+    branches = tuple(
+        Branch((1, 2), f" way [{n}] of two.", -0.8 - n, 2.0, lead=lead, error=0.25 if n else 0.0)
         for n, lead in enumerate((0.0, 0.5, -1.25))
     )
     steps = []
@@ -69,8 +69,8 @@ def make_steps(count: int = 60) -> list[Step]:
             strategy, changes = Strategy.THINK, {"origin": Origin.INSERTED}
         if index in (14, 15):
             strategy = Strategy.BRANCH
-            branch = Branch(rollouts, 1) if index == 14 else None
-            changes = {"origin": Origin.BRANCH, "branch": branch}
+            fork = Fork(branches, 1) if index == 14 else None
+            changes = {"origin": Origin.BRANCH, "fork": fork}
         steps.append(make_step(index, text, strategy, **changes))
     return steps
 

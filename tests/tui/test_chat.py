@@ -195,8 +195,8 @@ def test_escape_stops_within_a_fork(make_chat, monkeypatch):
         await until(pilot, lambda: ready(app))
 
     drive(app, scenario)
-    fork = turns(app)[0].answer.steps[0].branch
-    assert len(fork.rollouts[0].tokens) < depth
+    fork = turns(app)[0].answer.steps[0].fork
+    assert len(fork.branches[0].tokens) < depth
 
 
 def test_enter_while_an_answer_runs_keeps_the_text(make_chat):
@@ -380,8 +380,8 @@ def test_the_sampler_asks(make_chat):
             if isinstance(app.screen, AskDialog):
                 await pilot.press("escape")
         await until(pilot, lambda: ready(app))
-        branch = app.workspace.transcript.last_answer.steps[0].branch
-        assert branch.chosen_by is ChosenBy.USER
+        fork = app.workspace.transcript.last_answer.steps[0].fork
+        assert fork.chosen_by is ChosenBy.USER
         assert app.workspace.transcript.last_answer.steps[0].origin is Origin.CHOSEN
 
     drive(app, scenario)
@@ -394,10 +394,10 @@ def test_the_ways_of_a_fork_race_in_the_panel(make_chat):
     async def scenario(pilot):
         original = app.workspace.race
 
-        def race(branch):
-            original(branch)
+        def race(fork):
+            original(fork)
             app.workspace._catch_up()
-            seen.append((len(branch.rollouts[0].tokens), app.query_one("#race").display))
+            seen.append((len(fork.branches[0].tokens), app.query_one("#race").display))
 
         app.workspace.race = race
         await ask(pilot, "hi")
@@ -414,10 +414,10 @@ def test_enter_goes_the_way_that_lost(make_chat):
     async def scenario(pilot):
         await ask(pilot, "hi")
         (step, *_) = app.workspace.last_steps
-        lost = next(n for n in range(len(step.branch.rollouts)) if n != step.branch.winner)
+        lost = next(n for n in range(len(step.fork.branches)) if n != step.fork.winner)
         await pilot.press("tab", "home", *["down"] * len(step.top_logprobs))
         tokens = app.workspace.inspector.tokens
-        assert tokens == step.branch.rollouts[lost].tokens
+        assert tokens == step.fork.branches[lost].tokens
         await pilot.press("enter")
         await until(pilot, lambda: ready(app) and answers(app) == 2)
         chosen = app.workspace.last_steps[: len(tokens)]

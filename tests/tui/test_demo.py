@@ -21,11 +21,11 @@ def test_the_recording_answers_the_questions_of_the_card():
     steps = [s for turn in recorded.turns for answer in turn.answers for s in answer.steps]
     assert set(Strategy) - {Strategy.SAMPLE, Strategy.THINK_SAMPLE} <= {s.strategy for s in steps}
     assert any(step.origin is Origin.INSERTED for step in steps), "a thought"
-    ways = [way for step in steps if step.branch for way in step.branch.rollouts]
+    ways = [way for step in steps if step.fork for way in step.fork.branches]
     assert ways, "a fork"
     assert all(way.lead is not None for way in ways), "as the engine of today scores them"
     for turn, answer, index in recording.races:
-        assert recorded.turns[turn].answers[answer].steps[index].branch, "only forks have races"
+        assert recorded.turns[turn].answers[answer].steps[index].fork, "only forks have races"
     assert any(len(turn.answers) > 1 for turn in recorded.turns)
 
 
@@ -75,12 +75,12 @@ def test_the_ways_of_a_fork_race_in_the_demo():
         await pilot.press("3", "enter")
         await until(pilot, lambda: app.workspace.ways.display)
         await until(pilot, lambda: shown_steps(app) > 3 and not app.workspace.ways.display)
-        fork = next(step for step in turns(app)[0].answer.steps if step.branch)
-        lost = next(n for n in range(5) if n != fork.branch.winner)
+        fork = next(step for step in turns(app)[0].answer.steps if step.fork)
+        lost = next(n for n in range(5) if n != fork.fork.winner)
         await pilot.press("escape")
         await until(pilot, lambda: ready(app))
         recorded = demo_recording().conversation.turns[2].answers
-        way = fork.branch.rollouts[lost].tokens
+        way = fork.fork.branches[lost].tokens
         ends = fork.index + len(way)
         begins = [tuple(s.token for s in a.steps[fork.index : ends]) for a in recorded]
         assert way in begins, "it can be gone on with"

@@ -291,7 +291,7 @@ def test_marks_stand_where_an_intervention_begins_and_ends():
     assert marked(",", inserted[1], inserted[0], drawn, "") == ",⟧"
     assert marked(" so", drawn, inserted[1], None, "○") == " ○so"
     assert marked("\n", drawn, drawn, drawn, "○") == "○\n"
-    fork = make_step(3, " a", origin=Origin.BRANCH, branch=make_steps()[14].branch)
+    fork = make_step(3, " a", origin=Origin.BRANCH, fork=make_steps()[14].fork)
     assert marked(" a", fork, fork, fork, "") == " ⟨a⟩", "one fork follows another"
 
 
@@ -349,7 +349,7 @@ def test_the_line_that_explains_leaves_out_what_does_not_fit():
     assert draw_why(why, 80).plain == "○ adaptive, T 0.67 → 0.70; nearly ■: H 4.00 < 5.00"
     assert draw_why(why, 40).plain == "○ adaptive; nearly ■: H 4.00 < 5.00"
     assert draw_why(why, 24).plain == "○ adaptive"
-    fork = replace(step, strategy=Strategy.BRANCH, margin=0.04, branch=make_steps()[14].branch)
+    fork = replace(step, strategy=Strategy.BRANCH, margin=0.04, fork=make_steps()[14].fork)
     why = explain(REFERENCE, fork)
     reasons = "▲ fork: H 4.00 < 5.00 ✓ V 6.50 > 5.00 ✓ margin 0.04 < 1.00 ✓"
     assert draw_why(why, 150).plain.startswith(f"{reasons} → following 3 ways")
@@ -380,22 +380,22 @@ def test_alternatives_show_their_probability():
 
 
 def test_the_ways_of_a_fork_are_a_tree():
-    branch = make_steps()[14].branch
-    drawn = draw_ways(branch, None, 30).plain
+    fork = make_steps()[14].fork
+    drawn = draw_ways(fork, None, 30).plain
     assert "├✓+0.50±0.25  way [1] of two." in drawn
     assert drawn.count("  way") == 3
     assert "▸" not in drawn
-    long = replace(branch.rollouts[2], text="word " * 20)
-    chosen = replace(branch, rollouts=(*branch.rollouts[:2], long))
+    long = replace(fork.branches[2], text="word " * 20)
+    chosen = replace(fork, branches=(*fork.branches[:2], long))
     assert "word " * 20 in draw_ways(chosen, 2, 30).plain, "what is selected is shown in full"
     assert "word " * 20 not in draw_ways(chosen, None, 30).plain
 
 
 def test_a_race_shows_who_leads_and_the_end_of_each_way():
-    branch = make_steps()[14].branch
-    drawn = draw_race(branch, 40).plain.splitlines()
+    fork = make_steps()[14].fork
+    drawn = draw_race(fork, 40).plain.splitlines()
     assert drawn[0] == "▲ following 3 ways, token 2"
-    assert draw_race(branch, 20).plain.splitlines()[0] == "▲ 3 ways, token 2"
+    assert draw_race(fork, 20).plain.splitlines()[0] == "▲ 3 ways, token 2"
     assert [line[14] for line in drawn[1:]] == [" ", "▸", " "]
-    assert all(len(line) <= 40 for line in draw_race(branch, 24).plain.splitlines()[1:])
-    assert "[1]" in draw_leader(branch).plain
+    assert all(len(line) <= 40 for line in draw_race(fork, 24).plain.splitlines()[1:])
+    assert "[1]" in draw_leader(fork).plain

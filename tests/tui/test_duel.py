@@ -7,7 +7,7 @@ import pytest
 from entropix_mlx import Profile, Settings
 from entropix_mlx.backends.events import (
     DuelBegan,
-    DuelRolloutsGrew,
+    DuelForkGrew,
     DuelStepsArrived,
     Question,
 )
@@ -126,12 +126,12 @@ def test_the_first_difference_is_marked_as_it_happens():
 
 
 def test_the_ways_of_a_fork_race_below_their_side():
-    branch = next(step.branch for step in make_steps() if step.branch)
+    fork = next(step.fork for step in make_steps() if step.fork)
 
     async def scenario(pilot, screen, arrive):
         races = screen.query(Race)
         arrive(1, RIGHT[:1])
-        screen.receive(DuelRolloutsGrew(arrive.cancel, 1, branch))
+        screen.receive(DuelForkGrew(arrive.cancel, 1, fork))
         await until(pilot, lambda: races[1].display)
         assert not races[0].display
         assert "3 ways" in str(races[1].visual)

@@ -15,7 +15,7 @@ RECORDED = Path(__file__).parents[1] / "data" / "readme.jsonl"
 
 def test_the_picture_of_the_readme_is_current(request):
     trace = read_trace(RECORDED)
-    fork = next(step.index for step in trace.steps if step.branch)
+    fork = next(step.index for step in trace.steps if step.fork)
     shown = take_svg_screenshot(
         app=ViewerApp.of_trace(trace), press=["home", *["right"] * fork], terminal_size=(110, 30)
     )

@@ -133,7 +133,7 @@ def test_why_a_token_was_a_fork_is_told_beside_a_narrow_panel():
         varentropy=12.34,
         margin=0.05,
         origin=Origin.BRANCH,
-        branch=make_steps()[14].branch,
+        fork=make_steps()[14].fork,
     )
     app = make_viewer([*trace, fork])
     drive(app, scenario, (80, 24))

@@ -65,9 +65,9 @@ def test_resolved_settings_have_a_profile_and_a_seed(tiny_model, monkeypatch):
 
     monkeypatch.setattr(selection, "profile_for", not_again)
     assert resolved.resolved(tiny_model.config) is resolved
-    assert resolved.policy().profile == resolved.profile
+    assert resolved.build_sampler().profile == resolved.profile
     with pytest.raises(ProfileError, match="no profile 'auto'"):
-        asked.policy()
+        asked.build_sampler()
 
 
 def test_a_run_looks_for_its_profile_once(run_generate, monkeypatch):

@@ -22,16 +22,14 @@ def test_a_record_holds_the_whole_step(tiny_model, byte_tokenizer):
             top_logprobs=2,
         )
     )
-    assert any(step.branch for step in steps)
+    assert any(step.fork for step in steps)
     for step in steps:
         line = json.dumps(step.to_dict())
         again = Step.from_dict(json.loads(line))
         assert json.dumps(again.to_dict()) == line
         assert again.entropy == pytest.approx(step.entropy, rel=1e-6)
-        assert (again.branch is None) == (step.branch is None)
-        if step.branch:
-            assert again.branch.winner == step.branch.winner
-            assert [r.tokens for r in again.branch.rollouts] == [
-                r.tokens for r in step.branch.rollouts
-            ]
+        assert (again.fork is None) == (step.fork is None)
+        if step.fork:
+            assert again.fork.winner == step.fork.winner
+            assert [r.tokens for r in again.fork.branches] == [r.tokens for r in step.fork.branches]
         assert (again.strategy, again.origin) == (step.strategy, step.origin)

@@ -2,11 +2,11 @@
 
 import pytest
 
-from entropix_mlx.step import Branch, Origin, Rollout
+from entropix_mlx.step import Branch, Fork, Origin
 from entropix_mlx.summary import Summary
 from tests.tui.conftest import make_step
 
-FORK = Branch((Rollout((1,), "x", -1.0, 1.0),), 0)
+FORK = Fork((Branch((1,), "x", -1.0, 1.0),), 0)
 
 
 def summary_of(*steps):
@@ -24,17 +24,17 @@ def test_the_speed_leaves_the_prefill_out():
 
 
 def test_the_tokens_of_a_guess_at_the_beginning_come_at_once():
-    guess = [make_step(i, "a", time=3.0 + i / 1e6, kept=int(i > 0)) for i in range(4)]
-    after = [make_step(4 + i, "a", time=4.0 + i // 2, kept=i % 2) for i in range(4)]
+    guess = [make_step(i, "a", time=3.0 + i / 1e6, accepted=int(i > 0)) for i in range(4)]
+    after = [make_step(4 + i, "a", time=4.0 + i // 2, accepted=i % 2) for i in range(4)]
     assert summary_of(*guess).tokens_per_second == 0
     assert summary_of(*guess, *after).tokens_per_second == pytest.approx(2, rel=1e-4)
 
 
 def test_the_tokens_of_a_fork_at_the_beginning_come_at_once():
-    fork = [make_step(0, "a", time=3.0, branch=FORK, rolled_back=1, origin=Origin.BRANCH)]
+    fork = [make_step(0, "a", time=3.0, fork=FORK, rolled_back=1, origin=Origin.BRANCH)]
     fork += [make_step(i, "a", time=3.0 + i / 1e6, origin=Origin.BRANCH) for i in range(1, 8)]
     after = [make_step(8 + i, "a", time=3.5 + i / 2) for i in range(4)]
     assert summary_of(*fork).tokens_per_second == 0
     assert summary_of(*fork, *after).tokens_per_second == pytest.approx(2, rel=1e-4)
-    again = [make_step(12, "a", time=9.0, branch=FORK, rolled_back=1, origin=Origin.BRANCH)]
+    again = [make_step(12, "a", time=9.0, fork=FORK, rolled_back=1, origin=Origin.BRANCH)]
     assert summary_of(*fork, *after, *again).tokens_per_second == pytest.approx(5 / 6, rel=1e-4)

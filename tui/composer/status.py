@@ -110,7 +110,7 @@ class StatusLine(Widget):
         parts = [
             f"{self.state.value} {self.progress}".strip(),
             f"{self.speed:.1f} tok/s" if self.speed else "",
-            f"{self._summary.tokens_per_pass:.1f} a pass" if self._summary.kept else "",
+            f"{self._summary.tokens_per_pass:.1f} a pass" if self._summary.accepted else "",
             f"context {self.context_used}/{self.context_length or '?'}",
             "" if self.seed is None else f"seed {self.seed}",
             self.sampler,

@@ -17,7 +17,7 @@ from textual.style import Style
 
 from entropix_mlx.palette import LOOKS
 from entropix_mlx.profiles.profile import Profile
-from entropix_mlx.profiles.tree import Row, first_fit, table
+from entropix_mlx.profiles.tree import TreeRow, first_fit, table
 from entropix_mlx.step import NOT_OF_THE_MODEL, Metrics, Step, Strategy
 
 from ..drawing import DIM, OVERFLOW, runs, scales
@@ -96,7 +96,7 @@ def regions(profile: Profile, plane: Map) -> list[list[Strategy]]:
     ]
 
 
-def _decided(rows: list[Row], entropy: float, varentropy: float) -> Strategy:
+def _decided(rows: list[TreeRow], entropy: float, varentropy: float) -> Strategy:
     return first_fit(rows, Metrics(entropy, varentropy, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0))
 
 

@@ -12,7 +12,7 @@ from textual.widgets import Static
 
 from entropix_mlx.palette import LOOKS, NOT_MEASURED, printable
 from entropix_mlx.profiles.profile import Profile
-from entropix_mlx.step import Alternative, Branch, Origin, Rollout, Step, Strategy
+from entropix_mlx.step import Alternative, Branch, Fork, Origin, Step, Strategy
 from entropix_mlx.traces.explain import Case, explain, fate
 
 from ..blank import Blank
@@ -65,7 +65,7 @@ def draw_measurements(step: Step) -> Content:
     lines = [f"{s.label:16}{_measured(step.metrics[name], s.unit)}" for name, s in SCALES.items()]
     lines += [
         f"{'log p':16}{step.logprob:9.4f} nats",
-        f"{'confidence':16}{step.confidence:9.4f}",
+        f"{'position score':16}{step.position_score:9.4f}",
     ]
     return Content("\n".join(lines))
 
@@ -82,7 +82,7 @@ def draw_decision(step: Step, profile: Profile | None) -> Content:
         profile: whose thresholds decided; None if there were none.
     """
     why = explain(profile, step)
-    came = "" if step.branch else f", {ORIGINS[step.origin]}"  # the outcome says it of a fork
+    came = "" if step.fork else f", {ORIGINS[step.origin]}"  # the outcome says it of a fork
     heading = f"{why.heading}{came}"
     lines = [Content.styled(heading, STYLES[step.strategy]) + Content(why.outcome)]
     if not why.cases:
@@ -115,7 +115,7 @@ def _draw_case(case: Case, decided: bool) -> list[Content]:
     return [left + right for left, right in zip(names, conditions, strict=False)]
 
 
-def draw_ways(branch: Branch, selected: int | None, width: int, hint: str = "") -> Content:
+def draw_ways(fork: Fork, selected: int | None, width: int, hint: str = "") -> Content:
     """Return the ways of a fork as a tree: the one taken, and those left, with their leads.
 
     Args:
@@ -124,26 +124,26 @@ def draw_ways(branch: Branch, selected: int | None, width: int, hint: str = "") 
         width: in cells.
         hint: what a key does, below.
     """
-    count = len(branch.rollouts)
-    heading = f"{LOOKS[Strategy.BRANCH].glyph} {count} ways, chosen by {branch.chosen_by}"
+    count = len(fork.branches)
+    heading = f"{LOOKS[Strategy.BRANCH].glyph} {count} ways, chosen by {fork.chosen_by}"
     lines = [Content.styled(heading, COLOURS[Strategy.BRANCH])]
-    for number, rollout in enumerate(branch.rollouts):
+    for number, branch in enumerate(fork.branches):
         stem = "└" if number == count - 1 else "├"
-        taken = "✓" if number == branch.winner else "▸" if number == selected else " "
-        text = printable(rollout.text).replace("\n", "⏎")
-        line = f"{stem}{taken}{_lead(rollout, first=number == 0):<{WAY_WIDTH}}{text}"
-        if number == selected and rollout.stopped:
-            line += f" ({fate(rollout)})"
-        style = HEADING if number in (branch.winner, selected) else DIM
+        taken = "✓" if number == fork.winner else "▸" if number == selected else " "
+        text = printable(branch.text).replace("\n", "⏎")
+        line = f"{stem}{taken}{_lead(branch, first=number == 0):<{WAY_WIDTH}}{text}"
+        if number == selected and branch.stopped:
+            line += f" ({fate(branch)})"
+        style = HEADING if number in (fork.winner, selected) else DIM
         lines.append(Content.styled(line if number == selected else line[:width], style))
     return Content("\n").join([*lines, Content.styled(hint, DIM)] if hint else lines)
 
 
-def _lead(rollout: Rollout, first: bool) -> str:
+def _lead(branch: Branch, first: bool) -> str:
     """Return by how much a way leads the first, in nats a token, in few cells."""
-    if rollout.lead is None:  # an older record
-        return f"{rollout.mean_logprob:6.2f}"
-    return "first" if first else f"{rollout.lead:+.2f}±{rollout.error or 0.0:.2f}"
+    if branch.lead is None:  # an older record
+        return f"{branch.mean_logprob:6.2f}"
+    return "first" if first else f"{branch.lead:+.2f}±{branch.error or 0.0:.2f}"
 
 
 class Inspector(Blank, VerticalScroll):
@@ -178,17 +178,17 @@ class Inspector(Blank, VerticalScroll):
     @property
     def tokens(self) -> tuple[int, ...]:
         """What would stand here if the user went the way that is selected; empty if none is."""
-        if self._way is not None and self._step is not None and self._step.branch is not None:
-            return self._step.branch.rollouts[self._way].tokens
+        if self._way is not None and self._step is not None and self._step.fork is not None:
+            return self._step.fork.branches[self._way].tokens
         return () if self.alternative is None else (self.alternative.token,)
 
     @property
     def _lost(self) -> list[int]:
         """The ways of a fork that were not taken."""
-        branch = self._step.branch if self._step else None
-        if branch is None:
+        fork = self._step.fork if self._step else None
+        if fork is None:
             return []
-        return [number for number in range(len(branch.rollouts)) if number != branch.winner]
+        return [number for number in range(len(fork.branches)) if number != fork.winner]
 
     @property
     def _way(self) -> int | None:
@@ -236,7 +236,7 @@ class Inspector(Blank, VerticalScroll):
         width = max(30, self.content_size.width - 1)
         told = token_text(step.text) if step.text or not step.finish_reason else END
         title = f"token {step.index}: {told} (id {step.token})"
-        way, branch = self._way, step.branch
+        way, fork = self._way, step.fork
         left = WAY_LEFT if self.goes_on and way is None else self.hint
         alternatives = [draw_alternatives(step, self._selected, width)]
         if step.top_logprobs and self.hint and way is None:
@@ -246,7 +246,7 @@ class Inspector(Blank, VerticalScroll):
             "alternatives": Content("\n").join(alternatives),
             "decision": draw_decision(step, profile),
             "measurements": draw_measurements(step),
-            "branch": draw_ways(branch, way, width, left) if branch else Content(),
+            "branch": draw_ways(fork, way, width, left) if fork else Content(),
         }
         for name, content in parts.items():
             part = self.query_one(f"#inspector-{name}", Static)

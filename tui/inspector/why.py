@@ -9,7 +9,7 @@ from textual.widgets import Static
 
 from entropix_mlx.palette import printable
 from entropix_mlx.profiles.profile import Profile
-from entropix_mlx.step import Branch, Step, Strategy
+from entropix_mlx.step import Fork, Step, Strategy
 from entropix_mlx.summary import Summary
 from entropix_mlx.traces.explain import Explanation, explain, standing
 
@@ -58,12 +58,12 @@ def draw_ending(summary: Summary, seed: int | None, key: str, width: int) -> Con
     return Content.styled(next((line for line in lines if len(line) <= width), short), DIM)
 
 
-def draw_leader(branch: Branch) -> Content:
+def draw_leader(fork: Fork) -> Content:
     """Return how many ways are being followed, and the one that leads."""
-    leader = branch.rollouts[branch.winner]
+    leader = fork.branches[fork.winner]
     text = printable(leader.text).replace("\n", "⏎")
-    ahead = f"ahead by {standing(leader)}" if branch.winner else "none clearly ahead of the first"
-    told = f" following {len(branch.rollouts)} ways; {ahead}: {text}"
+    ahead = f"ahead by {standing(leader)}" if fork.winner else "none clearly ahead of the first"
+    told = f" following {len(fork.branches)} ways; {ahead}: {text}"
     return Content.assemble(("▲ fork", COLOURS[Strategy.BRANCH]), told)
 
 
@@ -81,11 +81,11 @@ class Why(Static):
         """That of the answer."""
         self._key = OUTSIDE
         self.thresholds: Profile | None = profile
-        """The profile that decides; None where the policy has no thresholds."""
+        """The profile that decides; None where the sampler has no thresholds."""
         self._summary = Summary()
         self._newest: Step | None = None
         self._pointed: Step | None = None
-        self._racing: Branch | None = None
+        self._racing: Fork | None = None
         self._settled = True  # no more steps are on their way
 
     def show_answer(self, steps: Sequence[Step], profile: Profile) -> None:
@@ -105,9 +105,9 @@ class Why(Static):
             self._summary.add(step)
         self._newest, self._racing, self._settled = steps[-1], None, False
 
-    def race(self, branch: Branch) -> None:
+    def race(self, fork: Fork) -> None:
         """Tell of the ways of a fork, until the next steps come; the next `draw` shows it."""
-        self._racing = branch
+        self._racing = fork
 
     def point(self, step: Step | None) -> None:
         """Explain a token, or the newest again."""

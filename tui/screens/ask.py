@@ -15,7 +15,7 @@ from textual.widgets import Label, OptionList
 from textual.widgets.option_list import Option
 
 from entropix_mlx.palette import printable
-from entropix_mlx.step import Branch, Rollout
+from entropix_mlx.step import Branch, Fork
 from entropix_mlx.traces.explain import fate, standing
 
 from ..drawing import bar
@@ -30,7 +30,7 @@ class AskDialog(ModalScreen[int]):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "best", "Take the best")]
 
-    def __init__(self, branch: Branch, before: str = "") -> None:
+    def __init__(self, fork: Fork, before: str = "") -> None:
         """Show a fork.
 
         Args:
@@ -38,7 +38,7 @@ class AskDialog(ModalScreen[int]):
             before: the text before the fork.
         """
         super().__init__(classes="dialog")
-        self._branch = branch
+        self._fork = fork
         self._before = before
 
     def compose(self) -> ComposeResult:
@@ -48,16 +48,16 @@ class AskDialog(ModalScreen[int]):
             yield Label("The model could go on in several ways. Which one?")
             if line.strip():
                 yield Label(Content(f"{line} …"), classes="before")
-            yield OptionList(*map(self._option, range(len(self._branch.rollouts))))
+            yield OptionList(*map(self._option, range(len(self._fork.branches))))
             yield Label("A number or Enter takes one, Escape the best (✓)", classes="hint")
 
     def on_mount(self) -> None:
         """Begin at the best one."""
-        self.query_one(OptionList).highlighted = self._branch.winner
+        self.query_one(OptionList).highlighted = self._fork.winner
 
     def on_key(self, event: events.Key) -> None:
         """Take the one whose number was pressed."""
-        numbers = [str(index + 1) for index in range(len(self._branch.rollouts))]
+        numbers = [str(index + 1) for index in range(len(self._fork.branches))]
         if event.character in numbers:
             event.stop()
             self.dismiss(numbers.index(event.character))
@@ -68,24 +68,24 @@ class AskDialog(ModalScreen[int]):
 
     def action_best(self) -> None:
         """Take the best."""
-        self.dismiss(self._branch.winner)
+        self.dismiss(self._fork.winner)
 
     def _option(self, index: int) -> Option:
-        rollout = self._branch.rollouts[index]
-        best = "✓" if index == self._branch.winner else " "
-        text = printable(rollout.text).replace("\n", "⏎")
-        first = rollout.first_logprob
+        branch = self._fork.branches[index]
+        best = "✓" if index == self._fork.winner else " "
+        text = printable(branch.text).replace("\n", "⏎")
+        first = branch.first_logprob
         begins = "" if first is None else f"begins with p {math.exp(first):.2f}  "
-        drawn = bar(math.exp(min(0.0, rollout.mean_logprob)), 1.0, SCORE_CELLS)
-        compared = standing(rollout) if index else "the first"
+        drawn = bar(math.exp(min(0.0, branch.mean_logprob)), 1.0, SCORE_CELLS)
+        compared = standing(branch) if index else "the first"
         return Option(
             Content(
-                f"{index + 1} {best} {text}\n    {begins}{compared}  {drawn} {_numbers(rollout)}"
+                f"{index + 1} {best} {text}\n    {begins}{compared}  {drawn} {_numbers(branch)}"
             )
         )
 
 
-def _numbers(rollout: Rollout) -> str:
-    numbers = f"log p {rollout.mean_logprob:.2f}, entropy {rollout.mean_entropy:.2f} bits"
-    why = fate(rollout)
+def _numbers(branch: Branch) -> str:
+    numbers = f"log p {branch.mean_logprob:.2f}, entropy {branch.mean_entropy:.2f} bits"
+    why = fate(branch)
     return f"{numbers}; {why}" if why else numbers

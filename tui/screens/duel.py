@@ -16,7 +16,7 @@ from textual.widgets import Label, Static
 
 from entropix_mlx.backends.events import (
     DuelBegan,
-    DuelRolloutsGrew,
+    DuelForkGrew,
     DuelStepsArrived,
     OfDuel,
     Question,
@@ -25,7 +25,7 @@ from entropix_mlx.backends.events import (
 from entropix_mlx.errors import EntropixError
 from entropix_mlx.palette import printable
 from entropix_mlx.profiles.profile import Profile
-from entropix_mlx.samplers.registry import POLICIES
+from entropix_mlx.samplers.registry import SAMPLERS
 from entropix_mlx.settings import Settings
 from entropix_mlx.step import Step, first_divergence
 from entropix_mlx.summary import COLUMNS, Result, Sample, summarize, to_table
@@ -124,7 +124,7 @@ class DuelScreen(Screen[Kept | None]):
         self._ended, self._headers, self._parted = {}, (), None
         self._samplers = self._chosen()
         self._tell("the same text so far …")
-        left, right = (POLICIES[name].fitting(self._settings) for name in self._samplers)
+        left, right = (SAMPLERS[name].fitting(self._settings) for name in self._samplers)
         self._start(self._question, (left, right), cancel)
 
     def receive(self, event: OfDuel) -> None:
@@ -134,8 +134,8 @@ class DuelScreen(Screen[Kept | None]):
             return
         if isinstance(event, DuelBegan):
             self._headers = event.headers
-        elif isinstance(event, DuelRolloutsGrew):
-            self._sides[event.side].race(event.branch)
+        elif isinstance(event, DuelForkGrew):
+            self._sides[event.side].race(event.fork)
         else:
             self._grow(event)
 

@@ -10,8 +10,8 @@ from textual.widgets import Select
 
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.profiles.tree import TREE_SAMPLER
-from entropix_mlx.samplers.registry import POLICIES
-from entropix_mlx.step import Branch, Step
+from entropix_mlx.samplers.registry import SAMPLERS
+from entropix_mlx.step import Fork, Step
 
 from ..gauges.compact import Compact
 from ..gauges.plane import Plane
@@ -42,7 +42,7 @@ class DuelSide(Vertical):
 
     def compose(self) -> ComposeResult:
         """Make the sampler, the answer and the gauges below each other."""
-        options = [(name, name) for name in POLICIES]
+        options = [(name, name) for name in SAMPLERS]
         name = f"sampler-{self._number}"
         yield Select(options, value=self._first, allow_blank=False, compact=True, id=name)
         yield Following(AnswerView(), id=f"side-{self._number}")
@@ -78,9 +78,9 @@ class DuelSide(Vertical):
             for gauge in self._gauges:
                 gauge.add_steps(steps)
 
-    def race(self, branch: Branch) -> None:
+    def race(self, fork: Fork) -> None:
         """Show the ways of a fork as far as they have grown; the next steps end that."""
-        self._ways.show(branch)
+        self._ways.show(fork)
 
     def point(self, index: int) -> None:
         """Mark a token, in the text and on the gauges."""

@@ -8,11 +8,11 @@ from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...errors import ProfileError
-from ...profiles.sections import Rollouts
+from ...profiles.sections import ForkRule
 from ...step import (
     Branch,
     ChosenBy,
-    Rollout,
+    Fork,
     Stopped,
 )
 from ..position import Reading
@@ -40,7 +40,7 @@ class Judge(NamedTuple):
     """The first tokens in which what it says for yes and for no differ."""
 
     @classmethod
-    def of(cls, rule: Rollouts, tokenizer: TokenizerWrapper) -> Judge:
+    def of(cls, rule: ForkRule, tokenizer: TokenizerWrapper) -> Judge:
         """Return the judge of a profile.
 
         Raises:
@@ -69,7 +69,7 @@ class Drafts:
     def __init__(
         self,
         first: Sequence[Reading],
-        rule: Rollouts,
+        rule: ForkRule,
         ends: Ends,
         depth: int,
         *,
@@ -103,9 +103,9 @@ class Drafts:
         """Whether the next token of each rollout is its last, for the depth allows no more."""
         return self._length + 1 == self._depth
 
-    def readings(self, rollout: int) -> list[Reading]:
+    def readings(self, branch: int) -> list[Reading]:
         """Return the positions of a rollout so far."""
-        return self.all[rollout].readings
+        return self.all[branch].readings
 
     def grow(self, readings: Sequence[Reading]) -> None:
         """Add a token to each of the living rollouts; then drop those that are behind."""
@@ -114,24 +114,24 @@ class Drafts:
         self._length += 1
         self._drop_some()
 
-    def compare(self) -> Branch:
+    def compare(self) -> Fork:
         """Return what the rollouts amount to; another than the first must lead by the margin."""
         found = self._leads()
         winner = self._leader(found)
         agreed = self._judged.get(winner, 1.0) >= self._judged.get(0, 0.0)
         question = 0 if self._judge is None else len(self._judge.question) * len(self._judged)
-        return Branch(
-            rollouts=tuple(self._rollout(number, lead) for number, lead in enumerate(found)),
+        return Fork(
+            branches=tuple(self._branch(number, lead) for number, lead in enumerate(found)),
             winner=winner if agreed else 0,
             chosen_by=ChosenBy.SCORE if agreed else ChosenBy.JUDGE,
             closest=self._closest,
-            side_tokens=question + sum(draft.beyond for draft in self.all),
+            lookahead_tokens=question + sum(draft.beyond for draft in self.all),
         )
 
-    def close(self, branch: Branch) -> bool:
+    def close(self, fork: Fork) -> bool:
         """Tell whether the leads hardly tell the first and the best of the others apart."""
-        first, *others = branch.rollouts
-        best = max(others, key=lambda rollout: rollout.lead or 0.0)
+        first, *others = fork.branches
+        best = max(others, key=lambda branch: branch.lead or 0.0)
         near = abs(best.lead or 0.0) <= self._rule.ask_margin * (best.error or 0.0)
         return near and best.text != first.text
 
@@ -202,9 +202,9 @@ class Drafts:
         for number in others[keep:]:
             self.all[number].stopped = Stopped.BEHIND
 
-    def _rollout(self, number: int, lead: Lead) -> Rollout:
+    def _branch(self, number: int, lead: Lead) -> Branch:
         draft = self.all[number]
-        return Rollout(
+        return Branch(
             tokens=tuple(draft.tokens),
             text=self._ends.text(draft.tokens),
             mean_logprob=fmean(reading.logprob for reading in draft.readings),
@@ -223,7 +223,7 @@ class Opinion(NamedTuple):
 
     tokens: tuple[int, ...]
     after: tuple[int | None, ...]
-    rollouts: tuple[int, ...]
+    branches: tuple[int, ...]
 
 
 class Draft:
@@ -239,7 +239,7 @@ class Draft:
         self.readings: list[Reading] = []
         self.ended = False
         self.stopped: Stopped | None = None
-        """As in `Rollout`."""
+        """As in `Branch`."""
         self._end = end
         self._followed = 0
         self.grow(first)

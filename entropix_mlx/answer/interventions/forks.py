@@ -1,4 +1,4 @@
-"""Branch points: several ways to go on are followed, compared, and one becomes the text.
+"""Fork points: several ways to go on are followed, compared, and one becomes the text.
 
 What is here decides where there is a branch point; `drafts` says how far its rollouts are followed
 and which of them wins. Neither knows MLX: an `Answer` asks for the rollouts' tokens, and all
@@ -13,14 +13,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...profiles.sections import NO_JUDGE, Rollouts
+from ...profiles.sections import NO_JUDGE, ForkRule
 from ...step import (
-    Branch,
     ChosenBy,
+    Fork,
     Origin,
     Step,
 )
-from ..hooks import OnRollouts
+from ..hooks import OnFork
 from ..position import Reading
 from .base import Allowance
 from .branches import Drafts, Ends, Judge
@@ -39,9 +39,9 @@ class Branching:
 
     def __init__(
         self,
-        rule: Rollouts,
+        rule: ForkRule,
         tokenizer: TokenizerWrapper,
-        on_rollouts: OnRollouts | None = None,
+        on_fork: OnFork | None = None,
         *,
         seed: int = 0,
         prompt: Sequence[int] = (),
@@ -52,14 +52,14 @@ class Branching:
         Args:
             rule: where rollouts begin, how far they are followed, how they are compared.
             tokenizer: from `load`.
-            on_rollouts: who is told while rollouts grow.
+            on_fork: who is told while rollouts grow.
             seed: of the answer; what is left to chance depends on it and on the position alone.
             prompt: the tokens before the answer, which rollouts may copy.
             stops: strings that end the answer, and with it a rollout.
         """
         self._rule = rule
         self._tokenizer = tokenizer
-        self._on_rollouts = on_rollouts
+        self._on_rollouts = on_fork
         self._seed = seed
         self._stops = tuple(stops)
         self._judge = None if rule.judge == NO_JUDGE else Judge.of(rule, tokenizer)
@@ -80,8 +80,8 @@ class Branching:
         """Count a step that was committed."""
         self._copies.follow([step.token])
         continues = self._inside and step.origin in (Origin.BRANCH, Origin.CHOSEN)
-        self._inside = step.branch is not None or continues
-        if step.branch is not None:
+        self._inside = step.fork is not None or continues
+        if step.fork is not None:
             self._allowance.begin()
         if self._inside:
             self._allowance.cover(step.index)
@@ -106,15 +106,15 @@ class Branching:
             self._on_rollouts(index, drafts.compare())
 
 
-def chosen(branch: Branch, rollout: int) -> Branch:
+def chosen(fork: Fork, branch: int) -> Fork:
     """Return the record of a branch point whose winner a person chose.
 
     Raises:
         ValueError: there is no such rollout.
     """
-    if not 0 <= rollout < len(branch.rollouts):
-        raise ValueError(f"choose() must return an index of a rollout, not {rollout!r}")
-    return replace(branch, winner=rollout, chosen_by=ChosenBy.USER)
+    if not 0 <= branch < len(fork.branches):
+        raise ValueError(f"choose() must return an index of a branch, not {branch!r}")
+    return replace(fork, winner=branch, chosen_by=ChosenBy.USER)
 
 
 def _chance(seed: int, index: int) -> float:

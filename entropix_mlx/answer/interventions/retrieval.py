@@ -162,7 +162,7 @@ class Retrieving:
         """Return the tokens of a passage and of what introduces it."""
         words = {
             "passage": self._shortened(quotable(passage.text, self._tokenizer)),
-            "source": quotable(on_one_line(passage.source.told), self._tokenizer),
+            "source": quotable(on_one_line(passage.source.label), self._tokenizer),
         }
         text = _FIELD.sub(lambda field: words[field[1]], self._rule.text)
         drawn = self._tokenizer.decode([before.token])

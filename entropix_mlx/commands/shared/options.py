@@ -12,7 +12,7 @@ from ...profiles.fields import Number, overlaid
 from ...profiles.profile import Profile
 from ...profiles.sampler_specs import parameters
 from ...profiles.selection import AUTO
-from ...samplers.registry import POLICIES
+from ...samplers.registry import SAMPLERS
 from ...settings import BATCH, Settings
 from . import arg_types, model_options, output
 from .profile_overrides import changes_of, interventions
@@ -32,7 +32,7 @@ _EACH = "; may be repeated, and each is compared"
 
 def samplers() -> str:
     """Return the names of the samplers, for a help text."""
-    *names, last = POLICIES
+    *names, last = SAMPLERS
     return f"{', '.join(names)} or {last}"
 
 
@@ -197,7 +197,7 @@ def add_top_logprobs(parser: argparse.ArgumentParser, where: str) -> None:
 
 
 def _add_parameters(parser: argparse.ArgumentParser, several: bool) -> None:
-    """Add the sampling parameters that policies share, as the table of policies describes them."""
+    """Add the sampling parameters that samplers share, as the table of samplers describes them."""
     for name, parameter in parameters().items():
         if several and name == "temperature":
             parser.add_argument(
@@ -252,7 +252,7 @@ def to_settings(arguments: argparse.Namespace, top_logprobs: int = 0) -> Setting
     """Return the settings that the options describe; a mistake in them shows here.
 
     Raises:
-        PolicyError, ProfileError: they do not fit.
+        SamplerError, ProfileError: they do not fit.
     """
     settings = Settings(
         max_tokens=arguments.max_tokens,
@@ -308,7 +308,7 @@ def load_model(arguments: argparse.Namespace) -> tuple[LanguageModel, TokenizerW
 
 def hint_at_calibration(asked: Settings, resolved: Settings) -> None:
     """Say on stderr that no profile was made for a model, where one would matter."""
-    automatic = asked.profile == AUTO and POLICIES[asked.sampler].tree
+    automatic = asked.profile == AUTO and SAMPLERS[asked.sampler].tree
     if automatic and not Profile.load(resolved.profile).calibration:
         output.tell(
             "no profile was calibrated for this model: using reference (entropix calibrate makes"

@@ -20,7 +20,7 @@ from ...palette import (
     to_json,
 )
 from ...profiles.confidence import Verdict
-from ...step import Branch, Step
+from ...step import Fork, Step
 from ...summary import Summary
 from ...traces.explain import fate, standing
 from . import streams
@@ -129,28 +129,28 @@ def prefill_progress(verbose: bool, what: str = "the prompt") -> Callable[[int, 
     return show
 
 
-def ask(branch: Branch) -> int:
+def ask(fork: Fork) -> int:
     """Show the rollouts of a fork and return the index of the one that the user chooses.
 
     An empty line, or no stdin, chooses the one that scored best.
     """
     tell("\nthe model could go on in several ways:")
-    for number, rollout in enumerate(branch.rollouts):
-        mark = "*" if number == branch.winner else " "
-        text = shown(rollout.text, sys.stderr).replace("\n", "⏎")
+    for number, branch in enumerate(fork.branches):
+        mark = "*" if number == fork.winner else " "
+        text = shown(branch.text, sys.stderr).replace("\n", "⏎")
         numbers = [
-            standing(rollout) if number else "the others are compared with this one",
-            f"log p {rollout.mean_logprob:.2f}, entropy {rollout.mean_entropy:.2f} bits (means)",
-            fate(rollout),
+            standing(branch) if number else "the others are compared with this one",
+            f"log p {branch.mean_logprob:.2f}, entropy {branch.mean_entropy:.2f} bits (means)",
+            fate(branch),
         ]
         tell(f"{mark}{number + 1:2}  {text}\n     {'; '.join(filter(None, numbers))}")
     while True:
-        question = f"which one? 1 to {len(branch.rollouts)}, Enter for {branch.winner + 1}: "
+        question = f"which one? 1 to {len(fork.branches)}, Enter for {fork.winner + 1}: "
         tell(question, end="")
         answer = sys.stdin.readline().strip() if sys.stdin else ""
         if not answer:
-            return branch.winner
-        numbers = [str(number) for number in range(1, len(branch.rollouts) + 1)]
+            return fork.winner
+        numbers = [str(number) for number in range(1, len(fork.branches) + 1)]
         if answer in numbers:
             return numbers.index(answer)
 
@@ -167,9 +167,10 @@ def shares(summary: Summary, colour: bool) -> str:
 
 def _saved(summary: Summary) -> str:
     """Return what guesses from the text saved; empty if they saved nothing."""
-    if not summary.kept:
+    if not summary.accepted:
         return ""
-    return f", {summary.tokens_per_pass:.2f} a pass ({summary.kept}/{summary.guessed} guesses kept)"
+    accepted = f"{summary.accepted}/{summary.proposed} proposed tokens accepted"
+    return f", {summary.tokens_per_pass:.2f} tokens/forward pass ({accepted})"
 
 
 def print_statistics(summary: Summary, seed: int, colour: bool) -> None:

@@ -37,16 +37,16 @@ def _parse_assignment(assignment: str, source: str) -> dict[str, Any]:
 
 def interventions(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """Return the fields that --think, --no-think, --no-branch and --branch-… change."""
-    rollouts: dict[str, Any] = {}
+    branches: dict[str, Any] = {}
     if arguments.no_branch:
-        rollouts["max_branches"] = 0
+        branches["max_branches"] = 0
     if arguments.branch_width is not None:
-        rollouts["width"] = arguments.branch_width
+        branches["width"] = arguments.branch_width
     if arguments.branch_depth is not None:
-        rollouts["depth"] = arguments.branch_depth
+        branches["depth"] = arguments.branch_depth
     think = {}
     if arguments.think:
         think["max_insertions"] = Profile.load().think.max_insertions
     if arguments.no_think:
         think["max_insertions"] = 0
-    return {"think": think, "branch": rollouts, "cntp": rollouts}
+    return {"think": think, "branch": branches, "cntp": branches}

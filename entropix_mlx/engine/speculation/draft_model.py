@@ -1,7 +1,7 @@
 """Guesses by a second, smaller model with the same tokenizer: a draft model.
 
 It writes on from the text so far, token by token, and the pass of the model that answers keeps what
-it would have drawn itself. The draft model plans and draws by the same policy, with the randomness
+it would have drawn itself. The draft model plans and draws by the same sampler, with the randomness
 of the same positions, so that two models that agree draw the same tokens, also where they sample.
 
 Its cache rolls back with the text: before each guess it is shortened to what the text and the last
@@ -18,13 +18,13 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 from ...errors import TokenizerError, UnsupportedModelError
 from ...models.base import LanguageModel
 from ...models.llama.attention import RowScores
-from ...samplers.base import Policy
+from ...samplers.base import Sampler
 from ...samplers.draw import uniforms
 from ...samplers.metrics.logits import numbers
 from ...samplers.position import position
-from ...samplers.registry import make_policy
+from ...samplers.registry import make_sampler
 from ...settings import BATCH
-from ..cached_text import Text
+from ..cached_text import CachedText
 from .proposer import Guesser, checked_length
 
 DRAFT_TOKENS = 3
@@ -63,7 +63,7 @@ class Draft:
         self.model = model
         self.tokens = checked_length(tokens)
         self._tokenizer = tokenizer
-        self._idle: list[Text] = []
+        self._idle: list[CachedText] = []
         self._fits: TokenizerWrapper | None = None
 
     def check(self, model: LanguageModel, tokenizer: TokenizerWrapper) -> None:
@@ -88,15 +88,15 @@ class Draft:
             )
         self._fits = tokenizer
 
-    def take(self, tokens: Sequence[int]) -> Text:
+    def take(self, tokens: Sequence[int]) -> CachedText:
         """Return the cache that has most in common with a text; nobody else gets it meanwhile."""
         if not self._idle:
-            return Text.empty(self.model)
+            return CachedText.empty(self.model)
         best = max(self._idle, key=lambda text: text.common(tokens))
         self._idle.remove(best)
         return best
 
-    def give_back(self, text: Text) -> None:
+    def give_back(self, text: CachedText) -> None:
         """Keep a cache for the next answer."""
         self._idle = [*self._idle, text][-BATCH:]
 
@@ -106,22 +106,22 @@ class Drafting:
 
     looks_ahead = False
 
-    def __init__(self, draft: Draft, policy: Policy, seed: int, vocab: int) -> None:
+    def __init__(self, draft: Draft, sampler: Sampler, seed: int, vocab: int) -> None:
         """Begin without a text.
 
         Args:
             draft: the draft model.
-            policy: that of the answer. One that remembers the text is followed by the most
+            sampler: that of the answer. One that remembers the text is followed by the most
                 probable tokens.
             seed: of the answer.
             vocab: the number of tokens of the model that answers.
         """
         self._draft = draft
-        remembers = policy.remembered is not None
-        self._policy = make_policy("greedy", policy.profile) if remembers else policy
+        remembers = sampler.remembered is not None
+        self._sampler = make_sampler("greedy", sampler.profile) if remembers else sampler
         self._seed = seed
         self._vocab = vocab
-        self._text: Text | None = None
+        self._text: CachedText | None = None
         self._told = 0
         """Tokens of the text that were there before the last guess."""
 
@@ -151,7 +151,7 @@ class Drafting:
             self._draft.give_back(self._text)
         self._text, self._told = None, 0
 
-    def _common(self, text: Text, tokens: Sequence[int]) -> int:
+    def _common(self, text: CachedText, tokens: Sequence[int]) -> int:
         """Return how many tokens a text keeps: all but the last, which must be computed again."""
         if not self._told:
             return text.common(tokens[:-1])
@@ -160,7 +160,7 @@ class Drafting:
             at += 1
         return min(at, len(tokens) - 1)
 
-    def _write(self, text: Text, unread: list[int], count: int) -> list[int]:
+    def _write(self, text: CachedText, unread: list[int], count: int) -> list[int]:
         """Return so many tokens that follow the unread ones; all but the last join the text."""
         text.hold()
         drawn: list[mx.array] = []
@@ -168,9 +168,9 @@ class Drafting:
         at = len(text.ids) + len(unread)
         for number in range(count):
             forward = self._draft.model(following[None], text.layers)
-            pairs = mx.array([uniforms(self._seed, at + number, self._policy.draws)])
+            pairs = mx.array([uniforms(self._seed, at + number, self._sampler.draws)])
             scores = [layer for layer in forward.scores if isinstance(layer, RowScores)]
-            found = position(self._policy, forward.logits[:, -1], [scores], pairs)
+            found = position(self._sampler, forward.logits[:, -1], [scores], pairs)
             following = found.token
             drawn.append(following)
         tokens = [int(token) for token in numbers(mx.concatenate(drawn))]

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import mlx.core as mx
 
-from ...samplers.base import Policy
+from ...samplers.base import Sampler
 from ...samplers.draw import draw, uniforms
 from ...samplers.metrics.logits import measure
-from ...samplers.registry import Overrides, make_policy
+from ...samplers.registry import Overrides, make_sampler
 from .pair import PARAMETERS, SEED, chain
 from .records import Effort, Figure
 from .timing import in_turns, seconds, to_figures
@@ -18,13 +18,13 @@ from .timing import in_turns, seconds, to_figures
 SAMPLER = "sampler"
 CHAIN = "mlx-lm's chain"
 SAME = "same parameters"
-ENTROPIX = "entropix policy"
+ENTROPIX = "entropix sampler"
 LOGIT_SCALE = 3.0
 """Standard deviation of the made-up logits."""
 HEADS, KEYS = 32, 128
-"""Shape of the made-up attention scores, which the entropix policy measures."""
+"""Shape of the made-up attention scores, which the entropix sampler measures."""
 
-Sampler = Callable[[mx.array], mx.array]
+Draws = Callable[[mx.array], mx.array]
 """From logits `(1, vocab)` to a token `(1,)`."""
 
 
@@ -42,11 +42,11 @@ def _at(effort: Effort, vocabulary: int, top_k: int) -> list[Figure]:
     parameters = replace(PARAMETERS, top_k=top_k)
     contenders = {
         CHAIN: _theirs(parameters),
-        SAME: _ours(make_policy("top_p", overrides=parameters)),
-        ENTROPIX: _ours(make_policy("entropix", overrides=parameters)),
+        SAME: _ours(make_sampler("top_p", overrides=parameters)),
+        ENTROPIX: _ours(make_sampler("entropix", overrides=parameters)),
     }
 
-    def microseconds(sampler: Sampler) -> float:
+    def microseconds(sampler: Draws) -> float:
         def run() -> None:
             for _ in range(effort.draws):
                 mx.eval(sampler(logits))
@@ -61,20 +61,20 @@ def _at(effort: Effort, vocabulary: int, top_k: int) -> list[Figure]:
     return to_figures(SAMPLER, case, "µs", repeated, (CHAIN,))
 
 
-def _theirs(parameters: Overrides) -> Sampler:
+def _theirs(parameters: Overrides) -> Draws:
     """Return what mlx-lm does between logits and a token."""
     sampler = chain(parameters)
     return lambda logits: sampler(logits - mx.logsumexp(logits, keepdims=True))
 
 
-def _ours(policy: Policy) -> Sampler:
+def _ours(sampler: Sampler) -> Draws:
     """Return what this package does: measure, plan and draw."""
     scores = mx.random.normal((1, HEADS, KEYS), key=mx.random.key(SEED))
     mx.eval(scores)
 
     def sample(logits: mx.array) -> mx.array:
         measured = measure(logits, [scores])
-        randomness = mx.array([uniforms(SEED, 0, policy.draws)])
-        return draw(measured, policy.planned(measured).plan, policy, randomness).token
+        randomness = mx.array([uniforms(SEED, 0, sampler.draws)])
+        return draw(measured, sampler.planned(measured).plan, sampler, randomness).token
 
     return sample

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import mlx.core as mx
 from mlx_lm.models.cache import KVCache
 
-from ...engine.cached_text import Branches, Text
-from ...engine.forward import Engine, Group, Sampling
+from ...engine.cached_text import BranchCaches, CachedText
+from ...engine.forward import Engine, Sampling, SlotRows
 from ...models.llama.cache import TextCache
 from ...models.llama.model import Model
-from ...samplers.registry import make_policy
+from ...samplers.registry import make_sampler
 from .pair import SEED, Pair, copies, made_up_cache
 from .records import Effort, Figure
 from .timing import Repeats, in_turns, peak_bytes, seconds, to_figures
@@ -33,7 +33,7 @@ class Fork:
 
     engine: Engine
     sampling: Sampling
-    text: Text
+    text: CachedText
     """Up to the branch point, which is included."""
     first: list[int]
     """The first token of each rollout."""
@@ -43,9 +43,9 @@ class Fork:
 
 def make_fork(model: Model, prefix: Sequence[KVCache], width: int, depth: int) -> Fork:
     """Return a fork right after the tokens of a cache; the cache itself is not changed."""
-    text = Text(copies(prefix))
-    engine, sampling = Engine(model), Sampling(make_policy("entropix"), SEED)
-    pending = engine.queue([Group(text.layers, mx.array([0]), sampling)])
+    text = CachedText(copies(prefix))
+    engine, sampling = Engine(model), Sampling(make_sampler("entropix"), SEED)
+    pending = engine.queue([SlotRows(text.layers, mx.array([0]), sampling)])
     text.confirm([0])
     first = pending.position(0).openings(width)
     mx.eval(text.arrays())
@@ -55,12 +55,12 @@ def make_fork(model: Model, prefix: Sequence[KVCache], width: int, depth: int) -
 def at_once(fork: Fork) -> list[list[int]]:
     """Return the tokens of all rollouts, decoded as one batch; commit one and take it back."""
     length = len(fork.text.ids)
-    branches = Branches(fork.text, len(fork.first))
-    (group,) = branches.select(range(len(fork.first)))
-    rollouts = _grow(fork, group.layers, fork.first)
-    branches.commit(0, rollouts[0][:-1])
+    caches = BranchCaches(fork.text, len(fork.first))
+    (group,) = caches.select(range(len(fork.first)))
+    branches = _grow(fork, group.layers, fork.first)
+    caches.commit(0, branches[0][:-1])
     fork.text.shorten(length)
-    return rollouts
+    return branches
 
 
 def one_by_one(fork: Fork) -> list[list[int]]:
@@ -72,12 +72,12 @@ def one_by_one(fork: Fork) -> list[list[int]]:
 def _grow(fork: Fork, layers: Sequence[TextCache], first: list[int]) -> list[list[int]]:
     """Decode rollouts over one cache until they have their full length; no end of text counts."""
     rows = [[token] for token in first]
-    pending = fork.engine.queue([Group(layers, mx.array(first), fork.sampling)])
+    pending = fork.engine.queue([SlotRows(layers, mx.array(first), fork.sampling)])
     for length in range(1, fork.depth):
         ahead = None
         if length + 1 < fork.depth:
             drawn = pending.drawn(range(len(first)))
-            ahead = fork.engine.queue([Group(layers, drawn, fork.sampling)])
+            ahead = fork.engine.queue([SlotRows(layers, drawn, fork.sampling)])
         for row, reading in zip(rows, pending.read(), strict=True):
             row.append(reading.token)
         pending = ahead or pending

@@ -184,4 +184,4 @@ def _answers(pair: Pair, effort: Effort, asked: _Asked) -> list[Figure]:
 
 def _kept(summary: Summary) -> str:
     passes = f"{summary.tokens_per_pass:.2f} tokens a pass"
-    return f"{passes}, {summary.kept} of {summary.guessed} guesses kept"
+    return f"{passes}, {summary.accepted} of {summary.proposed} guesses kept"

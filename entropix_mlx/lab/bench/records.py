@@ -32,7 +32,7 @@ class Effort:
     """Tokens drawn in a run of the sampler alone."""
     draw_repeats: int = 11
     widths: tuple[int, ...] = (1, 2, 4, 5, 8)
-    """Rollouts of a fork."""
+    """ForkRule of a fork."""
     depth: int = 16
     prefix: int = 1024
     """Tokens before a fork, or fewer if the model cannot hold so many."""

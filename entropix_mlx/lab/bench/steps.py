@@ -11,7 +11,7 @@ from ...models.llama.attention import KeysValues, attend
 from ...models.llama.cache import trim
 from ...samplers.draw import draw, uniforms
 from ...samplers.metrics.logits import measure
-from ...samplers.registry import make_policy
+from ...samplers.registry import make_sampler
 from .decoding import PROMPT
 from .pair import SEED, Pair, copies, made_up_cache
 from .records import Effort, Figure
@@ -77,20 +77,20 @@ def _forward_parts(pair: Pair, context: int) -> StepParts:
 
 def _sampler_parts(pair: Pair, context: int) -> StepParts:
     forward = pair.model(mx.array([PROMPT]), copies(made_up_cache(pair.model, context)))
-    policy = make_policy("entropix")
+    sampler = make_sampler("entropix")
     logits = forward.logits[:, -1]
     scores = [of_layer for of_layer in forward.scores if isinstance(of_layer, mx.array)]
     measured = measure(logits, scores)
-    plan = policy.planned(measured).plan
+    plan = sampler.planned(measured).plan
     mx.eval(forward, measured, plan)
 
     def drawn() -> object:
-        randomness = mx.array([uniforms(SEED, context, policy.draws)])
-        return draw(measured, plan, policy, randomness)
+        randomness = mx.array([uniforms(SEED, context, sampler.draws)])
+        return draw(measured, plan, sampler, randomness)
 
     return {
         "measurements": lambda: measure(logits, scores),
-        "plan": lambda: policy.planned(measured).plan,
+        "plan": lambda: sampler.planned(measured).plan,
         "draw": drawn,
         "numbers for the host": lambda: len(plan.decisions(measured.metrics)),
     }

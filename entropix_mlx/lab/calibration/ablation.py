@@ -20,7 +20,7 @@ from ...summary import repetition
 from ..ask_model import Answered, Asker
 from ..evaluation.records import forward_tokens
 from ..evaluation.statistics import Interval, bootstrap_mean
-from .interventions import OFF, first_place, only, policy, used, without
+from .interventions import OFF, first_place, only, sampler, used, without
 from .measurements import DIGITS, mean_and_interval
 
 TOGETHER = "together"
@@ -89,7 +89,7 @@ class Compared:
             profile: the control's, but for the interventions.
         """
         places = [first_place(answer.steps, profile) for answer in self.control]
-        treating = policy(profile)
+        treating = sampler(profile)
         jobs = [
             answer.going_on(place, treating, self.tokens - place)
             for answer, place in zip(self.control, places, strict=True)

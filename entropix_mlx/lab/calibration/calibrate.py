@@ -51,7 +51,7 @@ from .intervention_sites import (
     resamples,
     worth,
 )
-from .interventions import BRANCH, OFF, RESAMPLE, only, policy, without
+from .interventions import BRANCH, OFF, RESAMPLE, only, sampler, without
 from .measurements import disagreement_auroc, quantiles, short, strategy_rates
 from .prompt_sets import PromptSet, builtin_prompts
 from .thinking_text import LEAST_GAIN, Choice, choose
@@ -217,7 +217,7 @@ def _choose_thought(
     longest = max(len(answer.steps) for answer in control)
     more = asker.answers("more places", again, longest, first=len(prompts.fit), profile=bare)
     anywhere, gaining = (
-        Trials(asker, policy(bare.replace({"think": {"least_gain": least}})))
+        Trials(asker, sampler(bare.replace({"think": {"least_gain": least}})))
         for least in (-math.inf, LEAST_GAIN)
     )
     return control + more, choose(asker, anywhere, gaining, found + places(more))

@@ -22,7 +22,7 @@ from ...answer.interventions.prose import ALLOWED, Place
 from ...answer.interventions.thinking import flaw, to_tokens
 from ...engine.job import Job
 from ...profiles.sections import Think
-from ...samplers.base import Policy
+from ...samplers.base import Sampler
 from ...step import Step
 from ..ask_model import Answered, Asker
 
@@ -95,16 +95,16 @@ def spots(tokenizer: TokenizerWrapper, answer: Answered, rule: Think) -> Iterato
 class Trials:
     """Tries texts at spots."""
 
-    def __init__(self, asker: Asker, policy: Policy) -> None:
+    def __init__(self, asker: Asker, sampler: Sampler) -> None:
         """Set up.
 
         Args:
             asker: goes on from the spots.
-            policy: how to go on; its own interventions must be off.
+            sampler: how to go on; its own interventions must be off.
         """
         self._asker = asker
-        self._policy = policy
-        rule = policy.think
+        self._sampler = sampler
+        rule = sampler.think
         self._decided = rule.watch if rule.least_gain > -math.inf else 0
         """Tokens after a text by which it is decided whether it gains."""
 
@@ -141,19 +141,19 @@ class Trials:
             seed: of the first of them; the others count on.
         """
         jobs = [
-            spot.answer.going_on(spot.number, self._policy, self._length, seed + number)
+            spot.answer.going_on(spot.number, self._sampler, self._length, seed + number)
             for number, spot in enumerate(found)
         ]
         placed = []
         for spot, job, steps in zip(found, jobs, self._asker.run(stage, jobs), strict=True):
             kept = spot.answer.steps[: spot.number]
             other = replace(spot.answer, seed=job.seed, steps=[*kept, *steps])
-            there = spots(self._asker.tokenizer, other, self._policy.think)
+            there = spots(self._asker.tokenizer, other, self._sampler.think)
             placed += [one for one in there if one.where == spot.where and self.tells(one)]
         return placed
 
     def _job(self, spot: Spot, inserted: tuple[int, ...]) -> Job:
-        job = spot.answer.going_on(spot.number, self._policy, len(inserted) + self._length)
+        job = spot.answer.going_on(spot.number, self._sampler, len(inserted) + self._length)
         return replace(job, forced=inserted)
 
     def _tokens(self, spot: Spot, text: str | int) -> tuple[int, ...]:
@@ -163,7 +163,7 @@ class Trials:
     def _effect(self, spot: Spot, inserted: tuple[int, ...], steps: Sequence[Step]) -> Effect:
         before = [step.token for step in spot.answer.steps[: spot.number]]
         after, control = steps[len(inserted) :], spot.control[: self._length]
-        rule, decided = self._policy.think, self._decided
+        rule, decided = self._sampler.think, self._decided
         watched = [step.token for step in after][: rule.watch]
         found = flaw(self._asker.tokenizer, before, inserted, watched, rule.loop_length)
         gained = gain(after[:decided], control[:decided])

@@ -23,7 +23,7 @@ from ..ask_model import Answered, Asker
 from ..evaluation.records import forward_tokens
 from ..evaluation.statistics import bootstrap_mean
 from .insertions import FOLLOWING, LEAST_FOLLOWING
-from .interventions import RESAMPLE, only, policy
+from .interventions import RESAMPLE, only, sampler
 from .measurements import DIGITS, mean_and_interval
 
 MOST_RESAMPLED = 64
@@ -121,9 +121,9 @@ def forks(answers: Sequence[Answered], kinds: Mapping[str, str]) -> list[Event]:
     found = []
     for answer in answers:
         for place, step in enumerate(answer.steps):
-            if step.branch is None:
+            if step.fork is None:
                 continue
-            first, winner = step.branch.rollouts[0], step.branch.rollouts[step.branch.winner]
+            first, winner = step.fork.branches[0], step.fork.branches[step.fork.winner]
             compared = min(len(first.tokens), len(winner.tokens))
             _, cost = forward_tokens(answer.steps[place : place + len(winner.tokens)])
             kind = kinds.get(answer.asked, "")
@@ -161,7 +161,7 @@ def resamples(
     order = np.random.default_rng(abs(asker.seed)).permutation(len(places))[:MOST_RESAMPLED]
     chosen = [places[number] for number in sorted(order)]
     asker.progress.expect(len(chosen))
-    drawing, going_on = policy(only(profile, RESAMPLE)), policy(bare)
+    drawing, going_on = sampler(only(profile, RESAMPLE)), sampler(bare)
     drawn = asker.run("drawn", [answer.going_on(n, drawing, 1) for answer, n in chosen])
     tokens = [steps[0].token for steps in drawn]
     others = [

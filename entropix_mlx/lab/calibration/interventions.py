@@ -8,7 +8,7 @@ from typing import Any
 
 from ...profiles.profile import Profile
 from ...profiles.tree import classify
-from ...samplers.base import Policy
+from ...samplers.base import Sampler
 from ...settings import Settings
 from ...step import Step, Strategy
 
@@ -44,9 +44,9 @@ def used(profile: Profile) -> list[str]:
     return [name for name in OFF if without(profile, name) != profile]
 
 
-def policy(profile: Profile) -> Policy:
-    """Return the policy of a profile."""
-    return Settings(profile=profile).policy()
+def sampler(profile: Profile) -> Sampler:
+    """Return the sampler of a profile."""
+    return Settings(profile=profile).build_sampler()
 
 
 def first_place(steps: Sequence[Step], profile: Profile) -> int | None:

@@ -11,7 +11,7 @@ from typing import Any
 from ...api.prompt_file import PromptLine
 from ...errors import ProfileError
 from ...profiles.fields import overlaid
-from ...samplers.registry import find_policy
+from ...samplers.registry import find_sampler
 from ...settings import Settings
 from .questions import Question
 
@@ -56,7 +56,7 @@ def arms_of(axes: Axes, base: Settings) -> list[Arm]:
         base: what all arms have in common.
 
     Raises:
-        PolicyError, ProfileError: a combination that cannot be used.
+        SamplerError, ProfileError: a combination that cannot be used.
     """
     arms: dict[str, Arm] = {}
     for named in axes.samplers:
@@ -88,7 +88,7 @@ def arms_of(axes: Axes, base: Settings) -> list[Arm]:
 
 def _temperatures(sampler: str, axes: Axes) -> Sequence[float | None]:
     """Return the temperatures of a sampler; greedy and some others take none, and have one arm."""
-    return axes.temperatures if "temperature" in find_policy(sampler).takes else (None,)
+    return axes.temperatures if "temperature" in find_sampler(sampler).takes else (None,)
 
 
 def seed_of(question: Question, seed: int) -> int:

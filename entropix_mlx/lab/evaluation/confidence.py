@@ -89,7 +89,7 @@ def all_scores(records: Sequence[Record], profile: Profile) -> dict[str, Floats]
     plain = list(scores.values())
     scores["calibrated_entropy"] = calibrated_entropy(records, right)
     scores |= _shares(records, profile)
-    if any(record.tokens.rollouts for record in records):
+    if any(record.tokens.branches for record in records):
         scores["fork_agreement"] = np.array([_agreement(record) for record in records])
     length = np.array([-float(len(record.tokens.logprob)) for record in records])
     scores["combined"] = combined(records, np.column_stack([*plain, length]), right)
@@ -141,9 +141,9 @@ def _agreement(record: Record) -> float:
 
     An answer that did not fork agrees with itself: 1.
     """
-    if not record.tokens.rollouts:
+    if not record.tokens.branches:
         return 1.0
     rule = record.question.rule
     said = grading.extracted(rule, record.text)
-    same = [grading.extracted(rule, rollout) == said for rollout in record.tokens.rollouts]
+    same = [grading.extracted(rule, branch) == said for branch in record.tokens.branches]
     return sum(same) / len(same)

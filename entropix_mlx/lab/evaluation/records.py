@@ -112,7 +112,7 @@ class Graded:
 class Tokens(Measured):
     """The measurements of an answer's own tokens, and where its first fork could lead."""
 
-    rollouts: tuple[str, ...] = ()
+    branches: tuple[str, ...] = ()
     """The texts that the answer would have had by each way of its first fork, but for those that
     were dropped before they said anything."""
 
@@ -121,17 +121,17 @@ class Tokens(Measured):
         """Return what was measured at the steps of an answer."""
         listed = list(steps)
         before = ""
-        rollouts: tuple[str, ...] = ()
+        branches: tuple[str, ...] = ()
         for step in listed:
-            if step.branch is not None:
-                rollouts = tuple(
-                    before + rollout.text
-                    for rollout in step.branch.rollouts
-                    if rollout.stopped is not Stopped.BEHIND
+            if step.fork is not None:
+                branches = tuple(
+                    before + branch.text
+                    for branch in step.fork.branches
+                    if branch.stopped is not Stopped.BEHIND
                 )
                 break
             before += step.text
-        return cls(**vars(Measured.of(listed)), rollouts=rollouts)
+        return cls(**vars(Measured.of(listed)), branches=branches)
 
     def to_dict(self) -> dict[str, Any]:
         """Return them as a JSON-ready record of few digits."""
@@ -139,7 +139,7 @@ class Tokens(Measured):
             name: [float(f"{value:.{_DIGITS}g}") for value in getattr(self, name)]
             for name in MEASURED
         }
-        return values | {"first": self.first, "rollouts": list(self.rollouts)}
+        return values | {"first": self.first, "rollouts": list(self.branches)}
 
 
 @dataclass(frozen=True)
@@ -183,11 +183,11 @@ def forward_tokens(steps: Sequence[Step]) -> tuple[int, int]:
         discarded += step.rolled_back
         if step.dropped is not None:
             discarded += len(step.dropped.tokens) + 1
-        if step.branch is not None:
-            winner = len(step.branch.rollouts[step.branch.winner].tokens)
-            rolled = sum(len(rollout.tokens) for rollout in step.branch.rollouts)
+        if step.fork is not None:
+            winner = len(step.fork.branches[step.fork.winner].tokens)
+            rolled = sum(len(branch.tokens) for branch in step.fork.branches)
             kept = min(winner, len(steps) - place)
-            discarded += rolled - kept + step.branch.side_tokens
+            discarded += rolled - kept + step.fork.lookahead_tokens
     return len(steps), discarded
 
 

@@ -131,10 +131,10 @@ class History:
         own.rewind(length)
         return own
 
-    def adopt(self, rollout: History, tokens: int) -> None:
+    def adopt(self, branch: History, tokens: int) -> None:
         """Go on with the first tokens of a rollout."""
-        rollout.rewind(self.length + tokens)
-        for cache, following in zip(self.caches, rollout.caches, strict=True):
+        branch.rewind(self.length + tokens)
+        for cache, following in zip(self.caches, branch.caches, strict=True):
             adopt(cache, following)
         self.length += tokens
         if self._every:

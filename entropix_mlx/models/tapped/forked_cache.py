@@ -106,16 +106,16 @@ def forked(cache: Any, step: int) -> Any:
     return copy.deepcopy(cache)
 
 
-def adopt(cache: Any, rollout: Any) -> None:
+def adopt(cache: Any, branch: Any) -> None:
     """Have a text's cache go on to where a rollout of it is."""
-    if isinstance(rollout, ForkedKVCache):
-        if rollout.own.offset:
-            _append(cache, rollout.own)
+    if isinstance(branch, ForkedKVCache):
+        if branch.own.offset:
+            _append(cache, branch.own)
     elif isinstance(cache, CacheList):
-        for part, of_rollout in zip(cache.caches, rollout.caches, strict=True):
+        for part, of_rollout in zip(cache.caches, branch.caches, strict=True):
             adopt(part, of_rollout)
     else:
-        cache.__dict__ = copy.deepcopy(rollout.__dict__)
+        cache.__dict__ = copy.deepcopy(branch.__dict__)
 
 
 def _append(cache: Any, following: Any) -> None:

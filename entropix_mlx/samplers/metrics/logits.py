@@ -185,7 +185,7 @@ class Measured(NamedTuple):
     changed: Odds | None = None
     """What is drawn from, where it is not the distribution that was measured."""
     chance: mx.array | None = None
-    """`(batch or 1,)`: uniforms in [0, 1), for a policy that asks for them."""
+    """`(batch or 1,)`: uniforms in [0, 1), for a sampler that asks for them."""
 
     @property
     def odds(self) -> Odds:

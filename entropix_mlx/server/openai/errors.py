@@ -8,9 +8,9 @@ from ...errors import (
     ContextLengthError,
     EntropixError,
     NonFiniteLogitsError,
-    PolicyError,
     ProfileError,
     PromptError,
+    SamplerError,
 )
 
 INVALID = "invalid_request_error"
@@ -20,7 +20,7 @@ _PARAMS: dict[type[EntropixError], str] = {
     ContextLengthError: "prompt",
     PromptError: "prompt",
     ProfileError: "profile",
-    PolicyError: "sampler",
+    SamplerError: "sampler",
 }
 """The field of a request that an error is about."""
 

@@ -103,7 +103,7 @@ class Choice:
             "mean_varentropy": summary.mean_varentropy,
             "strategies": strategies,
             "insertions": summary.insertions,
-            "forks": summary.branches,
+            "forks": summary.forks,
             "dropped": summary.dropped,
             "roll_backs": summary.roll_backs,
             "seed": self._item.settings.seed,

@@ -6,11 +6,11 @@ import json
 from dataclasses import asdict, replace
 from typing import Any
 
-from ...errors import PolicyError, ProfileError
+from ...errors import ProfileError, SamplerError
 from ...profiles.fields import LARGEST_WHOLE, overlaid
 from ...profiles.profile import Profile
 from ...profiles.sampler_specs import parameters
-from ...samplers.registry import find_policy
+from ...samplers.registry import find_sampler
 from ...settings import NO_LIMIT, Settings
 from ..model_info import Limits, Served
 from .body import Body
@@ -94,13 +94,13 @@ def _read_biases(body: Body, served: Served) -> dict[int, float]:
 
 def _check_sampler(name: str, given: dict[str, Any]) -> None:
     try:
-        kind = find_policy(name)
-    except PolicyError as error:
+        kind = find_sampler(name)
+    except SamplerError as error:
         raise RequestError(str(error), "sampler") from None
     for parameter, value in given.items():
         try:
             kind.check({parameter: value})
-        except PolicyError as error:
+        except SamplerError as error:
             raise RequestError(str(error), parameter) from None
 
 
@@ -189,7 +189,7 @@ def _switches(body: Body) -> dict[str, Any]:
 
 
 def _check_rollouts(profile: Profile, limits: Limits) -> None:
-    for rollouts in (asdict(profile.branch), asdict(profile.cntp)):
+    for branches in (asdict(profile.branch), asdict(profile.cntp)):
         for name, most in (("width", limits.branch_width), ("depth", limits.branch_depth)):
-            if rollouts[name] > most:
+            if branches[name] > most:
                 raise RequestError(f"the {name} of forks may be {most} at most here", "branch")

@@ -1,4 +1,4 @@
-"""The settings: policy, profile, temperature, thresholds, interventions, seed.
+"""The settings: sampler, profile, temperature, thresholds, interventions, seed.
 
 A threshold that moves recolours the tokens on the screen behind at once, without the model.
 """
@@ -19,7 +19,7 @@ from textual.widgets import Input, Label, Select
 
 from entropix_mlx.errors import EntropixError, ProfileError
 from entropix_mlx.profiles.profile import Profile
-from entropix_mlx.samplers.registry import POLICIES
+from entropix_mlx.samplers.registry import SAMPLERS
 from entropix_mlx.settings import Settings
 
 from ...drawing import scales
@@ -87,7 +87,7 @@ class TuneScreen(ModalScreen[Tuned | None]):
         settings, profile = self._settings, self._profile
         yield Label(Content("Settings"), classes="title")
         yield Select(
-            [(name, name) for name in POLICIES],
+            [(name, name) for name in SAMPLERS],
             value=settings.sampler,
             allow_blank=False,
             id="sampler",
