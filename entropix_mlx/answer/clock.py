@@ -9,7 +9,6 @@ class Clock:
     """Seconds since generation began; it can be stopped while a person thinks."""
 
     def __init__(self) -> None:
-        """Begin now."""
         self._began = time.perf_counter()
         self._stopped: float | None = None
 

@@ -44,7 +44,6 @@ class Hooks:
     """A `Draft`: a smaller model that guesses what comes next; no token changes but by rounding."""
 
     def __post_init__(self) -> None:
-        """Check the kinds."""
         if self.cancel is not None and not callable(getattr(self.cancel, "is_set", None)):
             raise TypeError(f"cancel must be a threading.Event, not {self.cancel!r:.60}")
         for name in ("on_prefill", "choose", "on_fork", "retrieve"):

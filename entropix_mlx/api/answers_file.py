@@ -127,7 +127,6 @@ class AnswersFile:
         self.done.add(task.key)
 
     def __enter__(self) -> AnswersFile:
-        """Open the file, and return itself."""
         with writing(self._path, OutputError):
             self._file = open(self._path, "ab", buffering=0)
         return self
@@ -138,7 +137,6 @@ class AnswersFile:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close the file."""
         self._file.close()
 
     def _take_up(self) -> None:

@@ -125,7 +125,6 @@ class Batch:
         batch: int,
         on_progress: OnProgress | None,
     ) -> None:
-        """Prepare all answers; see `batch_generate`."""
         self._model = model
         self._tokenizer = tokenizer
         self._on_progress = on_progress

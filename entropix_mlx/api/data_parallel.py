@@ -82,7 +82,6 @@ class Dealt:
         self._held: dict[int, set[int]] = {rank: set() for rank in workers.ranks}
 
     def __iter__(self) -> Iterator[tuple[int, Step]]:
-        """Yield the steps of all answers."""
         held: dict[int, list[Step]] = {}
         ended: set[int] = set()
         first = 0

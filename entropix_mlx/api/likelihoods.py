@@ -20,7 +20,6 @@ class Likelihoods:
     """Computes log probabilities; what two texts after one another have in common, only once."""
 
     def __init__(self, model: LanguageModel) -> None:
-        """Begin with nothing in the cache."""
         self._model = model
         self._engine = Engine(model)
         self._text = CachedText.empty(model)

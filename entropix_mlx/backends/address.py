@@ -28,7 +28,6 @@ class ServerError(EntropixError):
     """The server cannot be reached, or refuses a request."""
 
     def __init__(self, message: str, code: str | None = None) -> None:
-        """Say why; the code is OpenAI's."""
         super().__init__(message)
         self.code = code
 

@@ -248,7 +248,6 @@ class RecordedThread(ModelThread):
     def __init__(
         self, chat: Chat, report: Callable[[Event], None], recording: Recording, pace: float
     ) -> None:
-        """Set up; see `ModelThread` and `RecordedSession`."""
         super().__init__(chat, report)
         self._recording = RecordedSession(recording, pace)
 

@@ -44,7 +44,6 @@ class Line:
     """One connection to another rank."""
 
     def __init__(self, connection: socket.socket) -> None:
-        """Take a connected socket."""
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         _watch_for_silence(connection)
         self._socket = connection

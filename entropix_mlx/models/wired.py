@@ -17,7 +17,6 @@ class WiredMemory:
     """
 
     def __init__(self) -> None:
-        """Nobody uses it yet."""
         self._lock = threading.Lock()
         self._users = 0
         self._before = 0

@@ -41,7 +41,6 @@ class Overrides:
     dry_allowed_length: int | None = None
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
         for name, value in self.given().items():
             try:
                 object.__setattr__(self, name, parameters()[name].rule(value))

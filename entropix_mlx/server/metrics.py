@@ -17,7 +17,6 @@ class Metrics:
     """Counts of one server. Every method may be called on any thread."""
 
     def __init__(self) -> None:
-        """Begin at zero."""
         self._lock = threading.Lock()
         self._requests: Counter[tuple[str, int]] = Counter()
         self._strategies: Counter[str] = Counter()

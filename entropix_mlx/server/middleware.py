@@ -24,7 +24,6 @@ class Guard:
     """An ASGI application around another one."""
 
     def __init__(self, app: ASGIApp, access: Access, metrics: Metrics) -> None:
-        """Surround an application."""
         self._app = app
         self._access = access
         self._metrics = metrics

@@ -32,7 +32,6 @@ class PromptCache:
         self.bytes = 0
 
     def __len__(self) -> int:
-        """Return the number of texts."""
         return len(self._texts)
 
     def take(self, prompt: Sequence[int], others: Iterable[CachedText] = ()) -> CachedText | None:

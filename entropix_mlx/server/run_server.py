@@ -21,7 +21,6 @@ class Listener(uvicorn.Server):
     """uvicorn's server; told to stop, it lets running answers end, but not for ever."""
 
     def __init__(self, app: Guard, server: Server) -> None:
-        """Set up."""
         self._server = server
         seconds = server.served.limits.shutdown_seconds
         config = uvicorn.Config(

@@ -122,7 +122,6 @@ class TraceWriter:
         self._write("step", step.to_dict())
 
     def __enter__(self) -> TraceWriter:
-        """Return itself."""
         return self
 
     def __exit__(

@@ -67,7 +67,6 @@ class Composer(TextArea):
         """The user wants to go to the tokens."""
 
     def __init__(self, *, id: str) -> None:
-        """Begin empty."""
         placeholder = "Ask something. Enter sends."
         super().__init__(id=id, placeholder=placeholder, highlight_cursor_line=False)
         self.hints = Hints()

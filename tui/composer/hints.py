@@ -29,7 +29,6 @@ class Hints(Static):
     """
 
     def __init__(self) -> None:
-        """Begin with none."""
         super().__init__()
         self._found: list[tuple[str, str]] = []
         self._taken: str | None = None  # the candidate that stands in the field

@@ -64,7 +64,6 @@ class StatusLine(Widget):
     speed: reactive[float] = reactive(0.0, repaint=False)
 
     def __init__(self, *, id: str) -> None:
-        """Begin with nothing known."""
         super().__init__(id=id)
         self._summary = Summary()
         self._began = 0.0  # to load

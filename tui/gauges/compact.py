@@ -76,7 +76,6 @@ class Compact(Drawn):
     """Follows the newest token of the answer."""
 
     def __init__(self, profile: Profile, *, id: str) -> None:
-        """Begin with nothing measured."""
         super().__init__(id=id)
         self._profile = profile
         self._newest = Newest()

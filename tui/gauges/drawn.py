@@ -55,7 +55,6 @@ class Drawn(Static):
     ALLOW_SELECT = False
 
     def __init__(self, *, id: str | None = None) -> None:
-        """Begin empty."""
         super().__init__(id=id)
         self._content = Content()
         self._lines: list[Line] = [()]

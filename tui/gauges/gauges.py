@@ -154,7 +154,6 @@ class Gauges(Blank, VerticalScroll):
     """
 
     def __init__(self, profile: Profile, *, id: str) -> None:
-        """Begin with nothing measured."""
         super().__init__(id=id, can_focus=False)
         self._profile = profile
         self._steps: list[Step] = []

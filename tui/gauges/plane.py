@@ -148,7 +148,6 @@ class Cloud:
     """A dot for each token of an answer."""
 
     def __init__(self, plane: Map) -> None:
-        """Begin without tokens."""
         self.plane = plane
         self.cells: dict[tuple[int, int], tuple[int, Strategy]] = {}
         """By column and line: the braille dots, and the strategy of the last token there."""
@@ -262,7 +261,6 @@ class Plane(Drawn):
     DEFAULT_CSS = "Plane { height: 12; }"
 
     def __init__(self, profile: Profile, *, id: str | None = None) -> None:
-        """Begin without tokens."""
         super().__init__(id=id)
         self._profile = profile
         self._steps: list[Step] = []

@@ -47,7 +47,6 @@ class Race(Static):
     DEFAULT_CSS = "Race { height: auto; padding: 0 1; display: none; }"
 
     def __init__(self, *, id: str | None = None) -> None:
-        """Begin hidden."""
         super().__init__(id=id)
         self._fork: Fork | None = None
         self._lines = 0

@@ -37,7 +37,6 @@ class Cells:
     """
 
     def __init__(self, width: int) -> None:
-        """Begin without tokens."""
         self._width = width
         self._tokens: list[tuple[float, Strategy]] = []
         self.size = 1
@@ -93,7 +92,6 @@ class Strip(Drawn):
         index: int
 
     def __init__(self, profile: Profile, *, id: str) -> None:
-        """Begin without tokens."""
         super().__init__(id=id)
         self._profile = profile
         self._tokens: list[tuple[float, Strategy]] = []

@@ -155,7 +155,6 @@ class Inspector(Blank, VerticalScroll):
     """
 
     def __init__(self, *, id: str) -> None:
-        """Begin with no token."""
         super().__init__(id=id, can_focus=False)
         self._step: Step | None = None
         self._profile: Profile | None = None

@@ -75,7 +75,6 @@ class Why(Static):
     """Says of a token what was decided, what it did, why, and what it nearly was."""
 
     def __init__(self, profile: Profile, *, id: str) -> None:
-        """Begin with nothing to explain."""
         super().__init__(id=id)
         self.seed: int | None = None
         """That of the answer."""

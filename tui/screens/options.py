@@ -43,7 +43,6 @@ class OptionsDialog(ModalScreen[Chosen | None]):
     ]
 
     def __init__(self, settings: Settings) -> None:
-        """Show settings."""
         super().__init__(classes="dialog")
         self._settings = settings
         takes = kinds()[settings.sampler].takes

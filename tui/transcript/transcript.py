@@ -124,7 +124,6 @@ class Transcript(Following, PassesOn, can_focus=True):
         """The user wants to leave the tokens."""
 
     def __init__(self, *, id: str) -> None:
-        """Begin empty."""
         super().__init__(id=id)
         self._turns: list[TurnView] = []
         self._marks = False

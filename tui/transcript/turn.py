@@ -23,7 +23,6 @@ class TurnView(Column):
     """
 
     def __init__(self, turn: Turn, marks: bool) -> None:
-        """Show a turn."""
         super().__init__()
         self.turn = turn
         self.answer = AnswerView(turn.answer.steps if turn.answers else (), marks)

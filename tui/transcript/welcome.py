@@ -43,7 +43,6 @@ class Welcome(Static):
     DEFAULT_CSS = "Welcome { width: auto; max-width: 100%; height: auto; padding: 0 1; }"
 
     def __init__(self) -> None:
-        """Make the card."""
         super().__init__(draw_card(spacious=True))
 
     def fit(self, lines: int) -> None:

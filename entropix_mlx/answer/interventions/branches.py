@@ -280,7 +280,6 @@ class Ends:
     def __init__(
         self, tokenizer: TokenizerWrapper, before: Sequence[int], stops: Sequence[str]
     ) -> None:
-        """Set up; see `Branching` and `Branching.begin`."""
         self._tokenizer = tokenizer
         self._before = list(before)
         self._stops = stops

@@ -77,7 +77,6 @@ class Ground:
     """The answer so far, as far as it says what may be inserted after it."""
 
     def __init__(self, tokenizer: TokenizerWrapper) -> None:
-        """Begin with no text."""
         self.tokens: list[int] = []
         self._tokenizer = tokenizer
         self._surroundings = Surroundings()

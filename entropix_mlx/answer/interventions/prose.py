@@ -75,7 +75,6 @@ class Surroundings:
     """
 
     def __init__(self) -> None:
-        """Begin with no text."""
         self._line = ""
         self._fence = ""
         """The mark that opened a block of code; empty outside."""

@@ -55,7 +55,6 @@ class Retrieving:
     """
 
     def __init__(self, rule: Notes, tokenizer: TokenizerWrapper, retrieve: Retrieve) -> None:
-        """Begin an answer; `retrieve` finds passages."""
         self._rule = rule
         self._tokenizer = tokenizer
         self._retrieve = retrieve

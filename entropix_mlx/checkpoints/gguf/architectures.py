@@ -66,7 +66,6 @@ class Keys:
     """The metadata keys of one architecture, each checked as it is taken."""
 
     def __init__(self, path: Path, metadata: dict[str, Any]) -> None:
-        """Take the metadata of a file."""
         self.path = path
         self.metadata = metadata
         self.architecture: str = metadata["general.architecture"]

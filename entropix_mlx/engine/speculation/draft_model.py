@@ -184,7 +184,6 @@ class FirstOf:
     looks_ahead = False
 
     def __init__(self, *sources: Guesser) -> None:
-        """Ask them in this order."""
         self._sources = sources
 
     def guess(self, tokens: Sequence[int], ahead: int = 0, alone: bool = True) -> list[int]:

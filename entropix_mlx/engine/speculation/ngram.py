@@ -44,7 +44,6 @@ class Lookup:
     looks_ahead = True
 
     def __init__(self, lengths: Lengths) -> None:
-        """Begin without a text."""
         self._lengths = lengths
         self._tokens: list[int] = []
         self._ends: dict[tuple[int, ...], int] = {}

@@ -34,7 +34,6 @@ class Attention(nn.Module):
     """Grouped-query attention with rotary position embeddings."""
 
     def __init__(self, config: LlamaConfig) -> None:
-        """Make the projections of one layer."""
         super().__init__()
         self.head_dim = config.head_dim
         self.scale = config.head_dim**-0.5
@@ -72,7 +71,6 @@ class MLP(nn.Module):
     """The gated feed-forward network."""
 
     def __init__(self, config: LlamaConfig) -> None:
-        """Make the projections of one layer."""
         super().__init__()
         hidden, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
         self.gate_proj = nn.Linear(hidden, inner, bias=bias)
@@ -91,7 +89,6 @@ class Block(nn.Module):
     """
 
     def __init__(self, config: LlamaConfig) -> None:
-        """Make one layer."""
         super().__init__()
         self.self_attn = Attention(config)
         self.mlp = MLP(config)
@@ -113,7 +110,6 @@ class Decoder(nn.Module):
     def __init__(
         self, config: LlamaConfig, make_block: Callable[[LlamaConfig], Block] = Block
     ) -> None:
-        """Make the embedding and all layers."""
         super().__init__()
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = [make_block(config) for _ in range(config.num_hidden_layers)]

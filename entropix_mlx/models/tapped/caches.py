@@ -256,7 +256,6 @@ class Histories:
     """The cache of a text of a tapped model, or of rows that go on from one: a history each."""
 
     def __init__(self, rows: Sequence[History]) -> None:
-        """Combine histories of one length."""
         self.rows = list(rows)
 
     @property

@@ -19,7 +19,6 @@ class Body:
     """The fields of a request. One that is null counts as one that is not there."""
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
-        """Keep the fields that say something."""
         self._fields = {name: value for name, value in fields.items() if value is not None}
 
     @classmethod
@@ -49,7 +48,6 @@ class Body:
                 raise RequestError(message, name[:100], code="unknown_field")
 
     def __contains__(self, name: str) -> bool:
-        """Tell whether a field says something."""
         return name in self._fields
 
     def get(self, name: str) -> Any:
