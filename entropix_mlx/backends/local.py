@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from ..chat.conversation import Conversation
 from ..errors import EntropixError
+from ..profiles.profile import Profile
 from ..profiles.selection import resolve
 from ..settings import Settings
 from ..step import Fork, Step
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from ..answer.hooks import OnFork
     from ..api.batch import Batch
     from ..chat.session import Session
-    from ..engine.speculation.draft_model import Draft
+    from ..engine.speculation.draft_model import DraftModel
     from ..models.base import LanguageModel
     from ..notes.notes import Notes
 
@@ -68,7 +69,7 @@ class Chat:
     make_thread: Callable[[Chat, Callable[[Event], None]], ModelThread] | None = None
     """Makes what answers in place of a `ModelThread`."""
     notes: Notes | None = None  # where things are looked up
-    load_draft: Callable[[LanguageModel, TokenizerWrapper], Draft | None] | None = None
+    load_draft: Callable[[LanguageModel, TokenizerWrapper], DraftModel | None] | None = None
     """Loads a model that guesses for the first one; another one may have another tokenizer."""
 
 
@@ -280,7 +281,8 @@ class ModelThread:
     def _duel(self, question: Question, sides: tuple[Settings, Settings], cancel: Token) -> None:
         error = None
         try:
-            resolved = [settings.resolved(self._model.config) for settings in sides]
+            config = self._model.config
+            resolved = [settings.resolved(config).settings for settings in sides]
             with contextlib.closing(self._both(question, resolved, cancel)) as batch:
                 running = list(range(len(sides)))
                 for found in batches(batch):
@@ -322,7 +324,7 @@ class ModelThread:
         return Header(
             model=self._chat.model,
             sampler=settings.sampler,
-            profile=settings.build_sampler().profile,
+            profile=Profile.load(settings.profile),
             seed=settings.seed or 0,
             messages=messages,
             context_length=self._model.config.max_position_embeddings,

@@ -10,26 +10,26 @@ from ..answer.interventions.thinking import Thinking
 from ..engine.sampler_state import check_biased
 from ..errors import SessionError, whole_number
 from ..models.base import LanguageModel
-from ..samplers.base import Sampler
-from ..settings import Settings
+from ..settings import ResolvedSettings, Settings
 from .conversation import Answer
 
 
-def checked_sampler(
+def checked_settings(
     settings: Settings, model: LanguageModel, tokenizer: TokenizerWrapper
-) -> Sampler:
-    """Return the sampler of the next answer.
+) -> ResolvedSettings:
+    """Return the settings of the next answer.
 
-    `decode` would raise the same, but only when the first step is read.
+    The runner would raise the same, but only when the first step is read.
 
     Raises:
         SamplerError, ProfileError: the settings do not fit the model.
     """
     config = model.config
-    sampler = settings.resolved(config).build_sampler()
+    resolved = settings.resolved(config)
+    sampler = resolved.sampler
     Thinking(sampler.think, tokenizer, config.vocab_size)  # its constructor checks the text
     check_biased(sampler, config.vocab_size)
-    return sampler
+    return resolved
 
 
 def checked_tokens(token: int | Sequence[int], vocab_size: int) -> list[int]:

@@ -19,19 +19,17 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 from ..answer.hooks import Choose, Hooks, OnFork
 from ..api.prompts import Message
 from ..engine.cached_text import CachedText
-from ..engine.job import Job
-from ..engine.runner import decode
-from ..engine.speculation.draft_model import Draft
+from ..engine.runner import Runner
+from ..engine.speculation.draft_model import DraftModel
 from ..errors import PromptError, check_type, whole_number
 from ..models.base import LanguageModel
 from ..models.config import fingerprint
 from ..notes.notes import Notes
 from ..profiles.confidence import Measured, Verdict
-from ..samplers.base import Sampler
-from ..settings import Settings
+from ..settings import ResolvedSettings, Settings
 from ..step import Step
 from ..traces.trace import TraceFolder
-from .checking import check_writer, checked_sampler, checked_tokens
+from .checking import check_writer, checked_settings, checked_tokens
 from .context import Context
 from .conversation import Answer, Conversation
 from .running import Running, header_of, retrieve_of
@@ -90,7 +88,7 @@ class Session:
         self.choose = choose
         self.on_fork: OnFork | None = None
         self.notes: Notes | None = None
-        self.draft_model: Draft | None = None
+        self.draft_model: DraftModel | None = None
         self._model, self._tokenizer = model, tokenizer
         self._on_prefill, self._on_drop = on_prefill, on_drop
         self._traces = traces
@@ -124,8 +122,8 @@ class Session:
         turns = self.conversation.turns
         if not turns or not turns[-1].answers:
             return None
-        settings = self.settings.resolved(self._model.config)
-        return settings.verdict(Measured.of(turns[-1].answer.steps))
+        resolved = self.settings.resolved(self._model.config)
+        return resolved.verdict(Measured.of(turns[-1].answer.steps))
 
     def send(
         self, text: str, turn: int | None = None, *, cancel: Event | None = None
@@ -208,13 +206,13 @@ class Session:
         old = self.conversation.turns[turn].answer
         kept = old.before(step_index)
         check_writer(old, self._fingerprint)
-        sampler = checked_sampler(self.settings, self._model, self._tokenizer)
+        resolved = checked_settings(self.settings, self._model, self._tokenizer)
         asked = self.conversation.until(turn)
         prompt = self._context.resumed(asked, [step.token for step in kept])
         # Nothing below raises.
         self.conversation.set_aside(turn)
         answer = Answer(old.seed, kept, self._fingerprint)
-        return self._start(answer, prompt, sampler, cancel, forced=tokens)
+        return self._start(answer, prompt, resolved, cancel, forced=tokens)
 
     def adopt(self, text: str, turn: int | None, seed: int, steps: Sequence[Step]) -> None:
         """Add a question, in the place of a turn as for `send`, and an answer of this model to it.
@@ -290,7 +288,7 @@ class Session:
     def _answer(self, asked: Conversation, cancel: Event | None) -> Iterator[Step]:
         """Answer the last question of a conversation, whose turns become this session's."""
         turn = asked.last
-        sampler = checked_sampler(self.settings, self._model, self._tokenizer)
+        resolved = checked_settings(self.settings, self._model, self._tokenizer)
         prompt = self._context.fit(asked, self.settings.max_tokens)
         # Nothing below raises: an answer that was refused has left this conversation unchanged.
         if asked.dropped > self.conversation.dropped and self._on_drop:
@@ -299,19 +297,19 @@ class Session:
         seed = self.settings.seed
         # Each answer to one question is drawn with another seed.
         seed = secrets.randbits(32) if seed is None else seed + len(turn.answers)
-        return self._start(Answer(seed, [], self._fingerprint), prompt, sampler, cancel)
+        return self._start(Answer(seed, [], self._fingerprint), prompt, resolved, cancel)
 
     def _start(
         self,
         answer: Answer,
         prompt: list[int],
-        sampler: Sampler,
+        resolved: ResolvedSettings,
         cancel: Event | None,
         forced: Sequence[int] = (),
     ) -> Iterator[Step]:
         turn = self.conversation.last
         cancel = cancel or Event()
-        steps = self._stream(answer, prompt, sampler, cancel, forced)
+        steps = self._stream(answer, prompt, resolved, cancel, forced)
         self._running = Running(steps, cancel, self.conversation, turn.selected, len(answer.steps))
         turn.add(answer)
         return steps
@@ -320,27 +318,23 @@ class Session:
         self,
         answer: Answer,
         prompt: list[int],
-        sampler: Sampler,
+        resolved: ResolvedSettings,
         cancel: Event,
         forced: Sequence[int],
     ) -> Generator[Step, None, None]:
         """Yield the steps that follow a prompt, and add them to the answer."""
         kept = tuple(answer.steps)
         retrieve = retrieve_of(self.notes, self.conversation)
-        job = Job.of_settings(
-            prompt,
-            replace(self.settings, seed=answer.seed),
-            sampler,
-            answered=kept,
-            forced=forced,
-            hooks=Hooks(
-                cancel, self._on_prefill, self.choose, self.on_fork, retrieve, self.draft_model
-            ),
+        hooks = Hooks(
+            cancel, self._on_prefill, self.choose, self.on_fork, retrieve, self.draft_model
         )
-        steps = traced = decode(self._model, self._tokenizer, job, self._text)
+        runner = Runner(self._model, self._tokenizer)
+        own = resolved.with_seed(answer.seed)
+        slot = runner.add(prompt, own, hooks, answered=kept, forced=forced, text=self._text)
+        steps = traced = runner.stream(slot)
         if self._traces is not None:
-            own = len(prompt) - len(kept)
-            header = header_of(self, self._traces.model, answer.seed, sampler.profile, own)
+            length = len(prompt) - len(kept)
+            header = header_of(self, self._traces.model, answer.seed, own.profile, length)
             traced = self._traces.record(steps, header, kept)
         with contextlib.closing(steps), contextlib.closing(traced):
             for step in traced:

@@ -23,11 +23,11 @@ from .openai.errors import (
     internal_error,
     stopping_error,
 )
-from .prompt_cache import PromptCache
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
+    from ..engine.prompt_cache import PromptCache
     from ..models.base import LanguageModel
     from .rounds import Rounds
 
@@ -157,6 +157,7 @@ class Batcher:
             self._failure = error
             self._ready.set()
             return
+        from ..engine.prompt_cache import PromptCache
         from ..models.wired import wired_memory
 
         with wired_memory.raised():

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ...answer.position import Likelihood
+from ...profiles.profile import Profile
 from ...step import Step
 from ...summary import Summary
 from ..events import Begun, Came, Item
@@ -95,7 +96,7 @@ class Choice:
         """Return what the steps amount to."""
         summary = self._summary
         strategies = {str(name): count for name, count in summary.strategies.items()}
-        verdict = self._item.settings.verdict(summary.measured)
+        verdict = Profile.load(self._item.settings.profile).abstain.verdict(summary.measured)
         return {
             "confidence": summary.confidence,
             "certainty": None if verdict is None else verdict.to_dict(),
