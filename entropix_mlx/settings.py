@@ -90,7 +90,7 @@ class Settings:
     ``"auto"`` for as many as pay, ``"off"``, or a number. They change no token but by rounding."""
     stop: tuple[str, ...] = ()
     """Strings that end an answer and are no part of it; a single text stands for itself. Text that
-    may yet become one is held back, and is not told where the answer is cancelled meanwhile."""
+    may yet become one is held back, and is lost where the answer is cancelled meanwhile."""
 
     def __post_init__(self) -> None:
         """Check what can be checked without a model, and keep plain numbers."""
@@ -140,7 +140,7 @@ class Settings:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What is not the default, without sampler and seed; a profile is told by its name."""
+        """What is not the default, without sampler and seed; a profile by its name."""
         given: dict[str, Any] = {}
         for each in fields(self):
             value = getattr(self, each.name)

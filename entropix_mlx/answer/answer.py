@@ -47,7 +47,7 @@ class Answer:
     @property
     def committed(self) -> int:
         """New tokens whose whole text is part of the answer: not those of a stop string."""
-        return self._writer.kept - self._continued
+        return self._writer.complete - self._continued
 
     @property
     def room(self) -> int:

@@ -69,15 +69,15 @@ class Writer:
         return self._limit - self.index
 
     @property
-    def kept(self) -> int:
+    def complete(self) -> int:
         """Tokens of the answer whose whole text is part of it: all, unless a stop string came."""
         if not self._stops.found:
             return self.index
         ends = [0, *self._shown]
-        kept = sum(end <= self._length for end in self._shown)
-        while kept and ends[kept] == ends[kept - 1]:
-            kept -= 1  # without text of its own: it may begin a character of the stop string
-        return kept
+        complete = sum(end <= self._length for end in self._shown)
+        while complete and ends[complete] == ends[complete - 1]:
+            complete -= 1  # without text of its own: it may begin a character of the stop string
+        return complete
 
     def skip(self, step: Step) -> None:
         """Account for a step of the answer that is being continued, and for its time."""

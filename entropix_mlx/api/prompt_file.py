@@ -1,7 +1,7 @@
 """Files of prompts: a text file with one a line, JSON Lines, or CSV with a header.
 
 In ``.jsonl`` and ``.csv`` files each prompt may have options of its own, named as the fields of
-`Settings`. A mistake is told with the number of its line.
+`Settings`. Messages about a mistake name its line.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..errors import EntropixError, PromptError, first_line
 from ..profiles.fields import hint, overlaid, shown
 from ..settings import Settings
 
-if TYPE_CHECKING:  # a file is read, and its mistakes are told, before a model is loaded
+if TYPE_CHECKING:  # a file is read, and its mistakes are reported, before a model is loaded
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 ROLES = ("system", "user", "assistant")

@@ -39,18 +39,17 @@ class PromptCache:
             prompt: token ids.
             others: texts that are in use; what they share with the prompt is copied.
         """
-        kept = [text for text, _ in self._texts]
-        known = [*reversed(kept), *others]
+        own = [text for text, _ in self._texts]
+        known = [*reversed(own), *others]
         best = max(known, key=lambda text: text.common(prompt), default=None)
         if best is None or (common := best.common(prompt)) < LEAST_COMMON:
             return None
-        if best in kept:
-            place = kept.index(best)
-            entry = self._texts.pop(place)
+        if best in own:
+            sized = self._texts.pop(own.index(best))
             if common >= CONTINUED * len(best.ids):
-                self.bytes -= entry[1]
+                self.bytes -= sized[1]
                 return best
-            self._texts.append(entry)  # it was used just now
+            self._texts.append(sized)  # it was used just now
         return best.copy(common)
 
     def give(self, text: CachedText) -> None:
@@ -59,9 +58,9 @@ class PromptCache:
         if size > self._most or len(text.ids) < LEAST_COMMON:
             return
         length = len(text.ids)
-        for entry in list(self._texts):
-            if text.common(entry[0].ids) == len(entry[0].ids) <= length:
-                self._drop(entry)
+        for sized in list(self._texts):
+            if text.common(sized[0].ids) == len(sized[0].ids) <= length:
+                self._drop(sized)
         self._texts.append((text, size))
         self.bytes += size
         while self.bytes > self._most:
@@ -72,6 +71,6 @@ class PromptCache:
         self._texts.clear()
         self.bytes = 0
 
-    def _drop(self, entry: tuple[CachedText, int]) -> None:
-        self._texts.remove(entry)
-        self.bytes -= entry[1]
+    def _drop(self, sized: tuple[CachedText, int]) -> None:
+        self._texts.remove(sized)
+        self.bytes -= sized[1]

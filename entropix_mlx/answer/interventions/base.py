@@ -204,6 +204,6 @@ def words_of(text: str) -> list[str]:
 
 
 def contains(words: Sequence[str], part: Sequence[str]) -> bool:
-    """Tell whether some words stand in a row among others."""
+    """Tell whether some words follow one another among others."""
     length = len(part)
     return any(list(words[at : at + length]) == list(part) for at in range(len(words)))

@@ -62,7 +62,7 @@ class Thinking:
         # The checks come first, so that a text that cannot be used is refused before any work.
         self._tokens = {text: to_tokens(text, tokenizer, vocab_size) for text in self._texts}
         for form in {form for text in self._texts for form in self._forms(text)}:
-            with suppress(ProfileError):  # a small vocabulary may lack this way of writing it
+            with suppress(ProfileError):  # a small vocabulary may lack this form
                 self._tokens[form] = to_tokens(form, tokenizer, vocab_size)
         unfit = rule.max_insertions > 0 and asks_for(rule.not_for, tokenizer, prompt)
         self._allowance = Allowance(0 if unfit else rule.max_insertions, rule.min_gap)
@@ -115,7 +115,7 @@ class Thinking:
         return tokens if fits else None
 
     def _forms(self, text: str | int) -> set[str]:
-        """Return the ways in which a text may be written at the places that are allowed."""
+        """Return the forms of a text at the places that are allowed."""
         if isinstance(text, int):
             return set()
         return {form for place in self._places for form in forms(text, place)}

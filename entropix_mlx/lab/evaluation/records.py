@@ -47,7 +47,7 @@ class Planned(Task):
         return self.asked.settings
 
     @property
-    def told(self) -> dict[str, Any]:
+    def header(self) -> dict[str, Any]:
         """What a line says before the answer is known; a run that is resumed checks it."""
         asked = {
             "id": self.question.id,
@@ -60,7 +60,7 @@ class Planned(Task):
             "seed_number": self.seed_number,
             "form": self.form,
         }
-        return super().told | {"model": self.model, "question": asked}
+        return super().header | {"model": self.model, "question": asked}
 
     def record(self, answer: BatchAnswer, batch: int) -> dict[str, Any]:
         """Return the line of an answer, with its grade and its cost."""
