@@ -28,7 +28,7 @@ from ..errors import ContextLengthError, PromptError
 from ..models.base import LanguageModel, Rows
 from ..models.llama.attention import Looks
 from ..models.llama.cache import TextCache, Watched
-from ..models.wired import wired_memory
+from ..models.memory import wired_memory
 from ..samplers.draw import uniforms
 from ..samplers.position import Position as Sampled
 from ..samplers.position import position as sample

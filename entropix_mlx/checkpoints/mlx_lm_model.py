@@ -18,7 +18,7 @@ from ..models.llama.weight_layout import (
     size_of,
 )
 from ..models.sharded.coordinator import LeadingTapped
-from ..models.sharded.tapped import ShardedTapped
+from ..models.sharded.model import ShardedTapped
 from ..models.tapped.model import TappedConfig, TappedModel
 from .architecture import module_of
 from .checkpoint import Checkpoint

@@ -37,8 +37,7 @@ from ..answer.interventions.thinking import Thinking
 from ..answer.writer import Clock, Writer
 from ..errors import ContextLengthError, PromptError
 from ..models.base import LanguageModel
-from ..models.memory import cache_tokens
-from ..models.wired import wired_memory
+from ..models.memory import cache_tokens, wired_memory
 from ..settings import ResolvedSettings, Settings, draw_seed
 from ..step import Step
 from .cached_text import CachedText, Prompt

@@ -158,7 +158,7 @@ class Batcher:
             self._ready.set()
             return
         from ..engine.prompt_cache import PromptCache
-        from ..models.wired import wired_memory
+        from ..models.memory import wired_memory
 
         with wired_memory.raised():
             pool = PromptCache(self._capacity.cache_bytes)

@@ -14,7 +14,7 @@ from typing import Any
 import mlx.core as mx
 
 from ...errors import UnsupportedModelError, WeightsError, brief
-from ...models.rope_scaling import frequencies
+from ...models.config import frequencies
 from ..architecture import check_supported, is_tapped
 from ..checkpoint import Checkpoint
 from .architectures import (

@@ -36,8 +36,7 @@ from ..llama.cache import (
     own_copy,
 )
 from ..tapped.caches import Histories
-from .model import ShardedModel, Share, parts_of
-from .tapped import ShardedTapped
+from .model import ShardedModel, ShardedTapped, Share, parts_of
 
 
 class Orders:

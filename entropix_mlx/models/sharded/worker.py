@@ -21,8 +21,7 @@ from ..llama.cache import (
     hold,
     share,
 )
-from ..memory import CLEAR_EVERY, own_room
-from ..wired import wired_memory
+from ..memory import CLEAR_EVERY, own_room, wired_memory
 from .model import Share, parts_of
 
 
