@@ -13,7 +13,8 @@ from mlx.utils import tree_flatten
 
 from ..errors import EntropixError, ModelNotFoundError
 from ..models.base import LanguageModel
-from ..models.llama.weight_layout import machine_memory, on_cpu, precision
+from ..models.llama.weight_layout import on_cpu, precision
+from ..models.memory import machine_memory
 from .architecture import is_tapped
 from .checkpoint import Checkpoint, Tensor
 from .formats import format_of, open_checkpoint

@@ -1,6 +1,12 @@
-"""The shape of a model, and how it is read from a ``config.json`` and checked.
+"""The shape of a model: how it is read from a ``config.json`` and checked, rotary scaling included.
 
 This module needs no MLX, so that whatever knows models by their shape needs none either.
+
+A rotary embedding turns pair i of a head's numbers by position · f_i, with the frequencies
+f_i = theta^(-2i / head_dim). A model that was trained on short texts is stretched to longer ones by
+lowering some frequencies. The formulas are those of ``modeling_rope_utils.py`` in transformers, in
+float64. A key that would change the result and is not handled here is refused by name, since a
+model that ignores it answers as fluently as a correct one, and wrongly.
 """
 
 from __future__ import annotations
@@ -10,85 +16,54 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from .. import limits
-from ..errors import ModelNotFoundError, UnsupportedModelError, WeightsError, brief
-from ..limits import NUMBER
+from ..errors import (
+    EntropixError,
+    ModelNotFoundError,
+    UnsupportedModelError,
+    WeightsError,
+    brief,
+    first_line,
+)
 
 ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3")
-"""Values of ``model_type`` that this package's model computes."""
-
-_SIZES = (
-    "vocab_size",
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "max_position_embeddings",
-)
-_SWITCHES = ("rope_traditional", "attention_bias", "mlp_bias", "tie_word_embeddings")
+"""Values of ``model_type`` that this package's own port computes."""
 
 
-class ModelShape(Protocol):
-    """What is known of every model, whatever computes it. A size that it does not have is 0."""
+@dataclass(frozen=True, kw_only=True)
+class ModelShape:
+    """The shape of any model, with the field names of a Hugging Face ``config.json``.
 
-    @property
-    def model_type(self) -> str:
-        """Its architecture."""
+    A size that a model does not have is 0.
+    """
 
-    @property
-    def vocab_size(self) -> int:
-        """Number of its tokens."""
-
-    @property
-    def hidden_size(self) -> int:
-        """Numbers in the state of a position."""
-
-    @property
-    def intermediate_size(self) -> int:
-        """Width of the feed-forward networks."""
-
-    @property
-    def num_hidden_layers(self) -> int:
-        """Number of layers."""
-
-    @property
-    def num_attention_heads(self) -> int:
-        """Query heads of a layer."""
-
-    @property
-    def num_key_value_heads(self) -> int:
-        """Key heads of a layer."""
-
-    @property
-    def max_position_embeddings(self) -> int:
-        """The context length, in tokens."""
-
-
-@dataclass(frozen=True)
-class LlamaConfig:
-    """The shape of a model, with the field names of a Hugging Face ``config.json``."""
-
+    model_type: str
     vocab_size: int
-    hidden_size: int
-    intermediate_size: int
-    num_hidden_layers: int
-    num_attention_heads: int
-    num_key_value_heads: int
+    hidden_size: int = 0
+    intermediate_size: int = 0
+    num_hidden_layers: int = 0
+    num_attention_heads: int = 0
+    num_key_value_heads: int = 0
+    max_position_embeddings: int = 0
+    """The context length, in tokens."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LlamaConfig(ModelShape):
+    """The shape of a model of the Llama family."""
+
+    model_type: str = "llama"
+    """The branch of the family: ``qwen2`` and ``qwen3`` differ as the properties below say."""
     head_dim: int
     rms_norm_eps: float
     rope_theta: float
-    max_position_embeddings: int
-    """The context length, in tokens."""
     rope_scaling: dict[str, Any] | None = None
     rope_traditional: bool = False
     attention_bias: bool = False
     mlp_bias: bool = False
     tie_word_embeddings: bool = True
-    model_type: str = "llama"
-    """The branch of the family: ``qwen2`` and ``qwen3`` differ as the properties below say."""
 
     @property
     def qkv_bias(self) -> bool:
@@ -102,7 +77,7 @@ class LlamaConfig:
 
 
 def fingerprint(config: ModelShape) -> str:
-    """Return a model's shape as a text: it identifies a model whatever its name and format are."""
+    """Return a model's shape as a text, which identifies it whatever its name and format are."""
     kind = "" if config.model_type in ARCHITECTURES else f"{config.model_type}, "
     return (
         f"{kind}{config.num_hidden_layers} layers of {config.hidden_size} and"
@@ -118,16 +93,28 @@ def read_config(folder: Path) -> dict[str, Any]:
         ModelNotFoundError: there is none.
         WeightsError: it is not a JSON object.
     """
-    file = folder / "config.json"
     try:
-        config = json.loads(limits.read_text(file, limits.CONFIG_BYTES))
+        return read_object(folder / "config.json", limits.CONFIG_BYTES)
     except FileNotFoundError as error:
         raise ModelNotFoundError(f"{folder} holds no model: config.json is missing") from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise WeightsError(f"{file}: cannot be read as JSON: {error}") from error
-    if not isinstance(config, dict):
-        raise WeightsError(f"{file}: not a JSON object")
-    return config
+
+
+def read_object(file: Path, most: int, error: type[EntropixError] = WeightsError) -> dict[str, Any]:
+    """Return the JSON object in a file of at most so many bytes.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        EntropixError: `error`, where the file cannot be read or holds something else.
+    """
+    try:
+        content = json.loads(limits.read_text(file, most))
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, RecursionError) as reason:
+        raise error(f"{file}: cannot be read as JSON: {first_line(reason)}") from reason
+    if not isinstance(content, dict):
+        raise error(f"{file}: not a JSON object; download it again")
+    return content
 
 
 def check_family(config: dict[str, Any], where: str) -> None:
@@ -174,7 +161,7 @@ def check_family(config: dict[str, Any], where: str) -> None:
 
 
 def _slides(config: dict[str, Any]) -> bool:
-    """Tell whether attention ever looks back less far than the context is long."""
+    """Return whether any layer attends to less than the whole context."""
     if "sliding_attention" in (config.get("layer_types") or ()):
         return True
     window, context = config.get("sliding_window"), config.get("max_position_embeddings")
@@ -188,23 +175,23 @@ def parse_config(config: dict[str, Any], where: str) -> LlamaConfig:
 
     Raises:
         WeightsError: a field is missing or absurd; `where` says whose.
-        UnsupportedModelError: as for `rope_scaling.parse_scaling`.
+        UnsupportedModelError: as for `parse_scaling`.
     """
-    known = {f.name for f in fields(LlamaConfig)}
-    given = {key: value for key, value in config.items() if key in known and value is not None}
+    types = {field.name: field.type for field in fields(LlamaConfig)}
+    given = {key: value for key, value in config.items() if key in types and value is not None}
     values: dict[str, Any] = {
         "num_key_value_heads": config.get("num_attention_heads"),
         "rms_norm_eps": 1e-6,
         "max_position_embeddings": 2048,
     }
     values |= given
-    for name in _SIZES:
+    for name in (field.name for field in fields(ModelShape) if field.type == "int"):
         _check_size(name, values.get(name), where)
     values.setdefault("head_dim", values["hidden_size"] // values["num_attention_heads"])
     _check_size("head_dim", values["head_dim"], where, limits.HEAD_DIM)
     if values["head_dim"] % 2:
         raise WeightsError(f"{where}: head_dim must be even, not {values['head_dim']}")
-    for name in _SWITCHES:
+    for name in (name for name, kind in types.items() if kind == "bool"):
         if type(values.get(name, False)) is not bool:
             raise WeightsError(f"{where}: {name} must be true or false, not {brief(values[name])}")
     if values["num_attention_heads"] % values["num_key_value_heads"]:
@@ -230,8 +217,9 @@ def parse_config(config: dict[str, Any], where: str) -> LlamaConfig:
 def _parse_rope(config: dict[str, Any], values: dict[str, Any], where: str) -> dict[str, Any]:
     """Return ``rope_theta`` and ``rope_scaling``, from wherever a configuration states them.
 
-    Where it states a thing twice, the same one counts as in transformers: ``rope_scaling``, the old
-    name, before ``rope_parameters``, and a theta in there before one beside it.
+    Where a configuration states one of them twice, transformers' order of precedence holds:
+    ``rope_scaling``, the old name, before ``rope_parameters``, and a theta in there before one
+    beside it.
     """
     stated = config.get("rope_scaling") or config.get("rope_parameters") or {}
     if config.get("partial_rotary_factor", 1) not in (1, None):
@@ -253,7 +241,7 @@ def _check_size(name: str, value: Any, where: str, most: int = limits.SIZE) -> N
 
 
 Scaling = Mapping[str, Any]
-"""A ``rope_scaling`` that `parse_scaling` has checked."""
+"""A ``rope_scaling`` that `parse_scaling` returned."""
 
 _FREE_KEYS = {"rope_type", "type", "rope_theta", "finetuned", "original_max_position_embeddings"}
 """Keys that any scaling may have: they name its type, are read elsewhere, or change nothing."""
@@ -311,7 +299,7 @@ def parse_scaling(
             _refuse(where, name, value, "a positive number")
     if kind in ("llama3", "yarn"):
         original = stated.get("original_max_position_embeddings", original_context)
-        if type(original) is not int or not 0 < original <= NUMBER:
+        if type(original) is not int or not 0 < original <= limits.NUMBER:
             _refuse(where, "original_max_position_embeddings", original, "a positive whole number")
         scaling["original_max_position_embeddings"] = original
     if kind == "llama3" and scaling["low_freq_factor"] >= scaling["high_freq_factor"]:
@@ -347,7 +335,7 @@ def _type_of(stated: Mapping[str, Any], where: str) -> str:
 
 
 def _is_positive(value: Any) -> bool:
-    return type(value) in (int, float) and 0 < value <= NUMBER
+    return type(value) in (int, float) and 0 < value <= limits.NUMBER
 
 
 def _refuse(where: str, name: str, value: Any, wanted: str) -> None:

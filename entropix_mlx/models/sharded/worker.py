@@ -21,7 +21,7 @@ from ..llama.cache import (
     hold,
     share,
 )
-from ..memory import CLEAR_EVERY, own_room, wired_memory
+from ..memory import CLEAR_EVERY, own_cache_tokens, wired_memory
 from .model import Share, parts_of
 
 
@@ -102,7 +102,7 @@ class _Following:
         mx.async_eval([array for layer in layers for array in arrays_of(layer)])
 
     def _least(self) -> None:
-        self._model.least(own_room(self._model))
+        self._model.least(own_cache_tokens(self._model))
 
 
 _CHANGES: dict[str, Any] = {
