@@ -26,8 +26,8 @@ from ..engine.runner import check_tokens
 from ..engine.sampler_state import check_biased, first_state
 from ..errors import ContextLengthError, PromptError
 from ..models.base import LanguageModel, Rows
-from ..models.llama.attention import Looks
-from ..models.llama.cache import TextCache, Watched
+from ..models.llama.attention import AttentionQueries
+from ..models.llama.cache import BlockCache, TextCache
 from ..models.memory import wired_memory
 from ..samplers.draw import uniforms
 from ..samplers.position import Position as Sampled
@@ -207,11 +207,11 @@ class _Measuring:
 
     def _chunk(self, layers: Sequence[TextCache], begin: int, end: int) -> Iterator[Position]:
         """Compute the tokens from `begin` to `end`, and yield what follows each of them."""
-        if not self._model.measures_runs:
+        if not self._model.measures_blocks:
             yield from self._one_by_one(layers, begin, end)
             return
         tokens = mx.array([self._tokens[begin:end]])
-        watched = [Watched(layer) for layer in layers]
+        watched = [BlockCache(layer) for layer in layers]
         attention_layers = self._resolved.settings.attention_layers
         states, queries = self._model.states(tokens, watched, attention_layers)
         mx.async_eval(states)
@@ -221,7 +221,9 @@ class _Measuring:
             last = min(first + block, end)
             inside = slice(first - begin, last - begin)
             of_block = [
-                each.part(inside.start, inside.stop) for each in queries if isinstance(each, Looks)
+                each.part(inside.start, inside.stop)
+                for each in queries
+                if isinstance(each, AttentionQueries)
             ]
             sampled = self._sample(self._model.head(states[:, inside])[0], of_block, first)
             for row in sampled.read():

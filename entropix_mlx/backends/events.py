@@ -13,7 +13,7 @@ from ..step import Fork, Step
 from ..traces.trace import Header
 
 if TYPE_CHECKING:
-    from ..checkpoints.inventory import Entry
+    from ..checkpoints.inventory import LocalModel
 
 Token = threading.Event
 """Cancels one job, before it begins or while it runs; made by whoever gives the job."""
@@ -51,7 +51,7 @@ class LoadFailed:
 class ModelsListed:
     """What models there are on this machine."""
 
-    models: Sequence[Entry]
+    models: Sequence[LocalModel]
     error: str | None = None
     """Why they could not be listed."""
 

@@ -35,7 +35,7 @@ from ..models.llama.cache import (
     copied,
     hold,
     share,
-    takes_runs,
+    takes_blocks,
     trim,
 )
 
@@ -104,7 +104,7 @@ class CachedText:
         for layer in self.layers:
             hold(layer)
 
-    def takes_runs(self, layers: AttentionLayers) -> bool:
+    def takes_blocks(self, layers: AttentionLayers) -> bool:
         """Tell whether several tokens can follow in one pass, and any of them be taken back.
 
         Args:
@@ -112,7 +112,7 @@ class CachedText:
         """
         if layers == "all" and isinstance(self.layers[0], SharedPrefixCache):
             return False  # each token's scores of all layers would need a copy of what is shared
-        return all(map(takes_runs, self.layers))
+        return all(map(takes_blocks, self.layers))
 
     def arrays(self) -> list[mx.array]:
         """Return the keys and values that only this text has, for MLX to compute."""

@@ -30,7 +30,7 @@ import mlx.core as mx
 
 from ..answer.position import Likelihood, Position
 from ..models.base import AttentionLayers, Forward, LanguageModel, Rows
-from ..models.llama.attention import Looks, Masked, RowScores
+from ..models.llama.attention import AttentionQueries, Masked, RowScores
 from ..models.llama.cache import TextCache
 from ..models.memory import CLEAR_EVERY
 from ..samplers.base import Sampler
@@ -305,7 +305,9 @@ def _in_pieces(
     for begin in range(0, group.tokens.size, size):
         end = min(begin + size, group.tokens.size)
         here = slice(begin, end)
-        of_piece = [one.part(begin, end) for one in scores if isinstance(one, Looks | Masked)]
+        of_piece = [
+            one.part(begin, end) for one in scores if isinstance(one, AttentionQueries | Masked)
+        ]
         sampled = sample(sampler, logits[here], [of_piece], randomness[here], best, state)
         yield PassPart(sampler, sampled)
         following = group.tokens[end : end + 1]

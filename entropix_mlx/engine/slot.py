@@ -145,7 +145,7 @@ class Slot:
     def start(self) -> None:
         """Begin the answer; its prompt is in the cache."""
         self.text = self.prompt.take()
-        if not self.text.takes_runs(self.resolved.settings.attention_layers):
+        if not self.text.takes_blocks(self.resolved.settings.attention_layers):
             self._speculation = None
         if self._answer.room:
             self._go_on(None)

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import mlx.core as mx
 
-from ..models.llama.attention import Looks, RowScores
+from ..models.llama.attention import AttentionQueries, RowScores
 from ..step import Decision, Metrics
 from .base import (
     STRATEGIES,
@@ -218,8 +218,8 @@ def position(
 
 
 def _attention(layers: Sequence[RowScores], kernels: AttentionKernels) -> mx.array:
-    looks = [layer for layer in layers if isinstance(layer, Looks)]
-    scores = [layer for layer in layers if not isinstance(layer, Looks)]
+    looks = [layer for layer in layers if isinstance(layer, AttentionQueries)]
+    scores = [layer for layer in layers if not isinstance(layer, AttentionQueries)]
     return measure_looks(looks, kernels) if looks else measure_attention(scores, kernels)
 
 

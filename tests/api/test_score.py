@@ -8,7 +8,7 @@ import pytest
 from entropix_mlx import SAMPLERS, Profile, chat_prompt, score
 from entropix_mlx.api.score import stream_score, windows
 from entropix_mlx.errors import ContextLengthError, NonFiniteLogitsError, PromptError
-from entropix_mlx.models.llama.attention import Looks
+from entropix_mlx.models.llama.attention import AttentionQueries
 from entropix_mlx.profiles.tree import classify
 from entropix_mlx.samplers.metrics.attention_runs import measure_looks
 from entropix_mlx.samplers.metrics.logits import compiled_attention, measure_attention
@@ -80,7 +80,7 @@ def test_neither_blocks_nor_chunks_change_a_measurement(tiny_model, byte_tokeniz
 
 def test_compiled_measurements_are_the_same():
     keys = [mx.random.normal(shape, key=mx.random.key(3)) for shape in ((1, 4, 5, 8), (1, 2, 9, 8))]
-    looks = [Looks(*keys), Looks(keys[0] * 2, keys[1])]
+    looks = [AttentionQueries(*keys), AttentionQueries(keys[0] * 2, keys[1])]
     plain, compiled = measure_looks(looks), measure_looks(looks, compiled_attention())
     assert mx.allclose(plain, compiled, atol=1e-5)
     alone = measure_attention([one.part(2, 3).scores() for one in looks])

@@ -173,7 +173,7 @@ class Knows:
         pass
 
 
-CAN_GUESS = [kind for kind in TAKES_BACK if TappedModel(*make(kind)).takes_runs]
+CAN_GUESS = [kind for kind in TAKES_BACK if TappedModel(*make(kind)).takes_blocks]
 
 
 @pytest.mark.usefixtures("anywhere")

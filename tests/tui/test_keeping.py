@@ -8,7 +8,7 @@ from textual.widgets import Input, OptionList
 
 from entropix_mlx.chat.conversation import Answer, Conversation, Turn
 from entropix_mlx.chat.store import Store
-from entropix_mlx.checkpoints.inventory import Entry
+from entropix_mlx.checkpoints.inventory import LocalModel
 from entropix_mlx.errors import ModelNotFoundError
 from tests.tui.conftest import ask, drive, load_tiny, notices, ready, turns, until
 from tui.app import ChatApp
@@ -148,9 +148,9 @@ def test_a_store_that_fails_is_told_once(make_kept, store):
 def with_models(make_chat, monkeypatch):
     """A chat for which there are two models, of which one cannot be loaded."""
     entries = [
-        Entry("tiny-2", "tiny-2", 10**8, "float32", 4096, None),
-        Entry("huge", "huge", 10**12, "bfloat16", 4096, "needs 1000 GB of memory"),
-        Entry("gone", "gone", 10**8, "float32", 4096, None),
+        LocalModel("tiny-2", "tiny-2", 10**8, "float32", 4096, None),
+        LocalModel("huge", "huge", 10**12, "bfloat16", 4096, "needs 1000 GB of memory"),
+        LocalModel("gone", "gone", 10**8, "float32", 4096, None),
     ]
     monkeypatch.setattr("entropix_mlx.checkpoints.inventory.inventory", lambda: entries)
     gate = threading.Event()

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..._version import installed_versions
-from ...distributed.environment import Place
+from ...distributed.environment import RankEnvironment
 from ...distributed.guard import guarded
 from ...distributed.hub import Hub
 from ...errors import EntropixError, GroupError, LostRankError
@@ -54,7 +54,7 @@ LOSS_SECONDS = 5.0
 class Leader:
     """What the commands on rank 0 know of the other ranks."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: RankEnvironment) -> None:
         """Wait for the others.
 
         Raises:
@@ -176,7 +176,7 @@ class Leader:
                 )
 
 
-def lead(place: Place, run: Callable[[Leader], int]) -> NoReturn:
+def lead(place: RankEnvironment, run: Callable[[Leader], int]) -> NoReturn:
     """Run a command on rank 0, and end all ranks with its exit code.
 
     Args:

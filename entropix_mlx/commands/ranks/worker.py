@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from ...distributed.environment import Place
+from ...distributed.environment import RankEnvironment
 from ...distributed.guard import guarded
 from ...distributed.hub import Spoke
 from ...errors import EntropixError, GroupError
@@ -22,7 +22,7 @@ from .coordinator import (
 )
 
 
-def follow(place: Place) -> NoReturn:
+def follow(place: RankEnvironment) -> NoReturn:
     """Do on another rank what rank 0 tells, until it ends."""
     stderr = _silence()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # rank 0 gets it, too

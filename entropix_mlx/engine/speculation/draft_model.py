@@ -77,7 +77,7 @@ class DraftModel:
             UnsupportedModelError: that model cannot take proposed tokens back.
             TokenizerError: it reads other tokens; the message says which ones differ.
         """
-        if not model.takes_runs:
+        if not model.takes_blocks:
             raise cannot_be_drafted(no_speculation(model))
         if tokenizer is self._fits:
             return

@@ -120,14 +120,14 @@ def _ngram(model: LanguageModel, asked: str | int) -> NgramProposer | None:
     tokens: there, tokens are proposed only if a number of them was asked for.
     """
     if isinstance(asked, int):
-        if not model.takes_runs:
+        if not model.takes_blocks:
             raise UnsupportedModelError(
                 f"no tokens can be proposed here, since {no_speculation(model)}: set speculation to"
                 " auto"
             )
         return NgramProposer(Lengths(asked))
     unmeasured = on_cpu() and precision(model).bits is not None
-    if asked == "off" or not model.takes_runs or unmeasured:
+    if asked == "off" or not model.takes_blocks or unmeasured:
         return None
     return NgramProposer(Lengths(costs=_costs(model)))
 

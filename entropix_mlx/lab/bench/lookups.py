@@ -18,7 +18,7 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ...api.generate import stream_generate
 from ...api.prompts import chat_prompt
-from ...models.llama.cache import Watched, trim
+from ...models.llama.cache import BlockCache, trim
 from ...summary import Summary
 from .pair import SEED, Pair, made_up_cache
 from .records import Effort, Figure
@@ -141,7 +141,7 @@ def _passes(pair: Pair, effort: Effort) -> list[Figure]:
 
 def _milliseconds(pair: Pair, cache: Sequence[KVCache], length: int) -> float:
     tokens = mx.zeros((1, length), dtype=mx.int32)
-    layers = [Watched(layer) for layer in cache] if length > 1 else cache
+    layers = [BlockCache(layer) for layer in cache] if length > 1 else cache
     before = cache[0].offset
     taken = seconds(lambda: mx.eval(pair.model(tokens, layers)))
     trim(cache, before)

@@ -26,7 +26,7 @@ from ..base import (
     Rows,
 )
 from ..config import LlamaConfig, frequencies
-from .cache import LayerCache, RowGroups, Scores, Watched, attend_cached
+from .cache import BlockCache, LayerCache, RowGroups, Scores, attend_cached
 
 
 class Attention(nn.Module):
@@ -268,7 +268,7 @@ class Model(LanguageModel):
         return list(cache)
 
     @property
-    def measures_runs(self) -> bool:
+    def measures_blocks(self) -> bool:
         """It does."""
         return True
 
@@ -300,4 +300,4 @@ def own_model(model: LanguageModel, purpose: str) -> Model:
 
 def _watched(rows: Rows) -> list[Any]:
     """Return the caches of tokens that follow one another, each of which is measured."""
-    return [Watched(layer) for layer in rows.layers]
+    return [BlockCache(layer) for layer in rows.layers]

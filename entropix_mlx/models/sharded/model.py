@@ -28,7 +28,7 @@ from ...distributed.group import Group
 from ...errors import UnsupportedModelError
 from ..base import AttentionLayers, LanguageModel
 from ..config import LlamaConfig
-from ..llama.attention import Looks, Masked, RowScores
+from ..llama.attention import AttentionQueries, Masked, RowScores
 from ..llama.cache import LayerCache, Scores
 from ..llama.model import Block, Decoder, Model
 from ..tapped.caches import Histories, History
@@ -193,14 +193,14 @@ def of_all_heads(
         layers: this rank's, as in `base.Forward`.
         group: the ranks.
     """
-    own = [part for part in parts_of(layers) if not isinstance(part, Looks)]
+    own = [part for part in parts_of(layers) if not isinstance(part, AttentionQueries)]
     if own:
         gathered = _gathered(own, states, group)
         states = mx.depends(states, [_array(part) for part in gathered])
         whole = iter(gathered)
 
     def completed(part: RowScores) -> RowScores:
-        if isinstance(part, Looks):
+        if isinstance(part, AttentionQueries):
             others = part.heads * (group.size - 1)
             return part._replace(completed=lambda _, scores: group.gathered(scores), others=others)
         return next(whole)

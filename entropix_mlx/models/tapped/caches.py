@@ -105,11 +105,11 @@ class History:
             self._held = None
 
     @property
-    def takes_runs(self) -> bool:
+    def takes_blocks(self) -> bool:
         """Whether `rewind` can return to any place behind the first token of a pass."""
         if self._packing is not None and any(type(cache) is KVCache for cache in self.caches):
             return False  # a pass may be the one after which they are quantized
-        return all(_takes_runs(cache) for cache in self.caches)
+        return all(_takes_blocks(cache) for cache in self.caches)
 
     def anchor(self) -> None:
         """Remember this place, so that `rewind` can return to it later."""
@@ -207,9 +207,9 @@ def _handles(value: Any) -> Any:
     return value
 
 
-def _takes_runs(cache: Any) -> bool:
+def _takes_blocks(cache: Any) -> bool:
     if isinstance(cache, CacheList):
-        return all(map(_takes_runs, cache.caches))
+        return all(map(_takes_blocks, cache.caches))
     # (mlx-lm hides the tokens that `keep` keeps from all but the first tokens of a pass.)
     return type(cache) in CUTTABLE or (type(cache) is RotatingKVCache and cache.keep == 0)
 
@@ -269,9 +269,9 @@ class Histories:
         return min(row.length for row in self.rows)
 
     @property
-    def takes_runs(self) -> bool:
+    def takes_blocks(self) -> bool:
         """Whether a pass of several tokens can be taken back in part."""
-        return all(row.takes_runs for row in self.rows)
+        return all(row.takes_blocks for row in self.rows)
 
     def trim(self, count: int) -> None:
         """Take the last tokens of every row away, or more of them; `offset` tells."""

@@ -90,7 +90,7 @@ class TappedModel(LanguageModel):
         self.attention_heads = tuple(call.shape[1] for call in calls)
         """Heads of each call of attention in a pass that can be measured; empty without any."""
         self._bytes_per_token = sum(map(_bytes_per_token, probe))
-        self._takes_runs = History(probe).takes_runs
+        self._takes_blocks = History(probe).takes_blocks
         return int(logits.shape[-1])
 
     def __call__(
@@ -182,9 +182,9 @@ class TappedModel(LanguageModel):
         self._packing = KVPacking(bits, group_size, start)
 
     @property
-    def takes_runs(self) -> bool:
+    def takes_blocks(self) -> bool:
         """Whether every layer has a cache that can be cut, as that of a recurrent layer cannot."""
-        return self._takes_runs
+        return self._takes_blocks
 
     @property
     def mixes_experts(self) -> bool:

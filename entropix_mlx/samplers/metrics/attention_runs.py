@@ -6,14 +6,16 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from ...models.llama.attention import Looks
+from ...models.llama.attention import AttentionQueries
 from .logits import PLAIN_ATTENTION, AttentionKernels
 
 SCORES_AT_ONCE = 2**21
 """Attention scores that are measured together: several arrays of that size are in memory then."""
 
 
-def measure_looks(layers: Sequence[Looks], kernels: AttentionKernels = PLAIN_ATTENTION) -> mx.array:
+def measure_looks(
+    layers: Sequence[AttentionQueries], kernels: AttentionKernels = PLAIN_ATTENTION
+) -> mx.array:
     """Return the attention measurements `(length, 5)` of each token, the mean of the layers'.
 
     Args:
@@ -30,7 +32,7 @@ def measure_looks(layers: Sequence[Looks], kernels: AttentionKernels = PLAIN_ATT
     return parts[0] if len(parts) == 1 else mx.concatenate(parts)
 
 
-def _measured(looks: Looks, kernels: AttentionKernels) -> mx.array:
+def _measured(looks: AttentionQueries, kernels: AttentionKernels) -> mx.array:
     """Return the five measurements of one layer, as `attention_metrics` does for one query."""
     scores = looks.scores()
     keyed, sums = kernels.over_keys(scores)
