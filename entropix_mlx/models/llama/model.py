@@ -1,9 +1,8 @@
 """The Llama family, with attention that also returns its scores.
 
-Read it from the bottom up, or follow a token: `Model` looks up its embedding, each `Block` adds the
-outputs of attention and of the feed-forward network to that state, and the head turns the last
-state into logits. Attributes are named as the keys of a Hugging Face checkpoint, so that its
-weights load without renaming.
+The path of a token: `Model` looks up its embedding, each `Block` adds the outputs of attention and
+of the feed-forward network to that state, and the head turns the last state into logits. Attributes
+are named as the keys of a Hugging Face checkpoint, so that its weights load without renaming.
 
 Shapes: B batch, L query length, H query heads, KV key/value heads, D head dimension.
 """
@@ -19,12 +18,7 @@ from mlx_lm.models.activations import swiglu
 from mlx_lm.models.cache import KVCache
 
 from ...errors import UnsupportedModelError
-from ..base import (
-    AttentionLayers,
-    Forward,
-    LanguageModel,
-    Rows,
-)
+from ..base import AttentionLayers, Forward, LanguageModel, Rows
 from ..config import LlamaConfig, frequencies
 from .cache import BlockCache, LayerCache, RowGroups, Scores, attend_cached
 
@@ -70,7 +64,7 @@ def make_rope(config: LlamaConfig) -> nn.Module:
     """Return the rotary embedding of a model's attention.
 
     Raises:
-        ArithmeticError, ValueError: as for `rope_scaling.frequencies`.
+        ArithmeticError, ValueError: as for `frequencies`.
     """
     scaling = config.rope_scaling
     if scaling is None or scaling["rope_type"] in ("linear", "dynamic"):
@@ -84,7 +78,6 @@ class ScaledRoPE(nn.Module):
     """A rotary embedding with frequencies of its own."""
 
     def __init__(self, config: LlamaConfig) -> None:
-        """Compute the frequencies of a configuration; see `rope_scaling.frequencies`."""
         super().__init__()
         self.head_dim = config.head_dim
         self.traditional = config.rope_traditional
@@ -178,6 +171,8 @@ class Decoder(nn.Module):
 class Model(LanguageModel):
     """A causal language model of the Llama family."""
 
+    measures_blocks = True
+
     def __init__(self, config: LlamaConfig) -> None:
         """Make a model with random weights; `loading` replaces them."""
         super().__init__()
@@ -205,10 +200,7 @@ class Model(LanguageModel):
     def states(
         self, tokens: mx.array, cache: Sequence[LayerCache], attention_layers: AttentionLayers
     ) -> tuple[mx.array, tuple[Scores, ...]]:
-        """Return the last states `(B, L, hidden)`, and the scores as in `Forward`.
-
-        Args: as for a call.
-        """
+        """Return the last states `(B, L, hidden)`, and scores as in `Forward`."""
         return self._states(tokens, cache, attention_layers)
 
     def _forward(
@@ -237,10 +229,13 @@ class Model(LanguageModel):
 
     def step(self, groups: Sequence[Rows], attention_layers: AttentionLayers = "last") -> Forward:
         """Run the model on one token of each row; attention goes group by group."""
-        caches = [_watched(rows) if rows.run else rows.layers for rows in groups]
+        caches: list[Sequence[Any]] = [
+            [BlockCache(layer) for layer in rows.layers] if rows.block else rows.layers
+            for rows in groups
+        ]
         if len(groups) == 1:
-            ((_, tokens, run),) = groups
-            ids = tokens[None] if run else tokens[:, None]
+            ((_, tokens, block),) = groups
+            ids = tokens[None] if block else tokens[:, None]
             return self._forward(ids, caches[0], attention_layers)
         sizes = [rows.tokens.size for rows in groups]
         at = mx.array([offset for rows in groups for offset in rows.offsets(rows.layers[0].offset)])
@@ -268,11 +263,6 @@ class Model(LanguageModel):
         return list(cache)
 
     @property
-    def measures_blocks(self) -> bool:
-        """It does."""
-        return True
-
-    @property
     def dtype(self) -> mx.Dtype:
         """The type of the weights that are not packed."""
         return self.model.norm.weight.dtype
@@ -285,7 +275,7 @@ class Model(LanguageModel):
 
 
 def own_model(model: LanguageModel, purpose: str) -> Model:
-    """Return a model of the Llama family; what it is needed for looks inside it.
+    """Return a model of the Llama family, for a purpose that needs to look inside it.
 
     Raises:
         UnsupportedModelError: it is another one, which mlx-lm computes.
@@ -296,8 +286,3 @@ def own_model(model: LanguageModel, purpose: str) -> Model:
         f"{purpose} reads Llama-shaped models only, and this one is {model.config.model_type}:"
         " give another model"
     )
-
-
-def _watched(rows: Rows) -> list[Any]:
-    """Return the caches of tokens that follow one another, each of which is measured."""
-    return [BlockCache(layer) for layer in rows.layers]
