@@ -170,10 +170,12 @@ class RowGroups:
         all_scores: list[Any] = []
         for cache, rows in self._groups:
             arrays = queries[rows], keys[rows], values[rows]
+            attended: tuple[mx.array, Any]
             if isinstance(cache, BlockCache):
-                output, scores = cache.attend_rows(*arrays, scale, with_scores)
+                attended = cache.attend_rows(*arrays, scale, with_scores)
             else:
-                output, scores = attend_cached(cache, *arrays, scale, None, with_scores)
+                attended = attend_cached(cache, *arrays, scale, None, with_scores)
+            output, scores = attended
             outputs.append(output)
             all_scores.append(scores)
         return mx.concatenate(outputs), tuple(all_scores) if with_scores else None

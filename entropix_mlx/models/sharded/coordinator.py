@@ -28,13 +28,7 @@ from ...distributed.group import Group
 from ..base import AttentionLayers, Forward, Rows
 from ..config import LlamaConfig
 from ..llama.attention import AttentionQueries
-from ..llama.cache import (
-    BlockCache,
-    Scores,
-    SharedPrefixCache,
-    arrays_of,
-    own_copy,
-)
+from ..llama.cache import BlockCache, Scores, SharedPrefixCache, arrays_of, copy_into
 from ..tapped.caches import Histories
 from .model import ShardedModel, ShardedTapped, Share, parts_of
 
@@ -139,8 +133,8 @@ class LedRows(_Led, SharedPrefixCache):
 
 
 def _copy(layer: LedCache | LedRows, length: int) -> LedCache:
-    whole, plain = LedCache(), own_copy(layer, length)
-    whole.keys, whole.values, whole.offset = plain.keys, plain.values, plain.offset
+    whole = LedCache()
+    copy_into(whole, layer, length)
     layer.tell("copy", whole, length=length)
     return whole
 
@@ -218,7 +212,7 @@ class Leading(Share):
 
     def step(self, groups: Sequence[Rows], attention_layers: AttentionLayers = "last") -> Forward:
         """Run the model on one token of each row; the caller must start the pass before another."""
-        told = [[_number(rows.layers), rows.tokens.size, rows.run] for rows in groups]
+        told = [[_number(rows.layers), rows.tokens.size, rows.block] for rows in groups]
         self._orders("step", groups=told, attention_layers=attention_layers)
         return self._with_looks(super().step(groups, attention_layers))
 
@@ -272,7 +266,7 @@ class Leading(Share):
                 mx.async_eval(whole)
                 return whole
 
-            return part._replace(completed=completed)
+            return part._replace(gather=completed)
 
         scores = tuple(
             tuple(map(told, layer)) if type(layer) is tuple else told(layer)

@@ -201,8 +201,10 @@ def of_all_heads(
 
     def completed(part: RowScores) -> RowScores:
         if isinstance(part, AttentionQueries):
-            others = part.heads * (group.size - 1)
-            return part._replace(completed=lambda _, scores: group.gathered(scores), others=others)
+            return part._replace(
+                gather=lambda _, scores: group.gathered(scores),
+                other_heads=part.heads * (group.size - 1),
+            )
         return next(whole)
 
     return states, tuple(

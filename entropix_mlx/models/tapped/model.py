@@ -76,6 +76,7 @@ class TappedModel(LanguageModel):
         """
         super().__init__()
         self.inner = model
+        self.mixes_experts = any(isinstance(part, _EXPERTS) for part in model.modules())
         self._tap = Tap(model)
         self.config = tapped_shape(config, self._tried())
         self._packing: KVPacking | None = None
@@ -90,7 +91,7 @@ class TappedModel(LanguageModel):
         self.attention_heads = tuple(call.shape[1] for call in calls)
         """Heads of each call of attention in a pass that can be measured; empty without any."""
         self._bytes_per_token = sum(map(_bytes_per_token, probe))
-        self._takes_blocks = History(probe).takes_blocks
+        self.takes_blocks = History(probe).takes_blocks  # a recurrent layer's cannot be cut
         return int(logits.shape[-1])
 
     def __call__(
@@ -180,16 +181,6 @@ class TappedModel(LanguageModel):
         ]
         self.inner(mx.array([[0]]), cache=packed)
         self._packing = KVPacking(bits, group_size, start)
-
-    @property
-    def takes_blocks(self) -> bool:
-        """Whether every layer has a cache that can be cut, as that of a recurrent layer cannot."""
-        return self._takes_blocks
-
-    @property
-    def mixes_experts(self) -> bool:
-        """Whether it has layers of experts, of which each token reads some."""
-        return any(isinstance(part, _EXPERTS) for part in self.inner.modules())
 
     @property
     def dtype(self) -> mx.Dtype:
