@@ -9,11 +9,11 @@ from importlib import resources
 from ..palette import LOOKS
 
 HEADERS = {
-    "content-security-sampler": "default-src 'none'; style-src 'unsafe-inline';"
+    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline';"
     " script-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'; form-action 'none';"
     " frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
-    "referrer-sampler": "no-referrer",
+    "referrer-policy": "no-referrer",
     "cache-control": "no-cache",
 }
 """The page may talk to its own server and to nobody else."""

@@ -17,7 +17,7 @@ def test_the_page_needs_nothing_from_elsewhere():
     assert "http://" not in page.content().replace("http://www.w3.org", "")
     assert "https://" not in page.content()
     assert "$looks" not in page.content()
-    assert "default-src 'none'" in page.HEADERS["content-security-sampler"]
+    assert "default-src 'none'" in page.HEADERS["content-security-policy"]
 
 
 @pytest.fixture
