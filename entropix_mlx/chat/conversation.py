@@ -24,7 +24,7 @@ def new_id() -> str:
 
 
 @dataclass
-class Answer:
+class Reply:
     """One answer to a question; it may be unfinished."""
 
     seed: int
@@ -64,16 +64,16 @@ class Turn:
     """A question and its answers, of which one is part of the conversation."""
 
     question: str
-    answers: list[Answer] = field(default_factory=list)
+    answers: list[Reply] = field(default_factory=list)
     selected: int = 0
     """Index of the answer that is part of the conversation."""
 
     @property
-    def answer(self) -> Answer:
+    def answer(self) -> Reply:
         """The answer that is part of the conversation."""
         return self.answers[self.selected]
 
-    def add(self, answer: Answer) -> None:
+    def add(self, answer: Reply) -> None:
         """Add an answer, and make it part of the conversation."""
         self.answers.append(answer)
         self.selected = len(self.answers) - 1
@@ -128,9 +128,7 @@ class Conversation:
         Raises:
             SessionError: there is none yet.
         """
-        if not self.turns:
-            raise SessionError("nothing was asked yet: send a question first")
-        return self.turns[-1]
+        return self.turns[self.turn_at(None)]
 
     def turn_at(self, turn: int | None) -> int:
         """Return the index of a turn, the last one for None.
@@ -138,10 +136,10 @@ class Conversation:
         Raises:
             SessionError: there is no such turn.
         """
-        if turn is None and self.turns:
-            return len(self.turns) - 1
         if turn is None:
-            raise SessionError("nothing was asked yet: send a question first")
+            if not self.turns:
+                raise SessionError("nothing was asked yet: send a question first")
+            return len(self.turns) - 1
         if not 0 <= turn < len(self.turns):
             raise SessionError(f"there is no turn {turn}: there are {len(self.turns)}, from 0")
         return turn
@@ -204,7 +202,7 @@ class Conversation:
         dropped = self.dropped if len(kept) + 1 >= len(self.turns) else 0
         return replace(self, turns=[*kept, Turn(question)], dropped=dropped)
 
-    def adopt(self, question: str, turn: int | None, answer: Answer) -> None:
+    def adopt(self, question: str, turn: int | None, answer: Reply) -> None:
         """Add a question that was answered elsewhere.
 
         Args:
@@ -331,7 +329,7 @@ def _from_record(record: dict[str, Any]) -> Conversation:
 
 def _turn(record: dict[str, Any]) -> Turn:
     answers = [
-        Answer(
+        Reply(
             int(answer["seed"]),
             [Step.from_dict(step) for step in answer["steps"]],
             answer.get("model"),

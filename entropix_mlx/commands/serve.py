@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from ..backends.address import KEY_VARIABLE
+from ..backends.remote import KEY_VARIABLE
 from ..errors import EntropixError, SettingsError
 from ..files import expanded
 from ..profiles.selection import AUTO, resolve

@@ -7,9 +7,10 @@ import pytest
 
 from entropix_mlx import Profile, Settings
 from entropix_mlx.answer.answer import Answer
-from entropix_mlx.backends import events, reporting
-from entropix_mlx.backends.events import Question, Token
-from entropix_mlx.backends.local import Chat, ModelThread
+from entropix_mlx.backends import events
+from entropix_mlx.backends.base import BackendThread
+from entropix_mlx.backends.events import CancelToken, UserMessage
+from entropix_mlx.backends.local import LocalBackend
 from entropix_mlx.errors import NonFiniteLogitsError
 from tests.conftest import make_byte_tokenizer, make_tiny_model
 
@@ -47,8 +48,8 @@ def started():
 
     def start(load=load_tiny, **settings):
         heard = Heard()
-        chat = Chat("tiny", load, Settings(**{"max_tokens": 6, "seed": 1} | settings))
-        thread = ModelThread(chat, heard)
+        backend = LocalBackend("tiny", load, Settings(**{"max_tokens": 6, "seed": 1} | settings))
+        thread = BackendThread(backend, heard)
         threads.append(thread)
         thread.start()
         return thread, heard
@@ -61,8 +62,8 @@ def started():
 
 def test_an_answer_is_reported_in_order(started):
     thread, heard = started()
-    cancel = Token()
-    thread.ask(Question("hi"), cancel)
+    cancel = CancelToken()
+    thread.ask(UserMessage("hi"), cancel)
     ended = heard.until(events.AnswerEnded)
     assert ended == events.AnswerEnded(cancel)
     kinds = list(dict.fromkeys(type(event) for event in heard.events))
@@ -81,17 +82,17 @@ def test_an_answer_is_reported_in_order(started):
 
 def test_a_cancel_that_comes_before_the_answer_begins_is_not_lost(started):
     thread, heard = started(max_tokens=3000)
-    cancel = Token()
+    cancel = CancelToken()
     cancel.set()
-    thread.ask(Question("hi"), cancel)
+    thread.ask(UserMessage("hi"), cancel)
     heard.until(events.AnswerEnded, cancel=cancel)
     assert not [event for event in heard.events if isinstance(event, events.StepsArrived)]
 
 
 def test_a_cancel_ends_one_job_and_no_other(started):
     thread, heard = started(max_tokens=3000)
-    first, second = Token(), Token()
-    thread.ask(Question("hi"), first)
+    first, second = CancelToken(), CancelToken()
+    thread.ask(UserMessage("hi"), first)
     thread.submit(lambda session, cancel: session.regenerate(cancel=cancel), second)
     heard.until(events.StepsArrived)
     first.set()
@@ -103,8 +104,8 @@ def test_a_cancel_ends_one_job_and_no_other(started):
 
 def test_what_was_refused_comes_back(started):
     thread, heard = started()
-    question = Question(" ")
-    thread.ask(question, Token())
+    question = UserMessage(" ")
+    thread.ask(question, CancelToken())
     ended = heard.until(events.AnswerEnded)
     assert ended.refused is question
     assert "empty" in ended.error
@@ -130,10 +131,10 @@ SIDES = tuple(Settings(sampler=name, max_tokens=40, seed=3) for name in ("entrop
 
 
 def test_both_sides_of_a_duel_grow_together(started, monkeypatch):
-    monkeypatch.setattr(reporting, "BATCH_SECONDS", 0.0)
+    monkeypatch.setattr(events, "BATCH_SECONDS", 0.0)
     thread, heard = started()
-    cancel = Token()
-    thread.duel(Question("hi"), SIDES, cancel)
+    cancel = CancelToken()
+    thread.duel(UserMessage("hi"), SIDES, cancel)
     assert heard.until(events.AnswerEnded) == events.AnswerEnded(cancel)
     steps, ends, order = duel_of(heard)
     assert [len(side) for side in steps] == [40, 40]
@@ -152,7 +153,7 @@ def test_both_sides_of_a_duel_grow_together(started, monkeypatch):
 def test_a_side_that_fails_leaves_the_other_alone(started):
     thread, heard = started()
     bad = Profile.load().replace({"think": {"text": [10**6]}})
-    thread.duel(Question("hi"), (SIDES[1], replace(SIDES[0], profile=bad)), Token())
+    thread.duel(UserMessage("hi"), (SIDES[1], replace(SIDES[0], profile=bad)), CancelToken())
     assert heard.until(events.AnswerEnded).error is None
     steps, ends, _ = duel_of(heard)
     assert [len(side) for side in steps] == [40, 0]
@@ -172,7 +173,7 @@ def test_a_side_that_fails_in_its_middle_keeps_its_steps(started, monkeypatch):
         original(answer, *given, **told)
 
     monkeypatch.setattr(Answer, "_commit", commit)
-    thread.duel(Question("hi"), SIDES, Token())
+    thread.duel(UserMessage("hi"), SIDES, CancelToken())
     assert heard.until(events.AnswerEnded).error is None
     steps, ends, _ = duel_of(heard)
     assert sorted(len(side) for side in steps) == [5, 40]
@@ -181,8 +182,8 @@ def test_a_side_that_fails_in_its_middle_keeps_its_steps(started, monkeypatch):
 
 def test_a_cancel_ends_both_sides_of_a_duel(started):
     thread, heard = started()
-    cancel = Token()
-    thread.duel(Question("hi"), tuple(replace(s, max_tokens=3000) for s in SIDES), cancel)
+    cancel = CancelToken()
+    thread.duel(UserMessage("hi"), tuple(replace(s, max_tokens=3000) for s in SIDES), cancel)
     heard.until(events.DuelStepsArrived)
     cancel.set()
     heard.until(events.AnswerEnded, cancel=cancel)

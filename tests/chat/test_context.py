@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from entropix_mlx.chat.context import KEPT, ROOM, Context
-from entropix_mlx.chat.conversation import Answer, Conversation, Turn
+from entropix_mlx.chat.conversation import Conversation, Reply, Turn
+from entropix_mlx.chat.session import KEPT, ROOM, Context
 from entropix_mlx.errors import ContextLengthError, SessionError
 from tests.conftest import make_byte_tokenizer
 
@@ -14,7 +14,7 @@ TOKENIZER = make_byte_tokenizer()
 
 
 def conversation_of(lengths, dropped=0, system_prompt=None):
-    turns = [Turn("x" * length, [Answer(0)]) for length in lengths]
+    turns = [Turn("x" * length, [Reply(0)]) for length in lengths]
     return Conversation(system_prompt, turns, dropped)
 
 

@@ -4,13 +4,13 @@ import os
 
 import pytest
 
-from entropix_mlx.chat.conversation import Answer, Conversation, Turn
+from entropix_mlx.chat.conversation import Conversation, Reply, Turn
 from entropix_mlx.chat.store import CARD, Store
 from entropix_mlx.errors import SessionError
 
 
 def talk(*questions):
-    return Conversation(turns=[Turn(text, [Answer(1, [])]) for text in questions])
+    return Conversation(turns=[Turn(text, [Reply(1, [])]) for text in questions])
 
 
 @pytest.fixture
@@ -96,11 +96,11 @@ def test_a_folder_that_cannot_be_written_is_a_message(tmp_path):
 def test_turns_stay_with_the_way_that_was_left(tmp_path):
     chat = talk("one", "two", "three")
     first, later = chat.turns[0], chat.turns[1:]
-    first.answers.append(Answer(2, []))
+    first.answers.append(Reply(2, []))
     chat.dropped = 1
     chat.select(1, turn=0)
     assert (chat.turns, chat.dropped) == ([first], 0)
-    chat.turns.append(Turn("other", [Answer(3, [])]))
+    chat.turns.append(Turn("other", [Reply(3, [])]))
     chat.save(tmp_path / "chat.json")
     again = Conversation.load(tmp_path / "chat.json")
     assert again == chat
