@@ -157,7 +157,7 @@ class RemoteSession(ChatSession):
             "max_tokens": settings.max_tokens,
             "stop": settings.stop,
             "prefix": [step.token for step in reply.steps],
-            "begin": list(forced),
+            "forced": list(forced),
             **{name: value for name, value in given.items() if value is not None},
         }
 

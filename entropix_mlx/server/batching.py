@@ -1,4 +1,4 @@
-"""Continuous batching: the thread that owns the model, and orders that join between two passes."""
+"""Continuous batching: the thread that owns the model; requests join it between two passes."""
 
 from __future__ import annotations
 
@@ -9,20 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .events import (
-    Ended,
-    Event,
-    Failed,
-    Item,
-    Order,
-)
-from .metrics import Metrics
-from .openai.errors import (
-    SERVER,
-    RequestError,
-    internal_error,
-    stopping_error,
-)
+from .events import Ended, Event, Failed, Prompts, Report, Submission
+from .metrics import ServerMetrics
+from .openai.errors import SERVER, RequestError, internal_error, stopping_error
 from .prompt_cache import PromptCache
 
 if TYPE_CHECKING:
@@ -54,23 +43,23 @@ class Capacity:
 
 
 class Batcher:
-    """Runs orders on a model, in a thread of its own.
+    """Answers requests with a model, in a thread of its own.
 
     `submit`, `drain` and `stop` may be called on any other thread.
     """
 
-    def __init__(self, load: Load, capacity: Capacity, metrics: Metrics) -> None:
+    def __init__(self, load: Load, capacity: Capacity, metrics: ServerMetrics) -> None:
         """Set up; `start` loads the model.
 
         Args:
             load: returns the model and its tokenizer; called on the thread.
             capacity: how much to take on.
-            metrics: where everything is counted.
+            metrics: counts it.
         """
         self._load = load
         self._capacity = capacity
         self._metrics = metrics
-        self._orders: queue.SimpleQueue[Order | None] = queue.SimpleQueue()
+        self._submissions: queue.SimpleQueue[Submission | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._outstanding = 0
         self._draining = self._stopping = self._interrupted = False
@@ -101,53 +90,50 @@ class Batcher:
         """Answers that were taken on and have not ended."""
         return self._outstanding
 
-    def submit(self, items: Sequence[Item], tell: Callable[[list[Event]], None]) -> Order:
-        """Take an order on.
-
-        Args:
-            items: its answers.
-            tell: takes its events, on the model's thread.
+    def submit(
+        self, prompts: Prompts, report: Report, *, forced: Sequence[int] = (), scored: bool = False
+    ) -> Submission:
+        """Put the prompts of a request into the queue; see `Submission`.
 
         Raises:
             RequestError: the queue is full, or the server stops.
         """
-        left = len(items)
+        left = len(prompts)
 
-        def count(events: list[Event]) -> None:
+        def counted(events: list[Event]) -> None:
             nonlocal left
-            gone = sum(isinstance(event, Ended) for event in events)
-            if any(isinstance(event, Failed) for event in events):
-                gone = left
+            ended = sum(isinstance(event, Ended) for event in events)
+            gone = left if any(isinstance(event, Failed) for event in events) else ended
             left -= gone
             with self._lock:
                 self._outstanding -= gone
-            tell(events)
+            report(events)
 
         with self._lock:
             if self._draining or not self.alive:
                 raise stopping_error()
-            if self._outstanding + len(items) > self._capacity.batch + self._capacity.queue:
+            if self._outstanding + left > self._capacity.batch + self._capacity.queue:
                 self._metrics.count("refused_requests")
                 raise _full()
-            self._outstanding += len(items)
-        order = Order(items, count)
-        self._orders.put(order)
-        return order
+            self._outstanding += left
+        submission = Submission(prompts, counted, forced=forced, scored=scored)
+        self._submissions.put(submission)
+        return submission
 
     def drain(self) -> None:
-        """Take nothing on any more; what waits ends with an error, and what runs goes on."""
+        """Refuse new requests, end those that wait with an error, and let the others go on."""
         self._draining = True
-        self._orders.put(None)
+        self._submissions.put(None)
 
     def interrupt(self) -> None:
         """End everything that runs; the thread goes on until `stop`."""
         self._interrupted = self._draining = True
-        self._orders.put(None)
+        self._submissions.put(None)
 
     def stop(self) -> None:
         """End everything and the thread. See `alive`: one that is inside MLX may take longer."""
         self._stopping = self._draining = True
-        self._orders.put(None)
+        self._submissions.put(None)
         self._thread.join(JOIN_SECONDS)
 
     def _run(self) -> None:
@@ -174,7 +160,7 @@ class Batcher:
         return Rounds(self.model, self.tokenizer, self._capacity.batch, pool, self._metrics)
 
     def _round(self, rounds: Rounds, pool: PromptCache) -> Rounds:
-        """Take new orders, and run one pass; return what goes on afterwards."""
+        """Take new requests, and run one pass; return the rounds that go on afterwards."""
         try:
             self._take(rounds)
             if not (self._stopping or rounds.idle):
@@ -192,12 +178,12 @@ class Batcher:
         wait = rounds.idle and not self._stopping
         while True:
             try:
-                order = self._orders.get(block=wait)
+                submission = self._submissions.get(block=wait)
             except queue.Empty:
                 return
             wait = False
-            if order is not None:
-                rounds.take(order)
+            if submission is not None:
+                rounds.take(submission)
             if self._interrupted:
                 rounds.close(stopping_error())
             elif self._draining:

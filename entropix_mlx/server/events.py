@@ -1,4 +1,4 @@
-"""What a request wants from the model's thread, and what that thread tells of it."""
+"""What a request hands to the model's thread, and what that thread reports of it."""
 
 from __future__ import annotations
 
@@ -11,20 +11,8 @@ from ..answer.position import Likelihood
 from ..settings import Settings
 from ..step import Step
 
-
-@dataclass(frozen=True)
-class Item:
-    """One answer of an order."""
-
-    index: int
-    """Among the answers of the order."""
-    prompt: tuple[int, ...]
-    settings: Settings
-    """With a seed and a profile that was read."""
-    begin: tuple[int, ...] = ()
-    """Tokens that come first, whatever would be drawn."""
-    scored: bool = False
-    """Whether the prompt's own tokens are to be scored, too."""
+Prompts = Sequence[tuple[Sequence[int], Settings]]
+"""The token ids of each prompt, and how it is answered: a seed and a profile that was read."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +20,7 @@ class Begun:
     """An answer's prompt is computed."""
 
     index: int
+    """Of the answer among those of its request."""
     cached: int
     """Tokens of the prompt that were in the cache before."""
     scores: tuple[Likelihood, ...] = ()
@@ -39,8 +28,8 @@ class Begun:
 
 
 @dataclass(frozen=True)
-class Came:
-    """An answer's next step."""
+class Stepped:
+    """An answer has its next step."""
 
     index: int
     step: Step
@@ -55,43 +44,50 @@ class Ended:
 
 @dataclass(frozen=True)
 class Failed:
-    """The whole order ends here."""
+    """All answers of the request end here."""
 
     error: Exception
 
 
-Event = Begun | Came | Ended | Failed
+Event = Begun | Stepped | Ended | Failed
+Report = Callable[[list[Event]], None]
+"""Takes what happened since the last call, in its order, on the model's thread."""
 
 
-class Order:
-    """The answers of one request; its events come in the order in which they happened."""
+class Submission:
+    """The prompts of one request, in the hands of the model's thread.
 
-    def __init__(self, items: Sequence[Item], tell: Callable[[list[Event]], None]) -> None:
-        """Ask.
+    Attributes:
+        prompts: one an answer.
+        forced: tokens that each answer begins with, whatever would be drawn.
+        scored: whether the prompts' own tokens are scored, too.
+        began: when it was submitted, by ``time.perf_counter``.
+        cancel: ends all answers before their next token; set it from any thread.
+    """
 
-        Args:
-            items: one an answer.
-            tell: takes what happened since the last call, on the model's thread.
-        """
-        self.items = tuple(items)
+    def __init__(
+        self, prompts: Prompts, report: Report, *, forced: Sequence[int] = (), scored: bool = False
+    ) -> None:
+        self.prompts = tuple(prompts)
+        self.forced = tuple(forced)
+        self.scored = scored
         self.began = time.perf_counter()
         self.cancel = threading.Event()
-        """Set it, from any thread, to end the order: its rows are free before the next token."""
-        self._tell = tell
-        self._noted: list[Event] = []
+        self._report = report
+        self._events: list[Event] = []
         self._failed = False
 
-    def note(self, event: Event) -> None:
-        """Add an event, to be told with the next `flush`."""
+    def add(self, event: Event) -> None:
+        """Add an event, to be reported with the next `flush`; none follows a failure."""
         if self._failed:
             return
-        self._noted.append(event)
+        self._events.append(event)
         if isinstance(event, Failed):
             self._failed = True
             self.cancel.set()
 
     def flush(self) -> None:
-        """Tell what was noted."""
-        if self._noted:
-            noted, self._noted = self._noted, []
-            self._tell(noted)
+        """Report the events that were added."""
+        if self._events:
+            events, self._events = self._events, []
+            self._report(events)

@@ -1,4 +1,4 @@
-"""What a server counts, as Prometheus reads it."""
+"""The counts of a server, in Prometheus's text format."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FIRST_TOKEN_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 PREFIX = "entropix"
 
 
-class Metrics:
+class ServerMetrics:
     """Counts of one server. Every method may be called on any thread."""
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Metrics:
             self._counts[name] += more
 
     def gauge(self, **values: float) -> None:
-        """Note how much there is of something now."""
+        """Set how much there is of something now."""
         with self._lock:
             self._gauges |= values
 

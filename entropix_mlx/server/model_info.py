@@ -1,4 +1,4 @@
-"""What a server serves, and how much of it one request may ask for."""
+"""The model that is served, and how much one request may ask of it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..profiles.selection import AUTO, profile_for, user_folder
 from ..settings import Settings
 from .openai.errors import RequestError
 
-_OF_NOBODY_ELSE = ("name", "description", "calibration")
+_NOT_NUMBERS = ("name", "description", "calibration")
 """What a profile holds beside the numbers that decide."""
 
 
@@ -40,7 +40,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedModel:
     """A model under its name, and how it answers unless a request says otherwise."""
 
     name: str
@@ -50,15 +50,15 @@ class Served:
     limits: Limits = field(default_factory=Limits)
 
     def description(self) -> dict[str, Any]:
-        """Return what a client can know of the model and of how it answers."""
+        """Return the model, its sampler and its profile, for clients."""
         profile = self.settings.profile
         tables = asdict(profile) if isinstance(profile, Profile) else {}
-        told = {name: value for name, value in tables.items() if name not in _OF_NOBODY_ELSE}
+        numbers = {name: value for name, value in tables.items() if name not in _NOT_NUMBERS}
         return {
             "context_length": self.config.max_position_embeddings,
             "fingerprint": fingerprint(self.config),
             "sampler": self.settings.sampler,
-            "profile": spell_infinities(told),
+            "profile": spell_infinities(numbers),
         }
 
     def profile(self, name: str) -> Profile:

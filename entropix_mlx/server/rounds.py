@@ -3,7 +3,7 @@
 A round is one pass of the scheduler. Between two rounds, answers that have ended leave, and those
 that wait take their places:
 
-    order ─→ waiting ─→ its prompt is scored, if asked ─→ a row of the scheduler ─→ ended
+    request ─→ waiting ─→ its prompt is scored, if asked ─→ a row of the scheduler ─→ ended
                 │                                                                     │
                 └── the longest common beginning is taken from the pool   the text ───┘
                                                                           goes to the pool
@@ -20,16 +20,8 @@ from typing import TYPE_CHECKING
 from ..answer.position import Likelihood
 from ..errors import EntropixError
 from ..settings import Settings
-from .events import (
-    Begun,
-    Came,
-    Ended,
-    Event,
-    Failed,
-    Item,
-    Order,
-)
-from .metrics import Metrics
+from .events import Begun, Ended, Event, Failed, Stepped, Submission
+from .metrics import ServerMetrics
 from .prompt_cache import PromptCache
 
 if TYPE_CHECKING:
@@ -50,7 +42,7 @@ CHUNK_BESIDE_ANSWERS = 32
 
 
 class _Beginning:
-    """A prompt that one answer of an order begins with, or several."""
+    """A prompt that one answer of a request begins with, or several."""
 
     def __init__(self, ids: tuple[int, ...], answers: int) -> None:
         self.ids = ids
@@ -67,8 +59,10 @@ class _Beginning:
 class _Entry:
     """One answer, wherever it is."""
 
-    order: Order
-    item: Item
+    submission: Submission
+    index: int
+    prompt: tuple[int, ...]
+    settings: Settings
     job: Job
     beginning: _Beginning
     row: Slot | None = None
@@ -79,11 +73,11 @@ class _Entry:
     def tokens(self) -> int:
         """Return how many tokens its text may have; −1 for all that the context holds."""
         most = self.job.max_tokens
-        return -1 if most < 0 else len(self.item.prompt) + most
+        return -1 if most < 0 else len(self.prompt) + most
 
 
 class Rounds:
-    """Runs orders on one model; everything happens on the thread that loaded it."""
+    """Runs submissions on one model; everything happens on the thread that loaded it."""
 
     def __init__(
         self,
@@ -91,9 +85,9 @@ class Rounds:
         tokenizer: TokenizerWrapper,
         batch: int,
         pool: PromptCache,
-        metrics: Metrics,
+        metrics: ServerMetrics,
     ) -> None:
-        """Begin without orders.
+        """Begin without submissions.
 
         Args:
             model: from `load`.
@@ -116,31 +110,31 @@ class Rounds:
         self._scoring: deque[_Entry] = deque()
         self._running: dict[Slot, _Entry] = {}
         self._samplers: deque[tuple[Settings, Sampler]] = deque(maxlen=SAMPLERS_KEPT)
-        self._noted: dict[Order, None] = {}
+        self._noted: dict[Submission, None] = {}
 
     @property
     def idle(self) -> bool:
         """Whether there is nothing to do."""
         return not (self._waiting or self._scoring or self._running)
 
-    def take(self, order: Order) -> None:
-        """Take an order on; one that cannot be carried out fails at once."""
+    def take(self, submission: Submission) -> None:
+        """Take a request on; one that cannot be carried out fails at once."""
         beginnings: dict[tuple[int, ...], _Beginning] = {}
-        prompts = [item.prompt for item in order.items]
+        prompts = [tuple(prompt) for prompt, _ in submission.prompts]
         try:
-            for item in order.items:
-                first = item.prompt not in beginnings
-                if first:
-                    count = prompts.count(item.prompt)
-                    beginnings[item.prompt] = _Beginning(item.prompt, count)
-                job = self._job(order, item, checked=not first)
-                self._waiting.append(_Entry(order, item, job, beginnings[item.prompt]))
+            for index, (ids, settings) in enumerate(submission.prompts):
+                prompt = tuple(ids)
+                if prompt not in beginnings:
+                    beginnings[prompt] = _Beginning(prompt, prompts.count(prompt))
+                job = self._job(submission, prompt, settings)
+                entry = _Entry(submission, index, prompt, settings, job, beginnings[prompt])
+                self._waiting.append(entry)
         except EntropixError as error:
-            order.note(Failed(error))
-        order.flush()
+            submission.add(Failed(error))
+        submission.flush()
 
     def advance(self) -> None:
-        """Run one pass, admit and retire answers, and tell the orders what happened."""
+        """Run one pass, admit and retire answers, and tell the submissions what happened."""
         self._drop_cancelled()
         self._admit()
         self._score()
@@ -149,7 +143,7 @@ class Rounds:
             self._begin(entry)
             entry.steps += 1
             self._metrics.step(step)
-            self._note(entry.order, Came(entry.item.index, step))
+            self._note(entry.submission, Stepped(entry.index, step))
         self._retire()
         self._metrics.gauge(
             waiting_answers=len(self._waiting) + len(self._scoring),
@@ -157,54 +151,48 @@ class Rounds:
             cached_texts=len(self._pool),
             cached_bytes=self._pool.bytes,
         )
-        for order in self._noted:
-            order.flush()
+        for submission in self._noted:
+            submission.flush()
         self._noted.clear()
 
     def close(self, error: Exception) -> None:
         """End everything, with this error for all."""
-        orders = dict.fromkeys(entry.order for entry in self._entries())
+        submissions = dict.fromkeys(entry.submission for entry in self._entries())
         self._scheduler.close()
         self._waiting.clear()
         self._scoring.clear()
         self._running.clear()
-        for order in orders:
-            order.note(Failed(error))
-            order.flush()
+        for submission in submissions:
+            submission.add(Failed(error))
+            submission.flush()
 
     def drop_waiting(self, error: Exception) -> None:
-        """End the orders that have not begun, and let the others run."""
-        begun = {entry.order for entry in [*self._scoring, *self._running.values()]}
-        for order in dict.fromkeys(entry.order for entry in self._waiting):
-            if order not in begun:
-                order.note(Failed(error))
-                order.flush()
+        """End the submissions that have not begun, and let the others run."""
+        begun = {entry.submission for entry in [*self._scoring, *self._running.values()]}
+        for submission in dict.fromkeys(entry.submission for entry in self._waiting):
+            if submission not in begun:
+                submission.add(Failed(error))
+                submission.flush()
 
-    def _note(self, order: Order, event: Event) -> None:
+    def _note(self, submission: Submission, event: Event) -> None:
         """Add an event, which is told at the end of the round."""
-        order.note(event)
-        self._noted[order] = None
+        submission.add(event)
+        self._noted[submission] = None
 
     def _entries(self) -> Iterator[_Entry]:
         yield from self._waiting
         yield from self._scoring
         yield from self._running.values()
 
-    def _job(self, order: Order, item: Item, checked: bool) -> Job:
-        """Return the job of an item; whatever is wrong with it shows here, before any pass.
-
-        Args:
-            order: whose it is.
-            item: the answer.
-            checked: whether another answer to the same prompt was checked.
-        """
+    def _job(self, submission: Submission, prompt: tuple[int, ...], settings: Settings) -> Job:
+        """Return the job of an answer; whatever is wrong with it shows here, before any pass."""
         from ..answer.hooks import Hooks
         from ..engine.cached_text import CachedText
         from ..engine.job import Job, begin, prepare
 
-        sampler = self._sampler(item.settings)
-        hooks = Hooks(cancel=order.cancel)
-        job = Job.of_settings(item.prompt, item.settings, sampler, forced=item.begin, hooks=hooks)
+        sampler = self._sampler(settings)
+        hooks = Hooks(cancel=submission.cancel)
+        job = Job.of_settings(prompt, settings, sampler, forced=submission.forced, hooks=hooks)
         begin(
             self._model,
             self._tokenizer,
@@ -225,7 +213,7 @@ class Rounds:
 
     def _drop_cancelled(self) -> None:
         for entries in (self._waiting, self._scoring):
-            for entry in [entry for entry in entries if entry.order.cancel.is_set()]:
+            for entry in [entry for entry in entries if entry.submission.cancel.is_set()]:
                 entries.remove(entry)
                 self._finish(entry)
 
@@ -237,7 +225,7 @@ class Rounds:
             entry = self._waiting.popleft()
             if entry.beginning.text is None:
                 self._find_text(entry)
-            if entry.item.scored:
+            if entry.submission.scored:
                 self._scoring.append(entry)
             else:
                 self._start(entry)
@@ -253,9 +241,9 @@ class Rounds:
         """Give an answer what the cache holds of its prompt."""
         from ..engine.cached_text import CachedText
 
-        beginning, ids = entry.beginning, entry.item.prompt
+        beginning, ids = entry.beginning, entry.prompt
         found = None
-        if not entry.item.scored:  # scores need every token of the prompt to be computed
+        if not entry.submission.scored:  # scores need every token of the prompt to be computed
             used = [row.text or row.prompt.text for row in self._running]
             found = self._pool.take(ids[:-1], used)
         beginning.text = found or CachedText.empty(self._model)
@@ -276,7 +264,7 @@ class Rounds:
             size = CHUNK_BESIDE_ANSWERS if self._running else CHUNK
             tokens = beginning.ids[done : min(done + size, last)]
             following = beginning.ids[done + 1 : done + 1 + len(tokens)]
-            best = entry.item.settings.top_logprobs
+            best = entry.settings.top_logprobs
             beginning.scores += likelihoods(self._model, beginning.text, tokens, following, best)
         if len(beginning.scores) == last:
             for ready in [one for one in self._scoring if one.beginning is beginning]:
@@ -307,8 +295,8 @@ class Rounds:
         if not entry.told:
             entry.told = True
             scores = tuple(entry.beginning.scores)
-            self._note(entry.order, Begun(entry.item.index, entry.beginning.cached, scores))
-            self._metrics.first_token(time.perf_counter() - entry.order.began)
+            self._note(entry.submission, Begun(entry.index, entry.beginning.cached, scores))
+            self._metrics.first_token(time.perf_counter() - entry.submission.began)
 
     def _retire(self) -> None:
         """Let the answers leave that have ended, and keep their texts."""
@@ -316,14 +304,14 @@ class Rounds:
         for row in [row for row in self._running if row not in going_on]:
             entry = self._running.pop(row)
             if row.error is not None:
-                self._note(entry.order, Failed(row.error))
+                self._note(entry.submission, Failed(row.error))
             row.settle(entry.steps)
             self._finish(entry)
 
     def _finish(self, entry: _Entry) -> None:
         beginning, row = entry.beginning, entry.row
         beginning.answers -= 1
-        self._note(entry.order, Ended(entry.item.index))
+        self._note(entry.submission, Ended(entry.index))
         if beginning.shared:
             if beginning.answers == 0 and beginning.text is not None:
                 self._pool.give(beginning.text)

@@ -1,5 +1,6 @@
 """A real server on a real socket: OpenAI's own client, clients that misbehave, and the end."""
 
+import asyncio
 import json
 import re
 import signal
@@ -11,6 +12,7 @@ import time
 import pytest
 
 from entropix_mlx.conversion import convert
+from entropix_mlx.server.run_server import bind
 
 WAIT = 120
 
@@ -120,6 +122,25 @@ def test_openais_client_gets_what_it_knows(server):
         openai.OpenAI(base_url=server.url, api_key="wrong", max_retries=0) as client,
     ):
         client.models.list()
+
+
+def test_answers_do_not_wait_for_acknowledgements():
+    async def accepted():
+        """Return whether TCP_NODELAY is set on the server's end of a connection."""
+        found = asyncio.get_running_loop().create_future()
+
+        async def connected(reader, writer):
+            end = writer.get_extra_info("socket")
+            found.set_result(end.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        bound = bind("127.0.0.1", 0)
+        async with await asyncio.start_server(connected, sock=bound):
+            _, writer = await asyncio.open_connection(*bound.getsockname())
+            assert await found
+            writer.close()
+
+    asyncio.run(accepted())
 
 
 @pytest.mark.parametrize(

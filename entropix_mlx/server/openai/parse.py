@@ -7,7 +7,7 @@ from typing import Any
 
 from ...profiles.fields import shown
 from ...settings import Settings
-from ..model_info import Served
+from ..model_info import ServedModel
 from . import sampling
 from .body import Body, is_token
 from .errors import RequestError
@@ -23,7 +23,7 @@ ROLES = {"system": "system", "developer": "system", "user": "user", "assistant":
 
 _BOTH = (
     *sampling.FIELDS,
-    *("model", "n", "stream", "stream_options", "logprobs", "prefix", "begin", "user"),
+    *("model", "n", "stream", "stream_options", "logprobs", "prefix", "forced", "begin", "user"),
 )
 _CHAT = (*_BOTH, "messages", "top_logprobs", "response_format", "tools", "tool_choice")
 _COMPLETION = (*_BOTH, "prompt", "echo", "best_of", "suffix")
@@ -39,8 +39,8 @@ _UNSUPPORTED = (
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What one request asks for."""
+class CompletionRequest:
+    """A request for answers, as it was read from HTTP."""
 
     chat: bool
     prompts: tuple[Prompt, ...]
@@ -53,11 +53,16 @@ class Asked:
     echo: bool = False
     prefix: str | tuple[int, ...] = ()
     """What the answer begins with; it is no part of what is sent."""
-    begin: tuple[int, ...] = ()
+    forced: tuple[int, ...] = ()
     """Tokens that come next, whatever would be drawn; they are sent like all others."""
 
+    @property
+    def scored(self) -> bool:
+        """Whether the log probabilities of the prompts' own tokens are sent."""
+        return self.echo and self.logprobs
 
-def parse_chat(body: Body, served: Served) -> Asked:
+
+def parse_chat(body: Body, served: ServedModel) -> CompletionRequest:
     """Read the body of /v1/chat/completions.
 
     Raises:
@@ -72,11 +77,13 @@ def parse_chat(body: Body, served: Served) -> Asked:
         raise RequestError("top_logprobs needs logprobs: true", "top_logprobs")
     settings = sampling.read_settings(body, served, served.settings.max_tokens)
     settings = replace(settings, top_logprobs=best)
-    asked = Asked(chat=True, prompts=(messages,), settings=settings, logprobs=logprobs)
-    return _with_common(asked, body, served)
+    request = CompletionRequest(
+        chat=True, prompts=(messages,), settings=settings, logprobs=logprobs
+    )
+    return _with_common(request, body, served)
 
 
-def parse_completion(body: Body, served: Served) -> Asked:
+def parse_completion(body: Body, served: ServedModel) -> CompletionRequest:
     """Read the body of /v1/completions.
 
     Raises:
@@ -89,20 +96,20 @@ def parse_completion(body: Body, served: Served) -> Asked:
     settings = sampling.read_settings(body, served, COMPLETION_TOKENS, least=0 if echo else 1)
     settings = replace(settings, top_logprobs=best or 0)
     prompts = _read_prompts(body, served)
-    asked = Asked(
+    request = CompletionRequest(
         chat=False, prompts=prompts, settings=settings, logprobs=best is not None, echo=echo
     )
-    asked = _with_common(asked, body, served)
-    if body.whole("best_of", 1, served.limits.answers, asked.n) != asked.n:
+    request = _with_common(request, body, served)
+    if body.whole("best_of", 1, served.limits.answers, request.n) != request.n:
         raise RequestError("best_of is not supported: ask for n answers and compare", "best_of")
     if body.text("suffix"):
         raise RequestError("suffix is not supported: the models here only go on", "suffix")
-    if asked.echo and asked.prefix:
+    if request.echo and request.prefix:
         raise RequestError("prefix and echo do not go together: put it into the prompt", "prefix")
-    return asked
+    return request
 
 
-def check_model(body: Body, served: Served) -> None:
+def check_model(body: Body, served: ServedModel) -> None:
     """Check that a request names the model that is served, or none.
 
     Raises:
@@ -114,24 +121,24 @@ def check_model(body: Body, served: Served) -> None:
         raise RequestError(message, "model", status=404, code="model_not_found")
 
 
-def _with_common(asked: Asked, body: Body, served: Served) -> Asked:
+def _with_common(request: CompletionRequest, body: Body, served: ServedModel) -> CompletionRequest:
     """Read what both kinds of request have."""
     limits = served.limits
     options = Body(body.table("stream_options"))
     options.check_names(("include_usage", "include_obfuscation"))
     n = body.whole("n", 1, limits.answers, 1) or 1
-    if n * len(asked.prompts) > limits.answers:
+    if n * len(request.prompts) > limits.answers:
         raise RequestError(f"a request may ask for {limits.answers} answers at most", "n")
     stream = body.flag("stream")
     if "stream_options" in body and not stream:
         raise RequestError("stream_options needs stream: true", "stream_options")
     return replace(
-        asked,
+        request,
         n=n,
         stream=stream,
         include_usage=options.flag("include_usage"),
         prefix=_read_prefix(body, served),
-        begin=_read_begin(body, served),
+        forced=_read_forced(body, served),
     )
 
 
@@ -186,53 +193,40 @@ def _read_content(content: Any, where: str) -> str:
     return "".join(pieces)
 
 
-def _read_prompts(body: Body, served: Served) -> tuple[Prompt, ...]:
+def _read_prompts(body: Body, served: ServedModel) -> tuple[Prompt, ...]:
     value = body.get("prompt")
-    if isinstance(value, str):
-        return (value,)
-    if isinstance(value, list) and value:
-        if all(is_token(item) for item in value):
-            return (_checked(value, "prompt", served),)
-        if len(value) > served.limits.prompts:
-            raise RequestError(f"prompt may hold {served.limits.prompts} at most", "prompt")
-        return tuple(_read_prompt(item, served) for item in value)
-    return body.refuse("prompt", "must be a text, token ids, or a list of either")
+    if (prompt := _text_or_tokens(value, "prompt", served)) is not None:
+        return (prompt,)
+    if not isinstance(value, list):
+        body.refuse("prompt", "must be a text, token ids, or a list of either")
+    if len(value) > served.limits.prompts:
+        raise RequestError(f"prompt may hold {served.limits.prompts} at most", "prompt")
+    prompts = [_text_or_tokens(item, "prompt", served) for item in value]
+    found = tuple(prompt for prompt in prompts if prompt is not None)
+    if len(found) < len(prompts):
+        body.refuse("prompt", "must hold texts or lists of token ids")
+    return found
 
 
-def _read_prompt(value: Any, served: Served) -> Prompt:
+def _read_prefix(body: Body, served: ServedModel) -> str | tuple[int, ...]:
+    prefix = _text_or_tokens(body.get("prefix") or [], "prefix", served)
+    return body.refuse("prefix", "must be a text or token ids") if prefix is None else prefix
+
+
+def _read_forced(body: Body, served: ServedModel) -> tuple[int, ...]:
+    name = "begin" if "begin" in body else "forced"  # its former name
+    forced = _text_or_tokens(body.get(name) or [], name, served)
+    return forced if isinstance(forced, tuple) else body.refuse(name, "must be token ids")
+
+
+def _text_or_tokens(value: Any, name: str, served: ServedModel) -> str | tuple[int, ...] | None:
+    """Return a text or a list of tokens that the model has; None for anything else."""
     if isinstance(value, str):
         return value
-    if isinstance(value, list) and value and all(is_token(item) for item in value):
-        return _checked(value, "prompt", served)
-    raise RequestError(
-        f"prompt must hold texts or lists of token ids, not {shown(value)}", "prompt"
-    )
-
-
-def _read_prefix(body: Body, served: Served) -> str | tuple[int, ...]:
-    value = body.get("prefix")
-    if value is None:
-        return ()
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list) and all(is_token(item) for item in value):
-        return _checked(value, "prefix", served)
-    return body.refuse("prefix", "must be a text or token ids")
-
-
-def _read_begin(body: Body, served: Served) -> tuple[int, ...]:
-    value = body.get("begin")
-    if value is None:
-        return ()
-    if isinstance(value, list) and all(is_token(item) for item in value):
-        return _checked(value, "begin", served)
-    return body.refuse("begin", "must be token ids")
-
-
-def _checked(tokens: list[int], name: str, served: Served) -> tuple[int, ...]:
+    if not isinstance(value, list) or not all(is_token(item) for item in value):
+        return None
     size = served.config.vocab_size
-    for token in tokens:
-        if not 0 <= token < size:
-            message = f"{name} holds token {shown(token)}, and the model has {size}"
-            raise RequestError(message, name)
-    return tuple(tokens)
+    if beyond := [token for token in value if not 0 <= token < size]:
+        message = f"{name} holds token {shown(beyond[0])}, and the model has {size}"
+        raise RequestError(message, name)
+    return tuple(value)

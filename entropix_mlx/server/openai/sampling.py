@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from ...errors import ProfileError, SamplerError
@@ -12,7 +12,7 @@ from ...profiles.profile import Profile
 from ...profiles.sampler_specs import parameters
 from ...samplers.registry import find_sampler
 from ...settings import NO_LIMIT, Settings
-from ..model_info import Limits, Served
+from ..model_info import Limits, ServedModel
 from .body import Body
 from .errors import RequestError
 
@@ -28,7 +28,7 @@ LARGEST_BIAS = 100.0
 LARGEST_PENALTY = 2.0
 
 
-def read_settings(body: Body, served: Served, most: int, least: int = 1) -> Settings:
+def read_settings(body: Body, served: ServedModel, most: int, least: int = 1) -> Settings:
     """Return the settings of a request.
 
     Args:
@@ -57,7 +57,7 @@ def read_settings(body: Body, served: Served, most: int, least: int = 1) -> Sett
     )
 
 
-def _read_parameters(body: Body, served: Served) -> dict[str, Any]:
+def _read_parameters(body: Body, served: ServedModel) -> dict[str, Any]:
     given: dict[str, Any] = {}
     for name, parameter in parameters().items():
         if name not in body:
@@ -75,7 +75,7 @@ def _read_parameters(body: Body, served: Served) -> dict[str, Any]:
     return given
 
 
-def _read_biases(body: Body, served: Served) -> dict[int, float]:
+def _read_biases(body: Body, served: ServedModel) -> dict[int, float]:
     table = body.table("logit_bias")
     most, size = served.limits.biases, served.config.vocab_size
     if len(table) > most:
@@ -106,8 +106,8 @@ def _check_sampler(name: str, given: dict[str, Any]) -> None:
 
 def _read_max_tokens(body: Body, most: int, least: int) -> int:
     name = "max_completion_tokens" if "max_completion_tokens" in body else "max_tokens"
-    asked = body.get(name)
-    if asked == NO_LIMIT and not isinstance(asked, bool):
+    given = body.get(name)
+    if given == NO_LIMIT and not isinstance(given, bool):
         return NO_LIMIT
     found = body.whole(name, least, LARGEST_WHOLE, most)
     return most if found is None else found
@@ -126,7 +126,7 @@ def _read_stops(body: Body, limits: Limits) -> tuple[str, ...]:
     return tuple(listed)
 
 
-def _read_profile(body: Body, served: Served) -> Profile:
+def _read_profile(body: Body, served: ServedModel) -> Profile:
     """Return the profile: one by its name, or fields that a request changes, and its switches."""
     named = body.get("profile")
     profile = served.settings.profile
@@ -144,7 +144,7 @@ def _read_profile(body: Body, served: Served) -> Profile:
         body.refuse("profile", "must be a name or an object of changes")
     profile = _changed(profile, _nested(body.table("set")), "set", served.limits)
     profile = profile.replace(_switches(body))
-    _check_rollouts(profile, served.limits)
+    _check_branches(profile, served.limits)
     return profile
 
 
@@ -188,8 +188,8 @@ def _switches(body: Body) -> dict[str, Any]:
     return changes
 
 
-def _check_rollouts(profile: Profile, limits: Limits) -> None:
-    for branches in (asdict(profile.branch), asdict(profile.cntp)):
+def _check_branches(profile: Profile, limits: Limits) -> None:
+    for rule in (profile.branch, profile.cntp):
         for name, most in (("width", limits.branch_width), ("depth", limits.branch_depth)):
-            if branches[name] > most:
+            if getattr(rule, name) > most:
                 raise RequestError(f"the {name} of forks may be {most} at most here", "branch")
