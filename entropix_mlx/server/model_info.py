@@ -46,13 +46,17 @@ class ServedModel:
     name: str
     config: ModelShape
     settings: Settings
-    """Their profile is a `Profile`."""
+    """Where a request does not say otherwise; with a profile that was read."""
     limits: Limits = field(default_factory=Limits)
+
+    @property
+    def profile(self) -> Profile:
+        """The profile where a request names none."""
+        return Profile.load(self.settings.profile)
 
     def description(self) -> dict[str, Any]:
         """Return the model, its sampler and its profile, for clients."""
-        profile = self.settings.profile
-        tables = asdict(profile) if isinstance(profile, Profile) else {}
+        tables = asdict(self.profile)
         numbers = {name: value for name, value in tables.items() if name not in _NOT_NUMBERS}
         return {
             "context_length": self.config.max_position_embeddings,
@@ -61,7 +65,7 @@ class ServedModel:
             "profile": spell_infinities(numbers),
         }
 
-    def profile(self, name: str) -> Profile:
+    def find_profile(self, name: str) -> Profile:
         """Return a built-in or calibrated profile: never a file that a request names.
 
         Raises:

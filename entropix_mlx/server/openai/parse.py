@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...profiles.fields import shown
+from ...profiles.fields import Number, Rule, check_flag, check_text, shown
 from ...settings import Settings
 from ..model_info import ServedModel
 from . import sampling
-from .body import Body, is_token
+from .body import Body, check_object
 from .errors import RequestError
 
 Message = dict[str, str]
@@ -70,9 +70,9 @@ def parse_chat(body: Body, served: ServedModel) -> CompletionRequest:
     """
     body.check_names((*_CHAT, *_WITHOUT_EFFECT, *_UNSUPPORTED))
     _refuse_unsupported(body)
-    messages = _read_messages(body)
-    logprobs = body.flag("logprobs")
-    best = body.whole("top_logprobs", 0, served.limits.top_logprobs, 0) or 0
+    messages = body.require("messages", _check_messages)
+    logprobs = body.read("logprobs", check_flag, False)
+    best = body.read("top_logprobs", Number(0, served.limits.top_logprobs, whole=True), 0)
     if best and not logprobs:
         raise RequestError("top_logprobs needs logprobs: true", "top_logprobs")
     settings = sampling.read_settings(body, served, served.settings.max_tokens)
@@ -91,18 +91,18 @@ def parse_completion(body: Body, served: ServedModel) -> CompletionRequest:
     """
     body.check_names((*_COMPLETION, *_WITHOUT_EFFECT, *_UNSUPPORTED))
     _refuse_unsupported(body)
-    echo = body.flag("echo")
-    best = body.whole("logprobs", 0, served.limits.top_logprobs)
+    echo = body.read("echo", check_flag, False)
+    best = body.read("logprobs", Number(0, served.limits.top_logprobs, whole=True))
     settings = sampling.read_settings(body, served, COMPLETION_TOKENS, least=0 if echo else 1)
     settings = replace(settings, top_logprobs=best or 0)
-    prompts = _read_prompts(body, served)
+    prompts = body.require("prompt", _prompts(served))
     request = CompletionRequest(
         chat=False, prompts=prompts, settings=settings, logprobs=best is not None, echo=echo
     )
     request = _with_common(request, body, served)
-    if body.whole("best_of", 1, served.limits.answers, request.n) != request.n:
+    if body.get("best_of") not in (None, request.n):
         raise RequestError("best_of is not supported: ask for n answers and compare", "best_of")
-    if body.text("suffix"):
+    if body.get("suffix"):
         raise RequestError("suffix is not supported: the models here only go on", "suffix")
     if request.echo and request.prefix:
         raise RequestError("prefix and echo do not go together: put it into the prompt", "prefix")
@@ -115,7 +115,7 @@ def check_model(body: Body, served: ServedModel) -> None:
     Raises:
         RequestError: it names another: nothing is ever loaded for a request.
     """
-    name = body.text("model")
+    name = body.read("model", check_text)
     if name is not None and name != served.name:
         message = f"there is no model {name[:100]!r} here, only {served.name!r}"
         raise RequestError(message, "model", status=404, code="model_not_found")
@@ -124,21 +124,22 @@ def check_model(body: Body, served: ServedModel) -> None:
 def _with_common(request: CompletionRequest, body: Body, served: ServedModel) -> CompletionRequest:
     """Read what both kinds of request have."""
     limits = served.limits
-    options = Body(body.table("stream_options"))
+    options = Body(body.read("stream_options", check_object, {}))
     options.check_names(("include_usage", "include_obfuscation"))
-    n = body.whole("n", 1, limits.answers, 1) or 1
+    n = body.read("n", Number(1, limits.answers, whole=True), 1)
     if n * len(request.prompts) > limits.answers:
         raise RequestError(f"a request may ask for {limits.answers} answers at most", "n")
-    stream = body.flag("stream")
+    stream = body.read("stream", check_flag, False)
     if "stream_options" in body and not stream:
         raise RequestError("stream_options needs stream: true", "stream_options")
+    forced = "begin" if "begin" in body else "forced"  # its former name
     return replace(
         request,
         n=n,
         stream=stream,
-        include_usage=options.flag("include_usage"),
-        prefix=_read_prefix(body, served),
-        forced=_read_forced(body, served),
+        include_usage=options.read("include_usage", check_flag, False),
+        prefix=body.read("prefix", _text_or_tokens(served), ()),
+        forced=body.read(forced, _tokens(served), ()),
     )
 
 
@@ -149,7 +150,7 @@ def _refuse_unsupported(body: Body) -> None:
     if body.get("tools") not in (None, []) or body.get("tool_choice") not in (None, "none", "auto"):
         name = "tools" if "tools" in body else "tool_choice"
         raise RequestError("tools are not supported: leave them out", name, code="unsupported")
-    form = body.table("response_format")
+    form = body.read("response_format", check_object, {})
     if form and form != {"type": "text"}:
         raise RequestError(
             f"response_format {shown(form.get('type'))} is not supported: answers are free text",
@@ -158,11 +159,10 @@ def _refuse_unsupported(body: Body) -> None:
         )
 
 
-def _read_messages(body: Body) -> tuple[Message, ...]:
-    listed = body.get("messages")
-    if not isinstance(listed, list) or not listed:
-        body.refuse("messages", "must be a list of messages, at least one")
-    return tuple(_read_message(value, number) for number, value in enumerate(listed))
+def _check_messages(value: Any) -> tuple[Message, ...]:
+    if not isinstance(value, list) or not value:
+        raise ValueError(f"must be a list of messages, at least one, not {shown(value)}")
+    return tuple(_read_message(message, number) for number, message in enumerate(value))
 
 
 def _read_message(value: Any, number: int) -> Message:
@@ -193,40 +193,35 @@ def _read_content(content: Any, where: str) -> str:
     return "".join(pieces)
 
 
-def _read_prompts(body: Body, served: ServedModel) -> tuple[Prompt, ...]:
-    value = body.get("prompt")
-    if (prompt := _text_or_tokens(value, "prompt", served)) is not None:
-        return (prompt,)
-    if not isinstance(value, list):
-        body.refuse("prompt", "must be a text, token ids, or a list of either")
-    if len(value) > served.limits.prompts:
-        raise RequestError(f"prompt may hold {served.limits.prompts} at most", "prompt")
-    prompts = [_text_or_tokens(item, "prompt", served) for item in value]
-    found = tuple(prompt for prompt in prompts if prompt is not None)
-    if len(found) < len(prompts):
-        body.refuse("prompt", "must hold texts or lists of token ids")
-    return found
+def _prompts(served: ServedModel) -> Rule:
+    """Return a rule for one prompt or a list of them."""
+    check_one = _text_or_tokens(served)
+
+    def check(value: Any) -> tuple[Prompt, ...]:
+        several = isinstance(value, list) and any(isinstance(item, str | list) for item in value)
+        if not several:
+            return (check_one(value),)
+        if len(value) > served.limits.prompts:
+            raise ValueError(f"may hold {served.limits.prompts} at most")
+        return tuple(check_one(item) for item in value)
+
+    return check
 
 
-def _read_prefix(body: Body, served: ServedModel) -> str | tuple[int, ...]:
-    prefix = _text_or_tokens(body.get("prefix") or [], "prefix", served)
-    return body.refuse("prefix", "must be a text or token ids") if prefix is None else prefix
+def _text_or_tokens(served: ServedModel) -> Rule:
+    check_tokens = _tokens(served)
+    return lambda value: value if isinstance(value, str) else check_tokens(value)
 
 
-def _read_forced(body: Body, served: ServedModel) -> tuple[int, ...]:
-    name = "begin" if "begin" in body else "forced"  # its former name
-    forced = _text_or_tokens(body.get(name) or [], name, served)
-    return forced if isinstance(forced, tuple) else body.refuse(name, "must be token ids")
-
-
-def _text_or_tokens(value: Any, name: str, served: ServedModel) -> str | tuple[int, ...] | None:
-    """Return a text or a list of tokens that the model has; None for anything else."""
-    if isinstance(value, str):
-        return value
-    if not isinstance(value, list) or not all(is_token(item) for item in value):
-        return None
+def _tokens(served: ServedModel) -> Rule:
+    """Return a rule for tokens that the model has."""
     size = served.config.vocab_size
-    if beyond := [token for token in value if not 0 <= token < size]:
-        message = f"{name} holds token {shown(beyond[0])}, and the model has {size}"
-        raise RequestError(message, name)
-    return tuple(value)
+
+    def check(value: Any) -> tuple[int, ...]:
+        if not isinstance(value, list) or not all(type(item) is int for item in value):
+            raise ValueError(f"must be a text or token ids, not {shown(value)}")
+        if beyond := [token for token in value if not 0 <= token < size]:
+            raise ValueError(f"holds token {shown(beyond[0])}, and the model has {size}")
+        return tuple(value)
+
+    return check
