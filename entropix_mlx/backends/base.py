@@ -21,7 +21,7 @@ from ..errors import SessionError
 from ..settings import Settings
 from ..step import Fork, Step
 from . import events
-from .events import CancelToken, Report, UserMessage, batches, explain, snapshot
+from .events import CancelToken, Duel, Report, UserMessage, batches, explain, snapshot
 
 if TYPE_CHECKING:
     from ..checkpoints.inventory import Entry
@@ -71,15 +71,8 @@ class Backend(Protocol):
             EntropixError: there is no choice.
         """
 
-    def duel(
-        self,
-        conversation: Conversation,
-        question: UserMessage,
-        sides: tuple[Settings, Settings],
-        cancel: CancelToken,
-        report: Report,
-    ) -> None:
-        """Answer a question with two settings at once, and report both sides' steps.
+    def duel(self, duel: Duel, report: Report) -> None:
+        """Answer a question with two settings at once, and report the steps of both sides.
 
         Raises:
             EntropixError: it cannot be answered so.
@@ -280,8 +273,8 @@ class BackendThread:
     ) -> None:
         error = None
         try:
-            conversation = self._opened().conversation
-            self._backend.duel(conversation, question, sides, cancel, self._report)
+            duel = Duel(self._opened().conversation, question, sides, cancel)
+            self._backend.duel(duel, self._report)
         except Exception as fault:
             error = explain(fault)
         self._report(events.AnswerEnded(cancel, error))

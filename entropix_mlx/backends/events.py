@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ..chat.conversation import Conversation
 from ..errors import EntropixError
 from ..profiles.profile import Profile
+from ..settings import Settings
 from ..step import Fork, Step
 from ..traces.trace import Header
 
@@ -37,6 +38,23 @@ class UserMessage:
     text: str
     turn: int | None = None
     """The turn whose question it replaces; None asks it after the last turn."""
+
+
+@dataclass(frozen=True)
+class Duel:
+    """A question that is to be answered with two settings at once."""
+
+    conversation: Conversation
+    """It precedes the question, and does not change."""
+    question: UserMessage
+    sides: tuple[Settings, Settings]
+    cancel: CancelToken
+    """It tells one duel from another, too."""
+
+    @property
+    def asked(self) -> Conversation:
+        """The conversation that ends with the question."""
+        return self.conversation.asking(self.question.text, self.question.turn)
 
 
 @dataclass(frozen=True)
@@ -135,7 +153,6 @@ class DuelBegan:
     """Both sides of a duel are about to answer."""
 
     cancel: CancelToken
-    """The cancel token that the duel was given; it tells one duel from another."""
     headers: tuple[Header | None, ...]
     """How a trace of each side begins; None for one that cannot begin."""
 

@@ -4,25 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..chat.conversation import Conversation
 from ..errors import SessionError
 from ..settings import Settings
 from ..step import Fork, Step
 from ..traces.trace import Header, TraceFolder
-from .events import (
-    CancelToken,
-    DuelBegan,
-    DuelForkGrew,
-    DuelStepsArrived,
-    Report,
-    UserMessage,
-    batches,
-    explain,
-)
+from .events import Duel, DuelBegan, DuelForkGrew, DuelStepsArrived, Report, batches, explain
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -86,33 +76,21 @@ class LocalBackend:
 
         return list(inventory())
 
-    def duel(
-        self,
-        conversation: Conversation,
-        question: UserMessage,
-        sides: tuple[Settings, Settings],
-        cancel: CancelToken,
-        report: Report,
-    ) -> None:
+    def duel(self, duel: Duel, report: Report) -> None:
         """See `Backend.duel`; both answers share their passes."""
-        with contextlib.closing(self._both(conversation, question, sides, cancel, report)) as batch:
+        with contextlib.closing(self._both(duel, report)) as batch:
             running = [0, 1]
             for found in batches(batch):
                 for side in list(running):
-                    steps = [step for index, step in found if index == side]
-                    if _report_side(batch, side, steps, cancel, report):
+                    arrived = _of_side(side, found, batch, duel)
+                    if arrived.steps or arrived.ended:
+                        report(arrived)
+                    if arrived.ended:
                         running.remove(side)
-            for side in running if not cancel.is_set() else ():
-                _report_side(batch, side, [], cancel, report, ended=True)
+            for side in running if not duel.cancel.is_set() else ():
+                report(replace(_of_side(side, [], batch, duel), ended=True))
 
-    def _both(
-        self,
-        conversation: Conversation,
-        question: UserMessage,
-        sides: tuple[Settings, Settings],
-        cancel: CancelToken,
-        report: Report,
-    ) -> Batch:
+    def _both(self, duel: Duel, report: Report) -> Batch:
         """Return both answers of a duel, after reporting how it begins."""
         from ..answer.hooks import Hooks
         from ..api.batch import batch_generate
@@ -121,46 +99,39 @@ class LocalBackend:
         if self._loaded is None:
             raise SessionError("no model is loaded: choose one")
         model, tokenizer = self._loaded
-        resolved = [settings.resolved(model.config) for settings in sides]
-        context = Context(tokenizer, model.config.max_position_embeddings)
-        asked = conversation.asking(question.text, question.turn)
-        prompts = [context.fit(asked, settings.max_tokens) for settings in sides]
+        asked, length = duel.asked, model.config.max_position_embeddings
+        sides = [settings.resolved(model.config) for settings in duel.sides]
+        prompts = [Context(tokenizer, length).fit(asked, side.max_tokens) for side in sides]
 
         def grown(side: int, _: int, fork: Fork) -> None:
-            report(DuelForkGrew(cancel, side, fork))
+            report(DuelForkGrew(duel.cancel, side, fork))
 
-        hooks = [Hooks(cancel, on_fork=partial(grown, side)) for side in (0, 1)]
-        batch = batch_generate(model, tokenizer, prompts, resolved, hooks=hooks, steady=True)
+        hooks = [Hooks(duel.cancel, on_fork=partial(grown, side)) for side in (0, 1)]
+        batch = batch_generate(model, tokenizer, prompts, sides, hooks=hooks, steady=True)
         headers = [
             Header(
                 model=self.model,
-                sampler=settings.sampler,
-                profile=settings.build_sampler().profile,
-                seed=settings.seed or 0,
+                sampler=side.sampler,
+                profile=side.build_sampler().profile,
+                seed=side.seed or 0,
                 messages=asked.asked,
-                context_length=model.config.max_position_embeddings,
+                context_length=length,
                 prompt_tokens=answer.prompt_tokens,
             )
             if answer.error is None
             else None
-            for settings, answer in zip(resolved, batch.answers, strict=True)
+            for side, answer in zip(sides, batch.answers, strict=True)
         ]
-        report(DuelBegan(cancel, tuple(headers)))
+        report(DuelBegan(duel.cancel, tuple(headers)))
         return batch
 
 
-def _report_side(
-    batch: Batch,
-    side: int,
-    steps: list[Step],
-    cancel: CancelToken,
-    report: Report,
-    ended: bool = False,
-) -> bool:
-    """Report the steps of one side of a duel; return whether that side has ended."""
+def _of_side(
+    side: int, found: Sequence[tuple[int, Step]], batch: Batch, duel: Duel
+) -> DuelStepsArrived:
+    """Return what has arrived for one side of a duel."""
+    steps = [step for index, step in found if index == side]
     fault = batch.answers[side].error
     error = None if fault is None else explain(fault)
-    ended = ended or fault is not None or bool(steps and steps[-1].finish_reason)
-    if steps or ended:
-        report(DuelStepsArrived(cancel, side, steps, ended, error))
-    return ended
+    ended = fault is not None or bool(steps and steps[-1].finish_reason)
+    return DuelStepsArrived(duel.cancel, side, steps, ended, error)

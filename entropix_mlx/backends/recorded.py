@@ -20,7 +20,7 @@ from ..records import from_record
 from ..settings import Settings
 from ..step import Fork, Step
 from ..traces.trace import Header
-from .events import CancelToken, DuelBegan, DuelForkGrew, DuelStepsArrived, Report, UserMessage
+from .events import CancelToken, Duel, DuelBegan, DuelForkGrew, DuelStepsArrived, Report
 
 if TYPE_CHECKING:
     from ..checkpoints.inventory import Entry
@@ -205,27 +205,19 @@ class RecordedBackend:
         """See `Backend.models`."""
         raise SessionError("the demo has no models: run entropix chat")
 
-    def duel(
-        self,
-        conversation: Conversation,
-        question: UserMessage,
-        sides: tuple[Settings, Settings],
-        cancel: CancelToken,
-        report: Report,
-    ) -> None:
+    def duel(self, duel: Duel, report: Report) -> None:
         """See `Backend.duel`; a side that was not recorded fails."""
-        asked = conversation.asking(question.text, question.turn)
         answers: dict[int, Reply] = {}
         headers: list[Header | None] = [None, None]
-        for side, settings in enumerate(sides):
+        for side, settings in enumerate(duel.sides):
             try:
-                answers[side] = self.recording.side(question.text, settings.sampler)
+                answers[side] = self.recording.side(duel.question.text, settings.sampler)
             except SessionError as error:
-                report(DuelStepsArrived(cancel, side, [], ended=True, error=str(error)))
+                report(DuelStepsArrived(duel.cancel, side, [], ended=True, error=str(error)))
             else:
-                headers[side] = self._header(asked, settings.sampler, answers[side].seed)
-        report(DuelBegan(cancel, tuple(headers)))
-        self._play(answers, cancel, report)
+                headers[side] = self._header(duel.asked, settings.sampler, answers[side].seed)
+        report(DuelBegan(duel.cancel, tuple(headers)))
+        self._play(answers, duel.cancel, report)
 
     def _header(self, asked: Conversation, sampler: str, seed: int) -> Header:
         """Return how the trace of an answer begins."""
