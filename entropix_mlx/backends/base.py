@@ -1,6 +1,6 @@
-"""A front end's way to a model: a `Backend`, and the thread on which everything of it happens.
+"""A front end's way to a model: a `Backend`, and the thread that runs its jobs.
 
-MLX's streams are thread-local, so whatever touches an array happens on this thread, one job after
+MLX's streams are thread-local, so all work on arrays happens on this thread, one job after
 the other. Only Python scalars, strings and records of them leave it, as events.
 
 Who gives it a job also gives it a cancel token, a ``threading.Event``: set before the job begins,
@@ -31,7 +31,7 @@ JOIN_SECONDS = 5.0
 JOIN_LOADING_SECONDS = 0.5
 """How long `join` waits for a model that is still loading, which nothing can interrupt."""
 REPLY_SECONDS = 0.1
-"""How often the cancel token is looked at while the user chooses a branch."""
+"""The interval at which the cancel token is checked while the user chooses a branch."""
 
 Action = Callable[[ChatSession, CancelToken], Iterator[Step] | None]
 """Something to do with the session; a cancel token to pass on is the second argument."""

@@ -33,7 +33,7 @@ CONNECT_SECONDS = 10.0
 READ_SECONDS = 600.0
 """How long an answer may take to begin, or between two tokens: its prompt may be long."""
 CANCEL_SECONDS = 0.1
-"""How often it is looked whether an answer is still read."""
+"""The interval at which the cancel token is checked."""
 REFUSAL_BYTES = 2**16
 MOST_ALTERNATIVES = 20
 
@@ -295,7 +295,7 @@ class HttpResponse:
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
-        """Turn what goes wrong into a `ServerError`."""
+        """Turn errors of the connection into a `ServerError`."""
         try:
             yield
         except ServerError:

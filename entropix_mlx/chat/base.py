@@ -123,7 +123,6 @@ class ChatSession(ABC):
             text: the question.
             turn: index in `conversation.turns` of a turn to replace, together with all that follow
                 it; None asks after the last one.
-            cancel: see the class.
 
         Raises:
             PromptError: the text is empty, or the chat template refuses the messages.
@@ -145,7 +144,6 @@ class ChatSession(ABC):
         Args:
             message: index in `messages`, of a question; a negative one counts from the end.
             text: the new question.
-            cancel: see the class.
 
         Raises:
             SessionError: there is no question at that index.
@@ -155,7 +153,7 @@ class ChatSession(ABC):
         return self.send(text, turn, cancel=cancel)
 
     def regenerate(self, *, cancel: Event | None = None) -> Iterator[Step]:
-        """Answer the last question once more, with the next seed; the old answer is kept beside.
+        """Answer the last question once more, with the next seed; the old answer stays beside it.
 
         Raises:
             SessionError: nothing was asked yet.
@@ -176,13 +174,12 @@ class ChatSession(ABC):
         """Put another token in the place of one of an answer, and go on from there.
 
         The steps before that token are taken over as they are: they are not computed again, and
-        not returned. The old answer is kept beside the new one, with the turns that followed it.
+        not returned. The old answer stays beside the new one, with the turns that followed it.
 
         Args:
             step_index: index of the step whose token is replaced.
             token: the id of the token to put there, or of several, such as a branch's.
             turn: index in `conversation.turns` of the answer's turn; None is the last one.
-            cancel: see the class.
 
         Raises:
             SessionError: there is no such turn, step or token, or another model wrote that answer.

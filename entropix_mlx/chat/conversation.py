@@ -28,7 +28,7 @@ class Reply:
     """One answer to a question; it may be unfinished."""
 
     seed: int
-    """What its tokens were drawn with."""
+    """Of the draws of its tokens."""
     steps: list[Step] = field(default_factory=list)
     model: str | None = None
     """The fingerprint of the model that wrote it, if that is known: the ids of its tokens mean
@@ -91,11 +91,11 @@ class Conversation:
     system_prompt: str | None = None
     turns: list[Turn] = field(default_factory=list)
     dropped: int = 0
-    """How many of the oldest turns the model no longer sees, because its context is full."""
+    """The number of oldest turns that the model no longer sees, because its context is full."""
     title: str | None = None
-    """What the user calls it; see `name`."""
+    """Given by the user; see `name`."""
     id: str = field(default_factory=new_id, compare=False)
-    """Under which a `Store` keeps it."""
+    """Its name in a `Store`."""
 
     @property
     def name(self) -> str:
@@ -174,13 +174,13 @@ class Conversation:
             self.bring_back(index)
 
     def set_aside(self, turn: int) -> None:
-        """Keep the turns after a turn with its answer, out of the conversation."""
+        """Move the turns after a turn out of the conversation, to its answer."""
         if turn + 1 < len(self.turns):
             self.turns[turn].answer.following = self.turns[turn + 1 :]
             self.turns, self.dropped = self.turns[: turn + 1], 0
 
     def bring_back(self, turn: int) -> None:
-        """Let the turns that were kept with the answer of the last turn follow it again."""
+        """Move the turns back that were set aside with the answer of the last turn."""
         answer = self.turns[turn].answer
         if answer.following:
             self.turns = self.turns + answer.following

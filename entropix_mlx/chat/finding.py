@@ -1,4 +1,4 @@
-"""Finding texts in answers: what the user searches for, and what a reasoning model reasons."""
+"""Finding texts in answers: a search in a conversation, and the spans of `<think>` blocks."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from threading import Event
 
 from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -181,18 +181,14 @@ class Session(ChatSession):
         )
 
 
+@dataclass(frozen=True)
 class Context:
     """The context of one model, and the prompts that fit into it."""
 
-    def __init__(self, tokenizer: TokenizerWrapper, length: int) -> None:
-        """Describe the context.
-
-        Args:
-            tokenizer: from `load`; it must have a chat template.
-            length: tokens that the model can hold, those of the answer included.
-        """
-        self._tokenizer = tokenizer
-        self._length = length
+    tokenizer: TokenizerWrapper
+    """It must have a chat template."""
+    length: int
+    """Tokens that the model can hold, those of the answer included."""
 
     def fit(self, conversation: Conversation, max_tokens: int) -> list[int]:
         """Return the prompt that asks the last question; drop the oldest turns if need be.
@@ -208,14 +204,14 @@ class Context:
             ContextLengthError: the last question alone does not fit.
             PromptError: there is no chat template, or it refuses the messages.
         """
-        room = ROOM * self._length
+        room = ROOM * self.length
         if max_tokens >= 0:
             room = min(room, max_tokens)
         last = len(conversation.turns) - 1
         conversation.dropped = min(conversation.dropped, last)
         prompt = self._encode(conversation)
-        if len(prompt) > self._length - room:
-            while conversation.dropped < last and len(prompt) > KEPT * self._length:
+        if len(prompt) > self.length - room:
+            while conversation.dropped < last and len(prompt) > KEPT * self.length:
                 conversation.dropped += 1
                 prompt = self._encode(conversation)
         self._check(prompt)
@@ -237,11 +233,11 @@ class Context:
         return prompt
 
     def _encode(self, conversation: Conversation) -> list[int]:
-        return conversation_prompt(self._tokenizer, conversation.asked)
+        return conversation_prompt(self.tokenizer, conversation.asked)
 
     def _check(self, prompt: list[int]) -> None:
-        if len(prompt) >= self._length:
+        if len(prompt) >= self.length:
             raise ContextLengthError(
                 f"the message and what precedes it have {len(prompt)} tokens, and the model's"
-                f" context holds {self._length}, the answer included: shorten the message"
+                f" context holds {self.length}, the answer included: shorten the message"
             )

@@ -123,12 +123,12 @@ def run(arguments: argparse.Namespace) -> int:
     access = Access(key, origins, only_local=local and key is None)
     bound.listen()
     if arguments.verbose:
-        _tell(bound, served.name)
+        _announce(bound, served.name)
     listen(Server(served, batcher, metrics, access, Monitor(arguments.monitor)), bound)
     return 0
 
 
-def _tell(bound: socket.socket, name: str) -> None:
+def _announce(bound: socket.socket, name: str) -> None:
     host, port = bound.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     output.tell(f"serving {name} at http://{shown}:{port}/v1 (Ctrl-C ends)")
@@ -136,8 +136,8 @@ def _tell(bound: socket.socket, name: str) -> None:
 
 def _key(arguments: argparse.Namespace) -> str | None:
     """Return the key, or None."""
-    ways = (arguments.api_key is not None, arguments.api_key_file is not None, arguments.no_api_key)
-    if sum(ways) > 1:
+    sources = (arguments.api_key, arguments.api_key_file, arguments.no_api_key or None)
+    if sum(source is not None for source in sources) > 1:
         raise SettingsError("choose one of --api-key-file, --api-key and --no-api-key")
     given: str | None = arguments.api_key
     if given is None and arguments.api_key_file is not None:

@@ -25,14 +25,14 @@ Load = Callable[[], "tuple[LanguageModel, TokenizerWrapper]"]
 JOIN_SECONDS = 10.0
 """How long `stop` waits for the thread, which ends within one pass or chunk of a prompt."""
 RETRY_SECONDS = 5
-"""When a client that found the queue full is told to come back."""
+"""The `Retry-After` of clients that find the queue full."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """How much a server takes on at once."""
+    """The limits of what a server takes on at once."""
 
     batch: int
     """Answers that run together."""
@@ -53,8 +53,8 @@ class Batcher:
 
         Args:
             load: returns the model and its tokenizer; called on the thread.
-            capacity: how much to take on.
-            metrics: counts it.
+            capacity: the limits of what it takes on.
+            metrics: counts what it does.
         """
         self._load = load
         self._capacity = capacity
@@ -87,7 +87,7 @@ class Batcher:
 
     @property
     def outstanding(self) -> int:
-        """Answers that were taken on and have not ended."""
+        """Answers that were submitted and have not ended."""
         return self._outstanding
 
     def submit(
@@ -174,7 +174,7 @@ class Batcher:
         return rounds
 
     def _take(self, rounds: Rounds) -> None:
-        """Take what has come; wait for it if there is nothing else to do."""
+        """Take new requests; wait for one if there is nothing else to do."""
         wait = rounds.idle and not self._stopping
         while True:
             try:

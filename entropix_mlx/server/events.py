@@ -1,4 +1,4 @@
-"""What a request hands to the model's thread, and what that thread reports of it."""
+"""Prompts on their way to the model's thread, and the events that it reports of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..settings import Settings
 from ..step import Step
 
 Prompts = Sequence[tuple[Sequence[int], Settings]]
-"""The token ids of each prompt, and how it is answered: a seed and a profile that was read."""
+"""The token ids and the settings of each answer; the settings have a seed, and a profile itself."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Failed:
 
 Event = Begun | Stepped | Ended | Failed
 Report = Callable[[list[Event]], None]
-"""Takes what happened since the last call, in its order, on the model's thread."""
+"""Takes the events since the last call, on the model's thread."""
 
 
 class Submission:

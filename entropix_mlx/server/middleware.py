@@ -73,7 +73,7 @@ class Access:
             raise RequestError(message, status=403, code="forbidden_origin")
 
     def allows(self, origin: str, host: str) -> bool:
-        """Tell whether pages of an origin may read answers."""
+        """Return whether pages of an origin may read answers."""
         own = host and origin in (f"http://{host}", f"https://{host}")
         return bool(own) or origin in self.origins or "*" in self.origins
 
@@ -155,7 +155,7 @@ def _preflight(headers: Headers) -> Response:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether a host names this machine and nothing else."""
+    """Return whether a host names this machine and nothing else."""
     if host == "localhost":
         return True
     try:

@@ -1,4 +1,4 @@
-"""The model that is served, and how much one request may ask of it."""
+"""The model that is served, and the limits of one request."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NOT_NUMBERS = ("name", "description", "calibration")
 
 @dataclass(frozen=True)
 class Limits:
-    """How much one request may ask for."""
+    """Limits of one request."""
 
     body_bytes: int = 4 * 2**20
     body_seconds: float = 30.0
@@ -36,7 +36,7 @@ class Limits:
     branch_width: int = 16
     branch_depth: int = 256
     shutdown_seconds: float = 10.0
-    """In which running answers may end after the server was told to stop."""
+    """Granted to running answers after a signal to stop."""
 
 
 @dataclass(frozen=True)

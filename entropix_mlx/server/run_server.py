@@ -26,11 +26,11 @@ HEADER_SECONDS = 30.0
 WRITE_SECONDS = 60.0
 """In which a client must take something of what it is sent."""
 CLOSING_SECONDS = 2.0
-"""What is left to send the last chunks after the running answers were ended."""
+"""Granted to send the last chunks after the running answers were ended."""
 
 
 class Listener(uvicorn.Server):
-    """uvicorn's server; told to stop, it lets running answers end, but not for ever."""
+    """uvicorn's server, which lets running answers end before it stops, but not for ever."""
 
     def __init__(self, app: Guard, server: Server) -> None:
         self._server = server
@@ -49,12 +49,12 @@ class Listener(uvicorn.Server):
         super().__init__(config)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop at a signal; at a second one, without waiting for what runs."""
+        """Stop at a signal; at a second one, do not wait for running answers."""
         self.force_exit = self.should_exit
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Close the socket, wait for what runs, end what still runs then."""
+        """Close the socket, wait for running answers, and end those that take too long."""
         self._server.batcher.drain()
         self._server.monitor.close()
         ending = asyncio.create_task(self._end_late())
@@ -64,7 +64,7 @@ class Listener(uvicorn.Server):
             ending.cancel()
 
     async def _end_late(self) -> None:
-        """End what still runs after a while, so that every stream gets its last chunk."""
+        """End after a while all that still runs, so that every stream gets its last chunk."""
         await asyncio.sleep(self._server.served.limits.shutdown_seconds)
         self._server.batcher.interrupt()
 

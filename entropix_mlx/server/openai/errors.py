@@ -1,4 +1,4 @@
-"""What is wrong with a request, in OpenAI's shape: ``{"error": {message, type, param, code}}``."""
+"""Errors in OpenAI's shape: ``{"error": {message, type, param, code}}``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenAI's requests, read and checked: what a body asks for, as one record."""
+"""OpenAI's requests: bodies are checked and read into one record."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def check_model(body: Body, served: ServedModel) -> None:
 
 
 def _with_common(request: CompletionRequest, body: Body, served: ServedModel) -> CompletionRequest:
-    """Read what both kinds of request have."""
+    """Read the fields that both kinds of request have."""
     limits = served.limits
     options = Body(body.read("stream_options", check_object, {}))
     options.check_names(("include_usage", "include_obfuscation"))

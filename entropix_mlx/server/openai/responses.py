@@ -27,7 +27,7 @@ _SPACE = "\u2581"
 
 
 class Choice:
-    """One answer of a response, as far as it has come."""
+    """One answer of a response so far."""
 
     def __init__(
         self,
@@ -252,7 +252,7 @@ class TokenText:
         return self._known[token]
 
     def text_of(self, token: int) -> str:
-        """Return the token's text; what is no text by itself is written as OpenAI writes it."""
+        """Return the token's text; bytes that are no text are written as OpenAI writes them."""
         content = self.bytes_of(token)
         try:
             return content.decode()
@@ -273,7 +273,7 @@ class TokenText:
 
 
 def _lengths(pieces: Iterable[bytes]) -> list[int]:
-    """Return how many characters are complete with each piece."""
+    """Return the number of characters that each piece completes."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     return [len(decoder.decode(piece)) for piece in pieces]
 

@@ -33,7 +33,7 @@ def read_settings(body: Body, served: ServedModel, most: int, least: int = 1) ->
 
     Args:
         body: of the request.
-        served: what holds where the request says nothing.
+        served: has the settings where the request names none.
         most: the `max_tokens` where the request names none.
         least: the smallest `max_tokens`.
 
@@ -117,7 +117,7 @@ def _stops(limits: Limits) -> Rule:
 
 
 def _read_profile(body: Body, served: ServedModel) -> Profile:
-    """Return the profile: one by its name, or fields that a request changes, and its switches."""
+    """Return the profile that a request names, with the fields that it changes."""
     named, profile = body.get("profile"), served.profile
     if isinstance(named, str):
         profile = served.find_profile(named)
