@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .api.score import score as score
     from .chat.session import Session as Session
     from .checkpoints.loading import load as load
-    from .engine.speculation.draft_model import Draft as Draft
+    from .engine.speculation.draft_model import DraftModel as DraftModel
     from .errors import EntropixError as EntropixError
     from .profiles.profile import Profile as Profile
     from .samplers.decide import decide as decide
@@ -45,7 +45,7 @@ _PUBLIC = {
     "chat.session": ("Session",),
     "checkpoints.loading": ("load",),
     "api.batch": ("batch_generate",),
-    "engine.speculation.draft_model": ("Draft",),
+    "engine.speculation.draft_model": ("DraftModel",),
     "api.generate": ("generate", "stream_generate"),
     "api.prompts": ("chat_prompt",),
     "api.score": ("score",),

@@ -114,47 +114,26 @@ class Settings:
         if not isinstance(self.changes, Mapping):
             raise SettingsError(f"changes must be a mapping, not {shown(self.changes)}")
 
-    def resolved(self, config: ModelShape) -> Settings:
-        """Return the settings of one answer: the profile found and changed, the seed drawn.
-
-        Settings that are resolved already are returned as they are.
+    def resolved(self, config: ModelShape) -> ResolvedSettings:
+        """Return the settings of one answer, as the engine takes them.
 
         Args:
             config: that of the model which will answer.
 
         Raises:
             ProfileError: no such profile, a bad one, or a change of it that does not fit.
+            SamplerError: no such sampler, or an option that it does not take.
         """
         profile = self.profile
         if not isinstance(profile, Profile) or self.changes:
             profile = resolve(profile, config, self.changes)
-        elif self.seed is not None:
-            return self
-        seed = secrets.randbits(SEED_BITS) if self.seed is None else self.seed
-        return replace(self, profile=profile, changes={}, seed=seed)
-
-    def verdict(self, tokens: Measured) -> Verdict | None:
-        """Return whether an answer is unsure by the profile of resolved settings.
-
-        None where the profile has no threshold: ``entropix calibrate --abstain`` sets one.
-
-        Args:
-            tokens: what was measured at the answer's tokens.
-        """
-        return Profile.load(self.profile).abstain.verdict(tokens)
-
-    def build_sampler(self) -> Sampler:
-        """Build the sampler of resolved settings.
-
-        Raises:
-            SamplerError: no such sampler, or an option that it does not take.
-            ProfileError: no such profile, a bad one, or ``"auto"``, which needs a model.
-        """
-        profile = Profile.load(self.profile).replace(self.changes)
-        return make_sampler(self.sampler, profile, self._overrides())
+        seed = draw_seed() if self.seed is None else self.seed
+        settings = replace(self, profile=profile, changes={}, seed=seed)
+        sampler = make_sampler(self.sampler, profile, settings._overrides())
+        return ResolvedSettings(settings, sampler, seed)
 
     def check(self) -> None:
-        """Raise what `resolved` and `sampler` would, as far as that does not depend on a model."""
+        """Raise what `resolved` would, as far as that does not depend on a model."""
         find_sampler(self.sampler).check(self._overrides().given())
         named = REFERENCE if self.profile == AUTO else self.profile
         Profile.load(named).replace(self.changes)
@@ -185,6 +164,41 @@ class Settings:
             object.__setattr__(self, name, rule(value))
         except ValueError as error:
             raise SettingsError(f"{name} {error}") from None
+
+
+def draw_seed() -> int:
+    """Return a seed for an answer whose settings name none."""
+    return secrets.randbits(SEED_BITS)
+
+
+@dataclass(frozen=True)
+class ResolvedSettings:
+    """Settings whose profile is found, whose seed is drawn and whose sampler is built."""
+
+    settings: Settings
+    """With the profile itself, and the seed."""
+    sampler: Sampler
+    """Answers that share it are measured and drawn together."""
+    seed: int
+
+    @property
+    def profile(self) -> Profile:
+        """The profile, with all changes."""
+        return self.sampler.profile
+
+    def with_seed(self, seed: int) -> ResolvedSettings:
+        """Return the same settings, and sampler, for an answer with another seed."""
+        return replace(self, settings=replace(self.settings, seed=seed), seed=seed)
+
+    def verdict(self, tokens: Measured) -> Verdict | None:
+        """Return whether an answer is unsure by the profile.
+
+        None where the profile has no threshold: ``entropix calibrate --abstain`` sets one.
+
+        Args:
+            tokens: what was measured at the answer's tokens.
+        """
+        return self.profile.abstain.verdict(tokens)
 
 
 def _lookup(value: Any) -> str | int:

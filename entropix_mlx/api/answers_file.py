@@ -21,7 +21,7 @@ from ..summary import Summary
 from .prompt_file import PromptLine
 
 if TYPE_CHECKING:  # what is left to do is known before MLX is loaded
-    from .batch_answer import BatchAnswer
+    from .batch import BatchAnswer
 
 
 @dataclass(frozen=True)

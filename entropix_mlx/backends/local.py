@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from ..api.batch import Batch
     from ..chat.session import Session
     from ..checkpoints.inventory import Entry
-    from ..engine.speculation.draft_model import Draft
+    from ..engine.speculation.draft_model import DraftModel
     from ..models.base import LanguageModel
     from ..notes.notes import Notes
 
     Loaded = tuple[LanguageModel, TokenizerWrapper]
-    LoadDraft = Callable[[LanguageModel, TokenizerWrapper], Draft | None]
+    LoadDraft = Callable[[LanguageModel, TokenizerWrapper], DraftModel | None]
 
 
 @dataclass
@@ -101,19 +101,21 @@ class LocalBackend:
         model, tokenizer = self._loaded
         asked, length = duel.asked, model.config.max_position_embeddings
         sides = [settings.resolved(model.config) for settings in duel.sides]
-        prompts = [Context(tokenizer, length).fit(asked, side.max_tokens) for side in sides]
+        context = Context(tokenizer, length)
+        prompts = [context.fit(asked, settings.max_tokens) for settings in duel.sides]
 
         def grown(side: int, _: int, fork: Fork) -> None:
             report(DuelForkGrew(duel.cancel, side, fork))
 
         hooks = [Hooks(duel.cancel, on_fork=partial(grown, side)) for side in (0, 1)]
-        batch = batch_generate(model, tokenizer, prompts, sides, hooks=hooks, steady=True)
+        own = [side.settings for side in sides]
+        batch = batch_generate(model, tokenizer, prompts, own, hooks=hooks, steady=True)
         headers = [
             Header(
                 model=self.model,
-                sampler=side.sampler,
-                profile=side.build_sampler().profile,
-                seed=side.seed or 0,
+                sampler=side.settings.sampler,
+                profile=side.profile,
+                seed=side.seed,
                 messages=asked.asked,
                 context_length=length,
                 prompt_tokens=answer.prompt_tokens,

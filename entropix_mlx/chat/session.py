@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from threading import Event
 
 from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -18,18 +18,16 @@ from ..answer.hooks import Choose, Hooks
 from ..answer.interventions.thinking import Thinking
 from ..api.prompts import conversation_prompt
 from ..engine.cached_text import CachedText
-from ..engine.job import Job
-from ..engine.runner import decode
+from ..engine.runner import Runner
 from ..engine.sampler_state import check_biased
-from ..engine.speculation.draft_model import Draft
+from ..engine.speculation.draft_model import DraftModel
 from ..errors import ContextLengthError, EntropixError, SessionError
 from ..models.base import LanguageModel
 from ..models.config import fingerprint
 from ..notes.notes import Notes
 from ..profiles.profile import Profile
 from ..profiles.selection import resolve
-from ..samplers.base import Sampler
-from ..settings import Settings
+from ..settings import ResolvedSettings, Settings
 from ..step import Step
 from ..traces.trace import Header, TraceFolder
 from .base import ChatSession
@@ -79,7 +77,7 @@ class Session(ChatSession):
         self.on_prefill, self.on_drop, self.choose = on_prefill, on_drop, choose
         self.fingerprint = fingerprint(model.config)
         self.notes: Notes | None = None
-        self.draft_model: Draft | None = None
+        self.draft_model: DraftModel | None = None
         self._model, self._tokenizer = model, tokenizer
         self._traces = traces
         self._context = Context(tokenizer, model.config.max_position_embeddings)
@@ -119,26 +117,26 @@ class Session(ChatSession):
         size = self._model.config.vocab_size
         if beyond := [token for token in forced if not 0 <= token < size]:
             raise SessionError(f"there is no token {beyond[0]} in this model's vocabulary")
-        sampler = self._checked_sampler()
+        resolved = self._checked_settings().with_seed(reply.seed)
         if forced:
             prompt = self._context.resumed(asked, [step.token for step in reply.steps])
         else:
             prompt = self._context.fit(asked, self.settings.max_tokens)
-        return self._decode(reply, prompt, sampler, forced, cancel)
+        return self._generate(reply, prompt, resolved, forced, cancel)
 
-    def _checked_sampler(self) -> Sampler:
-        """Return the sampler of the next answer, or raise what `decode` would raise later."""
+    def _checked_settings(self) -> ResolvedSettings:
+        """Return the settings of the next answer, or raise what the runner would raise later."""
         config = self._model.config
-        sampler = self.settings.resolved(config).build_sampler()
-        Thinking(sampler.think, self._tokenizer, config.vocab_size)  # checks the thinking text
-        check_biased(sampler, config.vocab_size)
-        return sampler
+        resolved = self.settings.resolved(config)
+        Thinking(resolved.sampler.think, self._tokenizer, config.vocab_size)  # checks its text
+        check_biased(resolved.sampler, config.vocab_size)
+        return resolved
 
-    def _decode(
+    def _generate(
         self,
         reply: Reply,
         prompt: list[int],
-        sampler: Sampler,
+        resolved: ResolvedSettings,
         forced: Sequence[int],
         cancel: Event,
     ) -> Generator[Step, None, None]:
@@ -148,31 +146,25 @@ class Session(ChatSession):
         if self.notes is not None:
             self.notes.refresh()
             retrieve = self.notes.about(self.conversation.last.question)
-        job = Job.of_settings(
-            prompt,
-            replace(self.settings, seed=reply.seed),
-            sampler,
-            answered=before,
-            forced=forced,
-            hooks=Hooks(
-                cancel, self.on_prefill, self.choose, self.on_fork, retrieve, self.draft_model
-            ),
+        hooks = Hooks(
+            cancel, self.on_prefill, self.choose, self.on_fork, retrieve, self.draft_model
         )
-        steps = traced = decode(self._model, self._tokenizer, job, self._text)
+        runner = Runner(self._model, self._tokenizer)
+        slot = runner.add(prompt, resolved, hooks, answered=before, forced=forced, text=self._text)
+        steps = traced = runner.stream(slot)
         if self._traces is not None:
-            own = len(prompt) - len(before)
-            header = self._header(self._traces.model, reply.seed, sampler.profile, own)
+            header = self._header(self._traces.model, resolved, len(prompt) - len(before))
             traced = self._traces.record(steps, header, before)
         with contextlib.closing(steps), contextlib.closing(traced):
             yield from traced
 
-    def _header(self, model: str, seed: int, profile: Profile, prompt_tokens: int) -> Header:
+    def _header(self, model: str, resolved: ResolvedSettings, prompt_tokens: int) -> Header:
         """Return how the trace of an answer begins."""
         return Header(
             model=model,
             sampler=self.settings.sampler,
-            profile=profile,
-            seed=seed,
+            profile=resolved.profile,
+            seed=resolved.seed,
             messages=self.conversation.asked,
             context_length=self.context_length,
             prompt_tokens=prompt_tokens,

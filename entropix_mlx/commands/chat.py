@@ -195,7 +195,7 @@ def run_plain(arguments: argparse.Namespace) -> int:
     notes = notes_option.opened(arguments)
     model, tokenizer = options.load_model(arguments)
     if arguments.verbose:
-        options.hint_at_calibration(settings, settings.resolved(model.config))
+        options.hint_at_calibration(settings, settings.resolved(model.config).settings)
     from ..chat.session import Session
     from .chat_plain import PlainChat, tell_dropped
 

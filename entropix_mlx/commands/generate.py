@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 
 from ..files import check_target
+from ..profiles.profile import Profile
 from ..settings import Settings
 from ..step import Step
 from ..summary import Summary
@@ -60,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     notes = notes_option.opened(arguments)
     model, tokenizer = options.load_model(arguments)
     draft = draft_option.load_draft(arguments, model, tokenizer)
-    settings = asked.resolved(model.config)
+    settings = asked.resolved(model.config).settings
     if arguments.verbose:
         options.hint_at_calibration(asked, settings)
     cache, tokens = prompt_cache.encode(tokenizer, prompt, arguments)
@@ -90,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _tell_totals(arguments: argparse.Namespace, settings: Settings, summary: Summary) -> None:
     """Print what the answer amounts to, and whether it is unsure."""
-    verdict = settings.verdict(summary.measured)
+    verdict = Profile.load(settings.profile).abstain.verdict(summary.measured)
     if arguments.json:
         told = {} if verdict is None else {"certainty": verdict.to_dict()}
         output.write_json(summary.to_dict() | {"seed": settings.seed} | told, indent=2)

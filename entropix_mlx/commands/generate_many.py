@@ -80,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
     notes = notes_option.opened(arguments)
     model, tokenizer = options.load_model(arguments)
     if arguments.verbose:
-        options.hint_at_calibration(settings, settings.resolved(model.config))
+        options.hint_at_calibration(settings, settings.resolved(model.config).settings)
     batch = coordinator.generate_batch(
         arguments.leader,
         model,

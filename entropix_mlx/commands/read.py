@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     asked.check()
     model, tokenizer = options.load_model(arguments)
-    settings = asked.resolved(model.config)
+    settings = asked.resolved(model.config).settings
     if arguments.verbose:
         options.hint_at_calibration(asked, settings)
     from ..api.prompts import chat_prompt

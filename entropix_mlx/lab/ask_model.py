@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..api.prompts import conversation_prompt
-from ..engine.job import Job
 from ..models.base import LanguageModel
 from ..samplers.base import Sampler
-from ..settings import Settings
+from ..settings import ResolvedSettings, Settings
 from ..step import Step
 from .calibration.journal import Journal
-from .together import answer_all
+from .together import Task, answer_all
 
 OnProgress = Callable[[int, int], None]
 """Called with what is done so far, and with how much there is to do as far as it is known."""
@@ -67,8 +66,8 @@ class Answered:
     asked: str
     """The question of the user."""
 
-    def going_on(self, place: int, sampler: Sampler, tokens: int, seed: int | None = None) -> Job:
-        """Return the job of going on from a place of the answer, perhaps otherwise than it does.
+    def going_on(self, place: int, sampler: Sampler, tokens: int, seed: int | None = None) -> Task:
+        """Return the task of going on from a place of the answer, perhaps otherwise than it does.
 
         Args:
             place: the number of the first step that is not kept.
@@ -77,13 +76,9 @@ class Answered:
             seed: another one than the answer's.
         """
         kept = self.steps[:place]
-        return Job(
-            [*self.prompt, *(step.token for step in kept)],
-            sampler,
-            self.seed if seed is None else seed,
-            max_tokens=tokens,
-            answered=kept,
-        )
+        seed = self.seed if seed is None else seed
+        settings = ResolvedSettings(Settings(max_tokens=tokens, lookup="off"), sampler, seed)
+        return Task([*self.prompt, *(step.token for step in kept)], settings, kept)
 
 
 @dataclass
@@ -111,18 +106,16 @@ class Asker:
         settings = Settings(
             max_tokens=tokens, seed=self.seed + first, top_logprobs=1, lookup="off", **options
         ).resolved(self.model.config)
-        sampler = settings.build_sampler()
         jobs = []
         for number, prompt in enumerate(prompts):
             asked = conversation_prompt(self.tokenizer, [{"role": "user", "content": prompt}])
-            own = replace(settings, seed=self.seed + first + number)
-            jobs.append(Job.of_settings(asked, own, sampler))
+            jobs.append(Task(asked, settings.with_seed(self.seed + first + number)))
         return [
-            Answered(list(job.prompt), job.seed, steps, prompt)
+            Answered(list(job.prompt), job.settings.seed, steps, prompt)
             for job, steps, prompt in zip(jobs, self.run(stage, jobs), prompts, strict=True)
         ]
 
-    def run(self, stage: str, jobs: Sequence[Job]) -> list[list[Step]]:
+    def run(self, stage: str, jobs: Sequence[Task]) -> list[list[Step]]:
         """Return the steps of some answers.
 
         Args:

@@ -55,7 +55,7 @@ def generate_samples(
         check_type("settings", each, Settings)
     seeds = [whole_number("seeds", seed) for seed in seeds]
     for each in settings:
-        resolved = each.resolved(model.config)
+        resolved = each.resolved(model.config).settings
         seeded = [replace(resolved, seed=seed) for seed in seeds]
         yield from _together(model, tokenizer, prompt, seeded, watch)
 

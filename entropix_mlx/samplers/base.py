@@ -89,7 +89,7 @@ class Sampler:
     """Called with what was measured and, where there is a memory, its state. It knows nothing of
     interventions: where no thinking text may be inserted, the host calls the strategy `think` by
     another name."""
-    own_rollouts: ForkRule | None = None
+    own_fork_rule: ForkRule | None = None
     """How to follow the strategy `branch`, where that is not the profile's way."""
     max_top_k: int | None = None
     """The largest top-k that a plan can hold; None where plans set none."""
@@ -113,9 +113,9 @@ class Sampler:
         return self.profile.think
 
     @property
-    def branches(self) -> ForkRule:
+    def fork_rule(self) -> ForkRule:
         """How to follow the strategy `branch`."""
-        return self.own_rollouts or self.profile.branch
+        return self.own_fork_rule or self.profile.branch
 
     @property
     def position_score(self) -> PositionScore:

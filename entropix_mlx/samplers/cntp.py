@@ -30,7 +30,7 @@ def build(name: str, profile: Profile, given: Mapping[str, float]) -> Sampler:
         name=name,
         profile=profile,
         plan=Planner(_plan, numbers),
-        own_rollouts=rule,
+        own_fork_rule=rule,
         draws=0,
     )
 

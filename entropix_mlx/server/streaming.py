@@ -10,8 +10,7 @@ from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
-from .batching import Batcher
-from .events import Begun, Ended, Event, Failed, Report, Stepped
+from .batching import Batcher, Begun, Ended, Event, Failed, Report, Stepped
 from .openai.errors import RequestError, as_request_error
 from .openai.responses import CompletionResponse
 

@@ -11,9 +11,8 @@ import pytest
 from entropix_mlx import Settings, batch_generate, stream_generate
 from entropix_mlx.answer.hooks import Hooks
 from entropix_mlx.engine.cached_text import CachedText
-from entropix_mlx.engine.job import Job
-from entropix_mlx.engine.runner import decode
-from entropix_mlx.engine.scheduler import PREFILL_CHUNK
+from entropix_mlx.engine.forward import PREFILL_CHUNK
+from entropix_mlx.engine.runner import Runner
 from entropix_mlx.errors import ContextLengthError, NonFiniteLogitsError, ProfileError
 from entropix_mlx.step import ChosenBy, Origin, first_divergence
 from tests.answer.test_forks import always_branch
@@ -63,13 +62,13 @@ def check_same(tiny_model):
             assert [kind(step) for step in found] == [kind(step) for step in expected]
             return
         resolved = settings.resolved(tiny_model.config)
-        sampler = resolved.build_sampler()
+        sampler = resolved.sampler
         text = prompt + [step.token for step in expected[:at]]
-        forward = tiny_model(mx.array([text]), None, resolved.attention_layers)
+        forward = tiny_model(mx.array([text]), None, settings.attention_layers)
         scores = [layer[0] for layer in forward.scores]
         slacks = [slack(sampler, forward.logits[0, -1], scores, settings.seed, len(text))]
         branches = [steps[at].fork for steps in (found, expected) if steps[at].fork]
-        slacks += [fork_slack(fork, sampler.branches) for fork in branches]
+        slacks += [fork_slack(fork, sampler.fork_rule) for fork in branches]
         assert min(slacks) < ROUNDING, at
 
     return check
@@ -167,13 +166,14 @@ def test_an_answer_that_is_cancelled(together, alone, check_same):
 
 
 @pytest.mark.parametrize("profile", [None, INTERVENING])
-def test_an_answer_whose_cache_is_damaged(together, alone, check_same, profile):
+def test_an_answer_whose_cache_is_damaged(together, alone, check_same, profile, monkeypatch):
+    slots, add = [], Runner.add
+    monkeypatch.setattr(Runner, "add", lambda *a, **k: slots.append(add(*a, **k)) or slots[-1])
     settings = PLAIN if profile is None else Settings(seed=2, profile=profile, max_tokens=24)
     batch = together(PROMPTS, settings)
     for index, step in batch:
         if (index, step.index) == (2, 9):
-            row = next(row for row, answer in batch._rows.items() if answer.index == 2)
-            for layer in row.text.layers:
+            for layer in slots[2].text.layers:
                 layer.keys = layer.keys * math.nan
     check_others(alone, check_same, batch.answers, 2, settings)
     assert isinstance(batch.answers[2].error, NonFiniteLogitsError)
@@ -290,10 +290,9 @@ def test_a_stop_string_ends_the_answer_and_leaves_the_cache(
     stop = whole[start : start + 3]
     ends = whole.index(stop)
     stopped = replace(settings, stop=("never in it", stop)).resolved(tiny_model.config)
-    job = Job.of_settings(PROMPTS[1], stopped)
-    text = CachedText.empty(tiny_model)
+    runner, text = Runner(tiny_model, byte_tokenizer), CachedText.empty(tiny_model)
     shown = ""
-    for step in decode(tiny_model, byte_tokenizer, job, text):
+    for step in runner.stream(runner.add(PROMPTS[1], stopped, text=text)):
         shown += step.text
         assert whole[:ends].startswith(shown), "nothing of the stop string is shown"
     assert shown == whole[:ends]
@@ -305,7 +304,7 @@ def test_a_stop_string_ends_the_answer_and_leaves_the_cache(
 
 
 def test_memory_decides_how_many_run(together, monkeypatch):
-    monkeypatch.setattr("entropix_mlx.models.memory._memory", lambda: 0)
+    monkeypatch.setattr("entropix_mlx.engine.runner.cache_tokens", lambda model: 0)
     batch = together(PROMPTS, PLAIN)
     assert batch.size == 1
     assert all(len(answer.steps) == 24 for answer in batch.finish())

@@ -7,8 +7,6 @@ import pytest
 
 from entropix_mlx import SAMPLERS, Profile, chat_prompt, score
 from entropix_mlx.api.score import stream_score, windows
-from entropix_mlx.engine.job import Job
-from entropix_mlx.engine.runner import decode
 from entropix_mlx.errors import ContextLengthError, NonFiniteLogitsError, PromptError
 from entropix_mlx.models.llama.attention import Looks
 from entropix_mlx.profiles.tree import classify
@@ -16,7 +14,7 @@ from entropix_mlx.samplers.metrics.attention_runs import measure_looks
 from entropix_mlx.samplers.metrics.logits import compiled_attention, measure_attention
 from entropix_mlx.settings import Settings
 from entropix_mlx.step import Origin
-from tests.conftest import make_tiny_model
+from tests.conftest import make_tiny_model, run_answer
 
 pytestmark = pytest.mark.slow
 
@@ -27,9 +25,8 @@ CLOSE = 1e-3
 
 def forced(model, tokenizer, settings, tokens=TEXT, prompt=PROMPT):
     """Return the steps of a generation that was forced to write some tokens."""
-    settings = settings.resolved(model.config)
-    job = Job.of_settings(prompt, settings, forced=tokens)
-    return list(decode(model, tokenizer, job))[: len(tokens)]
+    resolved = settings.resolved(model.config)
+    return run_answer(model, tokenizer, prompt, resolved, forced=tokens)[: len(tokens)]
 
 
 def close(one, other):

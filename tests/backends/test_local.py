@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from entropix_mlx import Profile, Settings
-from entropix_mlx.api.batch_answer import BatchAnswer
+from entropix_mlx.api.batch import BatchAnswer
 from entropix_mlx.backends import events
 from entropix_mlx.backends.base import BackendThread
 from entropix_mlx.backends.events import CancelToken, UserMessage

@@ -7,7 +7,7 @@ import pytest
 
 from entropix_mlx import Settings, cli
 from entropix_mlx.api.answers_file import AnswersFile, all_tasks
-from entropix_mlx.api.batch_answer import BatchAnswer
+from entropix_mlx.api.batch import BatchAnswer
 from entropix_mlx.api.prompt_file import PromptLine
 from entropix_mlx.commands.shared import progress
 from entropix_mlx.errors import OutputError

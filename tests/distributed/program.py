@@ -25,8 +25,7 @@ def scenarios():
     import mlx.core as mx
 
     from entropix_mlx import batch_generate, stream_generate
-    from entropix_mlx.api.likelihoods import Likelihoods
-    from entropix_mlx.api.score import score
+    from entropix_mlx.api.score import Likelihoods, score
     from entropix_mlx.chat.session import Session
     from entropix_mlx.settings import Settings
 

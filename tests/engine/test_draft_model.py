@@ -1,4 +1,4 @@
-"""A draft model's guesses: what is kept of them, that they change no text, and what is refused."""
+"""A draft model: what it proposes, and that it changes nothing of what is written."""
 
 import copy
 import json
@@ -6,7 +6,7 @@ import queue
 
 import pytest
 
-from entropix_mlx import Draft, Session, Settings, batch_generate, cli, stream_generate
+from entropix_mlx import DraftModel, Session, Settings, batch_generate, cli, stream_generate
 from entropix_mlx.backends.base import BackendThread
 from entropix_mlx.backends.events import CancelToken
 from entropix_mlx.backends.local import LocalBackend
@@ -54,20 +54,20 @@ def answer(model, tokenizer, draft=None, **options):
 def test_a_draft_changes_no_step(tiny_model, other, endless, options):
     without = answer(tiny_model, endless, **options)
     for model in (tiny_model, other):
-        assert same(answer(tiny_model, endless, Draft(model, endless), **options), without)
+        assert same(answer(tiny_model, endless, DraftModel(model, endless), **options), without)
 
 
 @pytest.mark.parametrize("sampler", ["greedy", "min_p", "entropix"])
-def test_a_model_that_agrees_guesses_right(tiny_model, endless, sampler):
-    steps = answer(tiny_model, endless, Draft(tiny_model, endless, 4), sampler=sampler)
+def test_a_model_that_agrees_proposals_right(tiny_model, endless, sampler):
+    steps = answer(tiny_model, endless, DraftModel(tiny_model, endless, 4), sampler=sampler)
     summary = Summary.of(steps)
-    if sampler != "entropix":  # whose forks are not guessed
+    if sampler != "entropix":  # whose forks are not proposed
         assert summary.accepted == 4 * len(steps) // 5
     assert summary.accepted >= 0.9 * (summary.proposed - 4) > 0
 
 
 def test_one_draft_serves_answer_after_answer(tiny_model, other, endless):
-    draft = Draft(other, endless, 2)
+    draft = DraftModel(other, endless, 2)
     alone = answer(tiny_model, endless, max_tokens=20)
     for _ in range(3):
         steps = stream_generate(
@@ -80,7 +80,7 @@ def test_one_draft_serves_answer_after_answer(tiny_model, other, endless):
 
 def test_a_draft_may_hold_less_than_the_model(tiny_model, endless):
     short = make_tiny_model(max_position_embeddings=len(PROMPT) + 20)
-    steps = answer(tiny_model, endless, Draft(short, endless), sampler="greedy")
+    steps = answer(tiny_model, endless, DraftModel(short, endless), sampler="greedy")
     assert Summary.of(steps).accepted > 0
     assert same(steps, answer(tiny_model, endless, sampler="greedy"))
 
@@ -89,7 +89,7 @@ def test_a_draft_serves_every_row_of_a_batch(tiny_model, other, endless):
     prompts = [PROMPT, PROMPT, list(b"xyz")]
     settings = Settings(20, seed=3, lookup="off")
     found = []
-    for draft in (None, Draft(other, endless)):
+    for draft in (None, DraftModel(other, endless)):
         batch = batch_generate(
             tiny_model, endless, prompts, settings, steady=True, draft_model=draft
         )
@@ -109,36 +109,36 @@ def test_another_tokenizer_is_refused(tiny_model, endless):
     longer = make_byte_tokenizer()
     longer._tokenizer.add_tokens(["<one>", "<two>", "<three>", "<four>"])
     with pytest.raises(TokenizerError, match=r"'<one>' is token 258 there and no token.*1 more"):
-        answer(tiny_model, endless, Draft(tiny_model, longer))
+        answer(tiny_model, endless, DraftModel(tiny_model, longer))
     with pytest.raises(TokenizerError, match="eos_token is '<s>'"):
-        answer(tiny_model, endless, Draft(tiny_model, renamed(endless, eos_token="<s>")))
+        answer(tiny_model, endless, DraftModel(tiny_model, renamed(endless, eos_token="<s>")))
 
 
 @pytest.mark.parametrize("kind", ["mamba", "iquestloopcoder"])
 def test_any_model_may_be_a_draft(tiny_model, endless, kind):
     tapped = TappedModel(*architectures.make(kind))
     options = {"max_tokens": 9}
-    guessed = answer(tiny_model, endless, Draft(tapped, endless), **options)
-    assert same(guessed, answer(tiny_model, endless, **options))
-    assert Summary.of(guessed).proposed
+    proposed = answer(tiny_model, endless, DraftModel(tapped, endless), **options)
+    assert same(proposed, answer(tiny_model, endless, **options))
+    assert Summary.of(proposed).proposed
 
 
 def test_what_a_draft_cannot_do_is_refused(tiny_model, endless):
-    draft = Draft(tiny_model, endless)
+    draft = DraftModel(tiny_model, endless)
     cache = tiny_model.make_cache()
     next(stream_generate(tiny_model, endless, PROMPT, prompt_cache=cache))
     with pytest.raises(UnsupportedModelError, match=f"{len(PROMPT)} tokens of unknown text"):
         answer(tiny_model, endless, draft, prompt_cache=cache)
     mamba = TappedModel(*architectures.make("mamba"))
-    for guesses in ({"draft": draft}, {"lookup": 3}):
+    for proposals in ({"draft": draft}, {"lookup": 3}):
         with pytest.raises(UnsupportedModelError, match="cache of this mamba cannot take back"):
-            answer(mamba, endless, **guesses)
+            answer(mamba, endless, **proposals)
     assert answer(mamba, endless, lookup="auto", max_tokens=2)
-    with pytest.raises(TypeError, match="must be a Draft"):
+    with pytest.raises(TypeError, match="must be a DraftModel"):
         answer(tiny_model, endless, tiny_model)
     for tokens in (0, 17):
         with pytest.raises(SettingsError, match="tokens"):
-            Draft(tiny_model, endless, tokens)
+            DraftModel(tiny_model, endless, tokens)
 
 
 def test_the_command_line_names_a_draft_model(tiny_folder, capsys):
@@ -161,7 +161,7 @@ def test_a_chat_keeps_the_draft_models_cache(tiny_model, endless):
     session = Session(tiny_model, endless, Settings(12, "greedy", lookup="off"))
     plain = [[step.token for step in session.send(text)] for text in ("one", "two")]
     session.new()
-    session.draft_model = Draft(tiny_model, endless)
+    session.draft_model = DraftModel(tiny_model, endless)
     for text, expected in zip(("one", "two"), plain, strict=True):
         steps = list(session.send(text))
         assert [step.token for step in steps] == expected
@@ -174,11 +174,11 @@ def test_the_full_screen_loads_it_on_the_models_thread(tiny_model, endless):
         "tiny",
         lambda: (tiny_model, endless),
         Settings(8, "greedy", lookup="off"),
-        load_draft=Draft,
+        load_draft=DraftModel,
     )
     thread = BackendThread(backend, lambda event: None)
     thread.start()
     thread.submit(lambda session, cancel: kept.put(session.draft_model), CancelToken())
-    assert isinstance(kept.get(timeout=20), Draft)
+    assert isinstance(kept.get(timeout=20), DraftModel)
     thread.stop()
     thread.join()

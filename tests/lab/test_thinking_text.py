@@ -9,8 +9,6 @@ import pytest
 from entropix_mlx import Profile
 from entropix_mlx.answer.continuation import Stretch, gain
 from entropix_mlx.answer.interventions.prose import Place
-from entropix_mlx.engine.job import Job
-from entropix_mlx.engine.runner import decode
 from entropix_mlx.errors import OutputError
 from entropix_mlx.lab.ask_model import Answered, Asker, Progress
 from entropix_mlx.lab.calibration import thinking_text
@@ -37,6 +35,8 @@ from entropix_mlx.lab.calibration.interventions import (
 )
 from entropix_mlx.lab.calibration.journal import Journal
 from entropix_mlx.lab.calibration.thinking_text import choose
+from entropix_mlx.settings import ResolvedSettings, Settings
+from tests.conftest import run_answer
 from tests.tui.conftest import make_step
 
 BARE = without(Profile.load(), *OFF)
@@ -57,6 +57,12 @@ def tokens_of(spot):
     return [step.token for step in spot.control]
 
 
+def follow(model, tokenizer, prompt, profile, tokens=FOLLOWING):
+    settings = Settings(max_tokens=tokens, lookup="off", seed=3)
+    resolved = ResolvedSettings(settings, sampler(profile), 3)
+    return run_answer(model, tokenizer, prompt, resolved)
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("anywhere")
 def test_an_effect_is_the_difference_to_the_same_answer(tiny_model, endless):
@@ -71,8 +77,7 @@ def test_an_effect_is_the_difference_to_the_same_answer(tiny_model, endless):
     trials = Trials(asker, sampler(BARE))
     asked = [(spot, " Hm."), (spot, 7), (found[2], " Hm.")]
     effect, *others = trials.effects("tried", asked)
-    job = Job([*spot.where, *endless.encode(" Hm.")], sampler(BARE), 3, max_tokens=FOLLOWING)
-    treated = Stretch.of(list(decode(tiny_model, endless, job)))
+    treated = Stretch.of(follow(tiny_model, endless, [*spot.where, *endless.encode(" Hm.")], BARE))
     assert not effect.dropped
     assert effect.logprob == pytest.approx(treated.logprob - control.logprob, abs=1e-4)
     assert effect.entropy == pytest.approx(treated.entropy - control.entropy, abs=1e-4)
@@ -106,8 +111,8 @@ def test_where_a_text_must_gain_its_effect_is_measured_behind_what_decides(tiny_
     assert len(set(kept)) == 2, "some gain, and some do not"
     for spot, effect in zip(found, effects["strict"], strict=True):
         inserted = endless.encode(" Hm.")
-        job = Job([*spot.where, *inserted], sampler(free), 3, max_tokens=watch + FOLLOWING)
-        after = list(decode(tiny_model, endless, job))
+        where = [*spot.where, *inserted]
+        after = follow(tiny_model, endless, where, free, watch + FOLLOWING)
         control = spot.control[: watch + FOLLOWING]
         assert effect.dropped == (gain(after[:watch], control[:watch]) < 0)
         behind = gain(after[watch:], control[watch:])

@@ -183,7 +183,7 @@ def _plan(sampler: Sampler, metrics: Metrics[Interval]) -> _Plan | None:
     one = Interval(1.0, 1.0)
     greedy = _Plan(Strategy.ARGMAX, one, one, one, one)
     if sampler.name == "cntp":
-        border = sampler.branches.min_entropy
+        border = sampler.fork_rule.min_entropy
         value = metrics.entropy
         return greedy if value.high < border or border <= value.low else None
     return greedy if sampler.name == "greedy" else None

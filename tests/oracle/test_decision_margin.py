@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entropix_mlx.answer.interventions.comparison import Way, leads
+from entropix_mlx.answer.interventions.forks import Compared, leads
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.samplers.draw import uniforms
 from entropix_mlx.samplers.position import position
@@ -104,7 +104,7 @@ def test_no_smaller_change_than_the_slack_changes_a_fork(seed):
     logprobs = -rng.exponential(size=(4, 6))
 
     def compared(moved):
-        found = leads([Way(list(row), [False] * 6) for row in moved])
+        found = leads([Compared(list(row), [False] * 6) for row in moved])
         ahead = [n for n, lead in enumerate(found) if lead.exceeds(rule.margin)]
         winner = max(ahead, key=lambda n: found[n].nats, default=0)
         branches = [

@@ -13,12 +13,13 @@ import pytest
 
 from entropix_mlx import Profile
 from entropix_mlx.engine.cached_text import BranchCaches, CachedText
-from entropix_mlx.engine.forward import Engine, Sampling, SlotRows
+from entropix_mlx.engine.forward import Engine, SlotRows
 from entropix_mlx.samplers import position as module
 from entropix_mlx.samplers.draw import uniforms
 from entropix_mlx.samplers.metrics import logits as metrics
 from entropix_mlx.samplers.position import position
 from entropix_mlx.samplers.registry import SAMPLERS, Overrides, make_sampler
+from entropix_mlx.settings import ResolvedSettings, Settings
 
 NO_GPU = {"LUF", "QRF", "SVD", "Inverse", "Cholesky", "Eig", "Eigh"}
 """Primitives whose eval_gpu raises in MLX's Metal backend (mlx/backend/metal/primitives.cpp) or its
@@ -59,8 +60,9 @@ def queue_after(model, sampler, attention_layers, rows=1):
     if rows > 1:
         (group,) = BranchCaches(text, rows).select(range(rows))
         layers = group.layers
-    sampling = Sampling(sampler, 0, attention_layers, top_logprobs=5)
-    return Engine(model).queue([SlotRows(layers, mx.arange(1, rows + 1), sampling)])
+    settings = Settings(attention_layers=attention_layers, top_logprobs=5)
+    resolved = ResolvedSettings(settings, sampler, 0)
+    return Engine(model).queue([SlotRows(layers, mx.arange(1, rows + 1), resolved)])
 
 
 def test_the_list_is_read_from_a_graph(tmp_path):

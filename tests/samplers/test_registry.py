@@ -56,7 +56,7 @@ def test_every_sampler_can_be_built(name):
     profile = Profile.load()
     assert sampler.think == profile.think
     assert sampler.position_score == profile.position_score
-    assert sampler.branches == (profile.cntp if name == "cntp" else profile.branch)
+    assert sampler.fork_rule == (profile.cntp if name == "cntp" else profile.branch)
 
 
 def test_a_nearby_name_is_offered():

@@ -5,11 +5,9 @@ import time
 
 import pytest
 
-from entropix_mlx.engine.scheduler import Scheduler
-from entropix_mlx.server.batching import Capacity
-from entropix_mlx.server.events import Ended, Failed, Stepped
+from entropix_mlx.engine.runner import Runner
+from entropix_mlx.server.batching import Capacity, Ended, Failed, Stepped
 from entropix_mlx.server.openai.errors import RequestError
-from entropix_mlx.server.rounds import Rounds
 from entropix_mlx.settings import Settings
 
 LONG = (
@@ -99,8 +97,8 @@ def test_the_cache_is_bounded_and_can_be_off(own_client):
 
 def test_a_cancelled_request_ends_at_the_next_token(client, monkeypatch):
     batcher, passes = client.server.batcher, []
-    advance = Rounds.advance
-    monkeypatch.setattr(Rounds, "advance", lambda self: passes.append(1) or advance(self))
+    advance = Runner.advance
+    monkeypatch.setattr(Runner, "advance", lambda self: passes.append(1) or advance(self))
     reported = Reported()
     submission = batcher.submit([prompted(200, seed=n) for n in range(6)], reported)
     until(lambda: len(reported.of(Stepped)) > 8)
@@ -165,13 +163,13 @@ def test_a_full_queue_says_when_to_come_back(own_client):
 
 def test_a_failing_pass_ends_its_answers_and_no_others(own_client, monkeypatch, caplog):
     client = own_client()
-    batcher, advance = client.server.batcher, Scheduler.advance
+    batcher, advance = client.server.batcher, Runner.advance
 
     def fail(self):
-        monkeypatch.setattr(Scheduler, "advance", advance)
+        monkeypatch.setattr(Runner, "advance", advance)
         raise RuntimeError("a secret of the machine")
 
-    monkeypatch.setattr(Scheduler, "advance", fail)
+    monkeypatch.setattr(Runner, "advance", fail)
     reply = client.complete()
     assert (reply.status, reply.error["code"]) == (500, "internal_error")
     assert "secret" not in reply.content.decode()

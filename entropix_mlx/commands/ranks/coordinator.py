@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ...answer.hooks import Retrieve
     from ...api.batch import Batch
     from ...api.data_parallel import Dealt, Workers
-    from ...engine.speculation.draft_model import Draft
+    from ...engine.speculation.draft_model import DraftModel
     from ...models.base import LanguageModel
     from ...settings import Settings
 
@@ -207,7 +207,7 @@ def generate_batch(
     prompts: Sequence[Sequence[int]],
     settings: Sequence[Settings],
     batch: int,
-    draft: Draft | None = None,
+    draft: DraftModel | None = None,
     retrieve: Sequence[Retrieve] | None = None,
 ) -> Batch | Dealt:
     """Return a batch of answers, dealt to ranks that hold the model where there are any.

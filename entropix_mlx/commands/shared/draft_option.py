@@ -12,7 +12,7 @@ from . import arg_types, output
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-    from ...engine.speculation.draft_model import Draft
+    from ...engine.speculation.draft_model import DraftModel
     from ...models.base import LanguageModel
 
 
@@ -49,7 +49,7 @@ def check(arguments: argparse.Namespace) -> None:
 
 def load_draft(
     arguments: argparse.Namespace, model: LanguageModel, tokenizer: TokenizerWrapper
-) -> Draft | None:
+) -> DraftModel | None:
     """Load the draft model that the options name, if they do.
 
     Raises:
@@ -58,11 +58,11 @@ def load_draft(
     if arguments.draft_model is None:
         return None
     from ...checkpoints.loading import load
-    from ...engine.speculation.draft_model import DRAFT_TOKENS, Draft
+    from ...engine.speculation.draft_model import DRAFT_TOKENS, DraftModel
 
     if arguments.verbose:
         output.tell(f"loading the draft model {output.shortened(arguments.draft_model)} …")
     tokens = arguments.num_draft_tokens or DRAFT_TOKENS
-    draft = Draft(*load(arguments.draft_model, dequantize=arguments.dequantize), tokens)
+    draft = DraftModel(*load(arguments.draft_model, dequantize=arguments.dequantize), tokens)
     draft.check(model, tokenizer)
     return draft

@@ -22,7 +22,7 @@ from collections.abc import Callable
 
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-from ...engine.speculation.draft_model import Draft
+from ...engine.speculation.draft_model import DraftModel
 from ...models.base import LanguageModel
 from ...models.llama.model import own_model
 from .decoding import measure_decoding
@@ -46,7 +46,7 @@ def bench(
     effort: Effort = FULL,
     *,
     profile_step: bool = False,
-    draft_model: Draft | None = None,
+    draft_model: DraftModel | None = None,
     on_progress: Callable[[str], None] | None = None,
 ) -> Report:
     """Measure a model as this package runs it against mlx-lm with the same weights.

@@ -13,10 +13,10 @@ import mlx.core as mx
 from mlx_lm.models.cache import KVCache
 
 from ...engine.cached_text import BranchCaches, CachedText
-from ...engine.forward import Engine, Sampling, SlotRows
+from ...engine.forward import Engine, SlotRows
 from ...models.llama.cache import TextCache
 from ...models.llama.model import Model
-from ...samplers.registry import make_sampler
+from ...settings import ResolvedSettings, Settings
 from .pair import SEED, Pair, copies, made_up_cache
 from .records import Effort, Figure
 from .timing import Repeats, in_turns, peak_bytes, seconds, to_figures
@@ -32,7 +32,7 @@ class Fork:
     """A branch point, and how many rollouts of which length follow from it."""
 
     engine: Engine
-    sampling: Sampling
+    resolved: ResolvedSettings
     text: CachedText
     """Up to the branch point, which is included."""
     first: list[int]
@@ -44,12 +44,15 @@ class Fork:
 def make_fork(model: Model, prefix: Sequence[KVCache], width: int, depth: int) -> Fork:
     """Return a fork right after the tokens of a cache; the cache itself is not changed."""
     text = CachedText(copies(prefix))
-    engine, sampling = Engine(model), Sampling(make_sampler("entropix"), SEED)
-    pending = engine.queue([SlotRows(text.layers, mx.array([0]), sampling)])
+    engine, resolved = (
+        Engine(model),
+        Settings(profile="reference", seed=SEED).resolved(model.config),
+    )
+    queued = engine.queue([SlotRows(text.layers, mx.array([0]), resolved)])
     text.confirm([0])
-    first = pending.position(0).openings(width)
+    first = [position.token for position in queued.position(0).openings(width)]
     mx.eval(text.arrays())
-    return Fork(engine, sampling, text, first, depth)
+    return Fork(engine, resolved, text, first, depth)
 
 
 def at_once(fork: Fork) -> list[list[int]]:
@@ -72,12 +75,12 @@ def one_by_one(fork: Fork) -> list[list[int]]:
 def _grow(fork: Fork, layers: Sequence[TextCache], first: list[int]) -> list[list[int]]:
     """Decode rollouts over one cache until they have their full length; no end of text counts."""
     rows = [[token] for token in first]
-    pending = fork.engine.queue([SlotRows(layers, mx.array(first), fork.sampling)])
+    pending = fork.engine.queue([SlotRows(layers, mx.array(first), fork.resolved)])
     for length in range(1, fork.depth):
         ahead = None
         if length + 1 < fork.depth:
             drawn = pending.drawn(range(len(first)))
-            ahead = fork.engine.queue([SlotRows(layers, drawn, fork.sampling)])
+            ahead = fork.engine.queue([SlotRows(layers, drawn, fork.resolved)])
         for row, reading in zip(rows, pending.read(), strict=True):
             row.append(reading.token)
         pending = ahead or pending

@@ -19,7 +19,7 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ...api.generate import stream_generate
 from ...conversion.convert import save
-from ...engine.speculation.draft_model import Draft
+from ...engine.speculation.draft_model import DraftModel
 from ...errors import BenchError
 from ...models.llama.model import Model
 from ...profiles.profile import Profile
@@ -51,7 +51,7 @@ class Pair:
     other_tokenizer: TokenizerWrapper
     folder: Path
     """Where mlx-lm loaded it from."""
-    draft: Draft | None = None
+    draft: DraftModel | None = None
     """What guesses for it where that is measured."""
 
     def ours(self, prompt: list[int], tokens: int, **options: Any) -> Iterator[Step]:
@@ -75,7 +75,7 @@ class Pair:
 
 @contextmanager
 def make_pair(
-    model: Model, tokenizer: TokenizerWrapper, draft: Draft | None = None
+    model: Model, tokenizer: TokenizerWrapper, draft: DraftModel | None = None
 ) -> Iterator[Pair]:
     """Write a model to a temporary folder, and let mlx-lm load it in the same precision.
 

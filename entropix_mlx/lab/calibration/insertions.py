@@ -16,15 +16,14 @@ from typing import NamedTuple
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ...answer.continuation import Stretch, gain
-from ...answer.interventions.placement import Ground, written
-from ...answer.interventions.prompt_intent import asks_for
-from ...answer.interventions.prose import ALLOWED, Place
-from ...answer.interventions.thinking import flaw, to_tokens
-from ...engine.job import Job
+from ...answer.interventions.base import AnswerText
+from ...answer.interventions.prose import ALLOWED, Place, asks_for
+from ...answer.interventions.thinking import flaw, to_tokens, written
 from ...profiles.sections import Think
 from ...samplers.base import Sampler
 from ...step import Step
 from ..ask_model import Answered, Asker
+from ..together import Task
 
 FOLLOWING = 20
 """Tokens that are compared."""
@@ -83,7 +82,7 @@ def spots(tokenizer: TokenizerWrapper, answer: Answered, rule: Think) -> Iterato
     """
     if asks_for(rule.not_for, tokenizer, answer.prompt):
         return
-    ground = Ground(tokenizer)
+    ground = AnswerText(tokenizer)
     for number, step in enumerate(answer.steps):
         place = ground.place(step.token) if number else None
         enough = len(answer.steps) - number >= LEAST_FOLLOWING
@@ -147,12 +146,12 @@ class Trials:
         placed = []
         for spot, job, steps in zip(found, jobs, self._asker.run(stage, jobs), strict=True):
             kept = spot.answer.steps[: spot.number]
-            other = replace(spot.answer, seed=job.seed, steps=[*kept, *steps])
+            other = replace(spot.answer, seed=job.settings.seed, steps=[*kept, *steps])
             there = spots(self._asker.tokenizer, other, self._sampler.think)
             placed += [one for one in there if one.where == spot.where and self.tells(one)]
         return placed
 
-    def _job(self, spot: Spot, inserted: tuple[int, ...]) -> Job:
+    def _job(self, spot: Spot, inserted: tuple[int, ...]) -> Task:
         job = spot.answer.going_on(spot.number, self._sampler, len(inserted) + self._length)
         return replace(job, forced=inserted)
 

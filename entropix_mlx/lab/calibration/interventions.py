@@ -9,7 +9,7 @@ from typing import Any
 from ...profiles.profile import Profile
 from ...profiles.tree import classify
 from ...samplers.base import Sampler
-from ...settings import Settings
+from ...samplers.registry import make_sampler
 from ...step import Step, Strategy
 
 THINK, BRANCH, RESAMPLE = "think", "branch", "resample"
@@ -46,7 +46,7 @@ def used(profile: Profile) -> list[str]:
 
 def sampler(profile: Profile) -> Sampler:
     """Return the sampler of a profile."""
-    return Settings(profile=profile).build_sampler()
+    return make_sampler("entropix", profile)
 
 
 def first_place(steps: Sequence[Step], profile: Profile) -> int | None:

@@ -23,7 +23,7 @@ from . import grading
 from .questions import Question
 
 if TYPE_CHECKING:
-    from ...api.batch_answer import BatchAnswer
+    from ...api.batch import BatchAnswer
 
 _DIGITS = 6
 """Significant ones of a measurement in the file."""

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...answer.position import Likelihood
+from ...profiles.profile import Profile
 from ...settings import Settings
 from ...step import Step
 from ...summary import Summary
-from ..events import Begun, Stepped
+from ..batching import Begun, Stepped
 from .parse import CompletionRequest
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class Choice:
         """Return the totals of the steps."""
         summary = self._summary
         strategies = {str(name): count for name, count in summary.strategies.items()}
-        verdict = self.settings.verdict(summary.measured)
+        verdict = Profile.load(self.settings.profile).abstain.verdict(summary.measured)
         return {
             "confidence": summary.confidence,
             "certainty": None if verdict is None else verdict.to_dict(),

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ..engine.cached_text import CachedText
+from .cached_text import CachedText
 
 LEAST_COMMON = 8
 """Tokens that a prompt must share with a text before copying them is worth the while."""
