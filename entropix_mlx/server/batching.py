@@ -87,6 +87,7 @@ class Submission:
         prompts: one an answer.
         forced: tokens that each answer begins with, whatever would be drawn.
         scored: whether the prompts' own tokens are scored, too.
+        left: answers that have not ended.
         began: when it was submitted, by ``time.perf_counter``.
         cancel: ends all answers before their next token; set it from any thread.
     """
@@ -97,20 +98,22 @@ class Submission:
         self.prompts = prompts
         self.forced = forced
         self.scored = scored
+        self.left = len(prompts)
         self.began = time.perf_counter()
         self.cancel = threading.Event()
         self._report = report
         self._events: list[Event] = []
-        self._failed = False
 
     def add(self, event: Event) -> None:
-        """Add an event, to be reported with the next `flush`; none follows a failure."""
-        if self._failed:
+        """Add an event, to be reported with the next `flush`; none follows the end of all."""
+        if not self.left:
             return
         self._events.append(event)
         if isinstance(event, Failed):
-            self._failed = True
+            self.left = 0
             self.cancel.set()
+        elif isinstance(event, Ended):
+            self.left -= 1
 
     def flush(self) -> None:
         """Report the events that were added."""
@@ -155,7 +158,7 @@ class Batcher:
         self._metrics = metrics
         self._submissions: queue.SimpleQueue[Submission | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._outstanding = 0
+        self._open: list[Submission] = []
         self._draining = self._interrupted = self._stopping = False
         self._ready = threading.Event()
         self._failure: Exception | None = None
@@ -184,7 +187,7 @@ class Batcher:
     @property
     def outstanding(self) -> int:
         """Answers that were submitted and have not ended."""
-        return self._outstanding
+        return sum(submission.left for submission in self._open)
 
     def submit(
         self, prompts: Prompts, report: Report, *, forced: Sequence[int] = (), scored: bool = False
@@ -194,25 +197,15 @@ class Batcher:
         Raises:
             RequestError: the queue is full, or the server stops.
         """
-        left = len(prompts)
-
-        def counted(events: list[Event]) -> None:
-            nonlocal left
-            ended = sum(isinstance(event, Ended) for event in events)
-            gone = left if any(isinstance(event, Failed) for event in events) else ended
-            left -= gone
-            with self._lock:
-                self._outstanding -= gone
-            report(events)
-
-        submission = Submission(prompts, counted, forced=forced, scored=scored)
+        submission = Submission(prompts, report, forced=forced, scored=scored)
         with self._lock:
             if self._draining or not self.alive:
                 raise stopping_error()
-            if self._outstanding + left > self._capacity.batch + self._capacity.queue:
+            self._open = [other for other in self._open if other.left]
+            if self.outstanding + submission.left > self._capacity.batch + self._capacity.queue:
                 self._metrics.count("refused_requests")
                 raise _full()
-            self._outstanding += left
+            self._open.append(submission)
             self._submissions.put(submission)
         return submission
 
