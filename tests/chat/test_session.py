@@ -54,6 +54,14 @@ def make(roomy_model, byte_tokenizer):
     return make
 
 
+@pytest.fixture
+def session(make):
+    """A session with one answer, of eight tokens, to "Hello"."""
+    made = make()
+    list(made.send("Hello"))
+    return made
+
+
 def text_of(steps):
     return "".join(step.text for step in steps)
 
@@ -138,16 +146,12 @@ def test_an_answer_from_elsewhere_joins_the_conversation(make):
     check_cache(session, make, tolerance=2e-3)
 
 
-def test_several_tokens_may_be_put_in_the_place_of_one(make):
-    session = make()
-    first = list(session.send("hi"))
+def test_several_tokens_may_be_put_in_the_place_of_one(session):
+    first = session.conversation.last.answer.steps
     new = list(session.fork(3, [65, 66, 67]))
     assert [step.token for step in new[:3]] == [65, 66, 67]
     assert [step.origin is Origin.CHOSEN for step in new[:4]] == [True] * 3 + [False]
-    steps = session.conversation.turns[0].answer.steps
-    assert [step.token for step in steps[:3]] == [step.token for step in first[:3]]
-    with pytest.raises(SessionError):
-        session.fork(3, [])
+    assert session.conversation.last.answer.steps[:3] == first[:3]
 
 
 def test_a_conversation_is_what_the_template_sees(make):
@@ -244,28 +248,17 @@ def test_an_edit_drops_what_followed(make):
     assert questions(session) == ["Tres?"]
 
 
-def test_an_answer_without_a_token_makes_way_for_the_old_one(make):
-    session = make()
-    old = text_of(session.send("Hello"))
-    session.regenerate()
-    session.close()
-    assert session.messages[-1]["content"] == old
-    session.cancel()
-    assert len(list(session.send("Bye"))) == 8, "a cancel does not outlive its answer"
-
-
 @pytest.mark.parametrize("begin", [Session.regenerate, lambda session: session.fork(3, 65)])
-def test_the_answer_that_was_selected_is_selected_again(make, begin):
-    session = make()
-    list(session.send("Hello"))
+def test_an_answer_without_a_token_makes_way_for_the_one_before(session, begin):
     list(session.regenerate())
     session.select(0)
     steps = begin(session)
     session.cancel()
     assert list(itertools.islice(steps, 1)) == []
     session.close()
-    assert session.conversation.turns[0].selected == 0
-    assert len(session.conversation.turns[0].answers) == 2
+    assert session.conversation.last.selected == 0
+    assert len(session.conversation.last.answers) == 2
+    assert len(list(session.send("Bye"))) == 8, "a cancel does not outlive its answer"
 
 
 @pytest.mark.parametrize(
@@ -278,10 +271,8 @@ def test_the_answer_that_was_selected_is_selected_again(make, begin):
         lambda session, cancel: session.fork(3, 65, cancel=cancel),
     ],
 )
-def test_a_cancel_that_comes_first_is_not_lost(make, begin):
+def test_a_cancel_that_comes_first_is_not_lost(session, begin):
     """Another thread may cancel while the session still encodes the question."""
-    session = make()
-    list(session.send("Hello"))
     cancel = Event()
     cancel.set()
     assert list(begin(session, cancel)) == []
@@ -350,18 +341,6 @@ def test_a_full_context_drops_the_oldest_turns(byte_tokenizer):
     assert session.conversation.dropped == 0
 
 
-def test_a_file_that_drops_more_turns_than_there_are(make, tmp_path):
-    session = make()
-    list(session.send("One?"))
-    session.save(tmp_path / "talk.json")
-    record = json.loads((tmp_path / "talk.json").read_text())
-    (tmp_path / "talk.json").write_text(json.dumps(record | {"dropped": 99}))
-    session.load(tmp_path / "talk.json")
-    assert list(session.send("Two?"))
-    assert session.conversation.dropped == 1
-    assert [message["content"] for message in session.conversation.asked] == ["Two?"]
-
-
 def test_a_trace_that_cannot_be_written_leaves_a_session_that_can_be_used(
     make, tmp_path, monkeypatch
 ):
@@ -394,23 +373,13 @@ def test_the_trace_of_a_fork_begins_with_the_steps_taken_over(make, tmp_path):
     assert trace.header.prompt_tokens == read_trace(tmp_path / "001.jsonl").header.prompt_tokens
 
 
-def test_a_message_too_long_for_any_context_changes_nothing(byte_tokenizer):
-    session = Session(make_tiny_model(), byte_tokenizer, Settings(max_tokens=5))
-    list(session.send("Hello"))
-    before = session.messages
-    with pytest.raises(ContextLengthError):
-        session.send("x" * 300)
-    assert session.messages == before
-    assert list(session.send("Still there?"))
-
-
 def test_save_and_load(make, tmp_path):
     session = make(system_prompt="Be brief.")
     list(session.send("One? é"))
     list(session.regenerate())
     list(itertools.islice(session.send("Two?"), 3))
     session.select(0)
-    file = tmp_path / "talk.json"
+    file, again = tmp_path / "talk.json", tmp_path / "again.json"
     session.save(file)
     other = make()
     other.load(file)
@@ -421,62 +390,58 @@ def test_save_and_load(make, tmp_path):
         for s in (session, other)
     )
     assert saved == loaded
-    again = tmp_path / "again.json"
     other.save(again)
     assert again.read_text() == file.read_text()
-    assert {f.name for f in tmp_path.iterdir()} == {"talk.json", "again.json"}
+    assert set(tmp_path.iterdir()) == {file, again}
     check_cache(other, make)
 
 
-SAVED = {
-    "format": "entropix conversation",
-    "version": 1,
-    "system_prompt": None,
-    "dropped": 0,
-    "turns": [],
-}
+def test_a_file_that_drops_more_turns_than_there_are(session, tmp_path):
+    file = tmp_path / "talk.json"
+    session.save(file)
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"dropped": 99}))
+    session.load(file)
+    assert list(session.send("Two?"))
+    assert session.conversation.dropped == 1
+    assert [message["content"] for message in session.conversation.asked] == ["Two?"]
+
+
+SAVED = {"format": "entropix conversation", "version": 1, "system_prompt": None}
+TURN = {"question": "x", "selected": 0, "answers": ["y"]}
 
 
 @pytest.mark.parametrize(
     "content",
     [
-        *[None, "{", "[]", "[" * 100_000, json.dumps({"format": SAVED["format"], "version": 1})],
-        *[
-            json.dumps(SAVED | changes)
+        *(None, "{", "[]", "[" * 100_000, json.dumps(SAVED)),
+        *(
+            json.dumps(SAVED | {"dropped": 0, "turns": []} | changes)
             for changes in (
-                {"version": 9},
-                {"dropped": -1},
-                {"dropped": float("inf")},
-                {"turns": [{"question": "x", "selected": 0, "answers": ["y"]}]},
-                {"turns": [{"question": "x", "selected": 3, "answers": []}]},
+                *({"version": 9}, {"dropped": -1}, {"dropped": float("inf")}, {"turns": [TURN]}),
+                {"turns": [TURN | {"answers": [], "selected": 3}]},
             )
-        ],
+        ),
     ],
     ids=range(10),
 )
-def test_a_file_that_is_no_conversation(tmp_path, make, content):
-    file = tmp_path / "talk.json"
+def test_a_file_that_is_no_conversation(session, tmp_path, content):
+    file, before = tmp_path / "talk.json", session.messages
     if content is not None:
         file.write_text(content)
-    session = make()
-    list(session.send("Hello"))
-    before = session.messages
     with pytest.raises(SessionError, match=r"talk\.json"):
         session.load(file)
     assert session.messages == before
 
 
 @pytest.mark.parametrize("name", ["absent/talk.json", ".", ""])
-def test_a_path_that_cannot_be_written(make, tmp_path, monkeypatch, name):
+def test_a_path_that_cannot_be_written(session, tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SessionError):
-        make().save(name)
+        session.save(name)
 
 
-def test_an_answer_of_another_model_cannot_be_forked(make, tmp_path):
+def test_an_answer_of_another_model_cannot_be_forked(session, make, tmp_path):
     """Its tokens mean something else here, or nothing: MLX would read beyond the embedding."""
-    session = make()
-    list(session.send("Hello"))
     session.save(tmp_path / "talk.json")
     other = make(model=make_tiny_model(hidden_size=64, max_position_embeddings=4096))
     other.load(tmp_path / "talk.json")
@@ -487,32 +452,6 @@ def test_an_answer_of_another_model_cannot_be_forked(make, tmp_path):
     again = make()
     again.load(tmp_path / "talk.json")
     assert list(again.fork(3, 65))
-
-
-def test_a_fork_that_does_not_fit_changes_nothing(make, tmp_path):
-    session = make(Settings(max_tokens=100, sampler="min_p", seed=1))
-    list(session.send("Hello"))
-    session.save(tmp_path / "talk.json")
-    small = make(model=make_tiny_model(max_position_embeddings=64))
-    small.load(tmp_path / "talk.json")
-    small.conversation.turns[0].answers[0].model = None  # of a file that does not say
-    with pytest.raises(ContextLengthError):
-        small.fork(90, 65)
-    assert len(small.conversation.turns[0].answers) == 1
-
-
-@pytest.mark.parametrize(
-    "begin", [lambda s: s.edit(0, "x"), Session.regenerate, lambda s: s.fork(3, 65)]
-)
-def test_a_thinking_text_that_does_not_fit_changes_nothing(make, begin):
-    session = make()
-    list(session.send("Hello"))
-    before = session.messages
-    session.settings = Settings(profile=INTERVENING.replace({"think": {"text": 9999}}))
-    with pytest.raises(ProfileError):
-        begin(session)
-    assert session.messages == before
-    assert len(session.conversation.turns[0].answers) == 1
 
 
 @pytest.mark.parametrize(
@@ -533,9 +472,6 @@ def test_a_thinking_text_that_does_not_fit_changes_nothing(make, begin):
     ],
 )
 def test_a_wrong_type_is_named_and_changes_nothing(make, name, action):
-    for wrong in ({"settings": {"max_tokens": 3}}, {"system_prompt": 1}):
-        with pytest.raises(TypeError, match=f"^{next(iter(wrong))} must be "):
-            make(**wrong)
     session = make(Settings(max_tokens=2, sampler="greedy"))
     steps = session.send("Hello")
     next(steps)
@@ -545,42 +481,71 @@ def test_a_wrong_type_is_named_and_changes_nothing(make, name, action):
     assert len(session.conversation.turns[0].answers) == 1
 
 
-def test_integers_of_numpy_are_integers(make):
-    session = make(Settings(max_tokens=3, sampler="greedy"))
-    list(session.send("Hello"))
+@pytest.mark.parametrize("wrong", [{"settings": {"max_tokens": 3}}, {"system_prompt": 1}])
+def test_a_wrong_type_at_the_beginning_is_named(make, wrong):
+    with pytest.raises(TypeError, match=f"^{next(iter(wrong))} must be "):
+        make(**wrong)
+
+
+def test_integers_of_numpy_are_integers(session):
     (first, *_) = session.fork(np.int64(1), np.uint16(65))
     assert (first.index, first.token) == (1, 65)
     session.select(np.int32(0))
-    assert session.conversation.turns[0].selected == 0
+    assert session.conversation.last.selected == 0
 
 
-def test_mistakes_change_nothing(make):
+def test_nothing_can_be_changed_before_the_first_question(make):
     session = make()
-    for action in (session.regenerate, lambda: session.fork(0, 1), lambda: session.select(0)):
-        with pytest.raises(SessionError):
-            action()
-    with pytest.raises(SessionError):
-        session.edit(0, "x")
-    with pytest.raises(PromptError):
-        session.send(" ")
-    list(session.send("Hello"))
-    before = session.messages
     for action in (
-        lambda: session.fork(8, 1),
-        lambda: session.fork(0, 258),
-        lambda: session.select(1),
-        lambda: session.edit(1, "x"),
-        lambda: session.edit(2, "x"),
+        *(session.regenerate, lambda: session.fork(0, 1), lambda: session.select(0)),
+        lambda: session.edit(0, "x"),
     ):
         with pytest.raises(SessionError):
             action()
-    session.settings = Settings(sampler="magic")
-    with pytest.raises(SamplerError, match="magic"):
-        session.send("Hi")
-    session.settings = Settings(profile="absent")
-    with pytest.raises(ProfileError, match="absent"):
-        session.regenerate()
+
+
+FOREIGN = {"profile": INTERVENING.replace({"think": {"text": 9999}})}
+
+
+@pytest.mark.parametrize(
+    ("error", "settings", "action"),
+    [
+        (PromptError, {}, lambda s: s.send(" ")),
+        (ContextLengthError, {}, lambda s: s.send("x" * 5000)),
+        (SessionError, {}, lambda s: s.send("x", 1)),
+        (SessionError, {}, lambda s: s.fork(8, 1)),
+        (SessionError, {}, lambda s: s.fork(0, 258)),
+        (SessionError, {}, lambda s: s.fork(0, [])),
+        (SessionError, {}, lambda s: s.select(1)),
+        (SessionError, {}, lambda s: s.edit(1, "x")),
+        (SessionError, {}, lambda s: s.edit(2, "x")),
+        (SamplerError, {"sampler": "magic"}, lambda s: s.send("Hi")),
+        (ProfileError, {"profile": "absent"}, Session.regenerate),
+        (ProfileError, FOREIGN, lambda s: s.edit(0, "x")),
+        (ProfileError, FOREIGN, Session.regenerate),
+        (ProfileError, FOREIGN, lambda s: s.fork(3, 65)),
+    ],
+)
+def test_a_mistake_changes_nothing(session, error, settings, action):
+    session.settings = replace(SETTINGS, **settings)
+    before = session.messages
+    with pytest.raises(error):
+        action(session)
     assert session.messages == before
+    assert len(session.conversation.last.answers) == 1
+    session.settings = SETTINGS
+    assert list(session.send("Still there?"))
+
+
+def test_a_fork_that_does_not_fit_changes_nothing(make, tmp_path):
+    session = make(Settings(max_tokens=100, sampler="min_p", seed=1))
+    list(session.send("Hello"))
+    small = make(model=make_tiny_model(max_position_embeddings=64))
+    session.conversation.last.answer.model = None  # of a file that does not say
+    small.resume(session.conversation)
+    with pytest.raises(ContextLengthError):
+        small.fork(90, 65)
+    assert len(small.conversation.last.answers) == 1
 
 
 @pytest.mark.parametrize("start", [1, 3, 5])

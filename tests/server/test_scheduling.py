@@ -109,44 +109,6 @@ def test_a_cancelled_request_ends_at_the_next_token(client, monkeypatch):
     assert len(reported.of(Stepped)) < 200
 
 
-@pytest.mark.parametrize("stream", [True, False])
-def test_a_client_that_goes_away_ends_its_answer(client, stream):
-    body = b'{"prompt": "a", "max_tokens": 200, "stream": %s}' % str(stream).lower().encode()
-
-    async def leave():
-        """Send a request, read some of the answer, and hang up."""
-        gone, sent = asyncio.Event(), []
-        requests = [{"type": "http.request", "body": body, "more_body": False}]
-
-        async def receive():
-            if requests:
-                return requests.pop()
-            await gone.wait()
-            return {"type": "http.disconnect"}
-
-        async def send(message):
-            sent.append(message)
-            if len(sent) > 4:
-                gone.set()
-
-        headers = [(b"host", b"localhost"), (b"content-length", b"%d" % len(body))]
-        scope = {
-            **{"type": "http", "method": "POST", "path": "/v1/completions", "headers": headers},
-            **{"query_string": b"", "root_path": "", "scheme": "http", "http_version": "1.1"},
-        }
-        task = asyncio.create_task(client.app(scope, receive, send))
-        if not stream:
-            while not client.server.metrics.value("running_answers"):
-                await asyncio.sleep(0.005)
-            gone.set()
-        await asyncio.wait_for(task, WAIT)
-        assert not any(message.get("body", b"").endswith(b"[DONE]\n\n") for message in sent)
-
-    asyncio.run(leave())
-    until(lambda: client.server.batcher.outstanding == 0)
-    until(lambda: client.server.metrics.value("running_answers") == 0)
-
-
 def test_a_full_queue_says_when_to_come_back(own_client):
     client = own_client(capacity=Capacity(1, 2, 0))
     batcher = client.server.batcher
