@@ -9,7 +9,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..backends.address import KEY_VARIABLE, Address
+from ..backends.remote import KEY_VARIABLE, Address
 from ..errors import PromptError, SettingsError
 from ..files import expanded
 from ..traces.trace import TraceFolder
@@ -82,11 +82,17 @@ def run_screen(arguments: argparse.Namespace, server: Address | None = None) -> 
     from tui.running import run_chat
     from tui.terminal import require_full_screen
 
-    from ..backends.local import Chat
+    from ..backends.local import LocalBackend
+    from ..backends.remote import RemoteBackend
     from ..chat.store import Store
 
     require_full_screen("add --plain")
     settings = options.to_settings(arguments, ALTERNATIVES)
+    store = None if arguments.no_save else Store()
+    if server is not None:
+        remote = RemoteBackend(server, settings, arguments.system_prompt)
+        run_chat(remote, store, arguments.configuration)
+        return 0
 
     def load(model: str | None) -> tuple[LanguageModel, TokenizerWrapper]:
         from ..checkpoints.loading import load
@@ -95,21 +101,18 @@ def run_screen(arguments: argparse.Namespace, server: Address | None = None) -> 
         asked = model_options.of_model(arguments) if model == arguments.model else None
         return load(model, dequantize=arguments.dequantize, extras=asked)
 
-    name = options.model_name(arguments) if server is None else server.url
-    traces = _trace_folder(arguments)
-    chat = Chat(
-        name,
+    local = LocalBackend(
+        options.model_name(arguments),
         lambda: load(arguments.model),
         settings,
         arguments.system_prompt,
         arguments.ask,
-        traces,
-        server,
+        _trace_folder(arguments),
         load_named=load,
         notes=notes_option.opened(arguments),
         load_draft=partial(draft_option.load_draft, arguments),
     )
-    run_chat(chat, None if arguments.no_save else Store(), arguments.configuration)
+    run_chat(local, store, arguments.configuration)
     return 0
 
 
@@ -157,10 +160,11 @@ def run_demo(arguments: argparse.Namespace) -> int:
     from tui.running import run_chat
     from tui.terminal import require_full_screen
 
-    from ..backends.recorded import demo_chat
+    from ..backends.recorded import RecordedBackend, demo_recording
 
     require_full_screen("use a terminal that can")
-    run_chat(demo_chat(options.to_settings(arguments, ALTERNATIVES)), None, arguments.configuration)
+    backend = RecordedBackend(options.to_settings(arguments, ALTERNATIVES), demo_recording())
+    run_chat(backend, None, arguments.configuration)
     return 0
 
 

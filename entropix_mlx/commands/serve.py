@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from ..backends.address import KEY_VARIABLE
+from ..backends.remote import KEY_VARIABLE
 from ..errors import EntropixError, SettingsError
 from ..files import expanded
 from ..profiles.selection import AUTO, resolve
@@ -88,13 +88,13 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve until a signal comes."""
     if find_spec("starlette") is None or find_spec("uvicorn") is None:
         raise EntropixError("the server needs two more packages: pip install starlette uvicorn")
-    from ..server.access import Access, is_loopback
     from ..server.app import Server
     from ..server.batching import Batcher, Capacity
-    from ..server.metrics import Metrics
-    from ..server.model_info import Served
-    from ..server.monitor import Monitor
-    from ..server.run_server import listen
+    from ..server.metrics import ServerMetrics
+    from ..server.middleware import Access, is_loopback
+    from ..server.model_info import ServedModel
+    from ..server.run_server import bind, listen
+    from ..server.streaming import Monitor
 
     origins = tuple(_origin(origin) for origin in arguments.allow_origin)
     local = is_loopback(arguments.host)
@@ -108,49 +108,36 @@ def run(arguments: argparse.Namespace) -> int:
         max_tokens=arguments.max_tokens, sampler=arguments.sampler, profile=arguments.profile
     )
     settings.check()
-    bound = _bind(arguments.host, arguments.port)
+    bound = bind(arguments.host, arguments.port)
 
     def load() -> tuple[LanguageModel, TokenizerWrapper]:
         return options.load_model(arguments)
 
-    metrics = Metrics()
+    metrics = ServerMetrics()
     capacity = Capacity(arguments.batch, arguments.max_queue, arguments.cache_memory)
     batcher = Batcher(load, capacity, metrics)
     batcher.start()
     config = batcher.model.config
     settings = replace(settings, profile=resolve(settings.profile, config))
-    served = Served(options.model_name(arguments), config, settings)
+    served = ServedModel(options.model_name(arguments), config, settings)
     access = Access(key, origins, only_local=local and key is None)
     bound.listen()
     if arguments.verbose:
-        _tell(bound, served.name)
+        _announce(bound, served.name)
     listen(Server(served, batcher, metrics, access, Monitor(arguments.monitor)), bound)
     return 0
 
 
-def _tell(bound: socket.socket, name: str) -> None:
+def _announce(bound: socket.socket, name: str) -> None:
     host, port = bound.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     output.tell(f"serving {name} at http://{shown}:{port}/v1 (Ctrl-C ends)")
 
 
-def _bind(host: str, port: int) -> socket.socket:
-    """Take the address, before the model is loaded."""
-    try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        bound = socket.socket(family, kind)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
-    except (OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise SettingsError(f"cannot listen on {host} port {port}: {reason}") from error
-    return bound
-
-
 def _key(arguments: argparse.Namespace) -> str | None:
     """Return the key, or None."""
-    ways = (arguments.api_key is not None, arguments.api_key_file is not None, arguments.no_api_key)
-    if sum(ways) > 1:
+    sources = (arguments.api_key, arguments.api_key_file, arguments.no_api_key or None)
+    if sum(source is not None for source in sources) > 1:
         raise SettingsError("choose one of --api-key-file, --api-key and --no-api-key")
     given: str | None = arguments.api_key
     if given is None and arguments.api_key_file is not None:

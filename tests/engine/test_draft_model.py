@@ -7,8 +7,9 @@ import queue
 import pytest
 
 from entropix_mlx import DraftModel, Session, Settings, batch_generate, cli, stream_generate
-from entropix_mlx.backends.events import Token
-from entropix_mlx.backends.local import Chat, ModelThread
+from entropix_mlx.backends.base import BackendThread
+from entropix_mlx.backends.events import CancelToken
+from entropix_mlx.backends.local import LocalBackend
 from entropix_mlx.errors import SettingsError, TokenizerError, UnsupportedModelError
 from entropix_mlx.models.tapped.model import TappedModel
 from entropix_mlx.summary import Summary
@@ -169,15 +170,15 @@ def test_a_chat_keeps_the_draft_models_cache(tiny_model, endless):
 
 def test_the_full_screen_loads_it_on_the_models_thread(tiny_model, endless):
     kept = queue.SimpleQueue()
-    chat = Chat(
+    backend = LocalBackend(
         "tiny",
         lambda: (tiny_model, endless),
         Settings(8, "greedy", lookup="off"),
         load_draft=DraftModel,
     )
-    thread = ModelThread(chat, lambda event: None)
+    thread = BackendThread(backend, lambda event: None)
     thread.start()
-    thread.submit(lambda session, cancel: kept.put(session.draft_model), Token())
+    thread.submit(lambda session, cancel: kept.put(session.draft_model), CancelToken())
     assert isinstance(kept.get(timeout=20), DraftModel)
     thread.stop()
     thread.join()

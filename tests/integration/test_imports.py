@@ -43,8 +43,8 @@ MLX_FREE = (
 MLX_FREE_MODULES = {
     "entropix_mlx.chat.attachments",
     "entropix_mlx.chat.conversation",
-    "entropix_mlx.chat.search",
-    "entropix_mlx.chat.reasoning",
+    "entropix_mlx.chat.base",
+    "entropix_mlx.chat.finding",
     "entropix_mlx.chat.slash",
     "entropix_mlx.chat.store",
     "entropix_mlx.conversion.recipe",

@@ -9,7 +9,7 @@ from entropix_mlx.backends.events import (
     DuelBegan,
     DuelForkGrew,
     DuelStepsArrived,
-    Question,
+    UserMessage,
 )
 from entropix_mlx.traces.reading import read_trace
 from entropix_mlx.traces.trace import Header
@@ -35,7 +35,7 @@ def play(scenario, size=(120, 40)):
     async def run(pilot):
         begun = []
         screen = DuelScreen(
-            Question("What did he do?"),
+            UserMessage("What did he do?"),
             Settings(seed=1),
             1,
             lambda question, sides, cancel: begun.append((sides, cancel)),

@@ -1,7 +1,4 @@
-"""Finding what a reasoning model thinks before it answers, between `<think>` and `</think>`.
-
-It is the model's own text, and not the thinking text that a sampler inserts.
-"""
+"""Finding texts in answers: a search in a conversation, and the spans of `<think>` blocks."""
 
 from __future__ import annotations
 
@@ -10,11 +7,41 @@ from collections.abc import Iterable
 from itertools import accumulate
 from typing import NamedTuple
 
+from .conversation import Conversation
+
 OPENING, CLOSING = "<think>", "</think>"
 
 
+class Match(NamedTuple):
+    """Where a text was found."""
+
+    turn: int
+    step: int | None
+    """The token of the selected answer in which it begins; None for the question."""
+
+
+def search(conversation: Conversation, text: str) -> list[Match]:
+    """Return where a text occurs, from the beginning on; capitals do not matter."""
+    wanted = text.lower()
+    if not wanted:
+        return []
+    found = []
+    for number, turn in enumerate(conversation.turns):
+        if wanted in turn.question.lower():
+            found.append(Match(number, None))
+        if turn.answers:
+            texts = [step.text.lower() for step in turn.answer.steps]
+            ends = _ends(texts)
+            answer = "".join(texts)
+            at = answer.find(wanted)
+            while at >= 0:
+                found.append(Match(number, bisect_right(ends, at)))
+                at = answer.find(wanted, at + len(wanted))
+    return found
+
+
 class Reasoning(NamedTuple):
-    """Neighbouring tokens that are reasoning, its tags included."""
+    """Neighbouring tokens of a `<think>` block, its tags included."""
 
     start: int
     """Index of the first token."""
@@ -43,7 +70,7 @@ def find_reasoning(texts: Iterable[str]) -> list[Reasoning]:
     whole = "".join(texts)
     if OPENING not in whole and CLOSING not in whole:
         return []
-    ends = list(accumulate(map(len, texts)))  # after each token's last character
+    ends = _ends(texts)
     found: list[Reasoning] = []
     place = 0
     while place < len(whole):
@@ -57,3 +84,8 @@ def find_reasoning(texts: Iterable[str]) -> list[Reasoning]:
         first, last = bisect_right(ends, start), bisect_right(ends, place - 1)
         found.append(Reasoning(first, last + 1, closing >= 0))
     return found
+
+
+def _ends(texts: Iterable[str]) -> list[int]:
+    """Return the number of characters up to the end of each text."""
+    return list(accumulate(map(len, texts)))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entropix_mlx.chat.reasoning import find_reasoning
+from entropix_mlx.chat.finding import find_reasoning
 
 
 @pytest.mark.parametrize(
