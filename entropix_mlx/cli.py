@@ -30,29 +30,25 @@ from .commands import (
     tokens,
     view,
 )
-from .commands.ranks import coordinator
+from .commands.ranks.coordinator import check_command
+from .commands.ranks.shares import Ranks
 from .commands.shared import config_defaults, output, streams
 from .commands.shared.exit_codes import BROKEN_PIPE, INTERRUPTED, USAGE
 from .commands.shared.output import LibraryLog
 from .errors import EntropixError
 
 
-def main(argv: Sequence[str] | None = None, leader: coordinator.Leader | None = None) -> int:
+def main(argv: Sequence[str] | None = None, ranks: Ranks | None = None) -> int:
     """Run a command line and return its exit code.
 
     Args:
         argv: its words; None for those of this process.
-        leader: on rank 0 of a group.
+        ranks: on rank 0 of a group.
     """
     streams.prepare()
     _show_log()
     try:
-        arguments = parse(argv)
-        arguments.leader = leader
-        _check_current_folder()
-        if leader is not None:
-            coordinator.check_command(arguments)
-        return int(arguments.run(arguments))
+        return perform(argv, ranks)
     except EntropixError as error:
         output.tell_error(str(error))
         return USAGE
@@ -65,6 +61,16 @@ def main(argv: Sequence[str] | None = None, leader: coordinator.Leader | None = 
         return BROKEN_PIPE
     finally:
         streams.settle()
+
+
+def perform(argv: Sequence[str] | None = None, ranks: Ranks | None = None) -> int:
+    """Run a command line as `main` does, but raise its errors."""
+    arguments = parse(argv)
+    arguments.ranks = ranks
+    _check_current_folder()
+    if ranks is not None:
+        check_command(arguments)
+    return int(arguments.run(arguments))
 
 
 def _show_log() -> None:

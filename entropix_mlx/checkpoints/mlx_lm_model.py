@@ -17,7 +17,7 @@ from ..models.llama.weight_layout import (
     should_unpack,
     size_of,
 )
-from ..models.sharded.coordinator import LeadingTapped
+from ..models.sharded.coordinator import CoordinatorTapped
 from ..models.sharded.model import ShardedTapped
 from ..models.tapped.model import TappedModel, tapped_shape
 from .architecture import module_of
@@ -74,7 +74,7 @@ def _share(checkpoint: Checkpoint, model: nn.Module, group: Group) -> ShardedTap
             f"{path}: mlx-lm, which computes this {kind}, cannot split it: give --mode data, and"
             " each rank holds all of it"
         )
-    kept = ShardedTapped if group.tell is None else LeadingTapped
+    kept = ShardedTapped if group.send is None else CoordinatorTapped
     try:
         return kept(model, checkpoint.config, group)
     except Exception as error:  # asserted, or found out by a width that does not divide

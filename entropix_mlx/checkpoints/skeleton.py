@@ -19,7 +19,7 @@ from ..distributed.group import Group
 from ..errors import TokenizerError, UnsupportedModelError, WeightsError
 from ..models.config import LlamaConfig, parse_config
 from ..models.llama.model import Model
-from ..models.sharded.coordinator import LeadingModel
+from ..models.sharded.coordinator import CoordinatorModel
 from ..models.sharded.model import ShardedModel, check_fits
 from ..models.sharded.vocabulary import token_range
 from .checkpoint import FLOATS, Checkpoint, Cut, Tensor
@@ -84,7 +84,7 @@ def make_skeleton(
 def _empty(shape: LlamaConfig, group: Group | None) -> Model:
     if group is None:
         return Model(shape)
-    return ShardedModel(shape, group) if group.tell is None else LeadingModel(shape, group)
+    return ShardedModel(shape, group) if group.send is None else CoordinatorModel(shape, group)
 
 
 def shape_of(checkpoint: Checkpoint) -> LlamaConfig:

@@ -26,7 +26,7 @@ from ..profiles.profile import Profile
 from ..profiles.selection import AUTO
 from ..settings import BATCH
 from ..traces.reading import read_trace
-from .ranks import coordinator
+from .ranks import shares
 from .shared import (
     arg_types,
     notes_option,
@@ -38,6 +38,9 @@ from .shared.exit_codes import INTERRUPTED, USAGE
 from .shared.profile_overrides import changes_of
 
 if TYPE_CHECKING:
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+    from ..models.base import LanguageModel
     from ..notes.notes import Notes
 
 MAX_TOKENS = 32
@@ -197,6 +200,11 @@ def run(arguments: argparse.Namespace) -> int:
     check_comparisons([arm.name for arm in arms], made, arguments.contrast, arguments.seeds)
     design = Design(options.model_name(arguments), arguments.form, arguments.seed, arguments.seeds)
     planned = plan(questions, arms, design)
+    if shares.is_shared(arguments):
+        code = shares.answer(arguments, planned, partial(_answer_share, arguments))
+        if arguments.ranks.rank > 0:
+            return code
+        return _report(arguments, read_records(arguments.output), human) or code
     file, done = None, []
     if arguments.output:
         file = AnswersFile(arguments.output, planned, resume=arguments.resume)
@@ -286,7 +294,19 @@ def _answer(
 ) -> tuple[list[Record], int]:
     """Generate answers, and keep each as it ends; return them and an exit code."""
     with _notes(arguments, planned) as notes:
-        return _generate(arguments, planned, file, notes)
+        model, tokenizer = options.load_model(arguments)
+        return _generate(arguments, model, tokenizer, planned, file, notes)
+
+
+def _answer_share(
+    arguments: argparse.Namespace,
+    model: LanguageModel,
+    tokenizer: TokenizerWrapper,
+    planned: list[Planned],
+    file: AnswersFile,
+) -> int:
+    with _notes(arguments, planned) as notes:
+        return _generate(arguments, model, tokenizer, planned, file, notes)[1]
 
 
 @contextmanager
@@ -301,11 +321,12 @@ def _notes(arguments: argparse.Namespace, planned: list[Planned]) -> Iterator[No
 
 def _generate(
     arguments: argparse.Namespace,
+    model: LanguageModel,
+    tokenizer: TokenizerWrapper,
     planned: list[Planned],
     file: AnswersFile | None,
     notes: Notes | None,
 ) -> tuple[list[Record], int]:
-    model, tokenizer = options.load_model(arguments)
     records: list[Record] = []
     failures: list[str] = []
     with file or nullcontext(), progress.shown(len(planned), arguments.verbose) as bar:
@@ -317,7 +338,6 @@ def _generate(
                 batch=arguments.batch,
                 on_token=bar.token,
                 notes=notes,
-                generate=partial(coordinator.generate_batch, arguments.leader),
             ):
                 if file:
                     file.write(task, line)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..api.answers_file import AnswersFile, Task, all_tasks
 from ..api.prompt_file import PromptLine, at_line, read_prompt_file
 from ..errors import PromptError
 from ..settings import BATCH, Settings
-from .ranks import coordinator
+from .ranks import shares
 from .shared import (
     arg_types,
     draft_option,
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
     from ..api.batch import Batch
-    from ..api.data_parallel import Dealt
+    from ..models.base import LanguageModel
+    from ..notes.notes import Notes
 
 MANY_ONLY = ("output", "resume", "batch")
 ONE_ONLY = ("jsonl", "trace", "ask")
@@ -70,6 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Answer all prompts; print the answers, or write them to a file, as they end."""
     settings = options.to_settings(arguments, arguments.top_logprobs)
     tasks = all_tasks(_prompts(arguments, settings), arguments.n)
+    if shares.is_shared(arguments):
+        return shares.answer(arguments, tasks, partial(_answer, arguments))
     file = None
     if arguments.output:
         file = AnswersFile(arguments.output, tasks, resume=arguments.resume)
@@ -81,15 +85,32 @@ def run(arguments: argparse.Namespace) -> int:
     model, tokenizer = options.load_model(arguments)
     if arguments.verbose:
         options.hint_at_calibration(settings, settings.resolved(model.config).settings)
-    batch = coordinator.generate_batch(
-        arguments.leader,
+    return _answer(arguments, model, tokenizer, tasks, file, notes)
+
+
+def _answer(
+    arguments: argparse.Namespace,
+    model: LanguageModel,
+    tokenizer: TokenizerWrapper,
+    tasks: list[Task],
+    file: AnswersFile | None,
+    notes: Notes | None = None,
+) -> int:
+    from ..answer.hooks import Hooks
+    from ..api.batch import batch_generate
+
+    draft = draft_option.load_draft(arguments, model, tokenizer)
+    batch = batch_generate(
         model,
         tokenizer,
         _tokens(arguments, tokenizer, tasks),
         [task.settings for task in tasks],
-        arguments.batch or BATCH,
-        draft_option.load_draft(arguments, model, tokenizer),
-        [notes.about(task.asked.question) for task in tasks] if notes else None,
+        batch=arguments.batch or BATCH,
+        steady=True,
+        hooks=[
+            Hooks(retrieve=notes.about(task.asked.question) if notes else None, draft_model=draft)
+            for task in tasks
+        ],
     )
     wanted = min(arguments.batch or BATCH, len(tasks))
     fewer = f": the memory does not allow {wanted}" if batch.size < wanted else ""
@@ -99,9 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _generate(arguments, batch, tasks, write)
 
 
-def _generate(
-    arguments: argparse.Namespace, batch: Batch | Dealt, tasks: list[Task], write: Write
-) -> int:
+def _generate(arguments: argparse.Namespace, batch: Batch, tasks: list[Task], write: Write) -> int:
     """Run a batch and pass its answers on as they end; return the exit code."""
     written: set[int] = set()
 

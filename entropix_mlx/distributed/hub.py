@@ -194,10 +194,6 @@ class Hub:
         for line in self._lines.values():
             line.send(record)
 
-    def send(self, rank: int, record: Record) -> None:
-        """Send a record to one of them."""
-        self._lines[rank].send(record)
-
     def descriptors(self) -> dict[int, int]:
         """Return the number of the socket to each other rank."""
         return {rank: line.descriptor for rank, line in self._lines.items()}

@@ -187,7 +187,7 @@ def test_a_folder_or_a_full_disk_is_told(tmp_path):
     ):
         pass
     full = AnswersFile(tmp_path / "answers", [task])
-    full._path = Path("/dev/full")
+    full.path = Path("/dev/full")
     with full, pytest.raises(OutputError, match="disk is full"):
         full.write(task, task.record(BatchAnswer(0, 1), 1))
     assert full.missing == [task]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
     from ...models.base import LanguageModel
-    from ..ranks.coordinator import Leader
+    from ..ranks.coordinator import Coordinator
 
 DEFAULT_SAMPLER = Settings.sampler
 
@@ -181,7 +181,7 @@ def add_mode(parser: argparse.ArgumentParser) -> None:
         choices=("tensor", "data"),
         default="tensor",
         help="under mlx.launch, split the model over the machines (tensor, the default), or have"
-        " each hold it all, and deal the prompts (data)",
+        " each hold it all and answer a share of the prompts (data)",
     )
 
 
@@ -296,12 +296,11 @@ def load_model(arguments: argparse.Namespace) -> tuple[LanguageModel, TokenizerW
         if arguments.verbose:
             output.tell(f"loading {output.shortened(model_name(arguments))} …")
         asked = model_options.of_model(arguments)
-        if arguments.leader is not None:
-            leader: Leader = arguments.leader
-            given = {"model": arguments.model, "dequantize": arguments.dequantize, "extras": asked}
-            deals = getattr(arguments, "mode", "tensor") == "data"
-            return leader.load_whole(**given) if deals else leader.load(**given)
-        return load(arguments.model, dequantize=arguments.dequantize, extras=asked)
+        given = {"model": arguments.model, "dequantize": arguments.dequantize, "extras": asked}
+        if arguments.ranks is None or getattr(arguments, "mode", "tensor") == "data":
+            return load(**given)
+        coordinator: Coordinator = arguments.ranks
+        return coordinator.load(**given)
     finally:
         gc.enable()
 

@@ -8,6 +8,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from ...answer.hooks import Hooks
 from ...settings import BATCH
 from . import open_answers
 from .arms import PLAIN, STOP, Arm, asked, seed_of
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
     from ...api.batch import Batch
-    from ...api.data_parallel import Dealt
     from ...models.base import LanguageModel
     from ...notes.notes import Notes
 
@@ -26,8 +26,6 @@ TOGETHER = 512
 """Answers that are prepared at once: each takes a millisecond, and a run may have thousands."""
 
 OnToken = Callable[[], None]
-Generate = Callable[..., "Batch | Dealt"]
-"""Called with a model, a tokenizer, prompts and settings for each of them, and answers at once."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +79,6 @@ def answers(
     batch: int = BATCH,
     on_token: OnToken = lambda: None,
     notes: Notes | None = None,
-    generate: Generate | None = None,
 ) -> Iterator[tuple[Planned, dict[str, Any]]]:
     """Generate answers, and yield each with its record as it ends.
 
@@ -92,18 +89,17 @@ def answers(
         batch: answers at once.
         on_token: called with every token.
         notes: where things may be looked up.
-        generate: answers prompts in place of `steady_batch`.
     """
-    from ...api.data_parallel import steady_batch
+    from ...api.batch import batch_generate
 
-    begin = partial(generate or steady_batch, model, tokenizer)
+    begin = partial(batch_generate, model, tokenizer, batch=batch, steady=True)
     waiting = iter(planned)
     while together := list(islice(waiting, TOGETHER)):
-        yield from _together(partial(begin, batch=batch), tokenizer, together, on_token, notes)
+        yield from _together(begin, tokenizer, together, on_token, notes)
 
 
 def _together(
-    begin: Callable[..., Batch | Dealt],
+    begin: Callable[..., Batch],
     tokenizer: TokenizerWrapper,
     planned: Sequence[Planned],
     on_token: OnToken,
@@ -114,8 +110,8 @@ def _together(
         if task.asked.line not in prompts:
             prompts[task.asked.line] = task.asked.tokens(tokenizer, bare=task.form == PLAIN)
     settings = [task.settings for task in planned]
-    looking = [notes.about(task.question.text) for task in planned] if notes else None
-    batch = begin([prompts[task.asked.line] for task in planned], settings, retrieve=looking)
+    hooks = [Hooks(retrieve=notes.about(task.question.text)) for task in planned] if notes else None
+    batch = begin([prompts[task.asked.line] for task in planned], settings, hooks=hooks)
     ended: set[int] = set()
 
     def end(index: int) -> tuple[Planned, dict[str, Any]]:

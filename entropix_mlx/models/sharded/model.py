@@ -16,7 +16,7 @@ them whatever is measured, planned and drawn.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -38,12 +38,12 @@ from .vocabulary import Vocabulary, share_vocabulary, token_range
 
 
 def share_of(config: LlamaConfig, rank: int, size: int) -> LlamaConfig:
-    """Return the shape of what one rank computes.
+    """Return the shape of one rank's share.
 
     Args:
-        config: the model's; see `fits` for what must divide.
+        config: the model's, for which `fits` holds.
         rank: from 0.
-        size: ranks in all.
+        size: the number of ranks.
     """
     return replace(
         config,
@@ -55,7 +55,7 @@ def share_of(config: LlamaConfig, rank: int, size: int) -> LlamaConfig:
 
 
 def fits(config: LlamaConfig, size: int) -> bool:
-    """Tell whether a model can be split over so many ranks: its heads and its width must divide."""
+    """Return whether heads and widths of a model divide by a number of ranks."""
     return (
         config.num_key_value_heads % size == 0
         and config.intermediate_size % size == 0
@@ -116,8 +116,8 @@ class ShardedDecoder(Decoder):
 
     def embed(self, tokens: mx.array) -> mx.array:
         """Return the first states: those of the tokens that others have are 0 in this rank's."""
-        leaders = self._group.leaders(tokens.astype(mx.int32))
-        return self._vocabulary.embedded(self.embed_tokens, leaders)
+        tokens = self._group.of_rank_0(tokens.astype(mx.int32))
+        return self._vocabulary.embedded(self.embed_tokens, tokens)
 
 
 class Share(LanguageModel):
@@ -180,6 +180,16 @@ def parts_of(layers: Sequence[Scores]) -> Iterator[RowScores]:
             yield from layer
 
 
+def each_part(
+    change: Callable[[RowScores], RowScores], layers: Sequence[Scores]
+) -> tuple[Scores, ...]:
+    """Return the scores of each group of rows in each layer, changed in the order of `parts_of`."""
+    return tuple(
+        change(layer) if isinstance(layer, RowScores) else tuple(map(change, layer))
+        for layer in layers
+    )
+
+
 def of_all_heads(
     states: mx.array, layers: Sequence[Scores], group: Group
 ) -> tuple[mx.array, tuple[Scores, ...]]:
@@ -207,10 +217,7 @@ def of_all_heads(
             )
         return next(whole)
 
-    return states, tuple(
-        completed(layer) if isinstance(layer, RowScores) else tuple(map(completed, layer))
-        for layer in layers
-    )
+    return states, each_part(completed, layers)
 
 
 def _gathered(
@@ -263,7 +270,7 @@ class ShardedTapped(Share, TappedModel):
         self, tokens: mx.array, cache: Sequence[Any], attention_layers: AttentionLayers
     ) -> tuple[mx.array, tuple[Scores, ...]]:
         """Return the logits: mlx-lm's models do not hand out their states."""
-        return super().states(self._leaders(tokens), cache, attention_layers)
+        return super().states(self._of_rank_0(tokens), cache, attention_layers)
 
     def take_cache(self, cache: Sequence[Any]) -> list[Any]:
         """Return what `make_cache` returned; refuse a cache of mlx-lm's, as `Share`."""
@@ -276,9 +283,9 @@ class ShardedTapped(Share, TappedModel):
     def _advance(
         self, history: History, tokens: mx.array, layers: AttentionLayers, measured: int = 1
     ) -> tuple[mx.array, list[Attention]]:
-        logits, calls = super()._advance(history, self._leaders(tokens), layers, measured)
+        logits, calls = super()._advance(history, self._of_rank_0(tokens), layers, measured)
         logits, whole = of_all_heads(logits, calls, self.group)
         return logits, list(whole)  # type: ignore[arg-type]
 
-    def _leaders(self, tokens: mx.array) -> mx.array:
-        return self.group.leaders(tokens.astype(mx.int32))
+    def _of_rank_0(self, tokens: mx.array) -> mx.array:
+        return self.group.of_rank_0(tokens.astype(mx.int32))
