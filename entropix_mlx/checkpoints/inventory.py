@@ -17,8 +17,7 @@ from ..models.llama.weight_layout import on_cpu, precision
 from ..models.memory import machine_memory
 from .architecture import is_tapped
 from .checkpoint import Checkpoint, Tensor
-from .formats import format_of, open_checkpoint
-from .locate import demo_model
+from .locate import demo_model, format_of, open_checkpoint
 from .mlx_lm_model import make_tapped
 from .skeleton import make_skeleton
 

@@ -20,8 +20,7 @@ from ..errors import TokenizerError, UnsupportedModelError, WeightsError
 from ..models.config import LlamaConfig, parse_config
 from ..models.llama.model import Model
 from ..models.sharded.coordinator import CoordinatorModel
-from ..models.sharded.model import ShardedModel, check_fits
-from ..models.sharded.vocabulary import token_range
+from ..models.sharded.model import ShardedModel, check_fits, token_range
 from .checkpoint import FLOATS, Checkpoint, Cut, Tensor
 
 BY_ROWS = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj")

@@ -2,10 +2,10 @@
 
 import pytest
 
-from entropix_mlx.checkpoints.formats import format_of, open_checkpoint
 from entropix_mlx.checkpoints.gguf.checkpoint import open_gguf_model
 from entropix_mlx.checkpoints.huggingface import open_huggingface
-from entropix_mlx.checkpoints.meta.checkpoint import open_meta_llama
+from entropix_mlx.checkpoints.locate import format_of, open_checkpoint
+from entropix_mlx.checkpoints.meta import open_meta_llama
 from entropix_mlx.errors import ModelNotFoundError
 
 

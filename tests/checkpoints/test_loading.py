@@ -203,7 +203,7 @@ def test_a_model_that_may_not_be_read_is_a_message(tiny_folder, monkeypatch):
         patch.setattr("entropix_mlx.checkpoints.locate.Path.is_dir", refuse)
         with pytest.raises(ModelNotFoundError, match="tiny cannot be read: Permission denied"):
             load(tiny_folder)
-    monkeypatch.setattr("entropix_mlx.checkpoints.formats.Path.lstat", refuse)
+    monkeypatch.setattr("entropix_mlx.checkpoints.locate.Path.lstat", refuse)
     with pytest.raises(WeightsError, match=r"tiny: cannot be read: .*Permission denied"):
         load(tiny_folder)
 

@@ -10,8 +10,8 @@ import pytest
 from mlx_lm.tokenizer_utils import load as load_mlx_lm
 
 from entropix_mlx import generate, load
-from entropix_mlx.checkpoints.meta.torch_file import open_torch_file
 from entropix_mlx.checkpoints.model_files import check_files
+from entropix_mlx.checkpoints.torch_file import open_torch_file
 from entropix_mlx.errors import EntropixError, TokenizerError, WeightsError
 
 OPENED = [

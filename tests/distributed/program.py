@@ -94,8 +94,7 @@ def difference(one, other):
 def compare(ranks, folder, *names):
     import mlx.core as mx
 
-    from entropix_mlx.checkpoints.adapters import Extras
-    from entropix_mlx.checkpoints.loading import load
+    from entropix_mlx.checkpoints.loading import Extras, load
 
     whole, tokenizer = load(folder)
     before = mx.get_active_memory()

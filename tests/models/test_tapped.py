@@ -17,7 +17,7 @@ from mlx_lm.tuner.utils import linear_to_lora_layers
 from entropix_mlx import Profile, cli, load, score, stream_generate
 from entropix_mlx.api.prompts import conversation_text
 from entropix_mlx.checkpoints import inventory
-from entropix_mlx.checkpoints.adapters import Extras
+from entropix_mlx.checkpoints.loading import Extras
 from entropix_mlx.conversion.convert import convert, save
 from entropix_mlx.conversion.recipe import Recipe
 from entropix_mlx.errors import ModelNotFoundError, TokenizerError, UnsupportedModelError

@@ -85,8 +85,7 @@ def _carry_out(spoke: Spoke, place: RankEnvironment, run: Run, lost: str, stderr
         spoke.send({"ended": True})
         next(orders, None)  # rank 0 may have more to do
         return
-    from ...checkpoints.adapters import Extras
-    from ...checkpoints.loading import load
+    from ...checkpoints.loading import Extras, load
     from ...distributed.group import Group
     from ...models.sharded.model import Share
     from ...models.sharded.worker import carry_out

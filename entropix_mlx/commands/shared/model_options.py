@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ...checkpoints.adapters import Extras
+    from ...checkpoints.loading import Extras
 
 
 def add_to_model(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +42,7 @@ def add_to_model(parser: argparse.ArgumentParser) -> None:
 
 def of_model(arguments: argparse.Namespace) -> Extras:
     """Return what the options say is loaded with the model."""
-    from ...checkpoints.adapters import Extras
+    from ...checkpoints.loading import Extras
 
     return Extras(
         arguments.adapter_path,

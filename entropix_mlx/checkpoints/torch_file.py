@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 import mlx.core as mx
 import numpy as np
 
-from ... import limits
-from ...errors import WeightsError
-from ..checkpoint import Cut, Tensor, TensorLocation, from_numpy
+from .. import limits
+from ..errors import WeightsError
+from .checkpoint import Cut, Tensor, TensorLocation, from_numpy
 
 _STORAGES = {
     "torch FloatStorage": (mx.float32, np.float32),
