@@ -26,13 +26,12 @@ from ..errors import (
     first_line,
 )
 from ..models.base import LanguageModel
-from ..models.llama.model import Model
-from ..models.llama.weight_layout import arranged, should_unpack, size_of
+from ..models.llama.weight_layout import arranged, on_cpu, should_unpack, size_of
 from ..models.tapped.model import TappedModel
-from . import mlx_lm_model
 from .architecture import is_tapped, note_parts
 from .checkpoint import Checkpoint, Tensor, digest
 from .locate import default_model, locate, open_checkpoint
+from .mlx_lm_model import is_folder, make_tapped
 from .skeleton import load_tokenizer, make_skeleton
 
 READ_AT_ONCE = 2**24
@@ -97,9 +96,13 @@ def load(
     """
     checkpoint = open_checkpoint(locate(model if model is not None else default_model()))
     extras = extras or Extras()
+    built: LanguageModel
     if is_tapped(checkpoint.config) or tapped or extras.needs_tap:
-        return _load_tapped(checkpoint, dequantize, extras, group)
-    built, tensors = make_skeleton(checkpoint, group)
+        built = _tapped(checkpoint, extras, group)
+        layers, tensors = built.inner, {} if is_folder(checkpoint) else checkpoint.tensors
+    else:
+        built, tensors = make_skeleton(checkpoint, group)
+        layers = built
     unpack = should_unpack(built) if dequantize is None else dequantize
     if group is not None:
         group.check_same(digest(checkpoint), str(checkpoint.path))
@@ -108,7 +111,7 @@ def load(
     with ThreadPoolExecutor(max_workers=1) as helper:
         tokenizer = helper.submit(load_tokenizer, checkpoint, built.config.vocab_size)
         try:
-            _fill(built, tensors, unpack)
+            _fill(layers, tensors, unpack)
         except (OSError, RuntimeError) as error:
             raise WeightsError(f"{checkpoint.path}: the weights cannot be read: {error}") from error
     if group is not None:
@@ -118,50 +121,52 @@ def load(
     return built, tokenizer.result()
 
 
-def _load_tapped(
-    checkpoint: Checkpoint, dequantize: bool | None, extras: Extras, group: Group | None
-) -> tuple[LanguageModel, TokenizerWrapper]:
-    """Load a model that mlx-lm runs."""
+def _tapped(checkpoint: Checkpoint, extras: Extras, group: Group | None) -> TappedModel:
+    """Return a model that mlx-lm runs, its weights not read."""
     if extras.adapter_path is not None and group is not None:
         raise UnsupportedModelError(
             f"{checkpoint.path}: adapters cannot be split: merge them with the model (mlx_lm.fuse),"
             " or give --mode data, and each rank holds all of it"
         )
-    if extras.adapter_path is not None and not mlx_lm_model.is_folder(checkpoint):
+    if extras.adapter_path is not None and not is_folder(checkpoint):
         raise UnsupportedModelError(
             f"{checkpoint.path}: adapters are added to Hugging Face folders only: use the model's"
             " folder"
         )
     note_parts(checkpoint.config, checkpoint.path)
-    model = mlx_lm_model.make_tapped(checkpoint, group)
+    model = make_tapped(checkpoint, group)
     add_to_model(model, extras)
-    if group is not None:
-        group.check_same(digest(checkpoint), str(checkpoint.path))
-    tokenizer = load_tokenizer(checkpoint, model.config.vocab_size)
-    add_to_tokenizer(tokenizer, extras)
-    try:
-        mlx_lm_model.fill(model, checkpoint, dequantize)
-    except (OSError, RuntimeError) as error:
-        raise WeightsError(f"{checkpoint.path}: the weights cannot be read: {error}") from error
-    if group is not None:
-        group.wait()
-    return model, tokenizer
+    if on_cpu():  # half precision is some 40 times slower on MLX's CPU backend
+        model.inner.set_dtype(mx.float32)
+    return model
 
 
-def _fill(model: Model, tensors: dict[str, Tensor], unpack: bool) -> None:
-    """Give a model its weights, laid out in memory for the device."""
+def _fill(model: nn.Module, tensors: Mapping[str, Tensor], unpack: bool) -> None:
+    """Give a model its weights, laid out in memory for the device.
+
+    Args:
+        model: built of this package's or of mlx-lm's layers.
+        tensors: by the names of the model's parameters; none where it has lazy weights already.
+        unpack: whether to unpack quantized weights.
+    """
     layers = dict(tree_flatten(model.leaf_modules(), is_leaf=nn.Module.is_module))
-    # The largest first: while the embedding is in memory twice, hardly anything else is.
-    unread: list[nn.Module] = []
-    for name in sorted(layers, key=lambda name: size_of(layers[name]), reverse=True):
-        stored = layers[name]
-        stored.update({key: tensors[f"{name}.{key}"].read() for key in stored.parameters()})
-        layer = arranged(stored, unpack)
-        model.update_modules(tree_unflatten([(name, layer)]))
-        unread.append(layer)
-        if sum(map(size_of, unread)) > READ_AT_ONCE:
-            mx.eval([layer.parameters() for layer in unread])
-            unread.clear()
+    by_size = sorted(layers, key=lambda name: size_of(layers[name]))
+    read: list[nn.Module] = []
+    while by_size:
+        # 1. The largest first: while the embedding is in memory twice, hardly anything else is.
+        name = by_size.pop()
+        layer = layers.pop(name)  # so that what is unpacked, or split, leaves memory
+        if tensors:
+            layer.update({key: tensors[f"{name}.{key}"].read() for key in layer.parameters()})
+        # 2. It takes the place of the layer in the model where it becomes one of another kind.
+        ours = arranged(layer, unpack)
+        if ours is not layer:
+            model.update_modules(tree_unflatten([(name, ours)]))
+        # 3. Nothing was computed so far. Small layers are computed together.
+        read.append(ours)
+        if sum(map(size_of, read)) > READ_AT_ONCE:
+            mx.eval([one.parameters() for one in read])
+            read.clear()
     mx.eval(model.parameters())
     mx.clear_cache()
 

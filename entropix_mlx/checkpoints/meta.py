@@ -22,11 +22,10 @@ from tokenizers.pre_tokenizers import ByteLevel
 from .. import limits
 from ..errors import TokenizerError, WeightsError, brief
 from ..models.config import read_object
-from .bpe import BPE, LLAMA3, build_tokenizer
 from .checkpoint import Checkpoint, Cut, Tensor, TensorLocation, cut_out, in_halves
 from .huggingface import read_tokenizer
 from .model_files import check_files, inside
-from .tokenizer import tokenizer_errors
+from .tokenizer import BPE, LLAMA3, build_tokenizer, tokenizer_errors
 from .torch_file import open_torch_file
 
 PARAMS = "params.json"

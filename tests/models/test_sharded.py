@@ -120,16 +120,13 @@ class Ranks:
         self.rank = lambda: 0
 
 
-@pytest.mark.parametrize(
-    ("kind", "size", "said"),
-    [("gpt_oss", 3, "can be split over 2 ranks"), ("gemma2", 2, "cannot split it: give --mode")],
-)
-def test_what_mlx_lm_cannot_split_is_refused_with_what_to_do(tmp_path, kind, size, said):
+@pytest.mark.parametrize(("kind", "size"), [("gpt_oss", 3), ("gemma2", 2)])
+def test_what_mlx_lm_cannot_split_is_refused_with_what_to_do(tmp_path, kind, size):
     made, config = architectures.make(kind)
     architectures.save(made, config, tmp_path)
     make_byte_tokenizer().save_pretrained(tmp_path)
     group = Group(Ranks(size))
-    with pytest.raises(UnsupportedModelError, match=said):
+    with pytest.raises(UnsupportedModelError, match="--mode data"):
         load(tmp_path, group=group)
     with pytest.raises(UnsupportedModelError, match="merge them"):
         load(tmp_path, extras=Extras(adapter_path="there"), group=group)

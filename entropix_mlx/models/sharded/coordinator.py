@@ -38,6 +38,9 @@ from ..llama.cache import BlockCache, Scores, SharedPrefixCache, arrays_of, copy
 from ..tapped.caches import Histories
 from .model import ShardedModel, ShardedTapped, Share, each_part
 
+_AnyCache: Any = object
+"""What `_Mirrored` is mixed into."""
+
 
 class Orders:
     """Sends orders to the other ranks, and numbers the caches that they are about."""
@@ -63,7 +66,7 @@ class Orders:
         return number
 
 
-class _Mirrored:
+class _Mirrored(_AnyCache):  # type: ignore[misc]
     """A layer's cache whose changes the other ranks repeat; the first layer's reports for all."""
 
     orders: Orders | None = None
@@ -76,99 +79,69 @@ class _Mirrored:
         self.orders, self.number = orders, orders.number(self)
         return self.number
 
-    def report(self, do: str, created: _Mirrored | None = None, **about: Any) -> None:
-        """Send a change of this cache, and the number of a cache that it created."""
-        if self.orders is None:
-            return
-        if created is not None:
-            about["as"] = created.register(self.orders)
-        self.orders(do, cache=self.number, **about)
+    def report(self, do: str, **about: Any) -> None:
+        """Send a change of this cache."""
+        if self.orders is not None:
+            self.orders(do, cache=self.number, **about)
 
-
-class MirroredCache(_Mirrored, KVCache):  # type: ignore[misc]
-    """The cache of one text."""
-
-    def trim(self, count: int) -> int:
-        """Remove the last tokens."""
+    def trim(self, count: int) -> Any:
+        """Remove the last tokens of every row, or more of them."""
         if count:
             self.report("trim", count=count)
-        return int(super().trim(count))
+        return super().trim(count)
 
-    def share(self, step: int, rows: int) -> MirroredRows:
-        """Return the cache of rows that go on from here."""
-        shared = MirroredRows([self], step)
-        self.report("share", shared, step=step, rows=rows)
-        return shared
-
-    def copy(self, length: int) -> MirroredCache:
-        """Return a cache of its own with the first tokens, at most `length` of them."""
-        return _copy(self, length)
-
-
-class MirroredRows(_Mirrored, SharedPrefixCache):
-    """The cache of rows that share a beginning."""
-
-    def trim(self, count: int) -> None:
-        """Remove the last tokens of every suffix."""
-        if count:
-            self.report("trim", count=count)
-        super().trim(count)
-
-    def of_rows(self, rows: Sequence[int]) -> MirroredRows:
-        """Return the cache of some of the rows; their suffixes are copied."""
-        part = MirroredRows(self.prefixes, self.suffix.step)
-        part.suffix = super().of_rows(rows).suffix
-        self.report("rows", part, rows=list(rows))
-        return part
+    def of_rows(self, rows: Sequence[int]) -> Any:
+        """Return the cache of some of the rows."""
+        return self._created(super().of_rows(rows), "rows", rows=list(rows))
 
     def commit(self, row: int, length: int, text: Any) -> None:
-        """Append the first `length` tokens of one row's suffix to the cache of a text."""
+        """Append the first `length` tokens of one row to the cache of a text."""
         self.report("commit", row=row, length=length, to=text.number)
         super().commit(row, length, text)
 
-    def share(self, step: int, rows: int) -> MirroredRows:
-        """Return the cache of rows that go on from here, of which there must be one."""
-        shared = MirroredRows([*self.prefixes, self.suffix], step)
-        self.report("share", shared, step=step, rows=rows)
-        return shared
+    def share(self, step: int, rows: int) -> Any:
+        """Return the cache of rows that go on from here."""
+        return self._created(super().share(step, rows), "share", step=step, rows=rows)
+
+    def copy(self, length: int) -> Any:
+        """Return a cache of its own with at most the first `length` tokens."""
+        return self._created(super().copy(length), "copy", length=length)
+
+    def _created(self, cache: _Mirrored, do: str, **about: Any) -> _Mirrored:
+        if self.orders is not None:
+            self.report(do, **about, **{"as": cache.register(self.orders)})
+        return cache
+
+
+class _TextLayer(KVCache):  # type: ignore[misc]
+    def share(self, step: int, _: int) -> MirroredRows:
+        return MirroredRows([self], step)
 
     def copy(self, length: int) -> MirroredCache:
-        """Return a cache of one text with the first tokens, at most `length` of them."""
-        return _copy(self, length)
+        return _copied(self, length)
 
 
-def _copy(layer: MirroredCache | MirroredRows, length: int) -> MirroredCache:
+class _RowsLayer(SharedPrefixCache):
+    def copy(self, length: int) -> MirroredCache:
+        return _copied(self, length)
+
+
+def _copied(layer: KVCache | SharedPrefixCache, length: int) -> MirroredCache:
     whole = MirroredCache()
     copy_into(whole, layer, length)
-    layer.report("copy", whole, length=length)
     return whole
+
+
+class MirroredCache(_Mirrored, _TextLayer):
+    """The cache of one text."""
+
+
+class MirroredRows(_Mirrored, _RowsLayer):
+    """The cache of rows that share a beginning."""
 
 
 class MirroredHistories(_Mirrored, Histories):
     """The cache of a text of a tapped model, or of rows that go on from one."""
-
-    def trim(self, count: int) -> None:
-        """Remove the last tokens of every row, or more of them."""
-        if count:
-            self.report("trim", count=count)
-        super().trim(count)
-
-    def of_rows(self, rows: Sequence[int]) -> MirroredHistories:
-        """Return some of the rows."""
-        return self._created("rows", super().of_rows(rows), rows=list(rows))
-
-    def commit(self, row: int, length: int, text: Any) -> None:
-        """Append the first `length` tokens of one row to the text that it goes on from."""
-        self.report("commit", row=row, length=length, to=text.number)
-        super().commit(row, length, text)
-
-    def share(self, step: int, rows: int) -> MirroredHistories:
-        """Return the cache of rows that go on from this text."""
-        return self._created("share", super().share(step, rows), step=step, rows=rows)
-
-    def copy(self, length: int) -> MirroredHistories:
-        """Return a cache of its own with at most the first `length` tokens."""
-        return self._created("copy", super().copy(length), length=length)
 
     def anchor(self) -> None:
         """Remember this place."""
@@ -179,11 +152,6 @@ class MirroredHistories(_Mirrored, Histories):
         """Remember the place before a side text."""
         self.report("hold")
         super().hold()
-
-    def _created(self, do: str, cache: Histories, **about: Any) -> MirroredHistories:
-        created = MirroredHistories(cache.rows)
-        self.report(do, created, **about)
-        return created
 
 
 class CoordinatorShare(Share):

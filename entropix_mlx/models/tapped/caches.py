@@ -281,7 +281,7 @@ class Histories:
 
     def of_rows(self, rows: Sequence[int]) -> Histories:
         """Return some of the rows; the others are not used any more in the same place."""
-        return Histories([self.rows[row] for row in rows])
+        return type(self)([self.rows[row] for row in rows])
 
     def commit(self, row: int, length: int, text: Histories) -> None:
         """Append the first `length` tokens of one row to the text that it goes on from."""
@@ -289,11 +289,11 @@ class Histories:
 
     def share(self, step: int, rows: int) -> Histories:
         """Return the cache of rows that go on from this text."""
-        return Histories([self.rows[0].fork(step) for _ in range(rows)])
+        return type(self)([self.rows[0].fork(step) for _ in range(rows)])
 
     def copy(self, length: int) -> Histories:
         """Return a cache of its own with at most the first `length` tokens."""
-        return Histories([self.rows[0].copy(length)])
+        return type(self)([self.rows[0].copy(length)])
 
     def arrays(self) -> list[mx.array]:
         """Return what these rows have, for MLX to compute."""
