@@ -99,7 +99,7 @@ def measured(model: Any, tokenizer: Any, tokens: int) -> dict[str, Any]:
         for step in stream_generate(model, tokenizer, prompt, max_tokens=count, **options):
             steps.append(step.to_dict())
             if group and name == "greedy" and len(steps) in (2, count - 2):
-                counts = [group.traffic.sent(group.size), bytes_sent(), len(steps) + len(prompt)]
+                counts = [bytes_sent(), len(steps) + len(prompt)]
                 found.setdefault("traffic", []).append(counts)
         found[name] = steps
     found["peak"] = mx.get_peak_memory()
@@ -205,13 +205,10 @@ def compare(arguments: argparse.Namespace) -> int:
         0,
         4,
     )
-    (asked, counted, first), (asked_then, counted_then, last) = shares[0]["traffic"]
+    (counted, first), (counted_then, last) = shares[0]["traffic"]
     says = sum(sent(shape, arguments.ranks, keys) for keys in range(first, last)) / (last - first)
-    asked, counted = (
-        (asked_then - asked) / (last - first),
-        (counted_then - counted) / (last - first),
-    )
-    print(f"bytes a token: the model says {says:.0f}, the group {asked:.0f}, Linux {counted:.0f}")
+    counted = (counted_then - counted) / (last - first)
+    print(f"bytes a token: the model says {says:.0f}, Linux {counted:.0f}")
     return 0
 
 

@@ -122,7 +122,6 @@ def load(
 
 
 def _tapped(checkpoint: Checkpoint, extras: Extras, group: Group | None) -> TappedModel:
-    """Return a model that mlx-lm runs, its weights not read."""
     if extras.adapter_path is not None and group is not None:
         raise UnsupportedModelError(
             f"{checkpoint.path}: adapters cannot be split: merge them with the model (mlx_lm.fuse),"
@@ -144,10 +143,7 @@ def _tapped(checkpoint: Checkpoint, extras: Extras, group: Group | None) -> Tapp
 def _fill(model: nn.Module, tensors: Mapping[str, Tensor], unpack: bool) -> None:
     """Give a model its weights, laid out in memory for the device.
 
-    Args:
-        model: built of this package's or of mlx-lm's layers.
-        tensors: by the names of the model's parameters; none where it has lazy weights already.
-        unpack: whether to unpack quantized weights.
+    There are no tensors where the model has lazy weights already.
     """
     layers = dict(tree_flatten(model.leaf_modules(), is_leaf=nn.Module.is_module))
     by_size = sorted(layers, key=lambda name: size_of(layers[name]))

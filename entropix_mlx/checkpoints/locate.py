@@ -70,7 +70,7 @@ def locate(model: str | Path) -> Path:
 
 
 def is_hub_id(text: str) -> bool:
-    """Tell whether a text is a hub id ``owner/name``, by the hub's own rules."""
+    """Return whether a text is a hub id ``owner/name``, by the hub's own rules."""
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id
 
@@ -166,7 +166,7 @@ def open_checkpoint(path: Path) -> Checkpoint:
 
 
 def _has(folder: Path, name: str) -> bool:
-    """Tell whether a folder has an entry of that name; its reader finds out what the entry is."""
+    """Return whether a folder has an entry of that name; its reader finds out what the entry is."""
     try:
         (folder / name).lstat()
     except (FileNotFoundError, NotADirectoryError):

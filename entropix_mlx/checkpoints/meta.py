@@ -9,7 +9,6 @@ conversation is written: there is no chat template.
 from __future__ import annotations
 
 import base64
-import re
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -22,7 +21,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 from .. import limits
 from ..errors import TokenizerError, WeightsError, brief
 from ..models.config import read_object
-from .checkpoint import Checkpoint, Cut, Tensor, TensorLocation, cut_out, in_halves
+from .checkpoint import Checkpoint, Cut, Tensor, TensorLocation, in_halves, translate
 from .huggingface import read_tokenizer
 from .model_files import check_files, inside
 from .tokenizer import BPE, LLAMA3, build_tokenizer, tokenizer_errors
@@ -95,18 +94,13 @@ def _common_names(files: list[str], slices: list[dict[str, Tensor]]) -> list[str
 
 
 def _translate(folder: Path, name: str) -> str:
-    match = re.fullmatch(r"(?:layers\.(\d+)\.)?([\w.]+)\.weight", name)
-    if match:
-        layer, part = match.groups()
-        known = _TOP_LEVEL if layer is None else _IN_LAYER
-        if part in known:
-            prefix = "" if layer is None else f"model.layers.{layer}."
-            return f"{prefix}{known[part]}.weight"
-    raise WeightsError(f"{folder}: the tensor {name} does not belong to a Llama of Meta's")
+    found = translate(name, r"(?:layers\.(\d+)\.)?([\w.]+)\.(weight)", _TOP_LEVEL, _IN_LAYER)
+    if found is None:
+        raise WeightsError(f"{folder}: the tensor {name} does not belong to a Llama of Meta's")
+    return found
 
 
 def _joined(name: str, slices: list[Tensor], width: int) -> Tensor:
-    """Return the whole of a tensor of which each file holds a slice."""
     first = slices[0]
     if len(slices) == 1 or name.endswith("norm.weight"):
         return first
@@ -121,7 +115,8 @@ def _joined(name: str, slices: list[Tensor], width: int) -> Tensor:
     shape[axis] *= len(slices)
 
     def read(cut: Cut | None = None) -> mx.array:
-        return cut_out(mx.concatenate([part.read() for part in slices], axis=axis), cut)
+        whole = mx.concatenate([part.read() for part in slices], axis=axis)
+        return whole if cut is None else mx.contiguous(whole[cut.of(whole.shape)])
 
     def locations() -> tuple[TensorLocation, ...]:
         return tuple(location for part in slices for location in part.locations())

@@ -51,7 +51,6 @@ def make_tapped(checkpoint: Checkpoint, group: Group | None = None) -> TappedMod
 
 
 def _share(checkpoint: Checkpoint, model: nn.Module, group: Group) -> ShardedTapped:
-    """Return this rank's share of mlx-lm's model."""
     path, kind = checkpoint.path, checkpoint.config.get("model_type")
     if not is_folder(checkpoint):
         raise UnsupportedModelError(
@@ -75,7 +74,6 @@ def _share(checkpoint: Checkpoint, model: nn.Module, group: Group) -> ShardedTap
 
 
 def _built(checkpoint: Checkpoint) -> tuple[nn.Module, Mapping[str, Any]]:
-    """Return mlx-lm's model and its configuration; of a folder, mlx-lm finds the weights."""
     from mlx_lm.utils import load_model
 
     if is_folder(checkpoint):
@@ -85,7 +83,7 @@ def _built(checkpoint: Checkpoint) -> tuple[nn.Module, Mapping[str, Any]]:
 
 
 def is_folder(checkpoint: Checkpoint) -> bool:
-    """Tell whether a checkpoint is a Hugging Face folder, which mlx-lm reads itself."""
+    """Return whether a checkpoint is a Hugging Face folder, which mlx-lm reads itself."""
     return (checkpoint.path / "config.json").is_file()
 
 

@@ -97,13 +97,7 @@ def shape_of(checkpoint: Checkpoint) -> LlamaConfig:
 
 
 def shared_out(checkpoint: Checkpoint, shape: LlamaConfig, rank: int, size: int) -> Checkpoint:
-    """Return what one rank reads of a checkpoint, as a checkpoint of a smaller model.
-
-    Args:
-        checkpoint: of the port's models.
-        shape: its shape.
-        rank: from 0.
-        size: ranks in all.
+    """Return one rank's part of a checkpoint, as a checkpoint of a smaller model.
 
     Raises:
         UnsupportedModelError: the model cannot be split over so many ranks.

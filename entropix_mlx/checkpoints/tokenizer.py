@@ -147,11 +147,7 @@ class BPE:
 
 
 def build_tokenizer(described: BPE, where: Path) -> TokenizerWrapper:
-    """Return the tokenizer that is described.
-
-    Args:
-        described: what makes it up.
-        where: the file that says so, for messages.
+    """Return the tokenizer that a file describes.
 
     Raises:
         TokenizerError: an id is outside the vocabulary, or the parts do not fit each other.

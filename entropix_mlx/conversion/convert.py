@@ -88,7 +88,6 @@ def convert(
 
 
 def _convert_by_mlx_lm(checkpoint: Checkpoint, out: Path, recipe: Recipe, force: bool) -> Path:
-    """Have mlx-lm's own converter write a model that only mlx-lm computes."""
     from mlx_lm import convert as mlx_lm_convert
 
     if not is_folder(checkpoint):
@@ -156,7 +155,6 @@ def _config(
 def _described(
     model: Model, tokenizer: TokenizerWrapper, quantized: dict[str, Quantization]
 ) -> dict[str, Any]:
-    """Return the keys of a ``config.json`` that follow from a model and its quantized layers."""
     config = asdict(model.config) | {"eos_token_id": sorted(tokenizer.eos_token_ids)}
     if quantized:
         # mlx-lm reads one default, and by name the layers that differ from it.
@@ -311,7 +309,7 @@ def _check_finite(parts: Parts, layer: Layer, recipe: Recipe) -> None:
 
 
 def _is_finite(array: mx.array) -> bool:
-    """Tell whether all numbers are finite.
+    """Return whether all numbers are finite.
 
     Comparing bits in NumPy is 10 times faster than `mx.isfinite` on MLX's CPU backend.
     """

@@ -11,7 +11,6 @@ each pass from the others (`models/sharded/coordinator.py`), so that all decisio
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -20,25 +19,6 @@ from ..errors import WeightsError
 
 Send = Callable[[Mapping[str, Any]], None]
 """Sends an order to the other ranks: a JSON-ready record."""
-
-
-@dataclass
-class Traffic:
-    """The arrays handed to collectives, which need not all be computed."""
-
-    summed: int = 0
-    """Bytes of the arrays that were summed."""
-    gathered: int = 0
-    """Bytes of this rank's share of the arrays that were gathered."""
-    collectives: int = 0
-
-    def sent(self, size: int) -> float:
-        """Return the bytes that a rank of a ring of so many sends for all of it.
-
-        A ring sums in two rounds, in each of which a rank passes on all parts of the array but one:
-        2 · (n − 1) / n of its bytes. To gather, it passes on the shares of all ranks but one.
-        """
-        return 2 * (size - 1) / size * self.summed + (size - 1) * self.gathered
 
 
 class Group:
@@ -59,7 +39,6 @@ class Group:
         self.size: int = group.size()
         self.coordinated = coordinated
         self.send = send
-        self.traffic = Traffic()
 
     @classmethod
     def init(cls, *, coordinated: bool = False, send: Send | None = None) -> Group | None:
@@ -72,22 +51,15 @@ class Group:
         return cls(group, coordinated=coordinated, send=send) if group.size() > 1 else None
 
     def split(self, model: Any) -> None:
-        """Have a model of mlx-lm's keep this rank's share of its weights.
-
-        Its sums over the ranks are not counted in `traffic`.
-        """
+        """Have a model of mlx-lm's keep this rank's share of its weights."""
         model.shard(self._group)
 
     def total(self, x: mx.array) -> mx.array:
         """Return the sum over all ranks, of the shape of `x`."""
-        self.traffic.summed += x.nbytes
-        self.traffic.collectives += 1
         return mx.distributed.all_sum(x, group=self._group)
 
     def gathered(self, x: mx.array) -> mx.array:
         """Return the arrays of all ranks one after the other: `(ranks · n, …)` for `(n, …)`."""
-        self.traffic.gathered += x.nbytes
-        self.traffic.collectives += 1
         return mx.distributed.all_gather(x, group=self._group)
 
     def of_rank_0(self, x: mx.array) -> mx.array:
@@ -106,7 +78,6 @@ class Group:
         return int(min(high * 2**30 + low for high, low in numbers))
 
     def _read(self, own: mx.array) -> Any:
-        """Return the rows of all ranks as lists of numbers, waiting for them."""
         return mx.distributed.all_gather(own, group=self._group).tolist()
 
     def wait(self) -> None:

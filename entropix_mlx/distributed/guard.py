@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 PAUSE_SECONDS = 0.1
-"""Between two looks at a connection on which something waits that is for the rank to read."""
+"""Between two checks of a connection whose data is for the rank to read."""
 
 
 @contextlib.contextmanager
@@ -28,10 +28,9 @@ def guarded(lines: Mapping[int, str], stderr: int, code: int) -> Iterator[None]:
     """End this process, from outside, where a connection ends.
 
     Args:
-        lines: descriptors of the connections, and what to tell where each ends; an empty text is
-            not told.
-        stderr: a descriptor, where to tell it.
-        code: what the other sides are told to end with.
+        lines: a message for each connection's descriptor, printed where it ends unless empty.
+        stderr: the descriptor to print it to.
+        code: the exit code for the other sides.
     """
     given = {"parent": os.getpid(), "code": code, "stderr": stderr, "lines": list(lines.items())}
     with subprocess.Popen(
@@ -45,19 +44,17 @@ def guarded(lines: Mapping[int, str], stderr: int, code: int) -> Iterator[None]:
 def main() -> None:
     """Watch until stdin ends: then the rank is connected, or gone.
 
-    The one argument is JSON: ``parent``, the process; ``code``, its exit code to the others;
-    ``stderr``, a descriptor; ``lines``, a descriptor and a message for each connection. The message
-    is told where the connection ends; an empty one is not.
+    The one argument is JSON: ``parent``, the process, and the arguments of `guarded`.
     """
     given = json.loads(sys.argv[1])
-    lines = {socket.socket(fileno=descriptor): told for descriptor, told in given["lines"]}
+    lines = {socket.socket(fileno=descriptor): lost for descriptor, lost in given["lines"]}
     while True:
         watched: list[Any] = [0, *lines]
         ready, _, _ = select.select(watched, [], [])
         if 0 in ready:
             return
-        for line, told in lines.items():
-            message = _ending(line, told) if line in ready else None
+        for line, lost in lines.items():
+            message = _ending(line, lost) if line in ready else None
             if message is not None:
                 _end(given, list(lines), message)
                 return
@@ -65,7 +62,7 @@ def main() -> None:
 
 
 def _ending(line: socket.socket, lost: str) -> str | None:
-    """Return what to tell where the other side is gone, or ends this one; else None."""
+    """Return the message where the other side is gone, or ends this one; else None."""
     try:
         said = line.recv(2**16, socket.MSG_PEEK)
     except OSError:
@@ -82,7 +79,6 @@ def _ending(line: socket.socket, lost: str) -> str | None:
 
 
 def _end(given: dict[str, Any], lines: list[socket.socket], message: str) -> None:
-    """End the rank, and tell the others to."""
     if message:
         os.write(given["stderr"], f"entropix: {message}\n".encode())
         order = json.dumps({"do": "end", "code": given["code"]}).encode() + b"\n"

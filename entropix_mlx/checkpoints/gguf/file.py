@@ -122,12 +122,7 @@ class _Cursor:
         return [self._scalar(kind) for _ in range(self.count(count, at_least=8))]
 
     def count(self, count: int, at_least: int) -> int:
-        """Return a count of things, once it is known that they can be there.
-
-        Args:
-            count: as the file claims it.
-            at_least: bytes that each of them takes at least.
-        """
+        """Return a claimed count of things of some bytes each, if there is room for them."""
         if count * at_least > len(self.header) - self.place:
             raise _DamagedError("it promises more than it holds: truncated, or a wrong count")
         return count
@@ -187,7 +182,6 @@ def _stored_tensor(path: Path, name: str, cursor: _Cursor) -> _StoredTensor:
 
 
 def _check_places(table: dict[str, _StoredTensor], alignment: int, room: int) -> None:
-    """Check that all tensors lie in the file, and apart from each other."""
     end = 0
     for name, stored in sorted(table.items(), key=lambda item: item[1].offset):
         if stored.offset < end or stored.offset % alignment:

@@ -59,7 +59,7 @@ class Coordinator:
             try:
                 self._hub.join(hello(), self._check)
             except GroupError as error:
-                self._hub.tell({"do": "end", "code": _code_of(error)})
+                self._hub.broadcast({"do": "end", "code": _code_of(error)})
                 raise
         self._hub.watch(self._lost)
 
@@ -72,12 +72,12 @@ class Coordinator:
         from ...distributed.group import Group
 
         extras = vars(options["extras"])
-        self._hub.tell({"do": LOAD, "options": options | {"extras": extras}})
+        self._hub.broadcast({"do": LOAD, "options": options | {"extras": extras}})
         list(self._received())  # they are ready
-        self._hub.tell({"do": "meet"})
+        self._hub.broadcast({"do": "meet"})
         told = {line: self.place.lost(rank) for rank, line in self._hub.descriptors().items()}
         with guarded(told, 2, LOST):
-            group = Group.init(coordinated=True, send=self._hub.tell)
+            group = Group.init(coordinated=True, send=self._hub.broadcast)
         return load(**options, group=group)
 
     @property
@@ -93,7 +93,7 @@ class Coordinator:
     def begin_shares(self, done: Iterable[Key]) -> set[Key]:
         """Have the others run this command; see `shares.Ranks`."""
         keys = set(done)
-        self._hub.tell({"do": ANSWER, "done": sorted(keys)})
+        self._hub.broadcast({"do": ANSWER, "done": sorted(keys)})
         return keys
 
     def check_same(self, fingerprint: str) -> None:
@@ -108,7 +108,7 @@ class Coordinator:
                     f"{self.place.name(rank)} would answer other prompts than rank 0, or by another"
                     " profile: copy the files of prompts, profiles and options to all machines"
                 )
-        self._hub.tell({"do": "generate"})
+        self._hub.broadcast({"do": "generate"})
 
     def gather_answers(self, own: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the records of all ranks, waiting for them."""
@@ -120,7 +120,7 @@ class Coordinator:
 
     def end_shares(self) -> None:
         """Have the others delete their files, and wait for that."""
-        self._hub.tell({"do": "end shares"})
+        self._hub.broadcast({"do": "end shares"})
         list(self._received())
 
     def _received(self) -> Iterator[tuple[int, Record]]:

@@ -149,13 +149,16 @@ def attend_block(queries: mx.array, pieces: Sequence[KeysValues], scale: float) 
     """
     _, heads, length, head_dim = queries.shape
     kv_heads = pieces[0].keys.shape[1]
-    # As in attend_with_scores, the queries are grouped by their key head.
+    # 1. As in attend_with_scores, the queries are grouped by their key head: (group · length) rows.
     grouped = (queries * scale).reshape(1, kv_heads, heads // kv_heads * length, head_dim)
+    # 2. The scores of all pieces are joined, as a single cache would have them.
     scores = mx.concatenate([grouped @ piece.keys.swapaxes(-1, -2) for piece in pieces], axis=-1)
+    # 3. Token i of the block is key n − length + i of n: the keys after it are hidden.
     keys = scores.shape[-1]
     later = mx.arange(keys) > mx.arange(keys - length, keys)[:, None]
     scores = scores.reshape(1, heads, length, keys)
     weights = mx.softmax(mx.where(later, -math.inf, scores), axis=-1, precise=True)
+    # 4. Each piece adds the values that its own columns of the weights select.
     weights = weights.reshape((*grouped.shape[:3], keys))
     output, start = mx.zeros_like(grouped), 0
     for piece in pieces:

@@ -148,12 +148,9 @@ class RowGroups:
         sizes: Sequence[int],
         offsets: mx.array,
     ) -> None:
-        """Combine the caches of one layer.
+        """Combine the caches of one layer, one for each group of so many rows.
 
-        Args:
-            groups: one cache a group.
-            sizes: rows of each group.
-            offsets: `(rows,)` tokens before the next one; the same array serves every layer.
+        `offsets` are the `(rows,)` tokens before the next one; one array serves every layer.
         """
         ends = list(accumulate(sizes))
         self._groups = [
@@ -253,13 +250,7 @@ def arrays_of(layer: Any) -> list[mx.array]:
 
 
 def share(layer: Any, step: int, rows: int = 1) -> RowsCache:
-    """Return the cache of rows that go on from a text, whose cache must not change meanwhile.
-
-    Args:
-        layer: of the text.
-        step: tokens by which the memory of the rows grows.
-        rows: how many there will be.
-    """
+    """Return the cache of rows that go on from a text, whose cache must not change meanwhile."""
     if not hasattr(layer, "share"):  # mlx-lm's own
         return SharedPrefixCache([layer], step)
     shared: RowsCache = layer.share(step, rows)

@@ -174,9 +174,10 @@ class Model(LanguageModel):
     measures_blocks = True
 
     def __init__(self, config: LlamaConfig) -> None:
-        """Make a model with random weights; `loading` replaces them."""
         super().__init__()
         self.config: LlamaConfig = config
+        self.own_shape = config
+        """The shape of the part that is in this process, where a model is split."""
         self.model = Decoder(config)
         if not config.tie_word_embeddings:
             self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
@@ -187,35 +188,24 @@ class Model(LanguageModel):
         cache: Sequence[Any] | None = None,
         attention_layers: AttentionLayers = "last",
     ) -> Forward:
-        """Run the model on `(B, L)` token ids that follow those in the cache.
-
-        Args:
-            tokens: ids.
-            cache: from `make_cache`, updated in place; None starts from nothing and keeps nothing.
-                Rows that share a prefix or come in groups take one token each, L = 1.
-            attention_layers: which layers' scores to return.
-        """
+        """Run the model on `(B, L)` ids; L is 1 where rows share a prefix or come in groups."""
         return self._forward(tokens, cache or self.make_cache(), attention_layers)
 
     def states(
         self, tokens: mx.array, cache: Sequence[LayerCache], attention_layers: AttentionLayers
     ) -> tuple[mx.array, tuple[Scores, ...]]:
         """Return the last states `(B, L, hidden)`, and scores as in `Forward`."""
-        return self._states(tokens, cache, attention_layers)
-
-    def _forward(
-        self, tokens: mx.array, cache: Sequence[LayerCache], attention_layers: AttentionLayers
-    ) -> Forward:
-        states, scores = self._states(tokens, cache, attention_layers)
-        return Forward(self._logits(states), scores)
-
-    def _states(
-        self, tokens: mx.array, cache: Sequence[LayerCache], attention_layers: AttentionLayers
-    ) -> tuple[mx.array, tuple[Scores, ...]]:
         layers = len(self.model.layers)
         measured = range(layers) if attention_layers == "all" else range(layers - 1, layers)
         states, scores = self.model(tokens, cache, measured)
         return states, scores
+
+    def _forward(
+        self, tokens: mx.array, cache: Sequence[LayerCache], attention_layers: AttentionLayers
+    ) -> Forward:
+        # Not by `self.states`: rank 0 of a group orders a whole pass from the others at once.
+        states, scores = Model.states(self, tokens, cache, attention_layers)
+        return Forward(self._logits(states), scores)
 
     def head(self, states: mx.array) -> mx.array:
         """Return the logits `(B, L, vocab)` of last states."""
@@ -250,7 +240,7 @@ class Model(LanguageModel):
         return [KVCache() for _ in self.model.layers]
 
     def take_cache(self, cache: Sequence[Any]) -> list[Any]:
-        """Return the cache of a text from one of mlx-lm's, with an entry a layer.
+        """Return the cache of a text from one of mlx-lm's.
 
         Raises:
             UnsupportedModelError: it is another model's, or quantized.
@@ -269,9 +259,9 @@ class Model(LanguageModel):
 
     @property
     def bytes_per_token(self) -> int:
-        """The size of the keys and values of one token in all layers."""
-        width = self.config.num_key_value_heads * self.config.head_dim
-        return int(2 * self.config.num_hidden_layers * width * self.dtype.size)
+        """The size of the keys and values of one token in all layers, in this process."""
+        width = self.own_shape.num_key_value_heads * self.own_shape.head_dim
+        return int(2 * self.own_shape.num_hidden_layers * width * self.dtype.size)
 
 
 def own_model(model: LanguageModel, purpose: str) -> Model:

@@ -123,7 +123,6 @@ def size_of(layer: nn.Module) -> int:
 
 
 def _dense_bytes(model: nn.Module) -> int:
-    """Return the bytes of all weights as float32."""
     total = 0
     for _, layer in model.named_modules():
         if "weight" in layer:

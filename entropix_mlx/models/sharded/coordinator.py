@@ -247,7 +247,6 @@ class CoordinatorModel(CoordinatorShare, ShardedModel):
     """Rank 0's share of a model of the Llama family."""
 
     def __init__(self, config: LlamaConfig, group: Group) -> None:
-        """Make a share with random weights, as `ShardedModel`."""
         super().__init__(config, group)
         self._orders = Orders(group)
 
@@ -259,7 +258,6 @@ class CoordinatorTapped(CoordinatorShare, ShardedTapped):
     """Rank 0's share of a model of mlx-lm."""
 
     def __init__(self, model: nn.Module, config: Mapping[str, Any], group: Group) -> None:
-        """Split a model, as `ShardedTapped`."""
         super().__init__(model, config, group)
         self._orders = Orders(group)
 

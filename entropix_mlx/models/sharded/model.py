@@ -40,13 +40,7 @@ from ..tapped.tap import Attention
 
 
 def share_of(config: LlamaConfig, rank: int, size: int) -> LlamaConfig:
-    """Return the shape of one rank's share.
-
-    Args:
-        config: the model's, for which `fits` holds.
-        rank: from 0.
-        size: the number of ranks.
-    """
+    """Return the shape of one rank's share of a model for which `fits` holds."""
     return replace(
         config,
         vocab_size=len(token_range(config.vocab_size, rank, size)),
@@ -87,7 +81,6 @@ class ShardedBlock(Block):
     """One layer, of which this rank computes some heads and a part of the feed-forward network."""
 
     def __init__(self, config: LlamaConfig, group: Group) -> None:
-        """Make one layer; `config` is this rank's share."""
         super().__init__(config)
         self._group = group
 
@@ -104,7 +97,6 @@ class ShardedDecoder(Decoder):
     """Everything below the head."""
 
     def __init__(self, config: LlamaConfig, vocabulary: Vocabulary, group: Group) -> None:
-        """Make the embedding of some tokens, and all layers; `config` is this rank's share."""
         super().__init__(config, partial(ShardedBlock, group=group))
         self._group = group
         self._vocabulary = vocabulary
@@ -148,15 +140,8 @@ class ShardedModel(Share, Model):
     """This rank's share of a model of the Llama family."""
 
     def __init__(self, config: LlamaConfig, group: Group) -> None:
-        """Make a share with random weights; `loading` replaces them.
-
-        Args:
-            config: the shape of the whole model, for which `fits` holds.
-            group: the ranks that compute the others.
-        """
         share = share_of(config, group.rank, group.size)
         super().__init__(share)
-        self._share = share
         self._vocabulary = Vocabulary(config.vocab_size, group)
         self.config = config
         self.model = ShardedDecoder(share, self._vocabulary, group)
@@ -165,12 +150,6 @@ class ShardedModel(Share, Model):
     def _logits(self, states: mx.array) -> mx.array:
         """Return the logits `(B, L, vocab)` of last states, gathered from all ranks."""
         return self._vocabulary.gathered(super()._logits(states))
-
-    @property
-    def bytes_per_token(self) -> int:
-        """The size of this rank's keys and values of one token in all layers."""
-        width = self._share.num_key_value_heads * self._share.head_dim
-        return int(2 * self._share.num_hidden_layers * width * self.dtype.size)
 
 
 def parts_of(layers: Sequence[Scores]) -> Iterator[RowScores]:
@@ -197,20 +176,18 @@ def of_all_heads(
 ) -> tuple[mx.array, tuple[Scores, ...]]:
     """Return states, and the scores of all ranks' heads.
 
-    There is one gather for all measured layers and rows. It comes after what the states need, and
-    what needs the states comes after it: every rank computes its collectives in this order.
-
-    Args:
-        states: what the ranks compute before they gather.
-        layers: this rank's, as in `base.Forward`.
-        group: the ranks.
+    The states are all ranks' already; the layers' scores, as in `base.Forward`, are this rank's.
     """
+    # 1. One gather serves all measured layers and rows. It depends on the states, so that it comes
+    #    after the sums of the pass on every rank.
     own = [part for part in parts_of(layers) if not isinstance(part, AttentionQueries)]
     if own:
         gathered = _gathered(own, states, group)
+        # 2. The states depend on it in turn: the collectives of the head come after it.
         states = mx.depends(states, [_array(part) for part in gathered])
         whole = iter(gathered)
 
+    # 3. Deferred scores are gathered when they are computed, if ever.
     def completed(part: RowScores) -> RowScores:
         if isinstance(part, AttentionQueries):
             return part._replace(
@@ -249,12 +226,7 @@ class ShardedTapped(Share, TappedModel):
     """This rank's share of a model of mlx-lm."""
 
     def __init__(self, model: nn.Module, config: Mapping[str, Any], group: Group) -> None:
-        """Split a model, whose weights need not have been read.
-
-        Args:
-            model: as mlx-lm builds it, with a method ``shard``.
-            config: the keys of its ``config.json``.
-            group: the ranks that compute the other shares.
+        """Split a model of mlx-lm, which has a method ``shard``; no weights are read.
 
         Raises:
             ValueError: the heads do not divide; mlx-lm raises it, and others, for other reasons.
@@ -299,13 +271,7 @@ _HEADS = ("lm_head",)
 
 
 def token_range(vocabulary: int, rank: int, size: int) -> range:
-    """Return the tokens whose rows a rank has: as many as all others, the last may have less.
-
-    Args:
-        vocabulary: tokens of the model.
-        rank: from 0.
-        size: ranks in all.
-    """
+    """Return the tokens whose rows a rank has: as many as all others, the last may have less."""
     each = ceil(vocabulary / size)
     return range(each * rank, min(each * (rank + 1), vocabulary))
 
@@ -314,12 +280,6 @@ class Vocabulary:
     """The tokens of a model, of which this rank has some."""
 
     def __init__(self, size: int, group: Group) -> None:
-        """Deal the tokens.
-
-        Args:
-            size: of the vocabulary.
-            group: the ranks.
-        """
         self._size = size
         self._group = group
         self.own = token_range(size, group.rank, group.size)
@@ -340,36 +300,24 @@ class Vocabulary:
         return by_rank.reshape(*by_rank.shape[:-2], -1)[..., : self._size]
 
 
-class SharedEmbedding(nn.Module):
-    """In the place of an embedding, and of a head that is tied to it."""
+class SharedRows(nn.Module):
+    """This rank's rows of an embedding, to which a head may be tied, or of a head."""
 
-    def __init__(self, whole: nn.Module, vocabulary: Vocabulary) -> None:
-        """Keep this rank's rows of an embedding."""
+    def __init__(self, whole: nn.Module, vocabulary: Vocabulary, is_head: bool) -> None:
         super().__init__()
         self.part = _own_rows(whole, vocabulary.own)
         self._vocabulary = vocabulary
+        self._is_head = is_head
 
-    def __call__(self, tokens: mx.array) -> mx.array:
-        """Return the embeddings of tokens."""
-        return self._vocabulary.embedded(self.part, tokens)
+    def __call__(self, x: mx.array) -> mx.array:
+        """Return the embeddings of tokens; of a head, the logits of last states."""
+        if self._is_head:
+            return self._vocabulary.gathered(self.part(x))
+        return self._vocabulary.embedded(self.part, x)
 
     def as_linear(self, states: mx.array) -> mx.array:
         """Return the logits of last states."""
         return self._vocabulary.gathered(self.part.as_linear(states))
-
-
-class SharedHead(nn.Module):
-    """In the place of a head."""
-
-    def __init__(self, whole: nn.Module, vocabulary: Vocabulary) -> None:
-        """Keep this rank's rows of a head."""
-        super().__init__()
-        self.part = _own_rows(whole, vocabulary.own)
-        self._vocabulary = vocabulary
-
-    def __call__(self, states: mx.array) -> mx.array:
-        """Return the logits of last states."""
-        return self._vocabulary.gathered(self.part(states))
 
 
 def share_vocabulary(model: nn.Module, group: Group) -> None:
@@ -378,28 +326,18 @@ def share_vocabulary(model: nn.Module, group: Group) -> None:
     They are known by their names and by their types: a head that mlx-lm has split already is
     another type. What has another name stays whole, as does what does not leave a token to every
     rank.
-
-    Args:
-        model: whose weights need not have been read.
-        group: the ranks.
     """
     for path, layer in model.named_modules():
         name = path.rpartition(".")[2]
-        replacement: type[SharedEmbedding | SharedHead]
-        if name in _EMBEDDINGS and type(layer) in (nn.Embedding, nn.QuantizedEmbedding):
-            replacement = SharedEmbedding
-        elif name in _HEADS and type(layer) in (nn.Linear, nn.QuantizedLinear):
-            replacement = SharedHead
-        else:
-            continue
-        tokens = layer.weight.shape[0]
+        is_head = name in _HEADS and type(layer) in (nn.Linear, nn.QuantizedLinear)
+        embeds = name in _EMBEDDINGS and type(layer) in (nn.Embedding, nn.QuantizedEmbedding)
+        tokens = layer.weight.shape[0] if is_head or embeds else 0
         if token_range(tokens, group.size - 1, group.size):
-            shared = replacement(layer, Vocabulary(tokens, group))
+            shared = SharedRows(layer, Vocabulary(tokens, group), is_head)
             model.update_modules(tree_unflatten([(path, shared)]))
 
 
 def _own_rows(layer: nn.Module, own: range) -> nn.Module:
-    """Have a layer, all arrays of which have a row for each token, keep some rows."""
     parameters = layer.parameters().items()
     layer.update({name: mx.contiguous(rows[own.start : own.stop]) for name, rows in parameters})
     return layer

@@ -18,12 +18,7 @@ from .model import Share, parts_of
 
 
 def carry_out(model: Share, orders: Iterable[Mapping[str, Any]]) -> None:
-    """Carry out orders until there are no more of them.
-
-    Args:
-        model: from `load`, of a coordinated group.
-        orders: as `coordinator.Orders` sends them; each is waited for.
-    """
+    """Carry out rank 0's orders, waiting for each, until there are no more of them."""
     worker = _ShareWorker(model)
     with wired_memory.raised():
         for number, order in enumerate(orders, 1):
