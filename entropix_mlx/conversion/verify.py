@@ -105,8 +105,8 @@ def verify(source: str | Path, out: str | Path) -> Comparison:
     Raises:
         EntropixError: whatever `loading.load` raises.
     """
-    tokens, expected = _predict(source)
-    own_tokens, found = _predict(out)
+    tokens, expected = predict(source)
+    own_tokens, found = predict(out)
     if own_tokens != tokens:
         return Comparison(0, math.inf, math.inf, 0.0, math.inf, math.inf)
     finite = all(mx.isfinite(logits).all().item() for logits in (*expected, *found))
@@ -126,7 +126,7 @@ def verify(source: str | Path, out: str | Path) -> Comparison:
     )
 
 
-def _predict(path: str | Path) -> tuple[list[list[int]], list[mx.array]]:
+def predict(path: str | Path) -> tuple[list[list[int]], list[mx.array]]:
     """Return the tokens of each text, and the float32 logits `(tokens, vocab)` at each of them."""
     model, tokenizer = load(path)
     tokens = [tokenizer.encode(text) for text in (*TEXTS, PASSAGE)]

@@ -211,9 +211,9 @@ def test_a_model_that_may_not_be_read_is_a_message(tiny_folder, monkeypatch):
 @pytest.mark.parametrize("bits", [3, 4, 5, 6, 8])
 def test_unpacked_weights_are_counted_as_they_are(bits):
     model = make_tiny_model(hidden_size=64, intermediate_size=64, head_dim=16)
-    dense = weight_layout._dense_bytes(model)
+    dense = weight_layout.dense_bytes(model)
     nn.quantize(model, group_size=32, bits=bits)
-    assert weight_layout._dense_bytes(model) == dense
+    assert weight_layout.dense_bytes(model) == dense
 
 
 @pytest.mark.parametrize("size", [0, 3, 100, 100_000, 3_000_000])

@@ -9,6 +9,7 @@ import mlx.nn as nn
 import mlx_lm
 import numpy as np
 import pytest
+from huggingface_hub import constants
 from mlx.utils import tree_flatten
 from mlx_lm.models import base
 from mlx_lm.models.cache import load_prompt_cache, make_prompt_cache, save_prompt_cache
@@ -129,7 +130,7 @@ def test_a_vision_model_says_that_only_its_language_part_runs(folder, caplog):
 def test_the_inventory_knows_it_and_reads_no_weights(folder, monkeypatch):
     path = folder("gemma3_text")
     monkeypatch.setattr(inventory, "demo_model", lambda: None)
-    monkeypatch.setattr(inventory, "_cached", lambda: iter(()))
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(path / "none"))
     (entry,) = inventory.inventory([path])
     assert (entry.fault, entry.context, entry.precision) == (None, 512, "float32")
 
