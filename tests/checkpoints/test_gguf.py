@@ -119,6 +119,7 @@ def test_a_text_begins_as_llama_cpp_begins_it(write, splitting, says, begins):
         ([], {"tokenizer.ggml.pre": mx.array([5])}, TokenizerError, "5"),
         ([], {"tokenizer.chat_template": mx.array(3)}, TokenizerError, "no text"),
         ([], {"general.architecture": mx.array([1])}, UnsupportedModelError, "architecture"),
+        ([], {"general.architecture": "mamba"}, UnsupportedModelError, "'mamba'"),
         ([], {"general.alignment": mx.array(3)}, WeightsError, "alignment"),
         ([], {"llama.rope.freq_base": "fast"}, WeightsError, "freq_base"),
         ([], {"llama.attention.layer_norm_rms_epsilon": mx.array(mx.nan)}, WeightsError, "epsilon"),

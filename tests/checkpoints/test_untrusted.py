@@ -43,6 +43,7 @@ def link_to(target):
     [
         os.mkfifo,
         os.mkdir,
+        lambda path: path.symlink_to(path.name),
         *map(link_to, ["/dev/zero", "/etc/passwd", "../../../../../etc/passwd"]),
     ],
 )
