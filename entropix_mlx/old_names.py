@@ -28,7 +28,12 @@ _COMPARED = (
     " winner), and margin and ask_margin count standard errors now: delete the line, and look at"
     " those two"
 )
-REMOVED = {"branch": {"entropy_weight": _COMPARED}, "cntp": {"entropy_weight": _COMPARED}}
+_DSLIDER_RUN = "the sampler dslider_run is gone, use dslider: delete the table"
+REMOVED = {
+    "branch": {"entropy_weight": _COMPARED},
+    "cntp": {"entropy_weight": _COMPARED},
+    "samplers": {"dslider_run": _DSLIDER_RUN},
+}
 """Fields of a profile that are gone, by section: what is logged where a file states one."""
 
 _log = logging.getLogger(__name__)

@@ -132,7 +132,7 @@ def test_kernels_where_they_are_compiled(sampler, most, tmp_path, compiled):
 
 @pytest.mark.slow
 # A kernel takes g++ a second, and a sampler has up to 20: these four have all kinds of them.
-@pytest.mark.parametrize("sampler", ["entropix", "top_p", "mirostat", "dslider_run"])
+@pytest.mark.parametrize("sampler", ["entropix", "top_p", "mirostat", "dslider"])
 @pytest.mark.parametrize("scale", [0.1, 3.0, 12.0])
 def test_compiled_or_not_gives_the_same(sampler, scale, compiled, monkeypatch):
     sampler = make_sampler(sampler)

@@ -1,4 +1,4 @@
-"""Adaptive-p and both Dirichlet samplers against their formulas in float64."""
+"""Adaptive-p and the Dirichlet sampler against their formulas in float64."""
 
 import mlx.core as mx
 import numpy as np
@@ -13,7 +13,6 @@ from entropix_mlx.samplers import dirichlet
 from entropix_mlx.samplers.memory import Beginning
 from entropix_mlx.samplers.registry import Overrides, make_sampler
 from entropix_mlx.samplers.tempering import HIGHEST, LOWEST, temperature_of_entropy
-from entropix_mlx.step import Strategy
 from tests.oracle.samplers import (
     at,
     drawn_from,
@@ -77,35 +76,6 @@ def test_the_temperature_of_an_entropy(size, share, scale, seed):
     ).item()
     found = entropy(softmax(logits / temperature))
     assert found == pytest.approx(entropy(tempered(logits, target)), abs=2e-3)
-
-
-def test_dslider_run():
-    sampler = make_sampler("dslider_run")
-    state = sampler.remembered.start(Beginning(vocab=VOCAB))
-    rng = np.random.default_rng(6)
-    mean = None
-    seen = set()
-    for place in range(60):
-        logits = some_logits(rng, VOCAB)
-        six = np.argsort(-logits, kind="stable")[:6]
-        own = entropy(softmax(logits[six]))
-        mean = own if mean is None else mean
-        queued = at(sampler, logits, place, state)
-        (read,) = queued.read()
-        seen.add(read.decision.strategy)
-        if own < 0.1 * mean + 1.2:
-            assert read.decision.strategy is Strategy.ARGMAX
-            assert read.token == six[0]
-        else:
-            assert read.decision.strategy is Strategy.SAMPLE
-            assert read.token in six
-            expected = tempered(logits[six], mean)
-            found = drawn_from(queued)[six]
-            np.testing.assert_allclose(found / found.sum(), expected, atol=2e-3)
-        mean = 0.7 * own + 0.3 * mean
-        state = observed(sampler, queued)
-        assert state[0].item() == pytest.approx(mean, abs=1e-4)
-    assert seen == {Strategy.ARGMAX, Strategy.SAMPLE}
 
 
 @given(st.floats(1e-3, 1e4))
