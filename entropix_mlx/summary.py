@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .profiles.confidence import MEASURED, Measured
+from .profiles.confidence import SCORED, AnswerMetrics
 from .step import NOT_OF_THE_MODEL, Origin, Step, Strategy
 
 REPETITION_LENGTH = 4
@@ -92,7 +92,7 @@ class Summary:
         if step.origin not in NOT_OF_THE_MODEL:
             if self._first_shown is None and step.text.strip():
                 self._first_shown = len(self._own)
-            self._own.append(tuple(getattr(step, name) for name in MEASURED))
+            self._own.append(tuple(getattr(step, name) for name in SCORED))
 
     def _clock(self, step: Step) -> None:
         first = not self.completion_tokens
@@ -161,10 +161,10 @@ class Summary:
         return self._varentropy / max(1, self.completion_tokens)
 
     @property
-    def measured(self) -> Measured:
-        """What was measured at the answer's own tokens: scores and verdicts are told from it."""
-        columns = dict(zip(MEASURED, zip(*self._own, strict=True), strict=False))
-        return Measured(**columns, first=self._first_shown or 0)
+    def metrics(self) -> AnswerMetrics:
+        """The metrics of the answer's own tokens, from which scores and verdicts are computed."""
+        columns = dict(zip(SCORED, zip(*self._own, strict=True), strict=False))
+        return AnswerMetrics(**columns, first=self._first_shown or 0)
 
     @property
     def confidence(self) -> float:

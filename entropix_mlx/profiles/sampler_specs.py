@@ -1,6 +1,7 @@
-"""Which samplers there are and what they take, read from ``samplers.toml``; no MLX, no sampler yet.
+"""The samplers and their parameters, as ``samplers.toml`` describes them; no MLX, no sampler yet.
 
-`SAMPLERS` in `samplers/registry.py` is this table, with the samplers that it describes.
+Whoever needs parameters takes them from here: `parameters` lists them with help and rule, `specs`
+says which sampler takes which, and `check_parameters` checks those that a user gave.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from .fields import (
     check_biases,
     check_flag,
     check_numbers,
-    overlaid,
     read_value,
     reject_unknown,
 )
@@ -37,7 +37,7 @@ FILE = "samplers.toml"
 _RANGE = ("low", "high", "above")
 _PARAMETER = ("type", "help", *_RANGE)
 _SHARED = (*_PARAMETER, "every")
-_OPTION = (*_PARAMETER, "default", "formerly")
+_OPTION = (*_PARAMETER, "default")
 _SAMPLER = ("help", "takes", "module", "tree", "parameters", "options")
 
 
@@ -51,15 +51,13 @@ class Option:
     """Checks a value, as `fields.py` says."""
     default: Any = None
     """The value of a sampler's own option where a profile does not state one."""
-    formerly: str = ""
-    """The field of a profile that held the option in older files."""
     every: bool = False
     """Whether every sampler takes it."""
 
 
 @dataclass(frozen=True)
-class Kind:
-    """A sampler, as far as it is known before it is built."""
+class SamplerSpec:
+    """What is known of a sampler before it is built."""
 
     name: str
     help: str
@@ -73,11 +71,12 @@ class Kind:
     """Whether it decides by the thresholds of a profile."""
 
     def check(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return sampling parameters as plain numbers.
+        """Return sampling parameters as plain numbers; those that are None are left out.
 
         Raises:
             SamplerError: the sampler does not take one of them, or it is out of range.
         """
+        given = {name: value for name, value in given.items() if value is not None}
         if refused := [name for name in given if name not in self.takes]:
             raise SamplerError(
                 f"the {self.name} sampler takes no {' or '.join(refused)}: leave it out"
@@ -98,8 +97,6 @@ class Kind:
         return replace(settings, **changes)
 
     def _accepts(self, name: str, value: Any) -> bool:
-        if value is None:
-            return True
         try:
             self.check({name: value})
         except SamplerError:
@@ -129,15 +126,32 @@ class Kind:
 
 
 @functools.cache
-def kinds() -> Mapping[str, Kind]:
+def specs() -> Mapping[str, SamplerSpec]:
     """Return the samplers by name, in the order of the file."""
-    return MappingProxyType(read_kinds(_table(), FILE))
+    return MappingProxyType(read_specs(_table(), FILE))
 
 
 @functools.cache
 def parameters() -> Mapping[str, Option]:
     """Return the sampling parameters that samplers share, by name."""
     return MappingProxyType(_read_parameters(_table(), FILE))
+
+
+def check_parameters(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return sampling parameters as plain numbers; those that are None are left out.
+
+    Raises:
+        SamplerError: a value that no sampler takes.
+    """
+    values = {}
+    for name, value in given.items():
+        if value is None:
+            continue
+        try:
+            values[name] = parameters()[name].rule(value)
+        except ValueError as error:
+            raise SamplerError(f"{name} {error}") from None
+    return values
 
 
 def complete(stated: Any, source: str) -> dict[str, dict[str, Any]]:
@@ -152,40 +166,18 @@ def complete(stated: Any, source: str) -> dict[str, dict[str, Any]]:
     """
     if not isinstance(stated, Mapping):
         raise ProfileError(f"{source}: [samplers] must be a table")
-    reject_unknown(stated, kinds(), source, "samplers.")
-    values = {name: kind.complete(stated.get(name, {}), source) for name, kind in kinds().items()}
+    reject_unknown(stated, specs(), source, "samplers.")
+    values = {name: spec.complete(stated.get(name, {}), source) for name, spec in specs().items()}
     return {name: options for name, options in values.items() if options}
 
 
-def moved(changes: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Return the fields of a profile with each option where it belongs now, not where it was once.
-
-    Raises:
-        ProfileError: the value of such an option is out of range.
-    """
-    result = dict(changes)
-    found: dict[str, dict[str, Any]] = {}
-    for kind in kinds().values():
-        for option in kind.options.values():
-            section, _, name = option.formerly.partition(".")
-            fields = result.get(section)
-            if isinstance(fields, Mapping) and name in fields:
-                value = read_value(option.rule, fields[name], f"{source}: {option.formerly}")
-                found.setdefault(kind.name, {})[option.name] = value
-                result[section] = {key: fields[key] for key in fields if key != name}
-    stated = result.get("samplers", {})
-    if found and isinstance(stated, Mapping):
-        result["samplers"] = overlaid(found, stated)
-    return result
-
-
-def read_kinds(data: Mapping[str, Any], source: str) -> dict[str, Kind]:
+def read_specs(data: Mapping[str, Any], source: str) -> dict[str, SamplerSpec]:
     """Return the samplers that a table like that of `FILE` describes.
 
     Raises:
         ProfileError: a key is unknown or missing, or a default is out of its range.
     """
-    return {name: _read_kind(name, data, source) for name in data["samplers"]}
+    return {name: _read_spec(name, data, source) for name in data["samplers"]}
 
 
 def _table() -> dict[str, Any]:
@@ -200,7 +192,7 @@ def _read_parameters(data: Mapping[str, Any], source: str) -> dict[str, Option]:
     }
 
 
-def _read_kind(name: str, data: Mapping[str, Any], source: str) -> Kind:
+def _read_spec(name: str, data: Mapping[str, Any], source: str) -> SamplerSpec:
     table, where = data["samplers"][name], f"samplers.{name}"
     reject_unknown(table, _SAMPLER, source, f"{where}.")
     _require(table, ("help", "takes"), source, where)
@@ -219,7 +211,7 @@ def _read_kind(name: str, data: Mapping[str, Any], source: str) -> Kind:
         for option, own in table.get("options", {}).items()
     }
     module, tree = table.get("module", name), table.get("tree", False)
-    return Kind(name, table["help"], module, takes, options, tree)
+    return SamplerSpec(name, table["help"], module, takes, options, tree)
 
 
 def _read_option(
@@ -231,8 +223,7 @@ def _read_option(
     if "default" in known:
         _require(table, ("default",), source, where)
         default = read_value(rule, table["default"], f"{source}: {where}.default")
-    formerly, every = table.get("formerly", ""), table.get("every", False)
-    return Option(name, table["help"], rule, default, formerly, every)
+    return Option(name, table["help"], rule, default, table.get("every", False))
 
 
 def _rule(table: Mapping[str, Any], source: str, where: str) -> Rule:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..step import Decision, Metrics, Strategy
 from .confidence import (
     NO_SCORE,
-    Measured,
+    AnswerMetrics,
     Verdict,
     check_score,
     score_of,
@@ -79,8 +79,8 @@ class Think:
 
 
 @dataclass(frozen=True)
-class Notes:
-    """When a passage of the user's notes is looked up, and how it is written into the answer."""
+class RetrievalRule:
+    """When a passage of the user's notes is retrieved, and how it is written into the answer."""
 
     when: str = ruled(one_of("lost", "start"))
     min_entropy: float = threshold()
@@ -254,8 +254,8 @@ class Abstain:
     n: int = whole(0)
     task: str = ruled(check_text)
 
-    def verdict(self, tokens: Measured) -> Verdict | None:
-        """Return what is to be said of an answer; None where the profile has no threshold."""
+    def verdict(self, tokens: AnswerMetrics) -> Verdict | None:
+        """Return whether an answer is unsure; None where the profile has no threshold."""
         if self.score == NO_SCORE:
             return None
         return Verdict(self.score, score_of(self.score, tokens), self.threshold, self.risk)

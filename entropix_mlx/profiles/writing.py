@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import ProfileError
 from ..files import write_whole, writing
 from .profile import REFERENCE, Profile
-from .sampler_specs import kinds
+from .sampler_specs import specs
 
 CALIBRATED = ("thresholds", "adaptive")
 """The sections that calibration solves."""
@@ -82,11 +82,11 @@ def _changes(mine: dict[str, Any], published: dict[str, Any]) -> dict[str, dict[
 def sampler_comments(profile: Profile) -> str:
     """Return the options of a profile's samplers with their help, as comments of a TOML file."""
     lines = ["# Options of the samplers, as they stand in this profile:"]
-    for kind in kinds().values():
-        if kind.options:
-            lines += ["#", f"# [samplers.{kind.name}]  # {kind.help}"]
-        for option in kind.options.values():
-            line = f"# {option.name} = {toml_value(profile.samplers[kind.name][option.name])}"
+    for spec in specs().values():
+        if spec.options:
+            lines += ["#", f"# [samplers.{spec.name}]  # {spec.help}"]
+        for option in spec.options.values():
+            line = f"# {option.name} = {toml_value(profile.samplers[spec.name][option.name])}"
             lines.append(f"{line:28}  # {option.help}")
     return "\n".join(lines) + "\n"
 

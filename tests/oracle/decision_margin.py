@@ -31,7 +31,8 @@ from entropix_mlx.profiles.sections import ForkRule
 from entropix_mlx.profiles.tree import Affine, table
 from entropix_mlx.samplers.base import TOP_K_OFF, Sampler
 from entropix_mlx.samplers.draw import DRAW_BLOCK, Drawing, uniforms
-from entropix_mlx.samplers.metrics.logits import measure, numbers
+from entropix_mlx.samplers.metrics.logits import numbers
+from entropix_mlx.samplers.position import measure
 from entropix_mlx.step import (
     ChosenBy,
     Fork,
@@ -183,7 +184,7 @@ def _plan(sampler: Sampler, metrics: Metrics[Interval]) -> _Plan | None:
     one = Interval(1.0, 1.0)
     greedy = _Plan(Strategy.ARGMAX, one, one, one, one)
     if sampler.name == "cntp":
-        border = sampler.branches.min_entropy
+        border = sampler.fork_rule.min_entropy
         value = metrics.entropy
         return greedy if value.high < border or border <= value.low else None
     return greedy if sampler.name == "greedy" else None

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from entropix_mlx.answer.interventions.comparison import Way, leads
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.samplers.draw import uniforms
-from entropix_mlx.samplers.position import position
-from entropix_mlx.samplers.registry import Overrides, make_sampler
+from entropix_mlx.samplers.position import sample
+from entropix_mlx.samplers.registry import make_sampler
 from entropix_mlx.step import Branch, Fork
 from tests.oracle.decision_margin import LARGEST, fork_slack, slack
 
@@ -21,16 +21,16 @@ SAMPLERS = {
     "excluding": make_sampler("entropix", EXCLUDING),
     "greedy": make_sampler("greedy"),
     "cntp": make_sampler("cntp"),
-    "top_p": make_sampler("top_p", overrides=Overrides(top_p=0.8)),
-    "top_k": make_sampler("temperature", overrides=Overrides(temperature=0.9, top_k=20)),
-    "min_p": make_sampler("min_p", overrides=Overrides(temperature=1.3, min_p=0.1)),
+    "top_p": make_sampler("top_p", given={"top_p": 0.8}),
+    "top_k": make_sampler("temperature", given={"temperature": 0.9, "top_k": 20}),
+    "min_p": make_sampler("min_p", given={"temperature": 1.3, "min_p": 0.1}),
 }
 
 
 def outcomes(sampler, logits, scores, seed, at):
     """Return strategy and token of each row, as the device decides."""
     randomness = mx.array([uniforms(seed, at, sampler.draws)])
-    rows = position(sampler, mx.array(logits), [[mx.array(scores)]], randomness).read()
+    rows = sample(sampler, mx.array(logits), [[mx.array(scores)]], randomness).read()
     return {(row.decision.strategy, row.token) for row in rows}
 
 
