@@ -90,7 +90,7 @@ def least_slack(
     least = of(text)
     for fork in (run[at].fork for run in runs if at < len(run)):
         if fork is not None:
-            least = min(least, fork_slack(fork, sampler.branches))
+            least = min(least, fork_slack(fork, sampler.fork_rule))
             for branch in fork.branches:
                 grown = [text + list(branch.tokens[:n]) for n in range(1, len(branch.tokens))]
                 least = min([least, *map(of, grown)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..profiles.confidence import Measured, Verdict
+from ..profiles.confidence import AnswerMetrics, Verdict
 from ..settings import Settings
 from ..step import Step
 
@@ -36,4 +36,4 @@ class BatchAnswer:
         """Whether the answer is unsure; None where its profile has no threshold (`Settings`)."""
         if self.settings is None:
             return None
-        return self.settings.verdict(Measured.of(self.steps))
+        return self.settings.verdict(AnswerMetrics.of(self.steps))

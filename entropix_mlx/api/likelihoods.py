@@ -11,8 +11,7 @@ from ..engine.cached_text import CachedText
 from ..engine.forward import Engine
 from ..engine.scheduler import PREFILL_CHUNK
 from ..models.base import LanguageModel
-from ..samplers.metrics.logits import numbers
-from ..samplers.ranking import most_probable
+from ..samplers.metrics.logits import most_probable, numbers
 from .score import LOGITS_AT_ONCE
 
 

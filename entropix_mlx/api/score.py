@@ -31,8 +31,8 @@ from ..models.llama.attention import Looks
 from ..models.llama.cache import TextCache, Watched
 from ..models.wired import wired_memory
 from ..samplers.draw import uniforms
-from ..samplers.memory import State
-from ..samplers.position import Position, position
+from ..samplers.position import Sampled, sample
+from ..samplers.state import State
 from ..settings import Settings
 from ..step import Origin, Step
 from .generate import parse_options, prompt_tokens
@@ -233,15 +233,15 @@ class _Measuring:
                 reading = Reading(*read).checked()
                 yield reading if forward.attended else reading.without_attention()
 
-    def _queue(self, logits: mx.array, looks: Sequence[Any], first: int) -> Position:
+    def _queue(self, logits: mx.array, looks: Sequence[Any], first: int) -> Sampled:
         """Start measuring some positions that follow one another."""
         job, count = self._job, logits.shape[0]
         given = mx.array(list(job.prompt[first + 1 : first + 1 + count]))
         draws = job.sampler.draws
         randomness = [uniforms(job.seed, at, draws) for at in range(first + 1, first + 1 + count)]
-        queued = position(
+        queued = sample(
             job.sampler, logits, [looks], mx.array(randomness), job.top_logprobs, self._state, given
         )
         if self._memory:
-            self._state = self._memory.observe(queued.noted, given, queued.logprob)
+            self._state = self._memory.observe(queued.state, given, queued.logprob)
         return queued

@@ -26,7 +26,7 @@ from ..errors import PromptError, check_type, whole_number
 from ..models.base import LanguageModel
 from ..models.config import fingerprint
 from ..notes.notes import Notes
-from ..profiles.confidence import Measured, Verdict
+from ..profiles.confidence import AnswerMetrics, Verdict
 from ..samplers.base import Sampler
 from ..settings import Settings
 from ..step import Step
@@ -125,7 +125,7 @@ class Session:
         if not turns or not turns[-1].answers:
             return None
         settings = self.settings.resolved(self._model.config)
-        return settings.verdict(Measured.of(turns[-1].answer.steps))
+        return settings.verdict(AnswerMetrics.of(turns[-1].answer.steps))
 
     def send(
         self, text: str, turn: int | None = None, *, cancel: Event | None = None

@@ -20,9 +20,9 @@ from ..models.llama.cache import TextCache
 from ..models.memory import CLEAR_EVERY
 from ..samplers.base import Sampler
 from ..samplers.draw import draw_distinct, logprob, uniforms
-from ..samplers.memory import State, joined, rows_of
 from ..samplers.metrics.logits import numbers
-from ..samplers.position import Position, position
+from ..samplers.position import Sampled, sample
+from ..samplers.state import State, joined, rows_of
 from .cached_text import CachedText
 from .speculation.proposer import Guesser
 
@@ -121,11 +121,11 @@ class PassPart(NamedTuple):
     """Rows of a pass that share a sampler: arrays that may not have been computed yet."""
 
     sampler: Sampler
-    queued: Position
+    queued: Sampled
 
     def arrays(self) -> list[mx.array]:
         """Return everything that will be read."""
-        return [self.queued.packed, self.queued.token, *self.queued.noted]
+        return [self.queued.packed, self.queued.token, *self.queued.state]
 
     def readings(self) -> Iterator[Reading]:
         """Yield the rows in Python numbers; this waits for the pass."""
@@ -179,7 +179,7 @@ class Pass:
     def noted(self, rows: Sequence[int]) -> State:
         """Return what the sampler remembers of the positions of some rows of one answer."""
         part, inside = self._inside(rows)
-        return rows_of(part.queued.noted, inside)
+        return rows_of(part.queued.state, inside)
 
     def _inside(self, rows: Sequence[int]) -> tuple[PassPart, list[int]]:
         """Return the part of some rows of one answer, and where they are in it."""
@@ -254,7 +254,7 @@ def _parts(
             yield from _in_pieces(of_part[0], of_rows, looked[0], randomness)
         else:
             states = joined([group.state for group in of_part]) if sampler.remembered else ()
-            queued = position(sampler, of_rows, looked, randomness, count, states)
+            queued = sample(sampler, of_rows, looked, randomness, count, states)
             yield PassPart(sampler, queued)
         row, number = row + size, number + len(of_part)
 
@@ -286,12 +286,12 @@ def _in_pieces(
         end = min(begin + size, group.tokens.size)
         here = slice(begin, end)
         look = [one.part(begin, end) for one in looks if isinstance(one, Looks | Masked)]
-        queued = position(sampler, logits[here], [look], randomness[here], count, state)
+        queued = sample(sampler, logits[here], [look], randomness[here], count, state)
         yield PassPart(sampler, queued)
         following = group.tokens[end : end + 1]
         if sampler.remembered and following.size:
             observed = logprob(queued.measured, following[:, None])[:, 0]
-            state = sampler.remembered.observe(queued.noted, following, observed)
+            state = sampler.remembered.observe(queued.state, following, observed)
 
 
 def _by_group(forward: Forward, groups: Sequence[SlotRows]) -> list[list[RowScores]]:

@@ -141,7 +141,7 @@ def begin(
         Writer(tokenizer, sampler.position_score, limit, job.stop, clock, before),
         Thinking(sampler.think, tokenizer, config.vocab_size, before),
         Branching(
-            sampler.branches,
+            sampler.fork_rule,
             tokenizer,
             job.hooks.on_fork,
             seed=job.seed,

@@ -69,7 +69,7 @@ def check_same(tiny_model):
         scores = [layer[0] for layer in forward.scores]
         slacks = [slack(sampler, forward.logits[0, -1], scores, settings.seed, len(text))]
         branches = [steps[at].fork for steps in (found, expected) if steps[at].fork]
-        slacks += [fork_slack(fork, sampler.branches) for fork in branches]
+        slacks += [fork_slack(fork, sampler.fork_rule) for fork in branches]
         assert min(slacks) < ROUNDING, at
 
     return check

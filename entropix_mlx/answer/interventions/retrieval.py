@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...profiles.sections import Notes
+from ...profiles.sections import RetrievalRule
 from ...step import (
     NOT_OF_THE_MODEL,
     Dropped,
@@ -54,7 +54,9 @@ class Retrieving:
     again goes on as it would have.
     """
 
-    def __init__(self, rule: Notes, tokenizer: TokenizerWrapper, retrieve: Retrieve) -> None:
+    def __init__(
+        self, rule: RetrievalRule, tokenizer: TokenizerWrapper, retrieve: Retrieve
+    ) -> None:
         self._rule = rule
         self._tokenizer = tokenizer
         self._retrieve = retrieve

@@ -95,7 +95,7 @@ class Choice:
         """Return what the steps amount to."""
         summary = self._summary
         strategies = {str(name): count for name, count in summary.strategies.items()}
-        verdict = self._item.settings.verdict(summary.measured)
+        verdict = self._item.settings.verdict(summary.metrics)
         return {
             "confidence": summary.confidence,
             "certainty": None if verdict is None else verdict.to_dict(),
