@@ -1,6 +1,6 @@
-"""What a field may hold, and what is said of a value that it may not.
+"""Rules for the values of fields, and messages about values that break them.
 
-A *rule* is a function that takes a value and returns it as it is kept. About a value that does not
+A *rule* is a function that takes a value and returns it as it is stored. For a value that does not
 fit, it raises a `ValueError` such as "must be a number, not 'x'"; the caller adds the field's name.
 """
 
@@ -26,6 +26,11 @@ LARGEST_TOP_K = 2**24
 
 Rule = Callable[[Any], Any]
 
+INFINITIES = ("inf", "-inf")
+"""How JSON spells them."""
+PASSAGE = "{passage}"
+"""Where a passage stands in the text that introduces it."""
+
 _SHORTENED = reprlib.Repr()
 _SHORTENED.maxstring = _SHORTENED.maxother = 60
 _SHORTENED.maxlong = 30
@@ -37,10 +42,6 @@ def shown(value: Any) -> str:
         return _SHORTENED.repr(value)
     except ValueError:  # Python refuses to write a whole number of more than 4300 digits
         return "a number of thousands of digits"
-
-
-INFINITIES = ("inf", "-inf")
-"""How JSON spells them."""
 
 
 @dataclass(frozen=True)
@@ -72,15 +73,12 @@ class Number:
 
     def _range(self, value: Any) -> str:
         least = f"above {self.low:g}" if self.open else f"of at least {self.low:g}"
-        if self.high >= LARGEST_TOP_K:  # a limit of the machine: said where it is exceeded
-            return f"of at most {_told(self.high)}" if value > self.high else least
+        if self.high >= LARGEST_TOP_K:  # a limit of the machine: stated where it is exceeded
+            most = self.high if isinstance(self.high, int) else f"{self.high:g}"
+            return f"of at most {most}" if value > self.high else least
         if self.open:
             return f"{least} and at most {self.high}"
         return f"between {self.low} and {self.high}"
-
-
-def _told(bound: float) -> str:
-    return str(bound) if isinstance(bound, int) else f"{bound:g}"
 
 
 def check_flag(value: Any) -> bool:
@@ -124,7 +122,7 @@ def check_text(value: Any) -> str:
 
 
 def check_thinking_text(value: Any) -> Any:
-    """Return what may be inserted: a text, a token id, or a list of them."""
+    """Return a thinking text: a text, a token id, or a list of them."""
     items = value if isinstance(value, list) else [value]
     fits = all(isinstance(v, (str, int)) and not isinstance(v, bool) and v != "" for v in items)
     if not items or not fits:
@@ -139,12 +137,8 @@ def check_words(value: Any) -> list[str]:
     return value
 
 
-PASSAGE = "{passage}"
-"""Where a passage stands in the text that introduces it."""
-
-
 def check_passage_text(value: Any) -> str:
-    """Return a text that says where a passage is written."""
+    """Return a text that holds `PASSAGE` once."""
     if not isinstance(value, str) or value.count(PASSAGE) != 1:
         raise ValueError(f"must be a text that holds {PASSAGE} once, not {shown(value)}")
     return value
@@ -196,13 +190,8 @@ def spell_infinities(value: Any) -> Any:
 def read_value(rule: Rule, value: Any, where: str) -> Any:
     """Return a value that a rule has checked.
 
-    Args:
-        rule: what the value must be.
-        value: the value.
-        where: the file and the field, for the message.
-
     Raises:
-        ProfileError: the value is not what it must be.
+        ProfileError: the value breaks it; the message begins with `where`, the file and the field.
     """
     try:
         return rule(value)
@@ -220,7 +209,7 @@ def build_section(section: type, data: Mapping[str, Any], source: str, name: str
         name: the section's name, for messages.
 
     Raises:
-        ProfileError: a field is unknown, missing, or not what it must be.
+        ProfileError: a field is unknown, missing, or breaks its rule.
     """
     fields = dataclasses.fields(section)
     reject_unknown(data, [f.name for f in fields], source, f"{name}.")
@@ -243,7 +232,7 @@ def reject_unknown(data: Iterable[str], known: Iterable[str], source: str, prefi
 
 
 def hint(name: str, known: Iterable[str], prefix: str = "") -> str:
-    """Return what is said after an unknown name: the one that may be meant, or all there are."""
+    """Return the advice after an unknown name: the one that may be meant, or all there are."""
     known = list(known)
     near = nearest(name, known)
     return f"did you mean {prefix}{near}?" if near else f"known: {', '.join(known) or 'none'}"
@@ -256,12 +245,9 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Return tables within tables as one: what `above` states replaces what `below` does."""
-    result = dict(below)
-    for key, value in above.items():
-        old = result.get(key)
-        if isinstance(old, Mapping) and isinstance(value, Mapping):
-            result[key] = overlaid(old, value)
-        else:
-            result[key] = value
+    """Return nested tables as one, where those of `above` replace those of `below`."""
+    result = {**below, **above}
+    for key in below.keys() & above.keys():
+        if isinstance(below[key], Mapping) and isinstance(above[key], Mapping):
+            result[key] = overlaid(below[key], above[key])
     return result

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import functools
 import tomllib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from importlib import resources
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -34,21 +34,16 @@ if TYPE_CHECKING:
 
 FILE = "samplers.toml"
 
-_RANGE = ("low", "high", "above")
-_PARAMETER = ("type", "help", *_RANGE)
-_SHARED = (*_PARAMETER, "every")
-_OPTION = (*_PARAMETER, "default")
-_SAMPLER = ("help", "takes", "module", "tree", "parameters", "options")
-
 
 @dataclass(frozen=True)
 class Option:
     """A number, or the like, that a sampler takes."""
 
     name: str
-    help: str
     rule: Rule
     """Checks a value, as `fields.py` says."""
+    help: str
+    """One line."""
     default: Any = None
     """The value of a sampler's own option where a profile does not state one."""
     every: bool = False
@@ -61,11 +56,12 @@ class SamplerSpec:
 
     name: str
     help: str
+    """One line."""
     module: str
     """The module of the package `samplers` that builds it."""
     takes: Mapping[str, Option]
     """The shared sampling parameters that can be given, with their ranges for this sampler."""
-    options: Mapping[str, Option] = field(default_factory=dict)
+    options: Mapping[str, Option]
     """Its own, which a profile states."""
     tree: bool = False
     """Whether it decides by the thresholds of a profile."""
@@ -81,13 +77,7 @@ class SamplerSpec:
             raise SamplerError(
                 f"the {self.name} sampler takes no {' or '.join(refused)}: leave it out"
             )
-        values = {}
-        for name, value in given.items():
-            try:
-                values[name] = self.takes[name].rule(value)
-            except ValueError as error:
-                raise SamplerError(f"{name} of the {self.name} sampler {error}") from None
-        return values
+        return _checked(given, self.takes, f" of the {self.name} sampler")
 
     def fitting(self, settings: Record) -> Record:
         """Return `Settings` for this sampler, without the parameters that it would refuse."""
@@ -125,16 +115,14 @@ class SamplerSpec:
         }
 
 
-@functools.cache
-def specs() -> Mapping[str, SamplerSpec]:
-    """Return the samplers by name, in the order of the file."""
-    return MappingProxyType(read_specs(_table(), FILE))
-
-
-@functools.cache
-def parameters() -> Mapping[str, Option]:
-    """Return the sampling parameters that samplers share, by name."""
-    return MappingProxyType(_read_parameters(_table(), FILE))
+def _checked(given: Mapping[str, Any], known: Mapping[str, Option], whose: str) -> dict[str, Any]:
+    values = {}
+    for name, value in given.items():
+        try:
+            values[name] = known[name].rule(value)
+        except ValueError as error:
+            raise SamplerError(f"{name}{whose} {error}") from None
+    return values
 
 
 def check_parameters(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,15 +131,8 @@ def check_parameters(given: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         SamplerError: a value that no sampler takes.
     """
-    values = {}
-    for name, value in given.items():
-        if value is None:
-            continue
-        try:
-            values[name] = parameters()[name].rule(value)
-        except ValueError as error:
-            raise SamplerError(f"{name} {error}") from None
-    return values
+    stated = {name: value for name, value in given.items() if value is not None}
+    return _checked(stated, parameters(), "")
 
 
 def complete(stated: Any, source: str) -> dict[str, dict[str, Any]]:
@@ -171,76 +152,64 @@ def complete(stated: Any, source: str) -> dict[str, dict[str, Any]]:
     return {name: options for name, options in values.items() if options}
 
 
-def read_specs(data: Mapping[str, Any], source: str) -> dict[str, SamplerSpec]:
-    """Return the samplers that a table like that of `FILE` describes.
-
-    Raises:
-        ProfileError: a key is unknown or missing, or a default is out of its range.
-    """
-    return {name: _read_spec(name, data, source) for name in data["samplers"]}
+@functools.cache
+def parameters() -> Mapping[str, Option]:
+    """Return the sampling parameters that samplers share, by name."""
+    shared = _tables()["parameters"]
+    return MappingProxyType({name: _option(name, **table) for name, table in shared.items()})
 
 
-def _table() -> dict[str, Any]:
+@functools.cache
+def specs() -> Mapping[str, SamplerSpec]:
+    """Return the samplers by name, in the order of the file."""
+    samplers = _tables()["samplers"]
+    return MappingProxyType({name: _spec(name, **table) for name, table in samplers.items()})
+
+
+@functools.cache
+def _tables() -> dict[str, Any]:
+    """Return the file. Its keys are the arguments of `_spec`, `_option` and `_rule`."""
     file = resources.files("entropix_mlx.profiles") / FILE
     return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
-def _read_parameters(data: Mapping[str, Any], source: str) -> dict[str, Option]:
-    return {
-        name: _read_option(name, table, _SHARED, source, f"parameters.{name}")
-        for name, table in data["parameters"].items()
-    }
+def _spec(
+    name: str,
+    *,
+    takes: list[str],
+    module: str = "",
+    parameters: Mapping[str, Any] = MappingProxyType({}),
+    options: Mapping[str, Any] = MappingProxyType({}),
+    **others: Any,
+) -> SamplerSpec:
+    shared = _tables()["parameters"]
+    every = [parameter for parameter, table in shared.items() if table.get("every")]
+    ranges = {each: shared[each] | parameters.get(each, {}) for each in (*takes, *every)}
+    return SamplerSpec(
+        name=name,
+        module=module or name,
+        takes={each: _option(each, **table) for each, table in ranges.items()},
+        options={option: _option(option, **table) for option, table in options.items()},
+        **others,
+    )
 
 
-def _read_spec(name: str, data: Mapping[str, Any], source: str) -> SamplerSpec:
-    table, where = data["samplers"][name], f"samplers.{name}"
-    reject_unknown(table, _SAMPLER, source, f"{where}.")
-    _require(table, ("help", "takes"), source, where)
-    shared = _read_parameters(data, source)
-    reject_unknown(table["takes"], shared, source, f"{where}.takes: ")
-    takes = {parameter: shared[parameter] for parameter in table["takes"]}
-    takes |= {parameter: option for parameter, option in shared.items() if option.every}
-    narrowed = table.get("parameters", {})
-    reject_unknown(narrowed, takes, source, f"{where}.parameters.")
-    for parameter, limits in narrowed.items():
-        whole = data["parameters"][parameter] | limits
-        place = f"{where}.parameters.{parameter}"
-        takes[parameter] = _read_option(parameter, whole, _SHARED, source, place)
-    options = {
-        option: _read_option(option, own, _OPTION, source, f"{where}.options.{option}")
-        for option, own in table.get("options", {}).items()
-    }
-    module, tree = table.get("module", name), table.get("tree", False)
-    return SamplerSpec(name, table["help"], module, takes, options, tree)
+def _option(name: str, *, type: str, **others: Any) -> Option:
+    bounds = {key: others.pop(key) for key in ("low", "high", "above") if key in others}
+    return Option(name, _rule(type, **bounds), **others)
 
 
-def _read_option(
-    name: str, table: Mapping[str, Any], known: Iterable[str], source: str, where: str
-) -> Option:
-    reject_unknown(table, known, source, f"{where}.")
-    _require(table, ("type", "help"), source, where)
-    rule, default = _rule(table, source, where), None
-    if "default" in known:
-        _require(table, ("default",), source, where)
-        default = read_value(rule, table["default"], f"{source}: {where}.default")
-    return Option(name, table["help"], rule, default, table.get("every", False))
-
-
-def _rule(table: Mapping[str, Any], source: str, where: str) -> Rule:
-    low = table.get("above", table.get("low", -LARGEST))
-    is_open = "above" in table
+def _rule(
+    kind: str, low: float = -LARGEST, high: float | None = None, above: float | None = None
+) -> Rule:
+    least, is_open = (low, False) if above is None else (above, True)
     rules: dict[str, Rule] = {
-        "number": Number(low, table.get("high", LARGEST), open=is_open),
-        "whole number": Number(low, table.get("high", LARGEST_TOP_K), whole=True, open=is_open),
+        "number": Number(least, LARGEST if high is None else high, open=is_open),
+        "whole number": Number(
+            least, LARGEST_TOP_K if high is None else high, whole=True, open=is_open
+        ),
         "list of numbers": check_numbers,
         "flag": check_flag,
         "token biases": check_biases,
     }
-    reject_unknown([table["type"]], rules, source, f"{where}.type ")
-    return rules[table["type"]]
-
-
-def _require(table: Mapping[str, Any], keys: Iterable[str], source: str, where: str) -> None:
-    for key in keys:
-        if key not in table:
-            raise ProfileError(f"{source}: {where}.{key} is missing")
+    return rules[kind]

@@ -111,7 +111,7 @@ class Sampler:
     """It knows nothing of interventions: where no thinking text may be inserted, the host calls the
     strategy `think` by another name."""
     own_fork_rule: ForkRule | None = None
-    """How to follow the strategy `branch`, where that is not the profile's way."""
+    """Its own rule for forks, in place of the profile's."""
     max_top_k: int | None = None
     """The largest top-k that a plan can hold; None where plans set none."""
     needs_order: bool = False
@@ -135,7 +135,7 @@ class Sampler:
 
     @property
     def fork_rule(self) -> ForkRule:
-        """How to follow the strategy `branch`."""
+        """Where forks are, and how they are compared."""
         return self.own_fork_rule or self.profile.branch
 
     @property

@@ -69,7 +69,7 @@ _TOP_SURPRISE = _METRICS + _PLAN
 _Arrays = tuple[mx.array, mx.array, mx.array, tuple[mx.array, ...], State]
 
 MOST_COMPILED = 32
-"""Compiled functions that are kept; a process rarely needs more than two."""
+"""Compiled functions in the cache; a process rarely needs more than two."""
 
 
 class CompileKey(NamedTuple):

@@ -63,8 +63,8 @@ def most_probable(gaps: mx.array, count: int) -> Candidates:
     """Return the `count` tokens of smallest gap, in order, without sorting the vocabulary.
 
     1. The vocabulary is cut into blocks of `BLOCK` tokens, and the smallest gap of each is found.
-    2. Only the `count` blocks with the smallest minima are kept. No better token can be elsewhere:
-       each of those blocks holds one that is at least as good as all of another block.
+    2. Only the `count` blocks with the smallest minima are searched. No better token can be
+       elsewhere: each of those blocks holds one that is at least as good as all of another block.
     3. The tokens of these blocks, and those left over by the cutting, are sorted.
     """
     batch, vocab = gaps.shape
@@ -76,15 +76,15 @@ def most_probable(gaps: mx.array, count: int) -> Candidates:
     minima = _in_blocks(gaps).min(axis=-1)
     best = mx.argpartition(minima, kth=count - 1, axis=-1)[:, :count, None]
 
-    def kept(array: mx.array) -> mx.array:
+    def searched(array: mx.array) -> mx.array:
         inside = mx.take_along_axis(_in_blocks(array), best, axis=1).reshape(batch, -1)
         rest = mx.broadcast_to(array[:, blocks * BLOCK :], (batch, vocab % BLOCK))
         return mx.concatenate([inside, rest], axis=-1) if vocab % BLOCK else inside
 
-    near = kept(gaps)
+    near = searched(gaps)
     order = mx.argsort(near, axis=-1)[:, :count]
     return Candidates(
-        mx.take_along_axis(kept(_ids(vocab)), order, axis=-1),
+        mx.take_along_axis(searched(_ids(vocab)), order, axis=-1),
         mx.take_along_axis(near, order, axis=-1),
     )
 
