@@ -13,7 +13,7 @@ from entropix_mlx.commands.shared import output
 from entropix_mlx.palette import LOOKS
 from entropix_mlx.profiles.confidence import AnswerMetrics
 from entropix_mlx.step import Branch, Fork, Origin, Source, Strategy
-from entropix_mlx.traces.reading import read_trace
+from entropix_mlx.traces.trace import read_trace
 
 
 @pytest.fixture
