@@ -7,12 +7,13 @@ passed here holds only values that its readers can rely on.
 from __future__ import annotations
 
 import dataclasses
-import math
 import types
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from .errors import brief
 
 T = TypeVar("T")
 
@@ -119,10 +120,6 @@ def _text(value: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    """Return a value for a message, which does not get long."""
     if isinstance(value, (dict, list)):
         return "an object" if isinstance(value, dict) else "a list"
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    text = repr(value) if not isinstance(value, int) or abs(value) < 10**20 else "a huge number"
-    return text if len(text) <= 60 else text[:57] + "…"
+    return brief(value)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from ..errors import brief
 from ..step import NOT_OF_THE_MODEL, Step
-from .fields import shown
 
 SCORED = ("logprob", "entropy", "varentropy", "margin", "attention_entropy")
 """The fields of a step that scores are computed from."""
@@ -62,7 +62,7 @@ def check_score(value: Any) -> str:
     """Return the name of a score: the rule of a profile's field."""
     known = (NO_SCORE, *SCORES)
     if value not in known:
-        raise ValueError(f"must be one of {', '.join(known)}, not {shown(value)}")
+        raise ValueError(f"must be one of {', '.join(known)}, not {brief(value)}")
     return str(value)
 
 

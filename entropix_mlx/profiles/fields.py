@@ -9,13 +9,12 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
-import reprlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any
 
-from ..errors import ProfileError
+from ..errors import ProfileError, brief
 
 LARGEST = 1e15
 """The largest finite number: a product of two of them and a measurement is still a float32."""
@@ -31,17 +30,8 @@ INFINITIES = ("inf", "-inf")
 PASSAGE = "{passage}"
 """Where a passage stands in the text that introduces it."""
 
-_SHORTENED = reprlib.Repr()
-_SHORTENED.maxstring = _SHORTENED.maxother = 60
-_SHORTENED.maxlong = 30
-
-
-def shown(value: Any) -> str:
-    """Return a value for a message, shortened where it is long."""
-    try:
-        return _SHORTENED.repr(value)
-    except ValueError:  # Python refuses to write a whole number of more than 4300 digits
-        return "a number of thousands of digits"
+shown = brief
+"""The name under which api, server and settings import it."""
 
 
 @dataclass(frozen=True)
@@ -63,12 +53,12 @@ class Number:
         word = "a whole number" if self.whole else "a number"
         kind: Any = Integral if self.whole else Real
         if isinstance(value, bool) or not isinstance(value, kind) or not abs(value) >= 0:  # NaN
-            raise ValueError(f"must be {word}, not {shown(value)}")
+            raise ValueError(f"must be {word}, not {brief(value)}")
         above = value > self.low if self.open else value >= self.low
         if not (above and value <= self.high):
-            raise ValueError(f"must be {word} {self._range(value)}, not {shown(value)}")
+            raise ValueError(f"must be {word} {self._range(value)}, not {brief(value)}")
         if not (self.whole or abs(value) <= LARGEST or abs(value) == math.inf):
-            raise ValueError(f"must be infinite or up to {LARGEST:g}, not {shown(value)}")
+            raise ValueError(f"must be infinite or up to {LARGEST:g}, not {brief(value)}")
         return int(value) if isinstance(value, Integral) else float(value)
 
     def _range(self, value: Any) -> str:
@@ -84,14 +74,14 @@ class Number:
 def check_flag(value: Any) -> bool:
     """Return a truth value."""
     if not isinstance(value, bool):
-        raise ValueError(f"must be true or false, not {shown(value)}")
+        raise ValueError(f"must be true or false, not {brief(value)}")
     return value
 
 
 def check_numbers(value: Any) -> list[int | float]:
     """Return a list of finite numbers, at least one."""
     if not isinstance(value, (list, tuple)) or not value:
-        raise ValueError(f"must be a list of numbers, not {shown(value)}")
+        raise ValueError(f"must be a list of numbers, not {brief(value)}")
     check = Number()
     try:
         return [check(item) for item in value]
@@ -102,7 +92,7 @@ def check_numbers(value: Any) -> list[int | float]:
 def check_biases(value: Any) -> dict[int, float]:
     """Return biases by the ids of their tokens; JSON writes the ids as texts."""
     if not isinstance(value, Mapping):
-        raise ValueError(f"must map token ids to numbers, not {shown(value)}")
+        raise ValueError(f"must map token ids to numbers, not {brief(value)}")
     token, bias = Number(0, LARGEST_WHOLE, whole=True), Number()
     found = {}
     for key, number in value.items():
@@ -117,7 +107,7 @@ def check_biases(value: Any) -> dict[int, float]:
 def check_text(value: Any) -> str:
     """Return a text."""
     if not isinstance(value, str):
-        raise ValueError(f"must be a text, not {shown(value)}")
+        raise ValueError(f"must be a text, not {brief(value)}")
     return value
 
 
@@ -126,21 +116,21 @@ def check_thinking_text(value: Any) -> Any:
     items = value if isinstance(value, list) else [value]
     fits = all(isinstance(v, (str, int)) and not isinstance(v, bool) and v != "" for v in items)
     if not items or not fits:
-        raise ValueError(f"must be a text, a token id, or a list of them, not {shown(value)}")
+        raise ValueError(f"must be a text, a token id, or a list of them, not {brief(value)}")
     return value
 
 
 def check_words(value: Any) -> list[str]:
     """Return a list of words."""
     if not isinstance(value, list) or not all(isinstance(v, str) and v.strip() for v in value):
-        raise ValueError(f"must be a list of words, not {shown(value)}")
+        raise ValueError(f"must be a list of words, not {brief(value)}")
     return value
 
 
 def check_passage_text(value: Any) -> str:
     """Return a text that holds `PASSAGE` once."""
     if not isinstance(value, str) or value.count(PASSAGE) != 1:
-        raise ValueError(f"must be a text that holds {PASSAGE} once, not {shown(value)}")
+        raise ValueError(f"must be a text that holds {PASSAGE} once, not {brief(value)}")
     return value
 
 
@@ -149,7 +139,7 @@ def one_of(*values: str) -> Rule:
 
     def check(value: Any) -> str:
         if value not in values:
-            raise ValueError(f"must be one of {', '.join(values)}, not {shown(value)}")
+            raise ValueError(f"must be one of {', '.join(values)}, not {brief(value)}")
         return str(value)
 
     return check

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from .. import limits, old_names
-from ..errors import ProfileError
+from ..errors import ProfileError, brief
 from . import sampler_specs
-from .fields import build_section, overlaid, reject_unknown, shown
+from .fields import build_section, overlaid, reject_unknown
 from .sections import (
     Abstain,
     Adaptive,
@@ -130,7 +130,7 @@ def read_source(name: str | Path) -> tuple[str, str]:
         return str(name), limits.read_text(Path(name), limits.PROFILE_BYTES)
     except (OSError, ValueError) as error:  # a ValueError: not UTF-8, or a NUL in the name
         raise ProfileError(
-            f"no profile {shown(str(name))}: give a TOML file, or one of"
+            f"no profile {brief(str(name))}: give a TOML file, or one of"
             f" {', '.join(builtin_names())} ({getattr(error, 'strerror', None) or error})"
         ) from error
 
@@ -181,7 +181,7 @@ def _build(data: Mapping[str, Any], source: str) -> Profile:
     for key in ("name", "description"):
         values[key] = data.get(key, "")
         if not isinstance(values[key], str):
-            raise ProfileError(f"{source}: {key} must be a text, not {shown(values[key])}")
+            raise ProfileError(f"{source}: {key} must be a text, not {brief(values[key])}")
     values["calibration"] = data.get("calibration", {})
     if not isinstance(values["calibration"], dict):
         raise ProfileError(f"{source}: [calibration] must be a table")

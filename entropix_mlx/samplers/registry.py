@@ -7,8 +7,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import SamplerError
-from ..profiles.fields import nearest, shown
+from ..errors import SamplerError, brief
+from ..profiles.fields import nearest
 from ..profiles.profile import REFERENCE, Profile
 from ..profiles.sampler_specs import SamplerSpec, parameters, specs
 
@@ -28,7 +28,7 @@ def find_sampler(name: str) -> SamplerSpec:
     if name not in SAMPLERS:
         near = nearest(name, SAMPLERS)
         choice = f"did you mean {near}?" if near else f"choose one of {', '.join(SAMPLERS)}"
-        raise SamplerError(f"no sampler {shown(name)}: {choice}")
+        raise SamplerError(f"no sampler {brief(name)}: {choice}")
     return SAMPLERS[name]
 
 
