@@ -38,7 +38,7 @@ COMMENTS = {
     "quantiles": "10, 25, 50, 75 and 90 % of the tokens lie below",
     "rates": "on prompts that were held out",
     "thoughts": "what texts did: mean, and 95 % from and to, in nats a token after the place",
-    "worth": "forks and resampling by the place: nats an event; kept lie beyond the threshold",
+    "worth": "forks and resampling by the place: nats an event; `kept` lie beyond the threshold",
     "gains": "on prompts that were held out, with one intervention, or all together, against none",
     "auroc": "for 'a draw at temperature 1 is not the most probable token'; 0.5: tells nothing",
 }
