@@ -64,13 +64,6 @@ class Drawing(Protocol):
     def excludes_top(self) -> bool: ...  # noqa: D102
 
 
-class Draw(NamedTuple):
-    """A chosen token of each sequence and its natural log probability at temperature 1."""
-
-    token: mx.array
-    logprob: mx.array
-
-
 class Ranked(NamedTuple):
     """The tokens that may survive the filters, best first: `(batch, ranks)` each."""
 
@@ -106,22 +99,20 @@ def ranks_needed(sampler: Drawing, vocab: int) -> int:
     return max(2 if sampler.excludes_top else 1, sampler.max_top_k or vocab)
 
 
-def draw(measured: Measured, plan: Plan, sampler: Drawing, randomness: mx.array) -> Draw:
+def draw(
+    measured: Measured, plan: Plan, sampler: Drawing, randomness: mx.array
+) -> tuple[mx.array, mx.array]:
     """Choose a token for each sequence.
 
     Args:
-        measured: the position's distribution, from `metrics.measure`.
+        measured: the position's distribution.
         plan: what the sampler asks for at this position.
         sampler: what its plans may ask for: how many tokens to rank, how many to draw.
         randomness: `(batch or 1, draws, 2)`, from `uniforms`.
+
+    Returns:
+        The tokens and their natural log probabilities at temperature 1, `(batch, 1)` each.
     """
-    return Draw(*(column[:, 0] for column in draw_columns(measured, plan, sampler, randomness)))
-
-
-def draw_columns(
-    measured: Measured, plan: Plan, sampler: Drawing, randomness: mx.array
-) -> tuple[mx.array, mx.array]:
-    """Return token and log probability as `draw` does, as columns `(batch, 1)`."""
     odds = measured.odds
     if sampler.draws == 0:
         best = odds.ranked.tokens[:, :1] if odds.ranked else None

@@ -43,7 +43,7 @@ import mlx.core as mx
 from ..models.llama.attention import RowScores
 from ..step import Decision, Metrics
 from .base import STRATEGIES, Plan, PlanFunction, Planner, Sampler, as_planned
-from .draw import draw_columns, logprob, ranks_needed
+from .draw import draw, logprob, ranks_needed
 from .logit_processors import adjust
 from .metrics.attention import PLAIN_ATTENTION, compiled_attention, measure_attention
 from .metrics.fused import columns_of
@@ -275,7 +275,7 @@ def _decide(
         token = given[0][:, None]
         drawn = token, logprob(measured, token)
     else:
-        drawn = draw_columns(measured, plan, key, randomness)
+        drawn = draw(measured, plan, key, randomness)
         token = drawn[0]
     outcome = [*(field[:, None] for field in plan), measured.top_surprise, *drawn]
     packed = [kernels.columns([*columns_of(measured.values), *outcome])]

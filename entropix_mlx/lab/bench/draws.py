@@ -74,6 +74,6 @@ def _ours(sampler: Sampler) -> Draws:
     def sample(logits: mx.array) -> mx.array:
         measured = measure(logits, [scores])
         randomness = mx.array([uniforms(SEED, 0, sampler.draws)])
-        return draw(measured, sampler.planned(measured).plan, sampler, randomness).token
+        return draw(measured, sampler.planned(measured).plan, sampler, randomness)[0]
 
     return sample
