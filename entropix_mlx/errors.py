@@ -88,13 +88,7 @@ class NonFiniteLogitsError(EntropixError):
 
 
 def check_type(name: str, value: object, kind: type, *, optional: bool = False) -> None:
-    """Check the type of an argument.
-
-    Args:
-        name: of the argument, for the message.
-        value: what the caller gave.
-        kind: what it must be an instance of.
-        optional: None is allowed, too.
+    """Check the type of an argument; where it is optional, None is allowed, too.
 
     Raises:
         TypeError: it is something else.

@@ -46,12 +46,7 @@ _log = logging.getLogger(__name__)
 
 
 def of_profile(changes: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Return the fields of a profile under today's names; log those that are gone.
-
-    Args:
-        changes: fields by section.
-        source: where they stand, for messages.
-    """
+    """Return the fields of a profile, by section, under today's names; log those that are gone."""
     left = _with_options(_renamed(changes, SECTIONS))
     for section, removed in REMOVED.items():
         fields = left.get(section)

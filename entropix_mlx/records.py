@@ -19,20 +19,15 @@ T = TypeVar("T")
 
 
 def from_record(kind: type[T], record: Any, where: str = "") -> T:
-    """Return a dataclass from a JSON object.
+    """Return a dataclass from a JSON object, which `json.loads` returned.
 
-    A field that the dataclass has not is ignored: a newer program may write more. A field that the
-    object lacks takes its default.
-
-    Args:
-        kind: a dataclass of numbers, texts, truth values, enumerations, other such dataclasses, and
-            sequences and mappings of all these.
-        record: what `json.loads` returned.
-        where: how messages call the object; empty for the whole.
+    The dataclass has numbers, texts, truth values, enumerations, other such dataclasses, and
+    sequences and mappings of all these. A field that it has not is ignored: a newer program may
+    write more. A field that the object lacks takes its default.
 
     Raises:
-        ValueError: a field is missing, or has another type; the message names it. Numbers must be
-            finite.
+        ValueError: a field is missing, or has another type; the message names it, within `where`.
+            Numbers must be finite.
     """
     if not isinstance(record, dict):
         raise ValueError(f"{where or 'the record'} must be an object, not {_shown(record)}")

@@ -295,9 +295,7 @@ def _result(sampler: str, group: list[Sample]) -> Result:
 def repetition(texts: Iterable[Sequence[int]], length: int = REPETITION_LENGTH) -> float:
     """Return the share of the runs of tokens that the same text had already; 0 without any run.
 
-    Args:
-        texts: the token ids of each; no run reaches from one text into the next.
-        length: tokens in a run.
+    No run reaches from one text, given by its token ids, into the next.
     """
     total = repeated = 0
     for tokens in texts:

@@ -155,11 +155,8 @@ def pieces(text: str, *, markdown: bool = False) -> Iterator[Piece]:
     """Yield the passages of a text, each at most `NOTE_PASSAGE_CHARACTERS` long.
 
     A blank line ends a passage, and so does a heading. A longer paragraph is cut between sentences
-    or lines, and a longer sentence between words.
-
-    Args:
-        text: of a file.
-        markdown: whether headings, list items and quotes are marked as in Markdown.
+    or lines, and a longer sentence between words. In Markdown, the marks of headings, list items
+    and quotes are removed.
     """
     heading, fence = "", ""
     paragraph: list[tuple[int, str]] = []

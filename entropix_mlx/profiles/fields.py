@@ -192,12 +192,6 @@ def read_value(rule: Rule, value: Any, where: str) -> Any:
 def build_section(section: type, data: Mapping[str, Any], source: str, name: str) -> Any:
     """Return an instance of a section's dataclass, all of whose fields were made by `ruled`.
 
-    Args:
-        section: the dataclass.
-        data: a value for each of its fields.
-        source: the file, for messages.
-        name: the section's name, for messages.
-
     Raises:
         ProfileError: a field is unknown, missing, or breaks its rule.
     """

@@ -78,12 +78,8 @@ class Profile:
     def replace(self, changes: Mapping[str, Any], source: str = "profile") -> Profile:
         """Return a profile with some fields changed: ``{"thresholds": {"low_entropy": 0.2}}``.
 
-        Args:
-            changes: fields by section; the sections and fields that it leaves out stay.
-            source: where the changes stand, for messages.
-
         Raises:
-            ProfileError: a field is unknown or out of range.
+            ProfileError: a field is unknown or out of range; the message begins with `source`.
         """
         renamed = old_names.of_profile(changes, source)
         return _build(overlaid(dataclasses.asdict(self), renamed), source)

@@ -94,11 +94,7 @@ class SamplerSpec:
         return True
 
     def complete(self, stated: Any, source: str) -> dict[str, Any]:
-        """Return values of all options: those that a profile states, and defaults.
-
-        Args:
-            stated: the profile's table ``[samplers.NAME]``.
-            source: the profile, for messages.
+        """Return values of all options: those of a profile's table ``[samplers.NAME]``, and defaults.
 
         Raises:
             ProfileError: it is no table, or an option is unknown or out of range.
@@ -138,9 +134,7 @@ def check_parameters(given: Mapping[str, Any]) -> dict[str, Any]:
 def complete(stated: Any, source: str) -> dict[str, dict[str, Any]]:
     """Return the options of the samplers that have some: ``result["top_n_sigma"]["n_sigma"]``.
 
-    Args:
-        stated: a profile's tables ``[samplers.NAME]``, which need not state anything.
-        source: the profile, for messages.
+    A profile's tables ``[samplers.NAME]`` need not state anything.
 
     Raises:
         ProfileError: it is no table, or a sampler or an option is unknown or out of range.

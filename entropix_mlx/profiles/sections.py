@@ -6,13 +6,7 @@ import math
 from dataclasses import dataclass
 
 from ..step import Decision, Metrics, Strategy
-from .confidence import (
-    NO_SCORE,
-    AnswerMetrics,
-    Verdict,
-    check_score,
-    score_of,
-)
+from .confidence import NO_SCORE, AnswerMetrics, Verdict, check_score, score_of
 from .fields import (
     LARGEST_TOP_K,
     check_passage_text,
@@ -166,12 +160,7 @@ class ForkRule:
     """Tokens between two forks."""
 
     def forks(self, decision: Decision, chance: float) -> bool:
-        """Tell whether there is a fork at a position.
-
-        Args:
-            decision: what was measured and decided there.
-            chance: a number in [0, 1) that is drawn for the position.
-        """
+        """Tell whether there is a fork at a position, with a number drawn for it from [0, 1)."""
         metrics = decision.metrics
         found = {
             BY_STRATEGY: decision.strategy is Strategy.BRANCH,

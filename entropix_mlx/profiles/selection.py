@@ -38,12 +38,7 @@ def resolve(
     config: ModelShape,
     changes: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Profile:
-    """Return a profile for a model, with some fields changed.
-
-    Args:
-        profile: a profile, its name or its file, or `AUTO`.
-        config: the model's.
-        changes: as for `Profile.replace`.
+    """Return a profile for a model, `AUTO` or one that `Profile.load` takes, with some changes.
 
     Raises:
         ProfileError: no such profile, a bad one, or a field that is unknown or out of range.

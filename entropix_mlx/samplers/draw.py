@@ -102,13 +102,7 @@ def ranks_needed(sampler: Drawing, vocab: int) -> int:
 def draw(
     measured: Measured, plan: Plan, sampler: Drawing, randomness: mx.array
 ) -> tuple[mx.array, mx.array]:
-    """Choose a token for each sequence.
-
-    Args:
-        measured: the position's distribution.
-        plan: what the sampler asks for at this position.
-        sampler: what its plans may ask for: how many tokens to rank, how many to draw.
-        randomness: `(batch or 1, draws, 2)`, from `uniforms`.
+    """Choose a token for each sequence, with randomness `(batch or 1, draws, 2)` from `uniforms`.
 
     Returns:
         The tokens and their natural log probabilities at temperature 1, `(batch, 1)` each.
@@ -129,18 +123,11 @@ def draw(
 def draw_distinct(
     measured: Measured, plan: Plan, sampler: Drawing, count: int, seed: int, position: int
 ) -> list[int]:
-    """Return the most probable token of a sequence, then others drawn without replacement.
+    """Return the most probable token of one sequence, then others drawn without replacement.
 
     They are drawn by adding Gumbel noise to the log probabilities and taking the highest sums
     (Kool et al., arXiv 1903.06059). Tokens that the plan filters out come only after all others.
-
-    Args:
-        measured: one position of one sequence; likewise `plan`.
-        plan: the distribution to draw from.
-        sampler: whose plan it is.
-        count: how many tokens.
-        seed: the draw depends on this and the position alone.
-        position: in the text.
+    The draw depends on the seed and the position in the text alone.
     """
     gaps = measured.odds.gaps
     if sampler.needs_order:

@@ -191,19 +191,13 @@ def _crossing(
     width: float,
     parts: int,
 ) -> mx.array:
-    """Return up to which number a condition holds in each row: `(rows,)`.
+    """Return the numbers `(rows,)` of an interval that are no longer too low.
+
+    `too_low` gets `(rows, parts)` numbers in rising order; in a row it is true up to one of them.
 
     1. The ends of all parts of the interval are tried at once.
     2. As many of them as are too low lie before the number that is sought, so it is in the part
        that follows them; that part is divided again.
-
-    Args:
-        too_low: gets `(rows, parts)` numbers, and tells of each whether the condition holds. In a
-            row it holds up to one place, and nowhere after that.
-        rows: the shape of what is returned.
-        lowest: where the interval begins.
-        width: of the interval.
-        parts: into how many each round divides it.
     """
     low, step = mx.full(rows, lowest), mx.full(rows, width / parts)
     inside = mx.arange(1, parts + 1).astype(mx.float32)

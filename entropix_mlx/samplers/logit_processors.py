@@ -40,11 +40,9 @@ DRY = {"dry_multiplier": 0.0, "dry_base": 1.75, "dry_allowed_length": 2}
 
 
 def adjusted(sampler: Sampler, given: Mapping[str, Any]) -> Sampler:
-    """Return a sampler that draws from changed logits; the sampler itself if nothing changes.
+    """Return a sampler that draws from logits changed by the parameters above, which are checked.
 
-    Args:
-        sampler: any.
-        given: the parameters above, checked.
+    Where they change nothing, it is the sampler itself.
     """
     numbers: dict[str, mx.array] = {}
     if given.get("logit_bias"):
@@ -65,10 +63,7 @@ def adjusted(sampler: Sampler, given: Mapping[str, Any]) -> Sampler:
 def adjust(logits: mx.array, numbers: Mapping[str, mx.array], state: State) -> mx.array:
     """Return the logits `(rows, vocab)` that are drawn from.
 
-    Args:
-        logits: the model's.
-        numbers: as `adjusted` made them: which there are decides what is done.
-        state: a `Window`'s.
+    What is done depends on which numbers `adjusted` made; the state is a `Window`'s.
     """
     logits = logits.astype(mx.float32)
     window, answered, breakers = state

@@ -223,10 +223,7 @@ def sample(
 def measure(logits: mx.array, scores: Sequence[RowScores], ranks: int = 0) -> Measured:
     """Measure one position of each sequence in a batch, without planning or drawing.
 
-    Args:
-        logits: `(batch, vocab)`.
-        scores: the attention scores in each measured layer, at least one.
-        ranks: how many of the most probable tokens will be needed, in order.
+    Args and shapes: as for `measure_logits` and `measure_attention`.
     """
     return measure_logits(logits, measure_attention(scores), ranks)
 

@@ -52,12 +52,9 @@ def frame_of(steps: Sequence[Step]) -> Frame:
 
 
 def curve(values: Sequence[float], top: float, marks: Mapping[int, Strategy]) -> str:
-    """Return the curve of a metric over the tokens.
+    """Return the curve of a metric over the tokens, up to the value `top` at the upper edge.
 
-    Args:
-        values: one a token.
-        top: the value at the upper edge.
-        marks: the interventions, by the index of their first token.
+    Interventions are marked at the index of their first token.
     """
     points = " ".join(
         f"{index}.5,{_CHART_HEIGHT * (1 - value / top):.1f}" for index, value in enumerate(values)
@@ -74,13 +71,7 @@ def curve(values: Sequence[float], top: float, marks: Mapping[int, Strategy]) ->
 
 
 def plane(steps: Sequence[Step], frame: Frame, profile: Profile | None) -> str:
-    """Return the entropy–varentropy plane with a dot a step.
-
-    Args:
-        steps: what to show.
-        frame: from `frame_of`.
-        profile: whose thresholds to draw; None for a sampler without thresholds.
-    """
+    """Return the entropy–varentropy plane with a dot a step, and the thresholds of a profile."""
     width, height = frame.left + frame.width + 10, frame.top + frame.height + 45
     return (
         f'<svg class="plane" viewBox="0 0 {width:g} {height:g}" role="img"'

@@ -168,12 +168,7 @@ def decided(cases: tuple[Case, ...]) -> Case:
 
 
 def explain(profile: Profile | None, step: Step) -> Explanation:
-    """Return why a step was decided as it was.
-
-    Args:
-        profile: the one that decided; None for a sampler that has no thresholds.
-        step: of an answer, or of a trace.
-    """
+    """Return why a step was decided as it was; without a profile, the sampler has no thresholds."""
     cases = () if profile is None or _without_table(step) else cases_of(profile, step.metrics)
     reason = decided(cases) if cases else None
     if reason is not None and reason.strategy is not _unsampled(step.strategy):

@@ -12,12 +12,7 @@ from entropix_mlx.samplers.draw import uniforms
 from entropix_mlx.samplers.logit_processors import LARGEST_PENALTY, LONGEST, adjust
 from entropix_mlx.samplers.position import sample
 from entropix_mlx.samplers.registry import make_sampler
-from entropix_mlx.samplers.state import (
-    WINDOW,
-    TextStart,
-    Window,
-    joined,
-)
+from entropix_mlx.samplers.state import WINDOW, TextStart, Window, joined
 
 VOCAB = 12
 BREAKERS = [7, 9]

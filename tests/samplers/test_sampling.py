@@ -9,11 +9,7 @@ from scipy import stats
 
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.samplers.base import CODE, Plan, Sampler
-from entropix_mlx.samplers.draw import (
-    draw,
-    draw_distinct,
-    uniforms,
-)
+from entropix_mlx.samplers.draw import draw, draw_distinct, uniforms
 from entropix_mlx.samplers.metrics.logits import most_probable
 from entropix_mlx.samplers.position import measure
 from entropix_mlx.samplers.registry import make_sampler

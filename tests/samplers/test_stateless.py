@@ -7,13 +7,7 @@ import pytest
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.samplers.draw import uniforms
 from entropix_mlx.samplers.registry import make_sampler
-from tests.oracle.samplers import (
-    at,
-    drawn_from,
-    entropy,
-    softmax,
-    some_logits,
-)
+from tests.oracle.samplers import at, drawn_from, entropy, softmax, some_logits
 
 
 @pytest.mark.parametrize("options", [(0.5, 1.5, 1.0), (0.1, 3.0, 2.0), (1.2, 0.4, 0.5)])

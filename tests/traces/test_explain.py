@@ -14,12 +14,7 @@ from entropix_mlx.backends.recorded import demo_profile
 from entropix_mlx.profiles.sections import Thresholds
 from entropix_mlx.profiles.tree import classify
 from entropix_mlx.step import Branch, Dropped, DropReason, Fork, Metrics, Origin, Strategy
-from entropix_mlx.traces.explain import (
-    Condition,
-    cases_of,
-    decided,
-    explain,
-)
+from entropix_mlx.traces.explain import Condition, cases_of, decided, explain
 from tests.tui.conftest import make_step
 
 CASES = [

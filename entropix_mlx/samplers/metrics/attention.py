@@ -122,10 +122,7 @@ def measure_attention(
     """Return the attention metrics `(rows, 5)` of one group of rows, each the mean of the layers'.
 
     In the order of `Metrics`: entropy, varentropy, agreement, divergence, interaction strength.
-
-    Args:
-        layers: the scores in each measured layer, at least one.
-        kernels: what computes them.
+    There is at least one layer.
     """
     runs = [layer for layer in layers if isinstance(layer, Looks)]
     if runs:
@@ -185,11 +182,7 @@ def _metrics(
 ) -> mx.array:
     """Return the five metrics `(…, 5)` of `(…, heads, keys)` scores.
 
-    Args:
-        scores: −∞ where a key is hidden from the query.
-        factors: `(…, 5)`
-        kernels: what computes them.
-        hidden: whether any key may be hidden.
+    Where keys may be hidden from the query, their scores are −∞.
     """
     keyed, sums = kernels.over_keys(scores)
     columns = kernels.split(sums)

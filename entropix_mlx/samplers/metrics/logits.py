@@ -176,12 +176,8 @@ def spread(
     """Return the entropy, varentropy and margin of `(…, n)` gaps.
 
     With w = 2^−gap and Z = Σ w, a surprise −log2 p is gap + log2 Z, so the entropy is log2 Z plus
-    the mean gap, and the varentropy is the variance of the gap.
-
-    Args:
-        gaps: at least one.
-        ranked: the most probable tokens, if they are known already.
-        kernels: how to sum and to pack.
+    the mean gap, and the varentropy is the variance of the gap. `ranked` are the most probable
+    tokens, if they are known already.
     """
     weights = mx.power(0.5, gaps)
     top = ranked.tokens[..., :1] if ranked else gaps.argmin(axis=-1, keepdims=True)
@@ -247,13 +243,9 @@ class Measured(NamedTuple):
 def measure_logits(
     logits: mx.array, attention: mx.array, ranks: int = 0, kernels: LogitKernels = PLAIN
 ) -> Measured:
-    """Measure `(batch, vocab)` logits, and put the `(batch, 5)` attention metrics beside.
+    """Measure `(batch, vocab)` logits, and join the `(batch, 5)` metrics of `measure_attention`.
 
-    Args:
-        logits: `(batch, vocab)`.
-        attention: from `measure_attention`.
-        ranks: how many of the most probable tokens will be needed, in order.
-        kernels: how to sum and to pack.
+    `ranks` is how many of the most probable tokens will be needed, in order.
     """
     gaps = to_gaps(logits)
     ranked = most_probable(gaps, ranks) if ranks else None
