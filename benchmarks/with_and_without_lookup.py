@@ -5,9 +5,9 @@
 
 Half of the prompts ask for a copy, so that many guesses hold. Five samplers take turns, with
 thinking texts and forks among them. A pass of several tokens changes the last digits of their
-numbers, so an answer may differ from the one without; but only from a position on where the slack
-is below 1e-4: where so small a change of logits or scores changes the draw, the strategy or a
-fork's winner.
+numbers, so an answer may differ from the one without; but only from a position on where the
+decision margin is at most 1e-4: where so small a change of logits or scores changes the draw, the
+strategy or a fork's winner.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import argparse
 import sys
 from dataclasses import replace
 
-from alone_and_together import OFTEN, ROUNDING, least_slack
+from alone_and_together import OFTEN, ROUNDING, least_margin
 
 from entropix_mlx import Settings, chat_prompt, load, stream_generate
 from entropix_mlx.commands.shared import arg_types
@@ -66,9 +66,9 @@ def main() -> int:
         if at is None:
             equal += 1
         else:
-            reach = least_slack(model, prompt, own, (guessed, without), at)
-            unexplained += reach >= ROUNDING
-            found = f"differs from token {at} on, where the slack is {reach:.1e}"
+            reach = least_margin(model, prompt, own, (guessed, without), at)
+            unexplained += reach > ROUNDING
+            found = f"differs from token {at} on, where the margin is {reach:.1e}"
         origins = {name: sum(s.origin == name for s in without) for name in ("inserted", "branch")}
         kept = Summary.of(guessed).accepted
         counts = f"{len(without):3} tokens, {kept:3} guessed right, {origins}"

@@ -12,6 +12,12 @@ from typing import Any
 
 SECTIONS = {"policies": "samplers", "confidence": "position_score"}
 """Sections of a profile: then, now."""
+OPTIONS = {
+    "n_sigma": ("top_n_sigma", "n_sigma"),
+    "adaptive_min_entropy": ("adaptive_temperature", "min_entropy"),
+    "adaptive_polynomial": ("adaptive_temperature", "polynomial"),
+}
+"""Fields of [baselines] that are options of a sampler now."""
 STEP = {
     "branch": "fork",
     "confidence": "position_score",
@@ -28,20 +34,20 @@ _COMPARED = (
     " winner), and margin and ask_margin count standard errors now: delete the line, and look at"
     " those two"
 )
-REMOVED = {"branch": {"entropy_weight": _COMPARED}, "cntp": {"entropy_weight": _COMPARED}}
+_DSLIDER_RUN = "the sampler dslider_run is gone, use dslider: delete the table"
+REMOVED = {
+    "branch": {"entropy_weight": _COMPARED},
+    "cntp": {"entropy_weight": _COMPARED},
+    "samplers": {"dslider_run": _DSLIDER_RUN},
+}
 """Fields of a profile that are gone, by section: what is logged where a file states one."""
 
 _log = logging.getLogger(__name__)
 
 
 def of_profile(changes: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Return the fields of a profile under today's names; log those that are gone.
-
-    Args:
-        changes: fields by section.
-        source: where they stand, for messages.
-    """
-    left = _renamed(changes, SECTIONS)
+    """Return the fields of a profile, by section, under today's names; log those that are gone."""
+    left = _with_options(_renamed(changes, SECTIONS))
     for section, removed in REMOVED.items():
         fields = left.get(section)
         if not isinstance(fields, Mapping):
@@ -50,6 +56,21 @@ def of_profile(changes: Mapping[str, Any], source: str) -> dict[str, Any]:
             _log.info("%s: %s.%s is ignored: %s", source, section, name, removed[name])
         left[section] = {name: value for name, value in fields.items() if name not in removed}
     return left
+
+
+def _with_options(changes: dict[str, Any]) -> dict[str, Any]:
+    """Return fields with each of `OPTIONS` where it belongs; what is stated there wins."""
+    baselines, stated = changes.get("baselines"), changes.get("samplers", {})
+    if not isinstance(baselines, Mapping) or not isinstance(stated, Mapping):
+        return changes
+    samplers = dict(stated)
+    for name in OPTIONS.keys() & baselines.keys():
+        sampler, option = OPTIONS[name]
+        own = samplers.get(sampler, {})
+        if isinstance(own, Mapping):
+            samplers[sampler] = {option: baselines[name], **own}
+    rest = {name: value for name, value in baselines.items() if name not in OPTIONS}
+    return changes | {"baselines": rest, "samplers": samplers}
 
 
 def of_step(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import SettingsError
-from .profiles.confidence import Measured, Verdict
+from .profiles.confidence import AnswerMetrics, Verdict
 from .profiles.fields import LARGEST_WHOLE, Number, shown
 from .profiles.profile import REFERENCE, Profile
-from .profiles.sampler_specs import parameters
+from .profiles.sampler_specs import check_parameters, parameters
 from .profiles.selection import AUTO, resolve
-from .samplers.registry import Overrides, find_sampler, make_sampler
+from .samplers.registry import find_sampler, make_sampler
 
 if TYPE_CHECKING:  # a front end keeps settings before it loads anything
     from .models.base import AttentionLayers
@@ -96,7 +96,7 @@ class Settings:
         """Check what can be checked without a model, and keep plain numbers."""
         for name, rule in _WHOLE_NUMBERS.items():
             self._keep(name, rule)
-        for name, value in self._overrides().given().items():
+        for name, value in self._overrides().items():
             object.__setattr__(self, name, value)
         if self.attention_layers not in ATTENTION_LAYERS:
             raise SettingsError(
@@ -134,7 +134,7 @@ class Settings:
 
     def check(self) -> None:
         """Raise what `resolved` would, as far as that does not depend on a model."""
-        find_sampler(self.sampler).check(self._overrides().given())
+        find_sampler(self.sampler).check(self._overrides())
         named = REFERENCE if self.profile == AUTO else self.profile
         Profile.load(named).replace(self.changes)
 
@@ -153,8 +153,8 @@ class Settings:
             given[each.name] = value
         return {name: value for name, value in given.items() if value not in ({}, ())}
 
-    def _overrides(self) -> Overrides:
-        return Overrides(**{name: getattr(self, name) for name in parameters()})
+    def _overrides(self) -> dict[str, Any]:
+        return check_parameters({name: getattr(self, name) for name in parameters()})
 
     def _keep(self, name: str, rule: Number) -> None:
         value = getattr(self, name)
@@ -190,13 +190,13 @@ class ResolvedSettings:
         """Return the same settings, and sampler, for an answer with another seed."""
         return replace(self, settings=replace(self.settings, seed=seed), seed=seed)
 
-    def verdict(self, tokens: Measured) -> Verdict | None:
+    def verdict(self, tokens: AnswerMetrics) -> Verdict | None:
         """Return whether an answer is unsure by the profile.
 
         None where the profile has no threshold: ``entropix calibrate --abstain`` sets one.
 
         Args:
-            tokens: what was measured at the answer's tokens.
+            tokens: the metrics at the answer's tokens.
         """
         return self.profile.abstain.verdict(tokens)
 

@@ -24,7 +24,7 @@ from . import events
 from .events import CancelToken, Duel, Report, UserMessage, batches, explain, snapshot
 
 if TYPE_CHECKING:
-    from ..checkpoints.inventory import Entry
+    from ..checkpoints.inventory import LocalModel
 
 JOIN_SECONDS = 5.0
 """How long `join` waits for a cancelled answer, which ends within one token or prompt chunk."""
@@ -64,7 +64,7 @@ class Backend(Protocol):
             EntropixError: it cannot be loaded or reached; another one may be opened then.
         """
 
-    def models(self) -> Sequence[Entry]:
+    def models(self) -> Sequence[LocalModel]:
         """Return the models to choose from.
 
         Raises:

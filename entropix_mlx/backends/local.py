@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ..api.batch import Batch
     from ..chat.session import Session
-    from ..checkpoints.inventory import Entry
+    from ..checkpoints.inventory import LocalModel
     from ..engine.speculation.draft_model import DraftModel
     from ..models.base import LanguageModel
     from ..notes.notes import Notes
@@ -70,7 +70,7 @@ class LocalBackend:
         self.model, self.load, self.load_draft = name, load, load_draft
         return session
 
-    def models(self) -> Sequence[Entry]:
+    def models(self) -> Sequence[LocalModel]:
         """See `Backend.models`."""
         from ..checkpoints.inventory import inventory
 

@@ -23,7 +23,7 @@ from ..traces.trace import Header
 from .events import CancelToken, Duel, DuelBegan, DuelForkGrew, DuelStepsArrived, Report
 
 if TYPE_CHECKING:
-    from ..checkpoints.inventory import Entry
+    from ..checkpoints.inventory import LocalModel
 
 FILE, PROFILE_FILE = "demo.json.gz", "demo.toml"
 MODEL, CONTEXT = "recorded: SmolLM2-135M", 8192
@@ -201,7 +201,7 @@ class RecordedBackend:
             self.models()
         return RecordedSession(self.recording)
 
-    def models(self) -> Sequence[Entry]:
+    def models(self) -> Sequence[LocalModel]:
         """See `Backend.models`."""
         raise SessionError("the demo has no models: run entropix chat")
 

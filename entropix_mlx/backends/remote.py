@@ -25,7 +25,7 @@ from ..step import Step
 from .events import CancelToken
 
 if TYPE_CHECKING:
-    from ..checkpoints.inventory import Entry
+    from ..checkpoints.inventory import LocalModel
 
 KEY_VARIABLE = "ENTROPIX_API_KEY"
 """The variable of the environment that holds the key, on both sides."""
@@ -73,7 +73,7 @@ class RemoteBackend:
         find_sampler(self.settings.sampler)
         return RemoteSession(self.address, self.settings, self.system_prompt)
 
-    def models(self) -> Sequence[Entry]:
+    def models(self) -> Sequence[LocalModel]:
         """See `Backend.models`."""
         raise SessionError(NO_MODELS)
 

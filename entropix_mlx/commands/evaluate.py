@@ -25,7 +25,7 @@ from ..profiles.fields import overlaid
 from ..profiles.profile import Profile
 from ..profiles.selection import AUTO
 from ..settings import BATCH
-from ..traces.reading import read_trace
+from ..traces.trace import read_trace
 from .ranks import coordinator
 from .shared import (
     arg_types,

@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _tell_totals(arguments: argparse.Namespace, settings: Settings, summary: Summary) -> None:
     """Print what the answer amounts to, and whether it is unsure."""
-    verdict = Profile.load(settings.profile).abstain.verdict(summary.measured)
+    verdict = Profile.load(settings.profile).abstain.verdict(summary.metrics)
     if arguments.json:
         told = {} if verdict is None else {"certainty": verdict.to_dict()}
         output.write_json(summary.to_dict() | {"seed": settings.seed} | told, indent=2)

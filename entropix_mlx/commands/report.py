@@ -6,8 +6,8 @@ import argparse
 
 from ..errors import OutputError
 from ..files import keep_source, write_whole, writing
-from ..traces.reading import read_trace
 from ..traces.report import render
+from ..traces.trace import read_trace
 from .shared import arg_types, output
 
 

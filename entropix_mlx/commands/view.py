@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ..traces.reading import read_trace
+from ..traces.trace import read_trace
 from .shared import output
 
 

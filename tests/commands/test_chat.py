@@ -8,7 +8,7 @@ import pytest
 
 from entropix_mlx import cli
 from entropix_mlx.answer.writer import Writer
-from entropix_mlx.traces.reading import read_trace
+from entropix_mlx.traces.trace import read_trace
 
 
 @pytest.fixture

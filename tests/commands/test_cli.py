@@ -11,9 +11,9 @@ from entropix_mlx import cli
 from entropix_mlx.answer.writer import Writer
 from entropix_mlx.commands.shared import output
 from entropix_mlx.palette import LOOKS
-from entropix_mlx.profiles.confidence import Measured
+from entropix_mlx.profiles.confidence import AnswerMetrics
 from entropix_mlx.step import Branch, Fork, Origin, Source, Strategy
-from entropix_mlx.traces.reading import read_trace
+from entropix_mlx.traces.trace import read_trace
 
 
 @pytest.fixture
@@ -340,7 +340,7 @@ def test_a_passage_of_the_notes_is_quoted_with_its_place(run, notes, tmp_path):
     assert sources == [{"name": "a.md", "line": 1, "page": None, "heading": ""}]
     found = read_trace(trace).steps
     assert found[0].source == Source("a.md", 1)
-    assert Measured.of(found).logprob == tuple(
+    assert AnswerMetrics.of(found).logprob == tuple(
         step.logprob for step in found if step.origin is Origin.SAMPLED
     )
 

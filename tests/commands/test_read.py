@@ -8,8 +8,8 @@ import pytest
 
 from entropix_mlx import cli
 from entropix_mlx.step import Origin
-from entropix_mlx.traces.reading import read_trace
 from entropix_mlx.traces.report import render
+from entropix_mlx.traces.trace import read_trace
 
 TEXT = "The quick brown fox, naïve 💥.\n"
 

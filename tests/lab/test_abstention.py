@@ -16,7 +16,7 @@ from entropix_mlx.lab.evaluation.abstention import (
     given_with,
 )
 from entropix_mlx.lab.evaluation.records import parse_record
-from entropix_mlx.profiles.confidence import Measured
+from entropix_mlx.profiles.confidence import AnswerMetrics
 from entropix_mlx.profiles.writing import to_toml
 from entropix_mlx.summary import Summary
 from tests.lab.test_evaluation import line
@@ -82,7 +82,7 @@ def test_a_profile_keeps_the_threshold(tmp_path):
     file.write_text(to_toml(profile, "2026-01-01"))
     assert Profile.load(file).abstain == profile.abstain
     assert Profile.load(file).branch.width == 3
-    assert Profile.load().abstain.verdict(Measured((-0.1,))) is None
+    assert Profile.load().abstain.verdict(AnswerMetrics((-0.1,))) is None
 
 
 def test_summary_and_verdict_are_told_from_the_answers_own_tokens(tiny_model, byte_tokenizer):
@@ -91,13 +91,13 @@ def test_summary_and_verdict_are_told_from_the_answers_own_tokens(tiny_model, by
     steps = list(stream_generate(tiny_model, byte_tokenizer, [1, 2], max_tokens=8, seed=1))
     summary = Summary.of(steps)
     own = [step.logprob for step in steps if step.origin != "inserted"]
-    assert summary.measured == Measured.of(steps)
+    assert summary.metrics == AnswerMetrics.of(steps)
     assert summary.confidence == pytest.approx(np.exp(np.mean(own)))
-    verdict = Profile.load().replace(ALWAYS).abstain.verdict(summary.measured)
+    verdict = Profile.load().replace(ALWAYS).abstain.verdict(summary.metrics)
     assert verdict.unsure
     assert verdict.value == pytest.approx(np.mean(own))
     assert Summary().confidence == 0.0
-    assert Profile.load().replace(ALWAYS).abstain.verdict(Measured()).unsure
+    assert Profile.load().replace(ALWAYS).abstain.verdict(AnswerMetrics()).unsure
 
 
 def test_generate_says_that_an_answer_is_unsure(tiny_folder, capsys):

@@ -10,7 +10,7 @@ from entropix_mlx.errors import ContextLengthError
 from entropix_mlx.lab.compare import generate_samples
 from entropix_mlx.step import Branch, Fork, Origin
 from entropix_mlx.summary import Sample, repetition, summarize
-from entropix_mlx.traces.reading import read_trace
+from entropix_mlx.traces.trace import read_trace
 from tests.tui.conftest import make_step
 
 

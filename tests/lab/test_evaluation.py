@@ -21,7 +21,7 @@ from entropix_mlx.lab.evaluation.report import Report
 from entropix_mlx.lab.evaluation.results import summarize
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.settings import Settings
-from entropix_mlx.traces.reading import read_trace
+from entropix_mlx.traces.trace import read_trace
 
 
 def of(task, split=None, **wanted):

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
 
-from ...configuration.reading import OPTIONS, Configuration
+from ...configuration import OPTIONS, Configuration
 from ...errors import EntropixError
 from ...settings import Settings
 from . import arg_types

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 
 import mlx.core as mx
 
 from ...samplers.base import Sampler
 from ...samplers.draw import draw, uniforms
-from ...samplers.metrics.logits import measure
-from ...samplers.registry import Overrides, make_sampler
+from ...samplers.position import measure
+from ...samplers.registry import make_sampler
 from .pair import PARAMETERS, SEED, chain
 from .records import Effort, Figure
 from .timing import in_turns, seconds, to_figures
@@ -30,7 +29,7 @@ Draws = Callable[[mx.array], mx.array]
 
 def measure_sampler(effort: Effort) -> list[Figure]:
     """Return the figures of all vocabularies, and of each top-k at the first of them."""
-    top_k = PARAMETERS.top_k or 0
+    top_k = int(PARAMETERS["top_k"])
     cases = [(vocabulary, top_k) for vocabulary in effort.vocabularies]
     cases += [(effort.vocabularies[0], k) for k in effort.candidates if k != top_k]
     return [figure for vocabulary, k in sorted(cases) for figure in _at(effort, vocabulary, k)]
@@ -39,11 +38,11 @@ def measure_sampler(effort: Effort) -> list[Figure]:
 def _at(effort: Effort, vocabulary: int, top_k: int) -> list[Figure]:
     logits = mx.random.normal((1, vocabulary), scale=LOGIT_SCALE, key=mx.random.key(SEED))
     mx.eval(logits)
-    parameters = replace(PARAMETERS, top_k=top_k)
+    parameters = {**PARAMETERS, "top_k": top_k}
     contenders = {
         CHAIN: _theirs(parameters),
-        SAME: _ours(make_sampler("top_p", overrides=parameters)),
-        ENTROPIX: _ours(make_sampler("entropix", overrides=parameters)),
+        SAME: _ours(make_sampler("top_p", given=parameters)),
+        ENTROPIX: _ours(make_sampler("entropix", given=parameters)),
     }
 
     def microseconds(sampler: Draws) -> float:
@@ -61,7 +60,7 @@ def _at(effort: Effort, vocabulary: int, top_k: int) -> list[Figure]:
     return to_figures(SAMPLER, case, "µs", repeated, (CHAIN,))
 
 
-def _theirs(parameters: Overrides) -> Draws:
+def _theirs(parameters: Mapping[str, float]) -> Draws:
     """Return what mlx-lm does between logits and a token."""
     sampler = chain(parameters)
     return lambda logits: sampler(logits - mx.logsumexp(logits, keepdims=True))
@@ -75,6 +74,6 @@ def _ours(sampler: Sampler) -> Draws:
     def sample(logits: mx.array) -> mx.array:
         measured = measure(logits, [scores])
         randomness = mx.array([uniforms(SEED, 0, sampler.draws)])
-        return draw(measured, sampler.planned(measured).plan, sampler, randomness).token
+        return draw(measured, sampler.planned(measured).plan, sampler, randomness)[0]
 
     return sample

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,6 @@ from ...engine.speculation.draft_model import DraftModel
 from ...errors import BenchError
 from ...models.llama.model import Model
 from ...profiles.profile import Profile
-from ...samplers.registry import Overrides
 from ...step import Step
 
 GREEDY = "mlx-lm greedy"
@@ -32,7 +31,7 @@ LAST = "entropix"
 ALL = "entropix, all layers"
 INTERVENING = "entropix, interventions"
 
-PARAMETERS = Overrides(temperature=0.666, top_p=0.9, top_k=27, min_p=0.03)
+PARAMETERS = {"temperature": 0.666, "top_p": 0.9, "top_k": 27, "min_p": 0.03}
 """The base parameters of the published sampler: what mlx-lm's chain of filters is given."""
 UNINTERRUPTED = Profile.load().replace(
     {"think": {"max_insertions": 0}, "branch": {"max_branches": 0}}
@@ -134,13 +133,13 @@ def copies(cache: Sequence[KVCache]) -> list[KVCache]:
     return copied
 
 
-def chain(parameters: Overrides = PARAMETERS) -> Callable[[mx.array], mx.array]:
+def chain(parameters: Mapping[str, float] = PARAMETERS) -> Callable[[mx.array], mx.array]:
     """Return mlx-lm's chain of filters and its draw: log probabilities `(1, vocab)` to a token."""
     sampler: Callable[[mx.array], mx.array] = make_sampler(
-        temp=parameters.temperature,
-        top_p=parameters.top_p,
-        min_p=parameters.min_p,
-        top_k=parameters.top_k,
+        temp=parameters["temperature"],
+        top_p=parameters["top_p"],
+        min_p=parameters["min_p"],
+        top_k=int(parameters["top_k"]),
     )
     return sampler
 

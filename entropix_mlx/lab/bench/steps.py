@@ -10,7 +10,7 @@ import mlx.core as mx
 from ...models.llama.attention import KeysValues, attend
 from ...models.llama.cache import trim
 from ...samplers.draw import draw, uniforms
-from ...samplers.metrics.logits import measure
+from ...samplers.position import measure
 from ...samplers.registry import make_sampler
 from .decoding import PROMPT
 from .pair import SEED, Pair, copies, made_up_cache

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...api.answers_file import Task
 from ...errors import PromptError
-from ...profiles.confidence import MEASURED, Measured
+from ...profiles.confidence import SCORED, AnswerMetrics
 from ...records import from_record
 from ...settings import Settings
 from ...step import Origin, Step, Stopped
@@ -109,7 +109,7 @@ class Graded:
 
 
 @dataclass(frozen=True)
-class Tokens(Measured):
+class Tokens(AnswerMetrics):
     """The measurements of an answer's own tokens, and where its first fork could lead."""
 
     branches: tuple[str, ...] = ()
@@ -131,13 +131,13 @@ class Tokens(Measured):
                 )
                 break
             before += step.text
-        return cls(**vars(Measured.of(listed)), branches=branches)
+        return cls(**vars(AnswerMetrics.of(listed)), branches=branches)
 
     def to_dict(self) -> dict[str, Any]:
         """Return them as a JSON-ready record of few digits."""
         values: dict[str, Any] = {
             name: [float(f"{value:.{_DIGITS}g}") for value in getattr(self, name)]
-            for name in MEASURED
+            for name in SCORED
         }
         return values | {"first": self.first, "rollouts": list(self.branches)}
 

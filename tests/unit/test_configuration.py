@@ -4,8 +4,7 @@ import pytest
 
 from entropix_mlx import cli
 from entropix_mlx.commands import chat
-from entropix_mlx.configuration.reading import Configuration, default_path
-from entropix_mlx.configuration.writing import change
+from entropix_mlx.configuration import Configuration, change, default_path
 from entropix_mlx.errors import ConfigurationError
 
 MINE = """\
@@ -56,7 +55,7 @@ def test_chat_and_view_read_it_by_themselves_and_others_when_told(mine):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("[options", "is no TOML"),
+        ("[options", "is not TOML"),
         ("\n[option]\nx = 1", "line 2: option: there is no such section"),
         ("options = 3", "line 1: options: write [options]"),
         ("[options]\n\nmax-tokens = 0", "line 3: max-tokens: a positive whole number"),

@@ -1,11 +1,12 @@
-"""What a sampler remembers of a text: arrays on the device, with one row for each text.
+"""The state of a sampler with a memory: what it remembers of a text, as arrays on the device.
 
-A state is never changed, only followed by another one. So a token that leaves a text again takes
-nothing back: whoever kept the state before it goes on from there.
+Each array has one row for each text. A state is never changed in place, only followed by another
+one. So a token that leaves a text again takes nothing back: whoever holds the state before it
+continues from there.
 
-    S₀ = start(prompt)                 before the first position
-    plan, Nₜ = plan(measured, Sₜ)      N: what is noted at the position; S itself if nothing is
-    Sₜ₊₁ = observe(Nₜ, token, log p)   once a token joins the text: drawn, inserted or forced
+    S₀ = start(text)                     before the first position
+    plan, S′ₜ = plan(measured, Sₜ)       with the position observed; where a plan adds nothing, Sₜ
+    Sₜ₊₁ = observe(S′ₜ, token, log p)    once a token joins the text: drawn, inserted or forced
 """
 
 from __future__ import annotations
@@ -19,38 +20,37 @@ import mlx.core as mx
 State = tuple[mx.array, ...]
 """Arrays whose first axis is that of the rows; the others are of the same lengths in all texts."""
 
-
 WINDOW = 1024
 """Tokens of a text that a `Window` remembers."""
 MOST_BREAKERS = 8
 NO_TOKEN = -1
 
 
-class Beginning(NamedTuple):
+class TextStart(NamedTuple):
     """What is known of a text before its first position."""
 
     prompt: Sequence[int] = ()
     vocab: int = 0
     """The number of tokens in the vocabulary."""
     breakers: Sequence[int] = ()
-    """Tokens over which no repetition extends; see `adjustment.py`."""
+    """Tokens over which no repetition extends; see `logit_processors.py`."""
 
 
 class Memory(Protocol):
-    """How a sampler remembers."""
+    """How the state of a text begins, and how it follows the text."""
 
     @property
     def arrays(self) -> int:
         """The number of arrays in a state."""
 
-    def start(self, beginning: Beginning) -> State:
+    def start(self, text: TextStart) -> State:
         """Return the state before the first position of one text: arrays with one row."""
 
     def observe(self, state: State, tokens: mx.array, logprobs: mx.array) -> State:
         """Return the state after a token has joined each text.
 
         Args:
-            state: what was noted at the position of the token.
+            state: with the position of the token observed.
             tokens: `(rows,)`
             logprobs: `(rows,)`, the tokens' natural log probabilities at temperature 1.
         """
@@ -68,9 +68,9 @@ class Both:
         """The number of arrays in a state."""
         return self.first.arrays + self.second.arrays
 
-    def start(self, beginning: Beginning) -> State:
+    def start(self, text: TextStart) -> State:
         """Begin both."""
-        return self.first.start(beginning) + self.second.start(beginning)
+        return self.first.start(text) + self.second.start(text)
 
     def observe(self, state: State, tokens: mx.array, logprobs: mx.array) -> State:
         """Let both observe."""
@@ -82,7 +82,7 @@ class Both:
 
 @dataclass(frozen=True)
 class Window:
-    """Remembers the last tokens of a text.
+    """The last tokens of a text.
 
     A state is the tokens `(rows, WINDOW)`, the newest last and `NO_TOKEN` where the text is
     shorter; how many of them are the answer's, `(rows, 1)`; and the breakers `(rows, n)`.
@@ -90,10 +90,10 @@ class Window:
 
     arrays = 3
 
-    def start(self, beginning: Beginning) -> State:
+    def start(self, text: TextStart) -> State:
         """Begin with the end of a prompt."""
-        last = list(beginning.prompt)[-WINDOW:]
-        breakers = list(beginning.breakers)[:MOST_BREAKERS]
+        last = list(text.prompt)[-WINDOW:]
+        breakers = list(text.breakers)[:MOST_BREAKERS]
         return (
             mx.array([[NO_TOKEN] * (WINDOW - len(last)) + last]),
             mx.array([[0]]),
