@@ -87,7 +87,7 @@ class Job:
             max_tokens=settings.max_tokens,
             attention_layers=settings.attention_layers,
             top_logprobs=settings.top_logprobs,
-            lookup=settings.lookup,
+            lookup=settings.speculation,
             stop=settings.stop,
             **more,
         )
@@ -202,7 +202,7 @@ def _lookup(model: LanguageModel, job: Job) -> Lookup | None:
     if isinstance(job.lookup, int):
         if not model.takes_runs:
             raise UnsupportedModelError(
-                f"no tokens can be guessed here, since {untakeable(model)}: set lookup to auto"
+                f"no tokens can be guessed here, since {untakeable(model)}: set speculation to auto"
             )
         return Lookup(Lengths(job.lookup))
     unmeasured = on_cpu() and precision(model).bits is not None

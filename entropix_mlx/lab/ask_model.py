@@ -109,7 +109,7 @@ class Asker:
             **options: of `Settings`.
         """
         settings = Settings(
-            max_tokens=tokens, seed=self.seed + first, top_logprobs=1, lookup="off", **options
+            max_tokens=tokens, seed=self.seed + first, top_logprobs=1, speculation="off", **options
         ).resolved(self.model.config)
         sampler = settings.build_sampler()
         jobs = []

@@ -264,7 +264,10 @@ def test_ask_reads_a_number(forks, monkeypatch, typed, winner):
         (["-p", "x", "--branch-depth", "many"], "a positive whole number"),
         (["-p", "x", "--temp", "warm"], "a number, not 'warm'"),
         (["-p", "x", "--top-k", "many"], "a whole number"),
-        (["-p", "x", "--lookup", "maybe"], "auto, off or how many tokens at once, not 'maybe'"),
+        (
+            ["-p", "x", "--speculation", "maybe"],
+            "not 'maybe'",
+        ),
         (["-p", "x", "--sampler", "greedy", "--temp", "1"], "takes no temperature"),
         (["-p", "x", "--profile", "nope"], "no profile 'nope'"),
         (["-p", "x", "--attention-layers", "some"], "invalid choice"),

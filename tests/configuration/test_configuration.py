@@ -14,6 +14,7 @@ MINE = """\
 max-tokens = 33   # enough
 temperature = 0.5
 stop = ["END"]
+lookup = "off"   # the name of speculation before
 no-think = true
 
 [screen]
@@ -46,6 +47,7 @@ def test_there_need_not_be_one():
 def test_chat_and_view_read_it_by_themselves_and_others_when_told(mine):
     read = cli.parse(["chat"])
     assert (read.max_tokens, read.temperature, read.no_think, read.stop) == (33, 0.5, True, ["END"])
+    assert read.speculation == "off"
     assert cli.parse(["chat", "-m", "5"]).max_tokens == 5, "the command line comes first"
     assert cli.parse(["view", "x.jsonl"]).configuration.theme == "nord"
     assert cli.parse(["generate", "--prompt", "x"]).max_tokens == 256

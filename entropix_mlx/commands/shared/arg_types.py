@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 
 from ...files import expanded
-from ...settings import LOOKUPS
+from ...settings import SPECULATION_MODES
 
 
 def boolean(text: str) -> bool:
@@ -68,13 +68,13 @@ def count(text: str) -> int:
     return int(text)
 
 
-def lookup(text: str) -> str | int:
-    """Parse when to guess tokens: a word, or how many at once."""
-    if text in LOOKUPS:
+def speculation(text: str) -> str | int:
+    """Parse when to propose tokens: a mode, or how many at a time."""
+    if text in SPECULATION_MODES:
         return text
     if not _is_number(text):
         raise argparse.ArgumentTypeError(
-            f"{', '.join(LOOKUPS)} or how many tokens at once, not {text!r}"
+            f"{', '.join(SPECULATION_MODES)} or how many tokens at a time, not {text!r}"
         )
     return positive(text)
 

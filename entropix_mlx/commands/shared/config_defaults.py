@@ -9,6 +9,7 @@ from typing import Any
 
 from ...configuration.reading import OPTIONS, Configuration
 from ...errors import EntropixError
+from ...old_names import SETTINGS
 from ...settings import Settings
 from . import arg_types
 
@@ -64,6 +65,7 @@ def set_defaults(
     actions = _actions(parser)
     for key, value in configuration.options.items():
         name = key.replace("-", "_")
+        name = SETTINGS.get(name, name)
         if name not in known:
             told = "there is no such option: entropix chat --help lists them"
             raise configuration.fault(OPTIONS, key, told)

@@ -103,11 +103,11 @@ def add_generation(parser: argparse.ArgumentParser, *, several: bool = False) ->
     )
     add_attention_layers(parser)
     add(
-        "--lookup",
-        type=arg_types.lookup,
-        default=Settings.lookup,
+        "--speculation",
+        type=arg_types.speculation,
+        default=Settings.speculation,
         metavar="auto|off|N",
-        help="guess tokens where the text repeats itself, N at once (default: auto, where it pays)",
+        help="propose tokens where the text repeats itself, N at a time (default: auto)",
     )
 
 
@@ -263,7 +263,7 @@ def to_settings(arguments: argparse.Namespace, top_logprobs: int = 0) -> Setting
         seed=arguments.seed,
         attention_layers=arguments.attention_layers,
         top_logprobs=top_logprobs,
-        lookup=arguments.lookup,
+        speculation=arguments.speculation,
         stop=tuple(arguments.stop),
     )
     settings.check()
