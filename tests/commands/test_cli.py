@@ -9,7 +9,7 @@ import pytest
 
 from entropix_mlx import cli
 from entropix_mlx.answer.writer import Writer
-from entropix_mlx.commands.shared import output
+from entropix_mlx.commands.shared import answers, output
 from entropix_mlx.palette import LOOKS
 from entropix_mlx.profiles.confidence import Measured
 from entropix_mlx.step import Branch, Fork, Origin, Source, Strategy
@@ -90,9 +90,9 @@ def test_automatic_colour(monkeypatch, environment, tty, colour):
     monkeypatch.setenv("TERM", "xterm")
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert output.wants_colour("auto", Stream()) is colour
-    assert output.wants_colour("always", Stream())
-    assert not output.wants_colour("never", Stream())
+    assert output.use_colour("auto", Stream()) is colour
+    assert output.use_colour("always", Stream())
+    assert not output.use_colour("never", Stream())
 
 
 class Terminal(io.StringIO):
@@ -126,7 +126,7 @@ def test_a_terminal_is_asked_in_printable_characters(monkeypatch):
     monkeypatch.setattr("sys.stdin", None)
     for stream, text in ((Terminal(), "a␛]0;b⏎"), (io.StringIO(), "a\x1b]0;b⏎")):
         monkeypatch.setattr("sys.stderr", stream)
-        assert output.ask(Fork((branch,), 0)) == 0
+        assert answers.choose_branch(Fork((branch,), 0)) == 0
         assert text in stream.getvalue()
 
 

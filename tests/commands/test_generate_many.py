@@ -9,7 +9,7 @@ from entropix_mlx import Settings, cli
 from entropix_mlx.api.answers_file import AnswersFile, all_tasks
 from entropix_mlx.api.batch_answer import BatchAnswer
 from entropix_mlx.api.prompt_file import PromptLine
-from entropix_mlx.commands.shared import progress
+from entropix_mlx.commands.shared import answers as shown
 from entropix_mlx.errors import OutputError
 
 
@@ -195,7 +195,7 @@ def test_a_folder_or_a_full_disk_is_told(tmp_path):
 
 def test_the_bar_shows_answers_and_speed(capsys, monkeypatch):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    with progress.shown(2, True) as bar:
+    with shown.progress_bar(2) as bar:
         bar.token()
         bar.answer()
     err = capsys.readouterr().err
