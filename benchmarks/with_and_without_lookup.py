@@ -19,7 +19,7 @@ from dataclasses import replace
 from alone_and_together import OFTEN, ROUNDING, least_slack
 
 from entropix_mlx import Settings, chat_prompt, load, stream_generate
-from entropix_mlx.commands.shared import arg_types
+from entropix_mlx.commands.shared import options
 from entropix_mlx.lab.bench.lookups import COPYING
 from entropix_mlx.lab.calibration.prompt_sets import builtin_prompts
 from entropix_mlx.step import first_divergence
@@ -43,7 +43,7 @@ def main() -> int:
     parser.add_argument("--model")
     parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--speculation", type=arg_types.speculation, default="auto")
+    parser.add_argument("--speculation", type=options.speculation, default="auto")
     arguments = parser.parse_args()
     model, tokenizer = load(arguments.model)
     copying = [text for texts in COPYING.values() for text in texts]
