@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def timed(
-    model: Any, tokenizer: Any, prompt: list[int], settings: Settings, lookup: str
+    model: Any, tokenizer: Any, prompt: list[int], settings: Settings, speculation: str
 ) -> tuple[list[Step], float]:
     """Return an answer, and the processor time that it took behind its prompt."""
     began = 0.0
@@ -70,7 +70,7 @@ def timed(
         if done == total:
             began = time.process_time()
 
-    options: dict[str, Any] = {"lookup": lookup, "on_prefill": progress}
+    options: dict[str, Any] = {"speculation": speculation, "on_prefill": progress}
     steps = list(stream_generate(model, tokenizer, prompt, settings, **options))
     return steps, time.process_time() - began
 

@@ -29,6 +29,9 @@ STEP = {
 FORK = {"rollouts": "branches", "side_tokens": "lookahead_tokens"}
 """Fields of its fork."""
 
+SETTINGS = {"lookup": "speculation"}
+"""Fields of `Settings` in configurations, files of prompts and answers, headers of traces."""
+
 _COMPARED = (
     "the entropy of the branches of a fork is no part of their comparison any more (it changed no"
     " winner), and margin and ask_margin count standard errors now: delete the line, and look at"
@@ -79,6 +82,11 @@ def of_step(record: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(step.get("fork"), Mapping):
         step["fork"] = _renamed(step["fork"], FORK)
     return step
+
+
+def of_settings(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record that holds fields of `Settings` under today's names."""
+    return _renamed(record, SETTINGS)
 
 
 def _renamed(record: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:

@@ -26,9 +26,9 @@ NO_LIMIT = -1
 BATCH = 8
 """Answers that are generated at once, unless the caller says otherwise."""
 ATTENTION_LAYERS = ("last", "all")
-LOOKUPS = ("auto", "off")
-LONGEST_LOOKUP = 16
-"""Tokens that may be looked up for a pass."""
+SPECULATION_MODES = ("auto", "off")
+MAX_PROPOSED = 16
+"""Tokens that may be proposed for one pass."""
 SEED_BITS = 32
 """Of a seed that was drawn: short enough to be typed again."""
 
@@ -85,9 +85,9 @@ class Settings:
     """Which layers' attention is measured: ``"last"`` or ``"all"``."""
     top_logprobs: int = 0
     """How many of the most probable tokens a step lists."""
-    lookup: str | int = "auto"
-    """Tokens that are looked up in the text where it repeats itself, and computed in one pass:
-    ``"auto"`` for as many as pay, ``"off"``, or a number. They change no token but by rounding."""
+    speculation: str | int = "auto"
+    """Tokens that are proposed where the text repeats itself, and checked in one pass: ``"auto"``
+    for as many as pay, ``"off"``, or a number. They change no token but by rounding."""
     stop: tuple[str, ...] = ()
     """Strings that end an answer and are no part of it; a single text stands for itself. Text that
     may yet become one is held back, and is lost where the answer is cancelled meanwhile."""
@@ -103,7 +103,7 @@ class Settings:
                 f"attention_layers must be one of {', '.join(ATTENTION_LAYERS)},"
                 f" not {shown(self.attention_layers)}"
             )
-        object.__setattr__(self, "lookup", _lookup(self.lookup))
+        object.__setattr__(self, "speculation", _speculation(self.speculation))
         object.__setattr__(self, "stop", _stop_strings(self.stop))
         if not isinstance(self.sampler, str):
             raise SettingsError(f"sampler must be a name, not {shown(self.sampler)}")
@@ -201,13 +201,14 @@ class ResolvedSettings:
         return self.profile.abstain.verdict(tokens)
 
 
-def _lookup(value: Any) -> str | int:
-    if value in LOOKUPS:
+def _speculation(value: Any) -> str | int:
+    if value in SPECULATION_MODES:
         return str(value)
     try:
-        return int(Number(1, LONGEST_LOOKUP, whole=True)(value))
+        return int(Number(1, MAX_PROPOSED, whole=True)(value))
     except ValueError as error:
-        raise SettingsError(f"lookup {error}, or one of {', '.join(LOOKUPS)}") from None
+        modes = ", ".join(SPECULATION_MODES)
+        raise SettingsError(f"speculation {error}, or one of {modes}") from None
 
 
 def _stop_strings(value: Any) -> tuple[str, ...]:

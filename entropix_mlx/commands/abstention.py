@@ -20,12 +20,8 @@ from ..profiles.sections import Abstain
 from ..profiles.selection import profile_for
 from ..profiles.writing import write_profile
 from ..settings import BATCH, Settings
-from .shared import (
-    arg_types,
-    options,
-    output,
-    progress,
-)
+from .shared import loading, options, output
+from .shared.answers import progress_bar
 
 LIMIT = 1000
 """Questions of each half, unless the caller says otherwise."""
@@ -42,18 +38,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--abstain", metavar="TASK", help="a task of entropix eval, one half of which is answered")
     add(
         "--risk",
-        type=arg_types.number,
+        type=float,
         help="the share of wrong answers among the others (default 0.2)",
     )
     add(
         "--level",
-        type=arg_types.number,
+        type=float,
         help="keep to the risk with this probability, such as 0.9 (default: on average)",
     )
     add("--score", choices=tuple(SCORES), help="default: the one that separates best")
     add(
         "--limit",
-        type=arg_types.positive,
+        type=options.positive,
         metavar="N",
         help=f"questions of each half (default {LIMIT}, or as many as there are)",
     )
@@ -85,12 +81,12 @@ def run(arguments: argparse.Namespace, name: str, path: Path) -> int:
     checked += [(arguments.also, REPORT)] if arguments.also else []
     wanted = Wanted(limit=arguments.limit or LIMIT, seed=arguments.seed)
     halves = [questions_of(task, wanted, split) for task, split in checked]
-    model, tokenizer = options.load_model(arguments)
+    model, tokenizer = loading.load_model(options.model_options(arguments))
     settings = Settings(sampler=arguments.sampler, max_tokens=MAX_TOKENS)
     design = Design(name, arguments.form, arguments.seed)
     planned = [plan(half, [Arm(arguments.sampler, settings)], design) for half in halves]
     answered: list[list[Record]] = []
-    with progress.shown(sum(map(len, planned)), arguments.verbose) as bar:
+    with progress_bar(sum(map(len, planned))) as bar:
         for tasks in planned:
             records = []
             for _, line in answers(model, tokenizer, tasks, batch=BATCH, on_token=bar.token):
@@ -109,7 +105,7 @@ def run(arguments: argparse.Namespace, name: str, path: Path) -> int:
 
 
 def _show(arguments: argparse.Namespace, abstain: Abstain, answered: list[list[Record]]) -> None:
-    output.tell(
+    output.report(
         f"an answer is called unsure where {abstain.score} is below {abstain.threshold:.4g}"
     )
     fit, report, *other = answered
@@ -117,9 +113,9 @@ def _show(arguments: argparse.Namespace, abstain: Abstain, answered: list[list[R
     told += [(f"{arguments.abstain}, the other half", report)]
     told += [(f"{arguments.also}: other questions, no guarantee", other[0])] if other else []
     for what, records in told:
-        output.tell(f"{what}: {_line(given_with(abstain, records))}")
+        output.report(f"{what}: {_line(given_with(abstain, records))}")
     score, coverage = best_coverage(report, abstain.risk)
-    output.tell(
+    output.report(
         f"in hindsight, the best threshold of any score on the other half: {score}, coverage"
         f" {coverage:.1%}"
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from .shared import draft_option, options, output
+from .shared import loading, options, output
 
 if TYPE_CHECKING:
     from ..lab.bench.bench import Figure, Machine, Report
@@ -19,7 +19,7 @@ HOW_TO_READ = "÷ X: the figure divided by X's of the same repeat, median (lowes
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.set_defaults(run=run, verbose=True)
+    parser.set_defaults(run=run)
     options.add_model(parser)
     add = parser.add_argument
     add("--quick", action="store_true", help="less of everything, in under two minutes")
@@ -27,14 +27,14 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         "--profile-step", action="store_true", help="measure only where a decoding step's time goes"
     )
     add("--json", action="store_true", help="print one object with every figure")
-    draft_option.add_options(parser)
+    options.add_draft_model(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure, and print a table or JSON."""
-    draft_option.check(arguments)
-    model, tokenizer = options.load_model(arguments)
-    draft = draft_option.load_draft(arguments, model, tokenizer)
+    asked = options.model_options(arguments)
+    model, tokenizer = loading.load_model(asked)
+    draft = loading.load_draft(asked, model, tokenizer)
     from ..lab.bench.bench import FULL, QUICK, bench
 
     report = bench(
@@ -43,13 +43,13 @@ def run(arguments: argparse.Namespace) -> int:
         QUICK if arguments.quick else FULL,
         profile_step=arguments.profile_step,
         draft_model=draft,
-        on_progress=lambda what: output.tell(f"measuring: {what} …"),
+        on_progress=lambda what: output.report(f"measuring: {what} …"),
     )
     if arguments.json:
-        record = {"model": options.model_name(arguments)} | report.to_dict()
+        record = {"model": asked.name} | report.to_dict()
         output.write_json(record, indent=2)
     else:
-        output.write("\n".join(_table(options.model_name(arguments), report)) + "\n")
+        output.write("\n".join(_table(asked.name, report)) + "\n")
     return 0
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from ..profiles.selection import profile_for, user_folder
 from ..profiles.writing import prepare, write_profile
 from . import abstention
-from .shared import arg_types, options, output
+from .shared import loading, options, output
 
 if TYPE_CHECKING:  # MLX is imported where a model is needed
     from ..lab.calibration.ablation import Gain
@@ -37,10 +37,10 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     options.add_model(parser)
     add("--prompts", metavar="FILE", help="prompts, one a line (default: a varied set)")
-    add("--tokens", type=arg_types.positive, default=32, help="the most an answer (default: 32)")
+    add("--tokens", type=options.positive, default=32, help="the most an answer (default: 32)")
     add(
         "--seed",
-        type=arg_types.whole,
+        type=int,
         default=0,
         help="the same seed gives the same profile (default: 0)",
     )
@@ -56,12 +56,11 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         help="go on with a calibration that was stopped, from the file of findings beside OUTPUT",
     )
     abstention.add_options(parser)
-    parser.set_defaults(verbose=True)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Calibrate the thresholds of the strategies, or the one below which an answer is unsure."""
-    name = PRECISION.sub("", options.model_name(arguments))
+    name = PRECISION.sub("", options.model_options(arguments).name)
     path = Path(arguments.output or user_folder() / f"{name.lower()}.toml")
     prepare(path)
     if abstention.asked_for(arguments):
@@ -71,14 +70,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _solve(arguments: argparse.Namespace, name: str, path: Path) -> int:
     """Calibrate, write the profile, and show the shares and AUROCs on the held-out prompts."""
-    model, tokenizer = options.load_model(arguments)
+    model, tokenizer = loading.load_model(options.model_options(arguments))
     from ..lab.ask_model import Progress
     from ..lab.calibration.calibrate import calibrate
     from ..lab.calibration.prompt_sets import read_prompts
 
     findings = path.with_suffix(FINDINGS)
     if arguments.resume and not findings.exists():
-        output.tell(f"there is nothing to go on with in {findings}: beginning anew")
+        output.report(f"there is nothing to go on with in {findings}: beginning anew")
     progress = Progress(findings, arguments.resume, _show_progress)
 
     result = calibrate(
@@ -95,12 +94,12 @@ def _solve(arguments: argparse.Namespace, name: str, path: Path) -> int:
     profile = result.profile.replace({"abstain": unsure})
     write_profile(profile, path, datetime.date.today().isoformat())
     progress.journal.close()
-    output.tell(f"{'strategy':14} share of tokens on held-out prompts")
+    output.report(f"{'strategy':14} share of tokens on held-out prompts")
     for strategy, share in result.rates.items():
-        output.tell(f"{strategy:14} {share:6.1%}")
-    output.tell(f"\n{'measurement':22} AUROC for 'a draw at temperature 1 is not the top token'")
+        output.report(f"{strategy:14} {share:6.1%}")
+    output.report(f"\n{'measurement':22} AUROC for 'a draw at temperature 1 is not the top token'")
     for measurement, value in result.auroc.items():
-        output.tell(f"{measurement:22} {value:.3f}")
+        output.report(f"{measurement:22} {value:.3f}")
     if result.choice is not None:
         _tell_thoughts(result.choice)
     _tell_worths(result.worths)
@@ -111,7 +110,7 @@ def _solve(arguments: argparse.Namespace, name: str, path: Path) -> int:
 
 def _tell_thoughts(choice: Choice) -> None:
     """Say what the thinking texts did, the best first, and which one is kept."""
-    output.tell(
+    output.report(
         f"\n{'thinking text':36} kept dropped  effect a token, nats (95 %)   log p   entropy"
     )
     for one in [*choice.tried, choice.kept]:
@@ -119,19 +118,19 @@ def _tell_thoughts(choice: Choice) -> None:
         name = "chosen: " * (one is choice.kept) + json.dumps(one.text, ensure_ascii=False)
         counts = f"{name:36} {told['n']:4} {told['dropped']:7}"
         if not told["n"]:
-            output.tell(counts)
+            output.report(counts)
             continue
         effect, low, high = told["total"]
         figures = f"{effect:+.3f} ({low:+.3f} to {high:+.3f})"
         rest = f"{told['logprob'][0]:+.3f}  {told['entropy'][0]:+.3f}"
-        output.tell(f"{counts}  {figures:28} {rest}")
+        output.report(f"{counts}  {figures:28} {rest}")
     if choice.harms:
-        output.tell("even the best one does harm: max_insertions = 0 (--think inserts it still)")
+        output.report("even the best one does harm: max_insertions = 0 (--think inserts it still)")
 
 
 def _tell_worths(found: Mapping[str, Worth]) -> None:
     """Say which places are worth an intervention, and what those gain that are not."""
-    output.tell(
+    output.report(
         "\nintervention  places     n  gain a place less its price (95 %), nats   forward tokens"
     )
     for name, one in found.items():
@@ -143,14 +142,14 @@ def _tell_worths(found: Mapping[str, Worth]) -> None:
             mean, low, high = row["net"]
             figures = f"{mean:+.2f} ({low:+.2f} to {high:+.2f})"
             named = f"{name:13} {part.replace('_', ' '):8} {row['n']:3}"
-            output.tell(f"{named}  {figures:39} {row['cost']:.1f}")
+            output.report(f"{named}  {figures:39} {row['cost']:.1f}")
         if not one.kept:
-            output.tell(f"{name:13} is worth its price nowhere: left out")
+            output.report(f"{name:13} is worth its price nowhere: left out")
 
 
 def _tell_gains(found: Sequence[Gain]) -> None:
     """Say what each intervention, and all together, gain and cost on the held-out prompts."""
-    output.tell(
+    output.report(
         "\nintervention  texts    n  gain of log p (95 %), nats    repeated, points (95 %)"
         "    forward tokens a token"
     )
@@ -162,7 +161,7 @@ def _tell_gains(found: Sequence[Gain]) -> None:
         repeated = f"{more:+.1f} ({least:+.1f} to {most:+.1f})"
         name = f"{gain.intervention:13} {gain.kind:6} {told['n']:3}"
         harm = "  harmful" * (gain.harms and gain.overall)
-        output.tell(f"{name}  {figures:28}  {repeated:24}  {gain.cost:+.2f}{harm}")
+        output.report(f"{name}  {figures:28}  {repeated:24}  {gain.cost:+.2f}{harm}")
 
 
 def _show_progress(done: int, total: int) -> None:
@@ -171,4 +170,4 @@ def _show_progress(done: int, total: int) -> None:
     filled = round(30 * done / total)
     end = "\n" if done == total else ""
     bar = "█" * filled + "░" * (30 - filled)
-    output.tell(f"\rcalibrating {bar} {done}/{total}", end=end)
+    output.report(f"\rcalibrating {bar} {done}/{total}", end=end)

@@ -13,12 +13,7 @@ from ..settings import Settings
 from ..step import Step
 from ..summary import Result, Sample, summarize, to_table
 from ..traces.trace import make_folder, recorded
-from .shared import (
-    arg_types,
-    options,
-    output,
-    prompt_input,
-)
+from .shared import loading, options, output, prompts
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +21,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
     add = parser.add_argument
     options.add_model(parser)
-    prompt_input.add_prompt(parser)
+    prompts.add_prompt(parser)
     add(
         "--sampler",
         action="append",
@@ -37,21 +32,21 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--seeds",
-        type=arg_types.positive,
+        type=options.positive,
         default=5,
         metavar="N",
         help="how many answers each gives (default 5)",
     )
     add(
         "--seed",
-        type=arg_types.whole,
+        type=int,
         default=0,
         help="of the first answer; the others count on (default 0)",
     )
     options.add_generation(parser)
     add(
         "--top-logprobs",
-        type=arg_types.count,
+        type=options.count,
         default=0,
         metavar="N",
         help="list the N most probable tokens of each step (with --trace)",
@@ -59,7 +54,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="print one object, with the answers")
     add(
         "--trace",
-        type=arg_types.file,
+        type=options.file,
         metavar="DIR",
         help="record every answer in a file of this folder",
     )
@@ -69,23 +64,20 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Let each sampler answer with each seed, and print a summary of each sampler's answers."""
     settings = [
-        options.to_settings(
-            argparse.Namespace(**vars(arguments), sampler=name), arguments.top_logprobs
-        )
-        for name in dict.fromkeys(arguments.samplers)
+        options.to_settings(arguments, sampler=name) for name in dict.fromkeys(arguments.samplers)
     ]
     if arguments.trace:
         make_folder(arguments.trace)
-    prompt = prompt_input.read_prompt(arguments.prompt)
-    model, tokenizer = options.load_model(arguments)
-    tokens = prompt_input.encode_prompt(tokenizer, prompt, arguments)
+    asked, source = options.model_options(arguments), prompts.prompt_options(arguments)
+    prompt = source.read()
+    model, tokenizer = loading.load_model(asked)
+    tokens = source.encode(tokenizer, prompt)
 
     def watch(each: Settings, steps: Iterator[Step]) -> Iterable[Step]:
-        if arguments.verbose:
-            output.tell(f"{each.sampler}, seed {each.seed} …")
+        output.info(f"{each.sampler}, seed {each.seed} …")
         if not arguments.trace:
             return steps
-        header = prompt_input.trace_header(arguments, each, prompt, tokens, model)
+        header = prompts.trace_header(model, asked.name, each, tokens, prompt, source.system_prompt)
         return recorded(steps, _trace_file(arguments.trace, each), header)
 
     seeds = range(arguments.seed, arguments.seed + arguments.seeds)

@@ -27,15 +27,10 @@ from ..profiles.selection import AUTO
 from ..settings import BATCH
 from ..traces.trace import read_trace
 from .ranks import coordinator
-from .shared import (
-    arg_types,
-    notes_option,
-    options,
-    output,
-    progress,
-)
-from .shared.exit_codes import INTERRUPTED, USAGE
-from .shared.profile_overrides import changes_of
+from .shared import loading, options, output
+from .shared.answers import progress_bar
+from .shared.options import changes_of
+from .shared.output import INTERRUPTED, USAGE
 
 if TYPE_CHECKING:
     from ..notes.notes import Notes
@@ -57,7 +52,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     options.add_model(parser)
     _add_questions(parser)
     _add_arms(parser)
-    notes_option.add_option(parser)
+    options.add_notes(parser)
     _add_comparisons(parser)
     _add_output(parser)
     options.add_verbose(parser)
@@ -75,7 +70,7 @@ def _add_questions(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--limit",
-        type=arg_types.positive,
+        type=options.positive,
         metavar="N",
         help="questions of each task (default: 200 of arithmetic, all of the others)",
     )
@@ -87,7 +82,7 @@ def _add_questions(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--examples",
-        type=arg_types.count,
+        type=options.count,
         default=EXAMPLES,
         metavar="K",
         help=f"worked examples, drawn anew for each question (default: {EXAMPLES})",
@@ -112,14 +107,14 @@ def _add_arms(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--seeds",
-        type=arg_types.positive,
+        type=options.positive,
         default=1,
         metavar="N",
         help="answers to each question in each of the ways that are compared (default: 1)",
     )
     add(
         "--seed",
-        type=arg_types.whole,
+        type=int,
         default=0,
         help="of questions, examples and draws (default 0)",
     )
@@ -132,7 +127,7 @@ def _add_comparisons(parser: argparse.ArgumentParser) -> None:
     add(
         "--vote",
         action="append",
-        type=arg_types.positive,
+        type=options.positive,
         default=[],
         metavar="N",
         help="also what most of the first N answers of each way say; needs --seeds",
@@ -140,7 +135,7 @@ def _add_comparisons(parser: argparse.ArgumentParser) -> None:
     add(
         "--best-of",
         action="append",
-        type=arg_types.positive,
+        type=options.positive,
         default=[],
         metavar="N",
         help="also the one with the highest mean log p among the first N answers of each way",
@@ -163,7 +158,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
     add(
         "--read",
         action="append",
-        type=arg_types.file,
+        type=options.file,
         metavar="FILE",
         help="sum up the answers of such a file, without a model; may be repeated",
     )
@@ -174,13 +169,13 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--human",
-        type=arg_types.file,
+        type=options.file,
         metavar="TRACE",
         help="compare the surprise of open answers with that of a text that entropix read recorded",
     )
     add("--json", action="store_true", help="print one object")
     add("--markdown", action="store_true", help="print tables in Markdown")
-    add("--page", type=arg_types.file, metavar="FILE", help="write a page with plots for a browser")
+    add("--page", type=options.file, metavar="FILE", help="write a page with plots for a browser")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -195,7 +190,9 @@ def run(arguments: argparse.Namespace) -> int:
     arms = _arms(arguments)
     made = made_of_several(arguments.vote, arguments.best_of)
     check_comparisons([arm.name for arm in arms], made, arguments.contrast, arguments.seeds)
-    design = Design(options.model_name(arguments), arguments.form, arguments.seed, arguments.seeds)
+    design = Design(
+        options.model_options(arguments).name, arguments.form, arguments.seed, arguments.seeds
+    )
     planned = plan(questions, arms, design)
     file, done = None, []
     if arguments.output:
@@ -203,7 +200,7 @@ def run(arguments: argparse.Namespace) -> int:
         planned = [task for task in planned if task.key not in file.done]
         done = read_records(arguments.output) if file.done else []
         if arguments.verbose and file.done:
-            output.tell(f"{len(file.done)} answers are there, {len(planned)} to go")
+            output.report(f"{len(file.done)} answers are there, {len(planned)} to go")
     code = 0
     if planned:
         new, code = _answer(arguments, planned, file)
@@ -293,7 +290,7 @@ def _answer(
 def _notes(arguments: argparse.Namespace, planned: list[Planned]) -> Iterator[Notes | None]:
     """Open the folder that is named; without one, the task `notes` brings its own."""
     if arguments.notes or not any(task.question.task == noted_task.NAME for task in planned):
-        yield notes_option.opened(arguments)
+        yield loading.open_notes(arguments.notes)
     else:
         with noted_task.own_notes() as notes:
             yield notes
@@ -305,10 +302,10 @@ def _generate(
     file: AnswersFile | None,
     notes: Notes | None,
 ) -> tuple[list[Record], int]:
-    model, tokenizer = options.load_model(arguments)
+    model, tokenizer = loading.load_model(options.model_options(arguments))
     records: list[Record] = []
     failures: list[str] = []
-    with file or nullcontext(), progress.shown(len(planned), arguments.verbose) as bar:
+    with file or nullcontext(), progress_bar(len(planned)) as bar:
         try:
             for task, line in answers(
                 model,
@@ -328,12 +325,12 @@ def _generate(
                 bar.answer()
         except KeyboardInterrupt:
             again = f"; add --resume to go on with {arguments.output}" if file else ""
-            output.tell(f"\nstopped: {len(records)} answers complete{again}")
+            output.report(f"\nstopped: {len(records)} answers complete{again}")
             return records, INTERRUPTED
     if arguments.verbose:
-        output.tell(f"{len(records)} answers, {bar.totals}")
+        output.report(f"{len(records)} answers, {bar.totals}")
     for failure in failures[:MOST_FAILURES]:
-        output.tell_error(failure)
+        output.report_error(failure)
     return records, USAGE if failures else 0
 
 

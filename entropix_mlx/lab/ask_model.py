@@ -77,7 +77,7 @@ class Answered:
         """
         kept = self.steps[:place]
         seed = self.seed if seed is None else seed
-        settings = ResolvedSettings(Settings(max_tokens=tokens, lookup="off"), sampler, seed)
+        settings = ResolvedSettings(Settings(max_tokens=tokens, speculation="off"), sampler, seed)
         return Task([*self.prompt, *(step.token for step in kept)], settings, kept)
 
 
@@ -104,7 +104,7 @@ class Asker:
             **options: of `Settings`.
         """
         settings = Settings(
-            max_tokens=tokens, seed=self.seed + first, top_logprobs=1, lookup="off", **options
+            max_tokens=tokens, seed=self.seed + first, top_logprobs=1, speculation="off", **options
         ).resolved(self.model.config)
         jobs = []
         for number, prompt in enumerate(prompts):

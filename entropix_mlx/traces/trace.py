@@ -310,7 +310,8 @@ def _read_header(path: str | Path, line: str) -> Header:
             if not {"role", "content"} <= message.keys():
                 raise ValueError("each of messages must have a role and a content")
         profile = _read_profile(header.profile, str(path), version)
-        fields = vars(header) | {"profile": profile}
+        options = old_names.of_settings(header.options)
+        fields = vars(header) | {"profile": profile, "options": options}
         return Header(**fields)
     except (ValueError, EntropixError, RecursionError) as error:
         raise _damaged(path, 1, error) from error

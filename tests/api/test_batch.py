@@ -242,7 +242,7 @@ def test_samples_share_the_cache_of_their_prompt(byte_tokenizer):
     shape = {"head_dim": 64, "num_key_value_heads": 4, "num_hidden_layers": 2}
     model = make_tiny_model(max_position_embeddings=3000, **shape)
     prompt = [65] * 2000
-    settings = Settings(seed=1, sampler="min_p", max_tokens=5, lookup="off")
+    settings = Settings(seed=1, sampler="min_p", max_tokens=5, speculation="off")
     cached = 2 * 2 * 4 * 64 * 4 * len(prompt)  # bytes: keys, values; layers, heads, width, float32
 
     def peak(n):

@@ -58,7 +58,7 @@ def tokens_of(spot):
 
 
 def follow(model, tokenizer, prompt, profile, tokens=FOLLOWING):
-    settings = Settings(max_tokens=tokens, lookup="off", seed=3)
+    settings = Settings(max_tokens=tokens, speculation="off", seed=3)
     resolved = ResolvedSettings(settings, sampler(profile), 3)
     return run_answer(model, tokenizer, prompt, resolved)
 

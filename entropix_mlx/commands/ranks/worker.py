@@ -13,7 +13,7 @@ from ...distributed.environment import RankEnvironment
 from ...distributed.guard import guarded
 from ...distributed.hub import Spoke
 from ...errors import EntropixError, GroupError
-from ..shared.exit_codes import LOST
+from ..shared.output import LOST
 from .coordinator import (
     LOSS_SECONDS,
     WHOLE,

@@ -55,7 +55,7 @@ class DraftModel:
         Args:
             model: from `load`.
             tokenizer: from `load`.
-            tokens: how many to propose for a pass, at most `LONGEST_LOOKUP`.
+            tokens: how many to propose for a pass, at most `MAX_PROPOSED`.
 
         Raises:
             SettingsError: so many cannot be proposed.

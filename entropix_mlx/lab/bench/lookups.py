@@ -165,8 +165,8 @@ def _answers(pair: Pair, effort: Effort, asked: _Asked) -> list[Figure]:
         if done == total:
             began = time.perf_counter()
 
-    def run(name: str, lookup: str = "off", **options: Any) -> float:
-        options |= {"lookup": lookup, "sampler": asked.sampler, "on_prefill": progress}
+    def run(name: str, speculation: str = "off", **options: Any) -> float:
+        options |= {"speculation": speculation, "sampler": asked.sampler, "on_prefill": progress}
         options |= {"max_tokens": effort.lookup_tokens, "seed": SEED}
         steps = stream_generate(pair.model, asked.tokenizer, asked.prompt, **options)
         found[name] = Summary.of(steps)

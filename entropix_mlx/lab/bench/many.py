@@ -73,7 +73,7 @@ def _prompts(pair: Pair, length: int, rows: int) -> list[list[int]]:
 
 def _ours(pair: Pair, prompts: list[list[int]], limit: int) -> Iterator[int]:
     """Yield the index of the answer for each token."""
-    settings = Settings(max_tokens=limit, seed=SEED, profile=UNINTERRUPTED, lookup="off")
+    settings = Settings(max_tokens=limit, seed=SEED, profile=UNINTERRUPTED, speculation="off")
     batch = batch_generate(pair.model, pair.tokenizer, prompts, settings, batch=len(prompts))
     for index, _ in batch:
         yield index

@@ -58,7 +58,7 @@ class Pair:
 
         Nothing is looked up unless the options say so: each token takes a pass, as with mlx-lm.
         """
-        options = {"lookup": "off"} | options
+        options = {"speculation": "off"} | options
         return stream_generate(
             self.model, self.tokenizer, prompt, max_tokens=tokens, seed=SEED, **options
         )
