@@ -1,6 +1,6 @@
 """Names that changed: profiles and traces that were written before can still be read.
 
-Readers pass what they parsed through `of_profile` or `of_step` before they check it, so no other
+Readers pass what they parsed through one of the functions here before they check it, so no other
 module knows an old name.
 """
 
@@ -22,6 +22,10 @@ STEP = {
 """Fields of a step of traces of version 1 and 2: then, now."""
 FORK = {"rollouts": "branches", "side_tokens": "lookahead_tokens"}
 """Fields of its fork."""
+QUESTION = {"rung": "level"}
+"""Fields of a question, in files of questions and of answers of `entropix eval`: then, now."""
+ANSWER_TOKENS = {"rollouts": "branches"}
+"""Fields of the measurements of such an answer."""
 
 _COMPARED = (
     "the entropy of the branches of a fork is no part of their comparison any more (it changed no"
@@ -58,6 +62,20 @@ def of_step(record: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(step.get("fork"), Mapping):
         step["fork"] = _renamed(step["fork"], FORK)
     return step
+
+
+def of_question(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a question of a file under today's names."""
+    return _renamed(record, QUESTION)
+
+
+def of_answer(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an answer of an evaluation under today's names."""
+    answer = dict(record)
+    for name, renamed in (("question", QUESTION), ("tokens", ANSWER_TOKENS)):
+        if isinstance(answer.get(name), Mapping):
+            answer[name] = _renamed(answer[name], renamed)
+    return answer
 
 
 def _renamed(record: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
