@@ -28,7 +28,10 @@ STEP = {
 """Fields of a step of traces of version 1 and 2: then, now."""
 FORK = {"rollouts": "branches", "side_tokens": "lookahead_tokens"}
 """Fields of its fork."""
-
+QUESTION = {"rung": "level"}
+"""Fields of a question, in files of questions and of answers of `entropix eval`: then, now."""
+ANSWER_TOKENS = {"rollouts": "branches"}
+"""Fields of the measurements of such an answer."""
 SETTINGS = {"lookup": "speculation"}
 """Fields of `Settings` in configurations, files of prompts and answers, headers of traces."""
 
@@ -87,6 +90,20 @@ def of_step(record: Mapping[str, Any]) -> dict[str, Any]:
 def of_settings(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return a record that holds fields of `Settings` under today's names."""
     return _renamed(record, SETTINGS)
+
+
+def of_question(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a question of a file under today's names."""
+    return _renamed(record, QUESTION)
+
+
+def of_answer(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an answer of an evaluation under today's names."""
+    answer = dict(record)
+    for name, renamed in (("question", QUESTION), ("tokens", ANSWER_TOKENS)):
+        if isinstance(answer.get(name), Mapping):
+            answer[name] = _renamed(answer[name], renamed)
+    return answer
 
 
 def _renamed(record: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:

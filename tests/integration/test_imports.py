@@ -51,7 +51,7 @@ MLX_FREE_MODULES = {
     "entropix_mlx.distributed.hub",
     "entropix_mlx.distributed.environment",
     "entropix_mlx.lab.evaluation.page",
-    "entropix_mlx.lab.evaluation.run",
+    "entropix_mlx.lab.evaluation.arms",
     "entropix_mlx.lab.evaluation.tasks",
     "entropix_mlx.models.config",
     "entropix_mlx.samplers.registry",

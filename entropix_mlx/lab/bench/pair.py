@@ -37,6 +37,8 @@ UNINTERRUPTED = Profile.load().replace(
     {"think": {"max_insertions": 0}, "branch": {"max_branches": 0}}
 )
 SEED = 0
+PROMPT = [0]
+"""The one token that follows a made-up cache."""
 
 
 @dataclass(frozen=True)
@@ -45,23 +47,30 @@ class Pair:
 
     model: Model
     tokenizer: TokenizerWrapper
+    ending: TokenizerWrapper
+    """The same, but for the tokens that end a text."""
     other: Any
     """The model as mlx-lm loads it."""
     other_tokenizer: TokenizerWrapper
     folder: Path
     """Where mlx-lm loaded it from."""
     draft: DraftModel | None = None
-    """What guesses for it where that is measured."""
+    """Proposes tokens where that is measured."""
 
     def ours(self, prompt: list[int], tokens: int, **options: Any) -> Iterator[Step]:
         """Return entropix's steps; takes the options of `stream_generate`.
 
-        Nothing is looked up unless the options say so: each token takes a pass, as with mlx-lm.
+        Nothing is proposed unless the options say so: each token takes a pass, as with mlx-lm.
         """
         options = {"speculation": "off"} | options
         return stream_generate(
             self.model, self.tokenizer, prompt, max_tokens=tokens, seed=SEED, **options
         )
+
+    def drain(self, prompt: list[int], tokens: int, **options: Any) -> None:
+        """Run `ours` to its end."""
+        for _ in self.ours(prompt, tokens, **options):
+            pass
 
     def theirs(self, prompt: list[int], tokens: int, **options: Any) -> Iterator[object]:
         """Return mlx-lm's responses; takes the options of its `stream_generate`."""
@@ -92,7 +101,9 @@ def make_pair(
                 " in the folder that TMPDIR names"
             ) from error
         other, other_tokenizer = mlx_lm.load(name)[:2]
-        yield Pair(model, _endless(tokenizer), other, _endless(other_tokenizer), folder, draft)
+        yield Pair(
+            model, _endless(tokenizer), tokenizer, other, _endless(other_tokenizer), folder, draft
+        )
 
 
 def _endless(tokenizer: TokenizerWrapper) -> TokenizerWrapper:

@@ -1,25 +1,26 @@
-"""Answer or ask: thresholds for unsure answers, what they promise, and who says so."""
+"""Confidence: how well scores separate; thresholds for unsure answers, and what they promise."""
 
 import json
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from entropix_mlx import Profile, Session, Settings, cli
 from entropix_mlx.errors import EntropixError
-from entropix_mlx.lab.evaluation.abstention import (
+from entropix_mlx.lab.evaluation.confidence import (
+    Abstention,
     abstentions,
-    best_coverage,
     certain_threshold,
     expected_threshold,
     fit_threshold,
-    given_with,
 )
 from entropix_mlx.lab.evaluation.records import parse_record
+from entropix_mlx.lab.evaluation.report import EvaluationReport
 from entropix_mlx.profiles.confidence import AnswerMetrics
 from entropix_mlx.profiles.writing import to_toml
 from entropix_mlx.summary import Summary
-from tests.lab.test_evaluation import line
+from tests.lab.test_results import line
 
 ALWAYS = {"abstain": {"score": "mean_logprob", "threshold": 0.0, "risk": 0.2, "n": 10}}
 
@@ -56,24 +57,66 @@ def test_the_threshold_is_the_lowest_that_fits():
     assert expected_threshold(scores, right, 0.1) is None
 
 
-def records(n=60):
+def lines(n=60):
     """Return answers of which the surer ones are right."""
-    lines = [line(f"q{i}", "one", i % 3 > 0, logprob=-0.1 if i % 3 else -2.0) for i in range(n)]
-    return [parse_record(each) for each in lines]
+    return [line(f"q{i}", "one", i % 3 > 0, logprob=-0.1 if i % 3 else -2.0) for i in range(n)]
+
+
+def records(n=60):
+    return [parse_record(each) for each in lines(n)]
 
 
 def test_a_threshold_separates_what_can_be_separated():
     abstain = fit_threshold(records(), 0.2)
     assert (abstain.score, abstain.threshold, abstain.n) == ("mean_logprob", -0.1, 60)
-    given = given_with(abstain, records(30))
-    assert (given.given, given.wrong, given.coverage) == (20, 0, pytest.approx(2 / 3))
-    assert best_coverage(records(30), 0.2)[1] >= given.coverage
+    found = Abstention.of(abstain, records(30), "t")
+    assert (found.given, found.wrong, found.coverage) == (20, 0, pytest.approx(2 / 3))
+    assert found.best_coverage >= found.coverage
 
 
 def test_no_coverage_is_a_failure():
     wrong = [parse_record(line(f"q{i}", "one", False)) for i in range(20)]
-    with pytest.raises(EntropixError, match="no threshold"):
-        fit_threshold([*wrong, parse_record(line("q", "one", True))], 0.2)
+    for answers in ([*wrong, parse_record(line("q", "one", True))], []):
+        with pytest.raises(EntropixError):
+            fit_threshold(answers, 0.2)
+
+
+def test_a_threshold_is_set_on_one_half_and_tried_on_the_other():
+    answers = lines()
+    for number, each in enumerate(answers):
+        each["question"]["split"] = "fit" if number < 30 else "report"
+    found = abstentions([parse_record(each) for each in answers], Profile.load().abstain)
+    assert [(each.set_on, each.task, each.n) for each in found] == [("t", "t", 30)]
+    assert found[0].coverage == pytest.approx(2 / 3)
+    assert found[0].to_dict()["best_coverage"] == pytest.approx(2 / 3)
+
+
+def test_a_report_shows_how_well_scores_separate():
+    answers = [
+        line(f"q{i}", "one", i % 2 == 0, logprob=-0.1 - 0.01 * i - (i % 2)) for i in range(40)
+    ]
+    for number, each in enumerate(answers):
+        each["tokens"]["branches"] = ["1", "1" if number % 2 == 0 else "2"]
+    report = EvaluationReport.of([parse_record(each) for each in answers], Profile.load())
+    by_score = {each.score: each for each in report.separations}
+    assert by_score["mean_logprob"].pooled.value == 1.0
+    assert by_score["max_entropy"].accuracy_at[0.5] == 1.0
+    assert by_score["first_margin"].pooled.value == 0.5
+    assert by_score["fork_agreement"].pooled.value == 1.0
+    assert set(by_score) >= {"share_of_argmax", "share_of_branch"}
+    assert report.to_dict()["questions"]["report"] == sorted(f"q{i}" for i in range(40))
+    json.dumps(report.to_dict(), allow_nan=False)
+
+
+def test_auroc_from_the_lines_alone():
+    answers = [line(f"q{i}", "one", i % 3 == 0, logprob=-0.1 * ((i * 7) % 11)) for i in range(60)]
+    report = EvaluationReport.of([parse_record(each) for each in answers], Profile.load())
+    scores = [sum(each["tokens"]["logprob"]) for each in answers]
+    right = [s for s, each in zip(scores, answers, strict=True) if each["graded"]["right"]]
+    wrong = [s for s, each in zip(scores, answers, strict=True) if not each["graded"]["right"]]
+    u = stats.mannwhitneyu(right, wrong).statistic
+    found = next(each for each in report.separations if each.score == "mean_logprob")
+    assert found.pooled.value == pytest.approx(u / len(right) / len(wrong))
 
 
 def test_a_profile_keeps_the_threshold(tmp_path):
@@ -85,7 +128,7 @@ def test_a_profile_keeps_the_threshold(tmp_path):
     assert Profile.load().abstain.verdict(AnswerMetrics((-0.1,))) is None
 
 
-def test_summary_and_verdict_are_told_from_the_answers_own_tokens(tiny_model, byte_tokenizer):
+def test_summary_and_verdict_come_from_the_answers_own_tokens(tiny_model, byte_tokenizer):
     from entropix_mlx import stream_generate
 
     steps = list(stream_generate(tiny_model, byte_tokenizer, [1, 2], max_tokens=8, seed=1))
@@ -106,17 +149,17 @@ def test_generate_says_that_an_answer_is_unsure(tiny_folder, capsys):
     assert cli.main([*run, *always, "--json"]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["certainty"]["unsure"] is True
-    assert "unsure: mean_logprob" in err
+    assert "unsure" in err
     assert cli.main([*run, *always, "--json", "--n", "2"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [json.loads(line)["certainty"]["unsure"] for line in lines] == [True, True]
+    answers = capsys.readouterr().out.splitlines()
+    assert [json.loads(answer)["certainty"]["unsure"] for answer in answers] == [True, True]
     assert cli.main([*run, "--json"]) == 0
     out, err = capsys.readouterr()
     assert "certainty" not in json.loads(out)
     assert "unsure" not in err
 
 
-def test_a_session_tells_of_its_last_answer(tiny_model, byte_tokenizer):
+def test_a_session_knows_the_certainty_of_its_last_answer(tiny_model, byte_tokenizer):
     session = Session(tiny_model, byte_tokenizer, Settings(max_tokens=4, changes=ALWAYS))
     assert session.certainty is None
     list(session.send("hello"))
@@ -131,33 +174,24 @@ def test_calibrate_sets_the_threshold(tiny_folder, tmp_path, capsys):
     output = tmp_path / "profile.toml"
     run = ["calibrate", "--model", str(tiny_folder), "--output", str(output)]
     assert cli.main([*run, "--abstain", str(questions), "--risk", "0.3"]) == 0
-    err = capsys.readouterr().err
-    assert "the other half: " in err
+    assert "the other half: " in capsys.readouterr().err
     assert Profile.load(output).abstain.risk == 0.3
     assert Profile.load(output).calibration["fingerprint"]
     assert cli.main([*run, "--abstain", "arithmetic", "--limit", "8"]) == 2
-    assert "no threshold" in capsys.readouterr().err
-    assert cli.main([*run, "--risk", "0.3"]) == 2
-    assert "--abstain" in capsys.readouterr().err
+    assert "threshold" in capsys.readouterr().err
+    for mistake in (["--risk", "0.3"], ["--abstain", "facts", "--risk", "3"]):
+        assert cli.main([*run, *mistake]) == 2
+        assert "--risk" in capsys.readouterr().err
 
 
 def test_eval_shows_what_a_threshold_does(tmp_path, capsys):
     answers = tmp_path / "answers.jsonl"
-    lines = [line(f"q{i}", "one", i % 3 > 0, logprob=-0.1 if i % 3 else -2.0) for i in range(30)]
-    answers.write_text("".join(json.dumps(each) + "\n" for each in lines))
+    answers.write_text("".join(json.dumps(each) + "\n" for each in lines(30)))
     profile = tmp_path / "own.toml"
     profile.write_text('[abstain]\nscore = "mean_logprob"\nthreshold = -1.0\nrisk = 0.2\n')
-    run = ["eval", "--read", str(answers), "--confidence", "--profile", str(profile), "--json"]
-    assert cli.main(run) == 0
+    run = ["eval", "--read", str(answers), "--confidence", "--profile", str(profile)]
+    assert cli.main([*run, "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["abstention"]
     assert (row["given"], row["wrong"], row["observed_risk"]) == (20, 0, 0.0)
-
-
-def test_eval_sets_a_threshold_on_one_half_and_tries_it_on_the_other():
-    lines = [line(f"q{i}", "one", i % 3 > 0, logprob=-0.1 if i % 3 else -2.0) for i in range(60)]
-    for number, each in enumerate(lines):
-        each["question"]["split"] = "fit" if number < 30 else "report"
-    found = abstentions([parse_record(each) for each in lines], Profile.load().abstain)
-    assert [(each.set_on, each.task, each.given.n) for each in found] == [("t", "t", 30)]
-    assert found[0].given.coverage == pytest.approx(2 / 3)
-    assert found[0].to_dict()["best_coverage"] == pytest.approx(2 / 3)
+    assert cli.main(run) == 0
+    assert "20 of 30" in capsys.readouterr().out
