@@ -18,8 +18,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from entropix_mlx import Settings, chat_prompt, load, stream_generate
 from entropix_mlx.lab.bench.lookups import COPYING, FREE_TEXT
+
+from entropix_mlx import Settings, chat_prompt, load, stream_generate
 from entropix_mlx.lab.calibration.calibrate import builtin_prompts
 from entropix_mlx.step import Step, first_divergence
 from entropix_mlx.summary import Summary

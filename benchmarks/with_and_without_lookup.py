@@ -17,10 +17,10 @@ import sys
 from dataclasses import replace
 
 from alone_and_together import OFTEN, ROUNDING, least_margin
+from entropix_mlx.lab.bench.lookups import COPYING
 
 from entropix_mlx import Settings, chat_prompt, load, stream_generate
 from entropix_mlx.commands.shared import options
-from entropix_mlx.lab.bench.lookups import COPYING
 from entropix_mlx.lab.calibration.prompt_sets import builtin_prompts
 from entropix_mlx.step import first_divergence
 from entropix_mlx.summary import Summary

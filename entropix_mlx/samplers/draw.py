@@ -55,13 +55,13 @@ class Drawing(Protocol):
     """What plans may ask of the draw: fields of a `Sampler` and of a `CompileKey`."""
 
     @property
-    def max_top_k(self) -> int | None: ...  # noqa: D102
+    def max_top_k(self) -> int | None: ...
     @property
-    def needs_order(self) -> bool: ...  # noqa: D102
+    def needs_order(self) -> bool: ...
     @property
-    def draws(self) -> int: ...  # noqa: D102
+    def draws(self) -> int: ...
     @property
-    def excludes_top(self) -> bool: ...  # noqa: D102
+    def excludes_top(self) -> bool: ...
 
 
 class Ranked(NamedTuple):
