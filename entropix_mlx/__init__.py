@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .engine.speculation.draft_model import DraftModel as DraftModel
     from .errors import EntropixError as EntropixError
     from .profiles.profile import Profile as Profile
-    from .samplers.decide import decide as decide
+    from .samplers.entropix import decide as decide
     from .samplers.registry import SAMPLERS as SAMPLERS
     from .settings import Settings as Settings
     from .step import Branch as Branch
@@ -50,7 +50,7 @@ _PUBLIC = {
     "api.prompts": ("chat_prompt",),
     "api.score": ("score",),
     "errors": ("EntropixError",),
-    "samplers.decide": ("decide",),
+    "samplers.entropix": ("decide",),
     "samplers.registry": ("SAMPLERS",),
     "traces.explain": ("Explanation", "explain"),
     "profiles.profile": ("Profile",),

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import SettingsError
-from .profiles.confidence import Measured, Verdict
+from .profiles.confidence import AnswerMetrics, Verdict
 from .profiles.fields import LARGEST_WHOLE, Number, shown
 from .profiles.profile import REFERENCE, Profile
-from .profiles.sampler_specs import parameters
+from .profiles.sampler_specs import check_parameters, parameters
 from .profiles.selection import AUTO, resolve
-from .samplers.registry import Overrides, find_sampler, make_sampler
+from .samplers.registry import find_sampler, make_sampler
 
 if TYPE_CHECKING:  # a front end keeps settings before it loads anything
     from .models.base import AttentionLayers
@@ -26,9 +26,9 @@ NO_LIMIT = -1
 BATCH = 8
 """Answers that are generated at once, unless the caller says otherwise."""
 ATTENTION_LAYERS = ("last", "all")
-LOOKUPS = ("auto", "off")
-LONGEST_LOOKUP = 16
-"""Tokens that may be looked up for a pass."""
+SPECULATION_MODES = ("auto", "off")
+MAX_PROPOSED = 16
+"""Tokens that may be proposed for one pass."""
 SEED_BITS = 32
 """Of a seed that was drawn: short enough to be typed again."""
 
@@ -85,9 +85,9 @@ class Settings:
     """Which layers' attention is measured: ``"last"`` or ``"all"``."""
     top_logprobs: int = 0
     """How many of the most probable tokens a step lists."""
-    lookup: str | int = "auto"
-    """Tokens that are looked up in the text where it repeats itself, and computed in one pass:
-    ``"auto"`` for as many as pay, ``"off"``, or a number. They change no token but by rounding."""
+    speculation: str | int = "auto"
+    """Tokens that are proposed where the text repeats itself, and checked in one pass: ``"auto"``
+    for as many as pay, ``"off"``, or a number. They change no token but by rounding."""
     stop: tuple[str, ...] = ()
     """Strings that end an answer and are no part of it; a single text stands for itself. Text that
     may yet become one is held back, and is lost where the answer is cancelled meanwhile."""
@@ -96,14 +96,14 @@ class Settings:
         """Check what can be checked without a model, and keep plain numbers."""
         for name, rule in _WHOLE_NUMBERS.items():
             self._keep(name, rule)
-        for name, value in self._overrides().given().items():
+        for name, value in self._overrides().items():
             object.__setattr__(self, name, value)
         if self.attention_layers not in ATTENTION_LAYERS:
             raise SettingsError(
                 f"attention_layers must be one of {', '.join(ATTENTION_LAYERS)},"
                 f" not {shown(self.attention_layers)}"
             )
-        object.__setattr__(self, "lookup", _lookup(self.lookup))
+        object.__setattr__(self, "speculation", _speculation(self.speculation))
         object.__setattr__(self, "stop", _stop_strings(self.stop))
         if not isinstance(self.sampler, str):
             raise SettingsError(f"sampler must be a name, not {shown(self.sampler)}")
@@ -134,7 +134,7 @@ class Settings:
 
     def check(self) -> None:
         """Raise what `resolved` would, as far as that does not depend on a model."""
-        find_sampler(self.sampler).check(self._overrides().given())
+        find_sampler(self.sampler).check(self._overrides())
         named = REFERENCE if self.profile == AUTO else self.profile
         Profile.load(named).replace(self.changes)
 
@@ -153,8 +153,8 @@ class Settings:
             given[each.name] = value
         return {name: value for name, value in given.items() if value not in ({}, ())}
 
-    def _overrides(self) -> Overrides:
-        return Overrides(**{name: getattr(self, name) for name in parameters()})
+    def _overrides(self) -> dict[str, Any]:
+        return check_parameters({name: getattr(self, name) for name in parameters()})
 
     def _keep(self, name: str, rule: Number) -> None:
         value = getattr(self, name)
@@ -190,24 +190,25 @@ class ResolvedSettings:
         """Return the same settings, and sampler, for an answer with another seed."""
         return replace(self, settings=replace(self.settings, seed=seed), seed=seed)
 
-    def verdict(self, tokens: Measured) -> Verdict | None:
+    def verdict(self, tokens: AnswerMetrics) -> Verdict | None:
         """Return whether an answer is unsure by the profile.
 
         None where the profile has no threshold: ``entropix calibrate --abstain`` sets one.
 
         Args:
-            tokens: what was measured at the answer's tokens.
+            tokens: the metrics at the answer's tokens.
         """
         return self.profile.abstain.verdict(tokens)
 
 
-def _lookup(value: Any) -> str | int:
-    if value in LOOKUPS:
+def _speculation(value: Any) -> str | int:
+    if value in SPECULATION_MODES:
         return str(value)
     try:
-        return int(Number(1, LONGEST_LOOKUP, whole=True)(value))
+        return int(Number(1, MAX_PROPOSED, whole=True)(value))
     except ValueError as error:
-        raise SettingsError(f"lookup {error}, or one of {', '.join(LOOKUPS)}") from None
+        modes = ", ".join(SPECULATION_MODES)
+        raise SettingsError(f"speculation {error}, or one of {modes}") from None
 
 
 def _stop_strings(value: Any) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What crosses from the decode loop to every reader: `Step`, and the words it is made of.
+"""`Step`, the record of a token that every reader gets, and the records that it is made of.
 
 Nothing here imports MLX: a trace can be read, drawn and reported without a model.
 """
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Strategy(StrEnum):
-    """What was decided at a position."""
+    """The decision at a position."""
 
     ARGMAX = "argmax"
     THINK = "think"
@@ -36,36 +36,37 @@ class Strategy(StrEnum):
 
 
 class Origin(StrEnum):
-    """How a token came to stand in the text."""
+    """Where a token came from."""
 
     SAMPLED = "sampled"
     INSERTED = "inserted"
     """Part of a thinking text."""
     BRANCH = "branch"
-    """Part of the rollout that scored best at a fork."""
+    """Part of the branch that won a fork."""
     CHOSEN = "chosen"
-    """Picked by the user: a rollout at a fork, or a token put in another's place."""
+    """Chosen by the user: a branch of a fork, or a token in place of another."""
     RETRIEVED = "retrieved"
-    """Part of a passage that was looked up in the user's notes, and of what introduces it."""
+    """Part of a passage of the user's notes, or of the words that introduce it."""
     READ = "read"
-    """Part of a text that was given and only measured; nothing was drawn."""
+    """Part of a given text, which was only measured."""
 
 
 NOT_OF_THE_MODEL = frozenset({Origin.INSERTED, Origin.RETRIEVED})
-"""Origins of tokens that the model did not choose: they tell nothing about how sure it was."""
+"""Origins of tokens that the model did not choose."""
 
 
 class Metrics(NamedTuple, Generic[T]):
-    """The measurements of one position: `(batch,)` float32 arrays on the device, floats outside.
+    """The metrics of one position: `(batch,)` float32 arrays on the device, floats on the host.
 
     A field can be read as an attribute or, as in a trace record, by its name:
-    ``metrics.entropy`` and ``metrics["entropy"]`` are the same number.
+    ``metrics.entropy`` and ``metrics["entropy"]`` are the same number. The five of attention are
+    NaN for a model whose attention cannot be read.
     """
 
     entropy: T
     """H of the next-token distribution at temperature 1, in bits."""
     varentropy: T
-    """Variance of the surprise −log2 p over the vocabulary, in bits²."""
+    """V, the variance of the surprise −log2 p over the vocabulary, in bits²."""
     margin: T
     """Probability of the most probable token minus that of the second."""
     attention_entropy: T
@@ -73,27 +74,25 @@ class Metrics(NamedTuple, Generic[T]):
     attention_varentropy: T
     """Population variance over heads of that entropy, in bits²."""
     agreement: T
-    """Mean absolute deviation of the heads' weights from their mean: 0 when the heads agree.
-
-    The name is the published one. It shrinks as 1/keys; see `head_divergence`."""
+    """Mean absolute deviation of the heads' weights from their mean: 0 where they agree. The name
+    is the published one. It shrinks as 1/keys; see `head_divergence`."""
     head_divergence: T
     """Mean over heads of the total variation from the mean head, in [0, 1] at any length."""
     interaction_strength: T
     """Mean absolute attention score before softmax."""
 
-    # Of a model whose attention cannot be read, all five are NaN: they were not measured.
     def __getitem__(self, key: Any) -> Any:
         """Field by name, or by position as in any tuple."""
         return getattr(self, key) if isinstance(key, str) else tuple.__getitem__(self, key)
 
 
 OF_ATTENTION = Metrics._fields[3:]
-"""The measurements of attention: None in a record where they were not taken."""
+"""The metrics of attention: None in a record where they were not measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a profile decides for one set of logits and attention scores, in Python numbers."""
+    """The decision at one position, in Python numbers."""
 
     strategy: Strategy
     temperature: float
@@ -111,12 +110,15 @@ class Alternative:
     """One of the most probable tokens at a position."""
 
     token: int
+    """Id."""
     text: str
+    """Its text."""
     logprob: float
+    """Natural log probability at temperature 1."""
 
 
 class ChosenBy(StrEnum):
-    """Who chose among the rollouts of a fork."""
+    """Who chose among the branches of a fork."""
 
     SCORE = "score"
     JUDGE = "judge"
@@ -125,96 +127,102 @@ class ChosenBy(StrEnum):
 
 
 class Stopped(StrEnum):
-    """Why a rollout was not followed to its end."""
+    """Why a branch was pruned."""
 
     BEHIND = "behind"
     """It was among the worse half of those that might still win."""
     DECIDED = "decided"
-    """Nothing that came after could change which one wins."""
+    """Nothing that came after could change the winner."""
 
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """One way to go on at a fork, as far as it was followed."""
+    """One continuation at a fork, as far as it was followed."""
 
     tokens: tuple[int, ...]
+    """Ids."""
     text: str
+    """Their text."""
     mean_logprob: float
-    """Natural log probability a token at temperature 1."""
+    """Mean natural log probability of the tokens at temperature 1, in nats."""
     mean_entropy: float
-    """Bits a token."""
+    """Mean entropy of the tokens, in bits."""
     first_logprob: float | None = None
     """Natural log probability of its first token at temperature 1; None in older traces."""
     lead: float | None = None
-    """Nats a token by which it leads the first rollout, over the tokens that both have, where those
-    that copy do not count in favour: 0 for the first itself. None in traces of version 1."""
+    """Nats a token by which it leads the first branch, over the tokens that both have, where copied
+    ones do not count in favour: 0 for the first branch, None in traces of version 1."""
     error: float | None = None
-    """The standard error of the lead; None where it cannot be told."""
+    """Standard error of the lead; None where it is unknown."""
     copied: int = 0
-    """Tokens that copy a run of the prompt, the answer or the rollout itself."""
+    """Tokens that complete a copy of earlier tokens: of the prompt, the answer or the branch."""
     stopped: Stopped | None = None
-    """Why it was not followed to its end; None for one that was."""
+    """Why it was pruned; None for one that was followed to its end."""
     judged: float | None = None
     """The model's own probability that it is good, p(yes) / (p(yes) + p(no)); None if not asked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """What was compared at a fork."""
+    """The branches that were compared at a position, and the winner."""
 
     branches: tuple[Branch, ...]
     """The one that begins with the most probable token comes first."""
     winner: int
-    """Index of the rollout that became the text."""
+    """Index of the branch that became the text."""
     chosen_by: ChosenBy = ChosenBy.SCORE
+    """Who chose the winner: "score" or "user"."""
     closest: float | None = None
-    """Nats a token by which the nearest decision to drop a rollout was made; None without any."""
+    """Nats a token by which the closest decision to prune a branch was made; None without any."""
     lookahead_tokens: int = 0
-    """Tokens that were computed here beside those of the rollouts, and forgotten: what followed a
-    sentence, by which its end was known, and what was read for a second opinion."""
+    """Tokens that were computed beside those of the branches: the one behind a sentence, by which
+    its end is known."""
 
 
 class DropReason(StrEnum):
-    """Why an insertion that was tried did not become the text."""
+    """Why a trial did not become the text."""
 
     END = "end"
-    """The answer would have ended with it."""
+    """The answer would have ended with the insertion."""
     ECHO = "echo"
-    """What followed it repeated it."""
+    """The tokens after the insertion repeated it."""
     LOOP = "loop"
-    """What followed it repeated the answer."""
+    """The tokens after the insertion repeated the answer."""
     WORSE = "worse"
-    """The model went on better without it."""
+    """The continuation without the insertion scored better."""
     LEFT = "left"
-    """It is what would have stood in the place of a thought with which the model went on better."""
+    """It is the continuation without the insertion, and the one with it scored better."""
     LOST = "lost"
     """It was the beginning of a sentence, and the model did not know how to go on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """What was tried and taken back: an insertion with the tokens that followed it, what would have
-    stood in its place, or a sentence in the place of which a passage was looked up."""
+    """Tokens that were followed on trial and dropped: an insertion with the tokens after it, the
+    continuation without it, or the sentence that a retrieved passage replaced."""
 
     origin: Origin
-    """What its tokens would have been."""
+    """That of the first token, had it become the text."""
     tokens: tuple[int, ...]
+    """Ids."""
     text: str
+    """Their text."""
     reason: DropReason
+    """Why they were dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a passage stands in the user's notes."""
+    """The place of a passage in the user's notes."""
 
     name: str
-    """Of the file, relative to the folder of the notes, with slashes."""
+    """Path of the file relative to the folder of the notes, with slashes."""
     line: int
-    """Of its first word, from 1; in a PDF file, on the page."""
+    """Line of its first word, from 1; in a PDF file, on the page."""
     page: int | None = None
-    """In a PDF file, from 1."""
+    """Page of a PDF file, from 1."""
     heading: str = ""
-    """Of the section."""
+    """Heading of its section; empty without one."""
 
     @property
     def label(self) -> str:
@@ -230,20 +238,22 @@ class Passage:
     text: str
     source: Source
     score: float
-    """How much of what was looked for it holds, from 0 to 1."""
+    """Share of the query's words that it holds, weighted by how rare each is, from 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One committed token, with all that was measured and decided where it stands."""
+    """One committed token, with the metrics and the decision of its position."""
 
     index: int
     """Position in the answer, from 0."""
     token: int
+    """Id."""
     text: str
-    """Text that became printable with this token: empty inside a multi-byte character."""
+    """Text that became printable with this token; empty inside a multi-byte character."""
     logprob: float
     """Natural log probability of the token at temperature 1, before any filter."""
+    # The fields of `Metrics`, which documents them.
     entropy: float
     varentropy: float
     margin: float
@@ -256,47 +266,50 @@ class Step:
     """The published weighted sum of the metrics ("confidence" in the published sampler): logprob +
     position_score compares tokens of different positions."""
     strategy: Strategy
-    """What was decided here; all tokens of an inserted text say `think`, wherever it was wished
-    for, and `think-sample` says that the wish has to wait, or may not be. Whether a fork was
-    followed where it says `branch`, or only sampled, is in `branch` and `origin`."""
+    """The decision. All tokens of an inserted text have `think`; `think-sample` means that an
+    insertion has to wait, or is not allowed. Whether `branch` forked here is in `fork`."""
     temperature: float
+    """The temperature that the token was drawn with; 0 takes the most probable token."""
     top_p: float
+    """The mass that the drawn tokens reach; 1 is off."""
     top_k: int
+    """The number of tokens to draw from; 0 is off."""
     min_p: float
+    """The least share of the top probability; 0 is off."""
     origin: Origin = Origin.SAMPLED
+    """Where the token came from."""
     top_logprobs: tuple[Alternative, ...] = ()
     """The most probable tokens, best first, when asked for."""
     fork: Fork | None = None
-    """On the first token of a rollout: what it was compared with."""
+    """On the first token of the winner of a fork: the branches that were compared."""
     rolled_back: int = 0
-    """Tokens that were drawn here and taken back: 1 where an intervention came between."""
+    """Tokens that were drawn here and discarded: 1 where an intervention begins."""
     triggered_at: int | None = None
-    """On the first token of an inserted text: index of the step at which it was wished for."""
+    """On the first token of an inserted text: index of the step that triggered it."""
     dropped: Dropped | None = None
-    """What was inserted here on trial, and not kept; the text goes on as if it had not been."""
+    """The trial that was dropped here; the text goes on as if it had not been."""
     source: Source | None = None
-    """On the first token of a retrieved passage: where that stands."""
+    """On the first token of a retrieved passage: its place in the notes."""
     proposed: int = field(default=0, compare=False)
-    """Tokens that were looked up in the text and computed in the same pass, to follow this one."""
+    """Tokens that speculation proposed to follow this one, and that its pass computed."""
     accepted: int = field(default=0, compare=False)
-    """1 where the pass of an earlier token computed this one, too, because that was guessed right;
-    all other tokens took a pass of their own."""
+    """1 where speculation had proposed this token rightly, so that it took no pass of its own."""
     finish_reason: str | None = None
     """On the last step: ``"stop"`` (end of text), ``"length"`` (a limit was reached) or ``"read"``
-    (the end of a text that was given)."""
+    (the end of a given text)."""
     time: float = field(default=0.0, compare=False)
-    """Seconds since generation began, prefill included, but not what a user took to choose. Where
-    an answer is taken up again in its middle, the time goes on from there."""
+    """Seconds since generation began, prefill included, without the time that a user took to
+    choose; an answer that is resumed in its middle continues from the time there."""
 
     @property
     def metrics(self) -> Metrics[float]:
-        """The step's measurements as one record."""
+        """The step's metrics as one record."""
         return Metrics(*(getattr(self, name) for name in Metrics._fields))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the step as one flat JSON-ready record; floats have the 7 digits of a float32.
 
-        What was not measured is None.
+        NaN becomes None.
         """
         record: dict[str, Any] = _rounded(asdict(self))
         return record
@@ -314,12 +327,12 @@ class Step:
         if absent:
             step = replace(step, **dict.fromkeys(absent, math.nan))  # type: ignore[arg-type]
         if step.fork and not 0 <= step.fork.winner < len(step.fork.branches):
-            raise ValueError(f"fork.winner is {step.fork.winner}, and there is no such rollout")
+            raise ValueError(f"fork.winner is {step.fork.winner}, and there is no such branch")
         return step
 
 
 def first_divergence(first: Sequence[Step], second: Sequence[Step]) -> int | None:
-    """Return the index of the first token that two answers do not share; None if all are alike."""
+    """Return the index of the first token that two answers do not share; None if there is none."""
     tokens = zip_longest(*([step.token for step in steps] for steps in (first, second)))
     return next((index for index, (one, other) in enumerate(tokens) if one != other), None)
 

@@ -1,5 +1,5 @@
-"""The totals of a generation: text, counts and rates, added up from its `Step`s; and what the
-answers of several samplers amount to.
+"""The totals of a generation: text, counts and rates, added up from its `Step`s; and those of the
+answers of several samplers, as tables.
 """
 
 from __future__ import annotations
@@ -10,51 +10,54 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .profiles.confidence import MEASURED, Measured
+from .profiles.confidence import SCORED, AnswerMetrics
 from .step import NOT_OF_THE_MODEL, Origin, Step, Strategy
 
 REPETITION_LENGTH = 4
-"""So many tokens in a row are a repetition if the same answer has them already."""
+"""This many tokens in a row are a repetition if the same answer has them already."""
 
 
 class Summary:
     """Totals of the steps added so far."""
 
     def __init__(self, prompt_tokens: int = 0) -> None:
-        """Begin with no step.
-
-        Args:
-            prompt_tokens: tokens of the prompt, for `to_dict`.
-        """
         self.prompt_tokens = prompt_tokens
+        """Tokens of the prompt."""
         self.completion_tokens = 0
+        """Tokens of the answer, inserted and retrieved ones included."""
         self.inserted_tokens = 0
+        """Tokens of thinking texts."""
         self.insertions = 0
+        """Thinking texts."""
         self.retrieved_tokens = 0
+        """Tokens of passages of the user's notes."""
         self.retrievals = 0
-        """How many passages were looked up in the user's notes."""
+        """Passages of the user's notes."""
         self.dropped = 0
-        """How many insertions were tried and not kept."""
+        """Insertions that were tried and dropped."""
         self.forks = 0
+        """Forks of which a branch became the text."""
         self.choices = 0
-        """How many tokens or rollouts the user chose."""
+        """Tokens or branches that the user chose."""
         self.roll_backs = 0
-        """How many tokens were drawn and taken back."""
+        """Tokens that were drawn and discarded."""
         self.proposed = 0
-        """How many tokens were looked up in the text and computed ahead of time."""
+        """Tokens that speculation proposed."""
         self.accepted = 0
-        """How many of the tokens came out of the pass of an earlier one."""
+        """Tokens of the answer that speculation had proposed."""
         self.strategies: Counter[Strategy] = Counter()
+        """Tokens by strategy."""
         self.finish_reason: str | None = None
+        """That of the last step."""
         self._pieces: list[str] = []
         self._first_time = 0.0
         # If an answer begins with a fork, the tokens of the winner all come at once, after the
-        # rollouts; those of a guess come at once, too. No speed can be told from the first of
-        # them, so it is counted from after them.
+        # branches; accepted tokens come at once, too. No speed follows from the first of them, so
+        # it is counted from after them.
         self._came_first = 0
         self._came_first_time = 0.0
         self._in_first_fork = False
-        self._in_first_guess = False
+        self._in_first_run = False
         self._last_time = 0.0
         self._entropy = 0.0
         self._varentropy = 0.0
@@ -92,7 +95,7 @@ class Summary:
         if step.origin not in NOT_OF_THE_MODEL:
             if self._first_shown is None and step.text.strip():
                 self._first_shown = len(self._own)
-            self._own.append(tuple(getattr(step, name) for name in MEASURED))
+            self._own.append(tuple(getattr(step, name) for name in SCORED))
 
     def _clock(self, step: Step) -> None:
         first = not self.completion_tokens
@@ -101,8 +104,8 @@ class Summary:
             self._in_first_fork = step.fork is not None
         elif step.fork is not None or step.origin not in (Origin.BRANCH, Origin.CHOSEN):
             self._in_first_fork = False
-        self._in_first_guess = first or (self._in_first_guess and bool(step.accepted))
-        if self._in_first_guess or self._in_first_fork:
+        self._in_first_run = first or (self._in_first_run and bool(step.accepted))
+        if self._in_first_run or self._in_first_fork:
             self._came_first += 1
             self._came_first_time = step.time
         self._last_time = step.time
@@ -119,7 +122,7 @@ class Summary:
 
     @property
     def decoded_tokens(self) -> int:
-        """Tokens after those that came first: one, or those of a fork or of a guess."""
+        """Tokens after those that came first: one, or those of a fork or of accepted proposals."""
         return self.completion_tokens - self._came_first
 
     @property
@@ -147,7 +150,7 @@ class Summary:
 
     @property
     def tokens_per_pass(self) -> float:
-        """Tokens for each pass that computed any: 1 without guesses that hold."""
+        """Tokens for each pass that computed any: 1 without accepted proposals."""
         return self.completion_tokens / max(1, self.completion_tokens - self.accepted)
 
     @property
@@ -161,16 +164,16 @@ class Summary:
         return self._varentropy / max(1, self.completion_tokens)
 
     @property
-    def measured(self) -> Measured:
-        """What was measured at the answer's own tokens: scores and verdicts are told from it."""
-        columns = dict(zip(MEASURED, zip(*self._own, strict=True), strict=False))
-        return Measured(**columns, first=self._first_shown or 0)
+    def metrics(self) -> AnswerMetrics:
+        """The metrics of the answer's own tokens, from which scores and verdicts are computed."""
+        columns = dict(zip(SCORED, zip(*self._own, strict=True), strict=False))
+        return AnswerMetrics(**columns, first=self._first_shown or 0)
 
     @property
     def confidence(self) -> float:
-        """How sure the model was of its own tokens: the geometric mean of their probabilities.
+        """The geometric mean of the probabilities of the model's own tokens; 0 without any.
 
-        It is between 0 and 1, but no probability of being right. 0 where there are no tokens.
+        It is between 0 and 1, but no probability of being right.
         """
         logprobs = [values[0] for values in self._own]
         return math.exp(math.fsum(logprobs) / len(logprobs)) if logprobs else 0.0
@@ -228,7 +231,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Result:
-    """What the answers of one sampler amount to; means are over the tokens of all of them."""
+    """The totals of the answers of one sampler; means are over the tokens of all of them."""
 
     sampler: str
     answers: int
@@ -242,8 +245,8 @@ class Result:
     repetition: float
     """Share of the runs of `REPETITION_LENGTH` tokens that the same answer had already."""
     tokens_per_second: float
-    """Of one answer, while others of the same sampler are generated with it; without the prefill, 0
-    if no answer has two tokens."""
+    """Of one answer, while others of the same sampler are generated with it; without the prefill.
+    0 if no answer has two tokens."""
     insertions: int
     branches: int
 
@@ -260,7 +263,7 @@ COLUMNS = {
     "insertions": "{.insertions}",
     "forks": "{.branches}",
 }
-"""The columns of a table of results, and how each is written."""
+"""The columns of a table of results, and the format of each."""
 
 
 def summarize(samples: Iterable[Sample]) -> list[Result]:
@@ -292,9 +295,7 @@ def _result(sampler: str, group: list[Sample]) -> Result:
 def repetition(texts: Iterable[Sequence[int]], length: int = REPETITION_LENGTH) -> float:
     """Return the share of the runs of tokens that the same text had already; 0 without any run.
 
-    Args:
-        texts: the token ids of each; no run reaches from one text into the next.
-        length: tokens in a run.
+    No run reaches from one text, given by its token ids, into the next.
     """
     total = repeated = 0
     for tokens in texts:

@@ -19,7 +19,7 @@ from entropix_mlx.chat.attachments import with_files
 from entropix_mlx.chat.conversation import Conversation, Turn
 from entropix_mlx.chat.slash import COMMANDS
 from entropix_mlx.chat.store import Store
-from entropix_mlx.configuration.reading import OPTIONS, Configuration
+from entropix_mlx.configuration import OPTIONS, Configuration
 from entropix_mlx.errors import SessionError
 from entropix_mlx.profiles.profile import Profile
 

@@ -11,7 +11,7 @@ from entropix_mlx.backends import events
 from entropix_mlx.backends.base import Action, Backend, BackendThread
 from entropix_mlx.backends.events import CancelToken, Event, UserMessage
 from entropix_mlx.chat.conversation import Conversation
-from entropix_mlx.profiles.confidence import Measured
+from entropix_mlx.profiles.confidence import AnswerMetrics
 from entropix_mlx.settings import Settings
 
 from .composer.composer import Composer
@@ -245,7 +245,7 @@ class ModelLink:
     def _tell_if_unsure(self) -> None:
         """Say that the answer is below its profile's threshold, and what can be done."""
         answer = self._workspace.conversation.last.answer
-        verdict = self._workspace.profile.abstain.verdict(Measured.of(answer.steps))
+        verdict = self._workspace.profile.abstain.verdict(AnswerMetrics.of(answer.steps))
         if verdict is not None and verdict.unsure:
             self._app.notify(f"{verdict.reason}. {WHAT_TO_DO}", title="unsure", severity="warning")
 

@@ -7,7 +7,7 @@ import sys
 
 from entropix_mlx.backends.base import Backend
 from entropix_mlx.chat.store import Store
-from entropix_mlx.configuration.reading import Configuration
+from entropix_mlx.configuration import Configuration
 
 from .app import ChatApp
 

@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.timer import Timer
 
 from entropix_mlx.chat.conversation import Conversation, Reply, Turn
-from entropix_mlx.configuration.reading import Configuration
+from entropix_mlx.configuration import Configuration
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.traces.trace import Trace
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import OutputError
 from ..files import write_whole, writing
+from ..old_names import of_settings
 from ..palette import to_json
 from ..settings import Settings
 from ..summary import Summary
@@ -161,7 +162,8 @@ class AnswersFile:
             record = json.loads(line)
             key = record["line"], record["sample"]
             task = self._tasks.get(key)
-        except (ValueError, RecursionError, LookupError, TypeError) as error:
+            record["options"] = of_settings(record.get("options", {}))
+        except (ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
             raise OutputError(f"{where} is not an answer: name another file") from error
         if task is None or any(record.get(name) != value for name, value in task.header.items()):
             raise OutputError(

@@ -14,7 +14,7 @@ from ..engine.runner import Runner
 from ..engine.slot import Slot
 from ..errors import EntropixError, whole_number
 from ..models.base import LanguageModel
-from ..profiles.confidence import Measured, Verdict
+from ..profiles.confidence import AnswerMetrics, Verdict
 from ..profiles.profile import Profile
 from ..settings import BATCH, Settings
 from ..step import Step
@@ -149,7 +149,7 @@ class BatchAnswer:
         if self.settings is None:
             return None
         rule = Profile.load(self.settings.profile).abstain
-        return rule.verdict(Measured.of(self.steps))
+        return rule.verdict(AnswerMetrics.of(self.steps))
 
 
 class Batch:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import EntropixError, PromptError, first_line
+from ..old_names import SETTINGS, of_settings
 from ..profiles.fields import hint, overlaid, shown
 from ..settings import Settings
 
@@ -198,7 +199,7 @@ def _parse(text: str, what: str) -> Any:
 
 
 def _check_key(name: str, word: str) -> None:
-    if name not in _KEYS:
+    if name not in (*_KEYS, *SETTINGS):
         raise PromptError(f"unknown {word} {shown(name)}; {hint(name, _KEYS)}")
 
 
@@ -220,6 +221,7 @@ class _LineReader:
             raise PromptError(f'write an object such as {{"prompt": "Why?"}}, not {shown(record)}')
         for key in record:
             _check_key(key, "key")
+        record = of_settings(record)
         if ("prompt" in record) == ("messages" in record):
             raise PromptError("give either a prompt or messages")
         options = {name: record[name] for name in _OPTIONS if name in record}

@@ -30,8 +30,7 @@ from ..models.llama.attention import AttentionQueries
 from ..models.llama.cache import BlockCache, TextCache
 from ..models.memory import wired_memory
 from ..samplers.draw import uniforms
-from ..samplers.position import Position as Sampled
-from ..samplers.position import position as sample
+from ..samplers.position import Sampled, sample
 from ..settings import ResolvedSettings, Settings
 from ..step import Origin, Step
 from .generate import parse_options, prompt_tokens
@@ -257,7 +256,7 @@ class _Measuring:
             given,
         )
         if self._memory:
-            self._state = self._memory.observe(sampled.noted, given, sampled.logprob)
+            self._state = self._memory.observe(sampled.state, given, sampled.logprob)
         return sampled
 
 

@@ -16,7 +16,7 @@ from threading import Event
 
 from ..answer.hooks import Choose, OnFork
 from ..errors import PromptError, SessionError, check_type, whole_number
-from ..profiles.confidence import Measured, Verdict
+from ..profiles.confidence import AnswerMetrics, Verdict
 from ..profiles.profile import Profile
 from ..settings import SEED_BITS, Settings
 from ..step import Step
@@ -112,7 +112,7 @@ class ChatSession(ABC):
         turns = self.conversation.turns
         if not turns or not turns[-1].answers:
             return None
-        return self.profile.abstain.verdict(Measured.of(turns[-1].answer.steps))
+        return self.profile.abstain.verdict(AnswerMetrics.of(turns[-1].answer.steps))
 
     def send(
         self, text: str, turn: int | None = None, *, cancel: Event | None = None

@@ -35,11 +35,9 @@ from ..models.llama.cache import TextCache
 from ..models.memory import CLEAR_EVERY
 from ..samplers.base import Sampler
 from ..samplers.draw import draw_distinct, logprob, uniforms
-from ..samplers.memory import State, joined, rows_of
-from ..samplers.metrics.logits import numbers
-from ..samplers.position import Position as Sampled
-from ..samplers.position import position as sample
-from ..samplers.ranking import most_probable
+from ..samplers.metrics.logits import most_probable, numbers
+from ..samplers.position import Sampled, sample
+from ..samplers.state import State, joined, rows_of
 from ..settings import ResolvedSettings
 from .cached_text import CachedText
 
@@ -163,7 +161,7 @@ class PassPart(NamedTuple):
 
     def arrays(self) -> list[mx.array]:
         """Return everything that will be read."""
-        return [self.sampled.packed, self.sampled.token, *self.sampled.noted]
+        return [self.sampled.packed, self.sampled.token, *self.sampled.state]
 
 
 class Pass:
@@ -205,7 +203,7 @@ class Pass:
     def states(self, rows: Sequence[int]) -> State:
         """Return the sampler's states at the positions of some rows of one slot."""
         part, inside = self._inside(rows)
-        return rows_of(part.sampled.noted, inside)
+        return rows_of(part.sampled.state, inside)
 
     def read(self) -> list[Position]:
         """Wait for the pass and return every row in Python numbers: its one synchronisation."""
@@ -313,7 +311,7 @@ def _in_pieces(
         following = group.tokens[end : end + 1]
         if sampler.remembered and following.size:
             observed = logprob(sampled.measured, following[:, None])[:, 0]
-            state = sampler.remembered.observe(sampled.noted, following, observed)
+            state = sampler.remembered.observe(sampled.state, following, observed)
 
 
 def _layers_of(groups: Sequence[SlotRows]) -> AttentionLayers:

@@ -54,7 +54,7 @@ _NOT_DECIDING: dict[str, Any] = {
     "max_tokens": 0,
     "attention_layers": "last",
     "top_logprobs": 0,
-    "lookup": "off",
+    "speculation": "off",
     "stop": (),
 }
 """Fields of `Settings` that no sampler reads."""

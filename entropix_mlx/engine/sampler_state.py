@@ -21,8 +21,8 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 from ..answer.requests import DRAWN, Advance
 from ..errors import SamplerError
 from ..samplers.base import Sampler
-from ..samplers.memory import Beginning, Memory, State, joined, rows_of
 from ..samplers.metrics.logits import numbers
+from ..samplers.state import Memory, State, TextStart, joined, rows_of
 from ..step import Step
 from .forward import Pass
 
@@ -136,7 +136,7 @@ def first_state(
     if memory is None:
         return ()
     breakers = _breakers(tokenizer) if sampler.adjustment else []
-    state = memory.start(Beginning(prompt, vocab, breakers))
+    state = memory.start(TextStart(prompt, vocab, breakers))
     for step in answered:
         state = memory.observe(state, mx.array([step.token]), mx.array([step.logprob]))
     mx.eval(*state)

@@ -18,12 +18,12 @@ from entropix_mlx.step import ChosenBy, Origin, first_divergence
 from tests.answer.test_forks import always_branch
 from tests.chat.test_session import INTERVENING
 from tests.conftest import make_tiny_model
-from tests.oracle.decision_margin import fork_slack, slack
+from tests.oracle.decision_margin import decision_margin, fork_margin
 
 pytestmark = pytest.mark.slow
 
 ROUNDING = 1e-4
-"""Nats: where an answer first differs from the one alone, its slack must be below this."""
+"""Nats: where an answer first differs from the one alone, the decision margin is at most this."""
 PROMPTS = [list(text.encode()) for text in ("A", "The quick brown fox", "x = 3;", "lorem " * 12)]
 PLAIN = Settings(seed=1, max_tokens=24, changes={"branch": {"max_branches": 0}})
 
@@ -66,10 +66,11 @@ def check_same(tiny_model):
         text = prompt + [step.token for step in expected[:at]]
         forward = tiny_model(mx.array([text]), None, settings.attention_layers)
         scores = [layer[0] for layer in forward.scores]
-        slacks = [slack(sampler, forward.logits[0, -1], scores, settings.seed, len(text))]
+        logits = forward.logits[0, -1]
+        margins = [decision_margin(sampler, logits, scores, settings.seed, len(text))]
         branches = [steps[at].fork for steps in (found, expected) if steps[at].fork]
-        slacks += [fork_slack(fork, sampler.fork_rule) for fork in branches]
-        assert min(slacks) < ROUNDING, at
+        margins += [fork_margin(fork, sampler.fork_rule) for fork in branches]
+        assert min(margins) < ROUNDING, at
 
     return check
 
@@ -241,7 +242,7 @@ def test_samples_share_the_cache_of_their_prompt(byte_tokenizer):
     shape = {"head_dim": 64, "num_key_value_heads": 4, "num_hidden_layers": 2}
     model = make_tiny_model(max_position_embeddings=3000, **shape)
     prompt = [65] * 2000
-    settings = Settings(seed=1, sampler="min_p", max_tokens=5, lookup="off")
+    settings = Settings(seed=1, sampler="min_p", max_tokens=5, speculation="off")
     cached = 2 * 2 * 4 * 64 * 4 * len(prompt)  # bytes: keys, values; layers, heads, width, float32
 
     def peak(n):

@@ -20,8 +20,7 @@ from entropix_mlx.errors import (
 )
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.step import Origin
-from entropix_mlx.traces.reading import read_trace
-from entropix_mlx.traces.trace import TraceFolder, TraceWriter
+from entropix_mlx.traces.trace import TraceFolder, TraceWriter, read_trace
 from tests.conftest import make_tiny_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("anywhere")]

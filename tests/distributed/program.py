@@ -37,12 +37,12 @@ def scenarios():
 
     yield "forks", answered("hello", max_tokens=16, attention_layers="all")
     yield "thinks", answered("hello", max_tokens=8, changes=THINKS)
-    yield "guesses", answered(REPEATS, max_tokens=8, lookup=4, sampler="greedy", stop=("zz",))
+    yield "guesses", answered(REPEATS, max_tokens=8, speculation=4, sampler="greedy", stop=("zz",))
 
     def batch(model, tokenizer):
         prompts = ["hello", "hello", "a longer prompt than that", REPEATS]
         done = batch_generate(
-            model, tokenizer, prompts, seed=2, max_tokens=5, lookup=3, steady=True
+            model, tokenizer, prompts, seed=2, max_tokens=5, speculation=3, steady=True
         )
         return [step for answer in done.finish() for step in answer.steps]
 

@@ -10,7 +10,7 @@ import pytest
 
 from entropix_mlx import cli
 from entropix_mlx.checkpoints.skeleton import BY_TOKENS
-from entropix_mlx.commands.shared.exit_codes import LOST, USAGE
+from entropix_mlx.commands.shared.output import LOST, USAGE
 from entropix_mlx.conversion import convert
 from entropix_mlx.distributed.environment import PATIENCE
 from tests import architectures

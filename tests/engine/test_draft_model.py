@@ -34,7 +34,7 @@ def other():
 
 
 def answer(model, tokenizer, draft=None, **options):
-    options = {"max_tokens": 40, "seed": 1, "lookup": "off"} | options
+    options = {"max_tokens": 40, "seed": 1, "speculation": "off"} | options
     return list(stream_generate(model, tokenizer, PROMPT, draft_model=draft, **options))
 
 
@@ -47,9 +47,9 @@ def answer(model, tokenizer, draft=None, **options):
         {"sampler": "mirostat"},
         {"profile": always_branch(depth=3)},
         {"profile": THINKING},
-        {"lookup": 4},
+        {"speculation": 4},
     ],
-    ids=["greedy", "entropix", "hot", "mirostat", "forks", "thinking", "with lookup"],
+    ids=["greedy", "entropix", "hot", "mirostat", "forks", "thinking", "with n-grams"],
 )
 def test_a_draft_changes_no_step(tiny_model, other, endless, options):
     without = answer(tiny_model, endless, **options)
@@ -71,7 +71,7 @@ def test_one_draft_serves_answer_after_answer(tiny_model, other, endless):
     alone = answer(tiny_model, endless, max_tokens=20)
     for _ in range(3):
         steps = stream_generate(
-            tiny_model, endless, PROMPT, max_tokens=20, seed=1, lookup="off", draft_model=draft
+            tiny_model, endless, PROMPT, max_tokens=20, seed=1, speculation="off", draft_model=draft
         )
         assert [next(steps).token for _ in range(10)] == [step.token for step in alone[:10]]
         steps.close()
@@ -87,7 +87,7 @@ def test_a_draft_may_hold_less_than_the_model(tiny_model, endless):
 
 def test_a_draft_serves_every_row_of_a_batch(tiny_model, other, endless):
     prompts = [PROMPT, PROMPT, list(b"xyz")]
-    settings = Settings(20, seed=3, lookup="off")
+    settings = Settings(20, seed=3, speculation="off")
     found = []
     for draft in (None, DraftModel(other, endless)):
         batch = batch_generate(
@@ -130,10 +130,10 @@ def test_what_a_draft_cannot_do_is_refused(tiny_model, endless):
     with pytest.raises(UnsupportedModelError, match=f"{len(PROMPT)} tokens of unknown text"):
         answer(tiny_model, endless, draft, prompt_cache=cache)
     mamba = TappedModel(*architectures.make("mamba"))
-    for proposals in ({"draft": draft}, {"lookup": 3}):
+    for proposals in ({"draft": draft}, {"speculation": 3}):
         with pytest.raises(UnsupportedModelError, match="cache of this mamba cannot take back"):
             answer(mamba, endless, **proposals)
-    assert answer(mamba, endless, lookup="auto", max_tokens=2)
+    assert answer(mamba, endless, speculation="auto", max_tokens=2)
     with pytest.raises(TypeError, match="must be a DraftModel"):
         answer(tiny_model, endless, tiny_model)
     for tokens in (0, 17):
@@ -142,7 +142,8 @@ def test_what_a_draft_cannot_do_is_refused(tiny_model, endless):
 
 
 def test_the_command_line_names_a_draft_model(tiny_folder, capsys):
-    ask = ["--model", str(tiny_folder), "--seed", "1", "--lookup", "off", "--sampler", "greedy"]
+    ask = ["--model", str(tiny_folder), "--seed", "1", "--sampler", "greedy"]
+    ask += ["--speculation", "off"]
     draft = ["--draft-model", str(tiny_folder), "--num-draft-tokens", "2"]
     found = []
     for options in ([], draft):
@@ -158,7 +159,7 @@ def test_the_command_line_names_a_draft_model(tiny_folder, capsys):
 
 
 def test_a_chat_keeps_the_draft_models_cache(tiny_model, endless):
-    session = Session(tiny_model, endless, Settings(12, "greedy", lookup="off"))
+    session = Session(tiny_model, endless, Settings(12, "greedy", speculation="off"))
     plain = [[step.token for step in session.send(text)] for text in ("one", "two")]
     session.new()
     session.draft_model = DraftModel(tiny_model, endless)
@@ -173,7 +174,7 @@ def test_the_full_screen_loads_it_on_the_models_thread(tiny_model, endless):
     backend = LocalBackend(
         "tiny",
         lambda: (tiny_model, endless),
-        Settings(8, "greedy", lookup="off"),
+        Settings(8, "greedy", speculation="off"),
         load_draft=DraftModel,
     )
     thread = BackendThread(backend, lambda event: None)

@@ -143,7 +143,7 @@ THINKING = Profile.load().replace({"thresholds": LOST})
 
 def lookups(model, tokenizer, lookup, **options):
     options = {"max_tokens": 50, "seed": 1} | options
-    return list(stream_generate(model, tokenizer, PROMPT, lookup=lookup, **options))
+    return list(stream_generate(model, tokenizer, PROMPT, speculation=lookup, **options))
 
 
 def same(one, other):
@@ -170,7 +170,7 @@ def same(one, other):
         {"sampler": "greedy", "repetition_penalty": 1.01},
         {"sampler": "min_p", "temperature": 0.3},
         {"sampler": "mirostat"},
-        {"sampler": "dslider_run"},
+        {"sampler": "dslider"},
         {"sampler": "entropix"},
         {"sampler": "entropix", "attention_layers": "all", "top_logprobs": 2},
         {"profile": always_branch(depth=5)},
@@ -181,7 +181,7 @@ def same(one, other):
         "penalty",
         "min_p",
         "mirostat",
-        "dslider_run",
+        "dslider",
         "entropix",
         "all layers",
         "forks",
@@ -224,7 +224,7 @@ def test_what_is_left_early_keeps_the_cache_right(cyclic, endless):
     whole = lookups(cyclic, endless, "off", sampler="greedy", max_tokens=60)
     for stop in range(20, 32, 3):
         cache = cyclic.make_cache()
-        options = {"sampler": "greedy", "max_tokens": 60, "lookup": 8}
+        options = {"sampler": "greedy", "max_tokens": 60, "speculation": 8}
         steps = stream_generate(cyclic, endless, PROMPT, prompt_cache=cache, **options)
         taken = [next(steps).token for _ in range(stop)]
         steps.close()
@@ -248,7 +248,7 @@ def test_each_row_of_a_batch_has_its_own_guess(cyclic, endless, shared):
     settings = [Settings(50, name, seed=2) for name in ("greedy", "mirostat", "entropix")]
     found = []
     for lookup in ("off", 5):
-        batch = batch_generate(cyclic, endless, prompts, settings, lookup=lookup, steady=True)
+        batch = batch_generate(cyclic, endless, prompts, settings, speculation=lookup, steady=True)
         batch.finish()
         found.append(batch.answers)
         kept = sum(Summary.of(answer.steps).accepted for answer in batch.answers)
@@ -260,12 +260,12 @@ def test_each_row_of_a_batch_has_its_own_guess(cyclic, endless, shared):
 
 @pytest.mark.parametrize("value", ["on", 0, 17, 2.5, None])
 def test_what_a_lookup_cannot_be_is_refused(value):
-    with pytest.raises(SettingsError, match="lookup"):
-        Settings(lookup=value)
+    with pytest.raises(SettingsError, match="speculation"):
+        Settings(speculation=value)
 
 
 def test_the_command_line_passes_it_on(tiny_folder, capsys):
     given = ["generate", "--model", str(tiny_folder), "-p", "aaaa", "-m", "4", "--json"]
-    assert cli.main([*given, "--lookup", "3"]) == 0
+    assert cli.main([*given, "--speculation", "3"]) == 0
     assert '"tokens_per_pass"' in capsys.readouterr().out
-    assert cli.main([*given, "--lookup", "99"]) == 2
+    assert cli.main([*given, "--speculation", "99"]) == 2

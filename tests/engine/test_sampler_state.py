@@ -33,11 +33,10 @@ WITH_MEMORY = [
     {"sampler": "temperature", **PENALTIES},
     {"sampler": "entropix", **PENALTIES},
     {"sampler": "adaptive_p", "min_p": 0.05},
-    {"sampler": "dslider_run"},
     {"sampler": "dslider", "repetition_penalty": 1.2},
 ]
 NAMES = [f"{kind['sampler']}{'+' * (len(kind) > 1)}" for kind in WITH_MEMORY]
-NOTES = ("dslider_run", "dslider")
+NOTES = ("dslider",)
 """Samplers that note what they measure, which no step records."""
 every_memory = pytest.mark.parametrize("kind", WITH_MEMORY, ids=NAMES)
 FORKS = {

@@ -188,7 +188,7 @@ def test_guesses_change_no_step(kind, byte_tokenizer, monkeypatch):
         (PROMPT[:5], {"sampler": "mirostat", "attention_layers": "all", "seed": 3}),
     ):
         found = stream_generate(
-            tapped, byte_tokenizer, prompt, max_tokens=24, lookup="off", **options
+            tapped, byte_tokenizer, prompt, max_tokens=24, speculation="off", **options
         )
         without = list(found)
         text = [*prompt, *(step.token for step in without)]

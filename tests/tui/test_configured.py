@@ -3,7 +3,7 @@
 import pytest
 
 from entropix_mlx.backends.local import LocalBackend
-from entropix_mlx.configuration.reading import Configuration
+from entropix_mlx.configuration import Configuration
 from entropix_mlx.errors import ConfigurationError
 from entropix_mlx.settings import Settings
 from tests.tui.conftest import drive, load_tiny, make_trace, notices, ready, until

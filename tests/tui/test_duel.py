@@ -11,8 +11,7 @@ from entropix_mlx.backends.events import (
     DuelStepsArrived,
     UserMessage,
 )
-from entropix_mlx.traces.reading import read_trace
-from entropix_mlx.traces.trace import Header
+from entropix_mlx.traces.trace import Header, read_trace
 from tests.tui.conftest import drive, make_step, make_steps, make_viewer, until
 from tui.composer.key_bar import KeyBar
 from tui.gauges.race import Race

@@ -19,7 +19,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...profiles.sections import Notes
+from ...profiles.sections import RetrievalRule
 from ...step import NOT_OF_THE_MODEL, Dropped, DropReason, Origin, Passage, Source, Step
 from ..hooks import Retrieve
 from ..position import Position
@@ -54,7 +54,7 @@ class Retrieval:
 
     def __init__(
         self,
-        rule: Notes,
+        rule: RetrievalRule,
         tokenizer: TokenizerWrapper,
         retrieve: Retrieve,
         interrupts: Callable[[int, Position, int], bool],

@@ -23,7 +23,7 @@ from ...distributed.environment import RankEnvironment
 from ...distributed.guard import guarded
 from ...distributed.hub import Hub, Record
 from ...errors import EntropixError, GroupError, LostRankError
-from ..shared.exit_codes import BUG, INTERRUPTED, LOST, USAGE
+from ..shared.output import BUG, INTERRUPTED, LOST, USAGE
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -249,7 +249,7 @@ def tell_error(message: str) -> None:
     """Tell what went wrong on stderr."""
     from ..shared import output  # which imports what takes long; the ranks meet before
 
-    output.tell_error(message)
+    output.report_error(message)
 
 
 def _code_of(error: EntropixError) -> int:

@@ -11,7 +11,6 @@ A run that was stopped leaves the ranks' files behind, and `--resume` continues 
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -21,8 +20,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ...api.answers_file import AnswersFile, Task
 from ...errors import EntropixError, PromptError
-from ..shared import options, output
-from ..shared.exit_codes import USAGE
+from ..shared import loading, output
+from ..shared.options import ModelOptions
+from ..shared.output import USAGE
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -48,6 +48,9 @@ class Ranks(Protocol):
     def size(self) -> int:
         """The number of ranks."""
 
+    def load(self, **options: Any) -> tuple[LanguageModel, TokenizerWrapper]:
+        """Load this rank's share of a model; on rank 0."""
+
     def begin_shares(self, done: Iterable[Key]) -> set[Key]:
         """Return the keys of the answers that exist, as rank 0 knows them."""
 
@@ -61,53 +64,58 @@ class Ranks(Protocol):
         """Return when rank 0 has stored all answers."""
 
 
-def is_shared(arguments: argparse.Namespace) -> bool:
-    """Return whether several ranks are to answer prompts.
+def is_shared(options: ModelOptions, path: Path | None) -> bool:
+    """Return whether several ranks are to answer prompts, into a file.
 
     Raises:
         PromptError: there is no file that the answers can go to.
     """
-    if arguments.ranks is None or arguments.mode != "data":
+    if options.ranks is None or not options.whole:
         return False
-    if not arguments.output:
+    if path is None:
         raise PromptError("--mode data collects the answers in a file: name it with --output")
     return True
 
 
-def answer(arguments: argparse.Namespace, tasks: Sequence[T], run: Answer[T]) -> int:
+def answer(
+    options: ModelOptions, path: Path, tasks: Sequence[T], run: Answer[T], *, resume: bool
+) -> int:
     """Answer this rank's share of the tasks; on rank 0, collect those of all ranks.
 
     Args:
-        arguments: the parsed command line, for which `is_shared` holds.
+        options: for which `is_shared` holds.
+        path: the file for all answers.
         tasks: those of all ranks.
         run: answers this rank's.
+        resume: whether to continue the files that are there.
 
     Returns:
         An exit code.
     """
-    ranks: Ranks = arguments.ranks
+    ranks = options.ranks
+    assert ranks is not None
     file = None
     if ranks.rank == 0:
-        file = AnswersFile(arguments.output, tasks, resume=arguments.resume)
+        file = AnswersFile(path, tasks, resume=resume)
         if not file.missing:
             return 0
     done = ranks.begin_shares(file.done if file else ())
     missing = [task for task in tasks if task.key not in done]
-    path = Path(f"{arguments.output}.rank-{ranks.rank}")
-    part = AnswersFile(path, missing, resume=arguments.resume)
+    own_path = Path(f"{path}.rank-{ranks.rank}")
+    part = AnswersFile(own_path, missing, resume=resume)
 
-    model, tokenizer = options.load_model(arguments)
+    model, tokenizer = loading.load_model(options)
     ranks.check_same(_fingerprint(tasks, model.config))
     first, end = (len(missing) * rank // ranks.size for rank in (ranks.rank, ranks.rank + 1))
     share = [task for task in missing[first:end] if task.key not in part.done]
     if share:
         run(model, tokenizer, share, part)
 
-    own = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    own = own_path.read_text(encoding="utf-8").splitlines() if own_path.exists() else []
     records = ranks.gather_answers([json.loads(line) for line in own])
     code = _join(file, missing, records) if file else 0
     ranks.end_shares()
-    path.unlink(missing_ok=True)
+    own_path.unlink(missing_ok=True)
     return code
 
 
@@ -119,7 +127,7 @@ def _join(file: AnswersFile, tasks: Sequence[Task], records: Iterable[dict[str, 
                 file.write(task, by_key[task.key])
     failed = sum("error" in record for record in by_key.values())
     if failed:
-        output.tell_error(f"{failed} answers failed on all ranks together: see {file.path}")
+        output.report_error(f"{failed} answers failed on all ranks together: see {file.path}")
     return USAGE if failed else 0
 
 

@@ -13,7 +13,7 @@ from ...distributed.environment import RankEnvironment
 from ...distributed.guard import guarded
 from ...distributed.hub import Record, Spoke
 from ...errors import EntropixError, GroupError
-from ..shared.exit_codes import LOST
+from ..shared.output import LOST
 from .coordinator import ANSWER, LOSS_SECONDS, hello, on_signal
 
 if TYPE_CHECKING:
@@ -112,6 +112,10 @@ class Worker:
         self._spoke = spoke
         self._orders = orders
         self._done = done
+
+    def load(self, **_: Any) -> NoReturn:
+        """Refuse: a model is shared by the orders of rank 0."""
+        raise GroupError("only rank 0 loads a model that is split: start all ranks with mlx.launch")
 
     def begin_shares(self, done: Iterable[Key]) -> set[Key]:
         """Return the keys that rank 0 sent; this rank does not read the file of all answers."""

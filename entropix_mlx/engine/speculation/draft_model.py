@@ -21,7 +21,7 @@ from ...models.llama.attention import RowScores
 from ...samplers.base import Sampler
 from ...samplers.draw import uniforms
 from ...samplers.metrics.logits import numbers
-from ...samplers.position import position
+from ...samplers.position import sample
 from ...samplers.registry import make_sampler
 from ...settings import BATCH
 from ..cached_text import CachedText
@@ -55,7 +55,7 @@ class DraftModel:
         Args:
             model: from `load`.
             tokenizer: from `load`.
-            tokens: how many to propose for a pass, at most `LONGEST_LOOKUP`.
+            tokens: how many to propose for a pass, at most `MAX_PROPOSED`.
 
         Raises:
             SettingsError: so many cannot be proposed.
@@ -170,7 +170,7 @@ class DraftProposer:
             forward = self._draft.model(following[None], text.layers)
             pairs = mx.array([uniforms(self._seed, at + number, self._sampler.draws)])
             scores = [layer for layer in forward.scores if isinstance(layer, RowScores)]
-            found = position(self._sampler, forward.logits[:, -1], [scores], pairs)
+            found = sample(self._sampler, forward.logits[:, -1], [scores], pairs)
             following = found.token
             drawn.append(following)
         tokens = [int(token) for token in numbers(mx.concatenate(drawn))]

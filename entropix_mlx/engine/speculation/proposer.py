@@ -18,7 +18,7 @@ from operator import mul
 from typing import Any, Protocol
 
 from ...errors import SettingsError, whole_number
-from ...settings import LONGEST_LOOKUP
+from ...settings import MAX_PROPOSED
 
 GAIN = 1.02
 """Tokens for the time, relative to a pass without proposed ones, that a proposal must promise."""
@@ -100,8 +100,8 @@ def checked_length(tokens: Any) -> int:
         SettingsError: so many cannot be proposed.
     """
     length = whole_number("the number of draft tokens", tokens, least=1)
-    if length > LONGEST_LOOKUP:
+    if length > MAX_PROPOSED:
         raise SettingsError(
-            f"a draft model proposes at most {LONGEST_LOOKUP} tokens for a pass, not {length}"
+            f"a draft model proposes at most {MAX_PROPOSED} tokens for a pass, not {length}"
         )
     return length

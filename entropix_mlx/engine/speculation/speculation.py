@@ -103,7 +103,7 @@ def speculation_for(
         UnsupportedModelError: it was asked for, and the model cannot take tokens back.
         TokenizerError: the draft model reads other tokens.
     """
-    ngram = _ngram(model, resolved.settings.lookup)
+    ngram = _ngram(model, resolved.settings.speculation)
     if draft is None:
         return None if ngram is None else Speculation(ngram)
     draft.check(model, tokenizer)

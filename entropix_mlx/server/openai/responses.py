@@ -118,7 +118,7 @@ class Choice:
         """Return the totals of the steps."""
         summary = self._summary
         strategies = {str(name): count for name, count in summary.strategies.items()}
-        verdict = Profile.load(self.settings.profile).abstain.verdict(summary.measured)
+        verdict = Profile.load(self.settings.profile).abstain.verdict(summary.metrics)
         return {
             "confidence": summary.confidence,
             "certainty": None if verdict is None else verdict.to_dict(),
