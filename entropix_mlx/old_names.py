@@ -34,6 +34,8 @@ ANSWER_TOKENS = {"rollouts": "branches"}
 """Fields of the measurements of such an answer."""
 SETTINGS = {"lookup": "speculation"}
 """Fields of `Settings` in configurations, files of prompts and answers, headers of traces."""
+COMMAND_LINE = SETTINGS | {"policy": "sampler", "rungs": "levels"}
+"""Options of the command line: then, now; configuration files may state either."""
 
 _COMPARED = (
     "the entropy of the branches of a fork is no part of their comparison any more (it changed no"
