@@ -14,7 +14,7 @@ from math import exp
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..backends.remote import KEY_VARIABLE, Address
+from ..backends.remote import KEY_VARIABLE, NO_ASKING, NO_TRACE, Address
 from ..chat import slash
 from ..chat.attachments import with_files
 from ..configuration import Configuration
@@ -122,8 +122,6 @@ def _check_demo(arguments: argparse.Namespace) -> None:
 
 
 def _check_server(arguments: argparse.Namespace) -> None:
-    from ..backends.remote import NO_ASKING, NO_TRACE
-
     if arguments.ask:
         raise SettingsError(NO_ASKING)
     if arguments.trace:

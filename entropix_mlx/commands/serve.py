@@ -114,18 +114,20 @@ def _origin(text: str) -> str:
     """Parse an origin as browsers send it: a scheme and a host, without a path."""
     parts = urlsplit(text)
     if text != "*" and not (parts.netloc and text == f"{parts.scheme}://{parts.netloc}"):
-        raise SettingsError(f"--allow-origin: an origin such as https://example.org, not {text!r}")
+        raise SettingsError(
+            f"--allow-origin: expected an origin such as https://example.org, not {text!r}"
+        )
     return text
 
 
 def _port(text: str) -> int:
     if not (text.isdecimal() and len(text) <= 5 and int(text) <= LARGEST_PORT):
-        raise argparse.ArgumentTypeError(f"a port up to {LARGEST_PORT}, not {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a port up to {LARGEST_PORT}, not {text!r}")
     return int(text)
 
 
 def _size(text: str) -> int:
     digits, unit = text.rstrip("KMGTkmgtBb"), text.lstrip("0123456789").upper().removesuffix("B")
     if not (digits.isdecimal() and len(digits) <= 15 and unit in UNITS):
-        raise argparse.ArgumentTypeError(f"a size such as 512M or 2G, not {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a size such as 512M or 2G, not {text!r}")
     return int(digits) * UNITS[unit]

@@ -60,7 +60,7 @@ def test_chat_and_view_read_it_by_themselves_and_others_when_told(mine):
         ("[options", "is not TOML"),
         ("\n[option]\nx = 1", "line 2: option: there is no such section"),
         ("options = 3", "line 1: options: write [options]"),
-        ("[options]\n\nmax-tokens = 0", "line 3: max-tokens: a positive whole number"),
+        ("[options]\n\nmax-tokens = 0", "line 3: max-tokens: expected a positive"),
         ("[options]\ntemperature = -3", "line 2: temperature: temperature must be"),
         ("[options]\ntemperature = 'hot'", "line 2: temperature: "),
         ("[options]\nsampler = 'best'", "line 2: sampler: "),

@@ -10,6 +10,7 @@ from typing import Any
 from ...configuration import OPTIONS, Configuration
 from ...errors import EntropixError
 from ...old_names import COMMAND_LINE
+from ...profiles.fields import nearest
 from ...settings import Settings
 
 NEVER = ("config", "help")
@@ -41,8 +42,9 @@ def set_defaults(
                 raise configuration.fault(OPTIONS, key, why) from error
             parser.set_defaults(**{actions[name].dest: default})
         elif not any(name in _actions(other) for other in others()):
-            unknown = "there is no such option: entropix chat --help lists them"
-            raise configuration.fault(OPTIONS, key, unknown)
+            near = nearest(name, actions)
+            advice = f"did you mean {near}?" if near else "entropix chat --help lists them"
+            raise configuration.fault(OPTIONS, key, f"there is no such option: {advice}")
 
 
 def _actions(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:

@@ -81,7 +81,7 @@ def model_options(arguments: argparse.Namespace) -> ModelOptions:
         checked_length(draft_tokens)
         if draft_model is None:
             raise SettingsError(
-                "--num-draft-tokens is for a draft model: name it with --draft-model"
+                "--num-draft-tokens needs a draft model: name it with --draft-model"
             )
     return ModelOptions(
         model=arguments.model,
@@ -330,7 +330,7 @@ def boolean(text: str) -> bool:
         return True
     if text.lower() in ("false", "f", "0", "no"):
         return False
-    raise argparse.ArgumentTypeError(f"true or false, not {text!r}")
+    raise argparse.ArgumentTypeError(f"expected true or false, not {text!r}")
 
 
 def nonempty(text: str) -> str:
@@ -352,7 +352,7 @@ def bias(text: str) -> tuple[int, float]:
     try:
         return int(token), float(added)
     except ValueError:
-        wanted = "TOKEN=BIAS, a token's id and a number"
+        wanted = "expected TOKEN=BIAS, a token's id and a number"
         raise argparse.ArgumentTypeError(f"{wanted}, not {text!r}") from None
 
 
@@ -389,5 +389,5 @@ def _whole(text: str, least: int, what: str) -> int:
     except ValueError:  # also where Python refuses to read thousands of digits
         number = least - 1
     if number < least:
-        raise argparse.ArgumentTypeError(f"{what}, not {text!r}")
+        raise argparse.ArgumentTypeError(f"expected {what}, not {text!r}")
     return number
