@@ -1,16 +1,18 @@
-"""`entropix chat`: what the keys do."""
+"""`entropix chat`: a chat with live gauges, its keys and its commands."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from textual.app import SystemCommand
-from textual.binding import BindingType
-from textual.screen import Screen
+from textual.app import App, SystemCommand
+from textual.binding import Binding, BindingType
+from textual.screen import ModalScreen, Screen
 from textual.widgets import TextArea
 
 from entropix_mlx.backends.events import AnswerEnded, ConversationChanged, Question
@@ -18,32 +20,160 @@ from entropix_mlx.backends.local import Chat
 from entropix_mlx.backends.remote import NO_ASKING, NO_DUEL
 from entropix_mlx.chat.attachments import with_files
 from entropix_mlx.chat.conversation import Conversation, Turn
-from entropix_mlx.chat.slash import COMMANDS
+from entropix_mlx.chat.slash import COMMANDS, parse
 from entropix_mlx.chat.store import Store
 from entropix_mlx.configuration.reading import OPTIONS, Configuration
 from entropix_mlx.errors import SessionError
 from entropix_mlx.profiles.profile import Profile
 
-from .autosave import KEEP_SECONDS, Keeper
-from .backend_link import ModelLink
+from .backend_link import ModelLink, ModelReported
 from .base import WorkspaceApp
-from .chat_keys import CHAT_BINDINGS, rests, useful_keys
-from .code_blocks import copy_last_block
-from .commands import run_command
+from .chat_files import KEEP_SECONDS, Filing, Keeper
 from .composer.composer import Composer
-from .defaults import kept_settings
-from .file_dialogs import Filing
-from .messages import ModelReported
+from .composer.status import State
+from .help_text import Welcome
 from .screens.dialogs import LongTextDialog
 from .screens.duel import DuelScreen, Kept
 from .screens.find import FindBar
-from .screens.models import ModelPicker
 from .screens.options import Chosen, OptionsDialog
-from .screens.tuning.tune import Tuned, TuneScreen
+from .screens.pickers import ModelPicker
+from .screens.tuning.tune import Tuned, TuneScreen, kept_settings
 from .terminal import end_with_terminal
 from .transcript.transcript import Transcript
-from .transcript.welcome import Welcome
 from .workspace import Workspace
+
+# What opens a dialog has priority, or keys that are typed at once would overtake it.
+CHAT_BINDINGS: list[BindingType] = [
+    Binding("escape", "escape", "Stop", tooltip="Stop; leave the tokens", id="app.escape"),
+    Binding(
+        "ctrl+r",
+        "regenerate",
+        "Again",
+        id="chat.regenerate",
+        tooltip="Answer again: another answer to the last question",
+    ),
+    Binding(
+        "ctrl+g",
+        "edit",
+        "Edit",
+        id="chat.edit",
+        priority=True,
+        tooltip="Edit question: ask the last one differently",
+    ),
+    Binding(
+        "f3", "tune", "Settings", id="chat.tune", tooltip="Settings: sampler, thresholds, seed"
+    ),
+    Binding("f4", "duel", "Duel", id="chat.duel", tooltip="Duel: two samplers side by side"),
+    Binding(
+        "ctrl+n",
+        "new",
+        "New",
+        show=False,
+        id="chat.new",
+        tooltip="New chat: begin another; this one is kept",
+    ),
+    Binding(
+        "ctrl+s",
+        "save",
+        "Save",
+        show=False,
+        id="chat.save",
+        priority=True,
+        tooltip="Save: chat, Markdown or trace",
+    ),
+    Binding(
+        "ctrl+o",
+        "open",
+        "Open",
+        show=False,
+        id="chat.open",
+        priority=True,
+        tooltip="Open: a saved chat",
+    ),
+    Binding(
+        "ctrl+l",
+        "chats",
+        "Chats",
+        id="chat.chats",
+        priority=True,
+        tooltip="Chats: open, search, rename or delete one",
+    ),
+    Binding(
+        "f5",
+        "models",
+        "Model",
+        show=False,
+        id="chat.models",
+        priority=True,
+        tooltip="Model: choose another",
+    ),
+    Binding(
+        "f6",
+        "generation",
+        "Options",
+        show=False,
+        id="chat.generation",
+        priority=True,
+        tooltip="Options: most tokens, top-p, top-k, min-p",
+    ),
+    Binding(
+        "ctrl+f",
+        "find",
+        "Find",
+        show=False,
+        id="chat.find",
+        priority=True,
+        tooltip="Find: search in this chat",
+    ),
+    Binding(
+        "ctrl+y",
+        "code",
+        "Copy code",
+        show=False,
+        id="chat.code",
+        priority=True,
+        tooltip="Copy code: the last block of the answer",
+    ),
+]
+DIALOGS = ("edit", "save", "open", "chats", "models", "generation", "find", "code")
+"""Actions whose keys have priority, and rest while a dialog is open."""
+OF_THE_CHAT = (*DIALOGS, "tune", "duel", "new", "regenerate")
+"""Actions whose keys rest while a duel lies over the chat."""
+
+
+def rests(action: str, screens: Sequence[Screen[Any]]) -> bool:
+    """Tell whether the key of an action has no meaning because of what lies over the chat.
+
+    Args:
+        action: what the key does.
+        screens: the stack of screens; the last one is on top.
+    """
+    under_dialog = any(isinstance(screen, ModalScreen) for screen in screens[-1:])
+    under_duel = any(isinstance(screen, DuelScreen) for screen in screens)
+    return (under_dialog and action in DIALOGS) or (under_duel and action in OF_THE_CHAT)
+
+
+def useful_keys(state: State, answers: int | None, chosen: bool, typed: bool) -> dict[str, bool]:
+    """Return which of the keys that do not always help would do something now.
+
+    Args:
+        state: what the model is doing.
+        answers: how many there are to the question in question; None if none was asked.
+        chosen: whether the user has selected another way from the token with the cursor.
+        typed: whether there is something in the field.
+    """
+    asked, loaded = answers is not None, state not in (State.LOADING, State.FAILED)
+    return {
+        "app.escape": state.busy,  # it also leaves the tokens, as Tab does
+        "composer.tab": asked,
+        "chat.regenerate": asked,
+        "chat.edit": asked,
+        "chat.duel": not state.refusal and (asked or typed),
+        "chat.tune": loaded,
+        "transcript.leave": True,
+        "transcript.fork": chosen and loaded,
+        "transcript.previous": (answers or 0) > 1,
+    }
 
 
 class ChatApp(WorkspaceApp):
@@ -348,3 +478,119 @@ class ChatApp(WorkspaceApp):
             self.remember(OPTIONS, kept_settings(tuned, usual, configured))
         if tuned.regenerate:
             self.action_regenerate()
+
+
+Action = Callable[["ChatApp", str], object]
+
+
+def run_command(app: ChatApp, line: str) -> bool:
+    """Do what a line says that begins with a slash; return whether it does.
+
+    Raises:
+        SessionError: there is no such command, or it needs something else behind it.
+    """
+    command = parse(line)
+    if command is None:
+        return False
+    name, argument = command
+    ACTIONS[name](app, argument)
+    return True
+
+
+def _edit(app: ChatApp, text: str) -> None:
+    if not text:
+        app.action_edit()
+        return
+    turns = app.workspace.conversation.turns
+    if not turns:
+        raise SessionError("nothing was asked yet: there is no question to edit")
+    app.link.ask(Question(with_files(text), len(turns) - 1))
+
+
+def _steps(app: ChatApp, _: str) -> None:
+    app.on_composer_left()
+
+
+def _fork(app: ChatApp, argument: str) -> None:
+    step, _, token = argument.partition(" ")
+    index, chosen = _whole(step), _whole(token)
+    app.link.submit(lambda session, cancel: session.fork(index, chosen, cancel=cancel))
+
+
+def _select(app: ChatApp, argument: str) -> None:
+    number = _whole(argument)
+    app.link.submit(lambda session, _: session.select(number - 1))
+
+
+def _system(app: ChatApp, text: str) -> None:
+    if text:
+        app.link.submit(lambda session, _: session.instruct(text))
+    else:
+        app.call_later(app.action_system_prompt)
+
+
+def _save(app: ChatApp, path: str) -> None:
+    app.filing.save(path) if path else app.call_later(app.action_save)
+
+
+def _load(app: ChatApp, path: str) -> None:
+    app.filing.open(path) if path else app.call_later(app.action_open)
+
+
+def _whole(text: str) -> int:
+    if not text.strip().isdecimal():
+        raise SessionError(f"{text!r} is not a number: write /fork STEP TOKEN, or /select N")
+    return int(text)
+
+
+ACTIONS: Mapping[str, Action] = {
+    "/regenerate": lambda app, _: app.action_regenerate(),
+    "/edit": _edit,
+    "/steps": _steps,
+    "/fork": _fork,
+    "/select": _select,
+    "/system": _system,
+    "/new": lambda app, _: app.action_new(),
+    "/save": _save,
+    "/load": _load,
+    "/chats": lambda app, _: app.action_chats(),
+    "/rename": lambda app, title: app.filing.rename(title),
+    "/models": lambda app, _: app.action_models(),
+    "/settings": lambda app, _: app.action_generation(),
+    "/find": lambda app, words: app.find(words),
+    "/code": lambda app, _: app.action_code(),
+    "/help": lambda app, _: app.action_help(),
+    "/quit": lambda app, _: app.exit(),
+}
+
+
+def code_blocks(text: str) -> list[str]:
+    """Return what stands between the fences of a Markdown text, also after one that never ends."""
+    from markdown_it import MarkdownIt  # with Textual's Markdown widget; slow to import
+
+    return [token.content for token in MarkdownIt().parse(text) if token.type == "fence"]
+
+
+def copy_last_block(app: App[None], text: str) -> None:
+    """Copy the last block of a text to the clipboard, and say so."""
+    blocks = code_blocks(text)
+    if not blocks:
+        app.notify("this answer has no block of code", severity="warning")
+        return
+    app.copy_to_clipboard(blocks[-1])
+    lines = len(blocks[-1].splitlines())
+    app.notify(f"copied the last of {len(blocks)} blocks of code: {lines} lines")
+
+
+def run_chat(
+    chat: Chat, store: Store | None = None, configuration: Configuration | None = None
+) -> None:
+    """Show a chat until the user leaves it; see `ChatApp`."""
+    app = ChatApp(chat, store, configuration)
+    app.run()
+    if app.link.alive:
+        # Nothing interrupts a model that is being loaded, and the interpreter's end would abort in
+        # it. The terminal is restored and no file is open, so leave without that end.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(app.return_code or 0)

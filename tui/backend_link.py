@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from dataclasses import dataclass
 
 from textual.app import App
+from textual.message import Message
 
 from entropix_mlx.backends import events
-from entropix_mlx.backends.events import Event, Question, Token
+from entropix_mlx.backends.events import Event, ForkGrew, Prefilled, Question, Token
 from entropix_mlx.backends.local import Action, Chat
 from entropix_mlx.backends.remote import model_thread
 from entropix_mlx.chat.conversation import Conversation
@@ -17,11 +19,26 @@ from entropix_mlx.settings import Settings
 
 from .composer.composer import Composer
 from .composer.status import State
-from .messages import ModelReported
-from .screens.ask import AskDialog
+from .screens.dialogs import AskDialog
 from .screens.duel import DuelScreen
-from .screens.models import ModelPicker
+from .screens.pickers import ModelPicker
 from .workspace import Workspace
+
+
+@dataclass
+class ModelReported(Message):
+    """An event of the model's thread; posted there, handled on the app's."""
+
+    event: Event
+
+    def can_replace(self, message: Message) -> bool:
+        """Replace an older report of the same that is still queued: of a prefill, of rollouts."""
+        return (
+            isinstance(self.event, Prefilled | ForkGrew)
+            and isinstance(message, ModelReported)
+            and type(message.event) is type(self.event)
+        )
+
 
 WHAT_TO_DO = (
     "Ask it back more precisely, answer once more with another seed or with thinking, or do without"

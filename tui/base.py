@@ -20,12 +20,11 @@ from entropix_mlx.configuration.reading import KEYS, SCREEN, THEME, Configuratio
 from entropix_mlx.configuration.writing import Value, change
 from entropix_mlx.errors import ConfigurationError
 
-from .blank import Ground
 from .composer.composer import Composer
-from .composer.key_bar import KeyBar
-from .contrast import ReadableColours
-from .keys import impossible, palette_commands
+from .containers import Ground
+from .keys import KeyBar, impossible, palette_commands
 from .screens.help import HelpScreen
+from .styles import ReadableColours
 from .transcript.transcript import Transcript
 from .workspace import Workspace
 

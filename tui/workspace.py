@@ -17,16 +17,14 @@ from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.profiles.tree import TREE_SAMPLER
 from entropix_mlx.step import Fork, Step
 
-from .blank import Blank, Column
 from .composer.status import StatusLine
-from .gauges.compact import Compact
-from .gauges.gauges import Gauges
+from .containers import Blank, Column
+from .gauges.gauges import Gauges, Race
+from .gauges.lines import Compact, Strip
 from .gauges.plane import Plane
-from .gauges.race import Race
-from .gauges.strip import Strip
 from .inspector.inspector import Inspector
 from .inspector.why import Why
-from .screens.tuning.preview import Preview
+from .screens.tuning.sliders import Preview
 from .transcript.answer import AnswerView
 from .transcript.transcript import Transcript
 

@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
 def run_screen(arguments: argparse.Namespace, server: Address | None = None) -> int:
     """Open the terminal UI."""
     output.check_screen("add --plain in a pipe")
-    from tui.running import run_chat
+    from tui.app import run_chat
     from tui.terminal import require_full_screen
 
     from ..backends.local import Chat
@@ -154,7 +154,7 @@ def _check_demo(arguments: argparse.Namespace) -> None:
 def run_demo(arguments: argparse.Namespace) -> int:
     """Open the terminal UI on what was recorded."""
     output.check_screen("the demo cannot be shown in a pipe")
-    from tui.running import run_chat
+    from tui.app import run_chat
     from tui.terminal import require_full_screen
 
     from ..backends.recorded import demo_chat

@@ -13,8 +13,8 @@ from tests.answer.test_forks import always_branch
 from tests.tui.conftest import ask, drive, notices, ready, turns, until
 from tests.tui.helpers import answers, fill_long, gated, generating, shown_steps
 from tui.composer.status import State
-from tui.screens.ask import AskDialog
-from tui.transcript.token_block import TokenBlock
+from tui.screens.dialogs import AskDialog
+from tui.transcript.answer import TokenBlock
 
 
 def test_a_conversation(make_chat):

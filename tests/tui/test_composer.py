@@ -3,8 +3,8 @@
 import pytest
 
 from tests.tui.conftest import ask, drive, notices, ready, turns, until
-from tui.gauges.compact import Compact
-from tui.transcript.welcome import QUESTIONS, Welcome
+from tui.gauges.lines import Compact
+from tui.help_text import QUESTIONS, Welcome
 
 
 def test_tab_completes_commands_and_files(make_chat, tmp_path, monkeypatch):

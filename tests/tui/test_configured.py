@@ -8,7 +8,7 @@ from entropix_mlx.errors import ConfigurationError
 from entropix_mlx.settings import Settings
 from tests.tui.conftest import drive, load_tiny, make_trace, notices, ready, until
 from tui.app import ChatApp
-from tui.composer.key_bar import KeyBar
+from tui.keys import KeyBar
 from tui.screens.duel import DuelScreen
 from tui.screens.options import OptionsDialog
 from tui.viewer import ViewerApp

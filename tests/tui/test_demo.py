@@ -9,9 +9,9 @@ from entropix_mlx.step import Origin, Strategy, first_divergence
 from tests.tui.conftest import drive, notices, ready, turns, until
 from tests.tui.helpers import shown_steps
 from tui.app import ChatApp
-from tui.composer.key_bar import KeyBar
+from tui.help_text import QUESTIONS
+from tui.keys import KeyBar
 from tui.screens.duel import DuelScreen
-from tui.transcript.welcome import QUESTIONS
 
 
 def test_the_recording_answers_the_questions_of_the_card():

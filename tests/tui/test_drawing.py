@@ -19,8 +19,8 @@ from entropix_mlx.traces.explain import explain
 from tests.tui.conftest import make_step, make_steps
 from tui.drawing import DIM, bar, scales
 from tui.gauges import gauges
-from tui.gauges.compact import draw_compact
-from tui.gauges.gauge_values import Newest
+from tui.gauges.gauges import Newest, draw_race
+from tui.gauges.lines import Cells, draw_compact, draw_strip
 from tui.gauges.plane import (
     NAMES,
     Background,
@@ -29,8 +29,6 @@ from tui.gauges.plane import (
     draw_plane,
     regions,
 )
-from tui.gauges.race import draw_race
-from tui.gauges.strip import Cells, draw_strip
 from tui.help_text import (
     MEANINGS,
     SHORT_NAMES,

@@ -14,8 +14,8 @@ from entropix_mlx.backends.events import (
 from entropix_mlx.traces.reading import read_trace
 from entropix_mlx.traces.trace import Header
 from tests.tui.conftest import drive, make_step, make_steps, make_viewer, until
-from tui.composer.key_bar import KeyBar
-from tui.gauges.race import Race
+from tui.gauges.gauges import Race
+from tui.keys import KeyBar
 from tui.screens.duel import DuelScreen
 from tui.transcript.answer import AnswerView
 

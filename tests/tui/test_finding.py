@@ -6,7 +6,7 @@ from entropix_mlx.chat.conversation import Answer, Conversation, Turn
 from entropix_mlx.chat.search import Place, find
 from entropix_mlx.step import Origin
 from tests.tui.conftest import ask, drive, make_step, notices, ready, turns, until
-from tui.code_blocks import code_blocks
+from tui.app import code_blocks
 from tui.screens.find import FindBar
 
 

@@ -9,13 +9,13 @@ from entropix_mlx import Profile
 from entropix_mlx.backends.recorded import demo_profile
 from entropix_mlx.step import Strategy
 from tests.tui.conftest import ask, drive, make_viewer, ready, until
-from tui.composer.key_bar import KeyBar
 from tui.help_text import (
     MEANINGS,
     conditions,
     measurements,
     strategies,
 )
+from tui.keys import KeyBar
 
 
 def keys(app) -> list[str]:

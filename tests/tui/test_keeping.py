@@ -13,9 +13,8 @@ from entropix_mlx.errors import ModelNotFoundError
 from tests.tui.conftest import ask, drive, load_tiny, notices, ready, turns, until
 from tui.app import ChatApp
 from tui.composer.status import State
-from tui.screens.chats import ChatList
 from tui.screens.dialogs import ConfirmDialog
-from tui.screens.models import ModelPicker
+from tui.screens.pickers import ChatList, ModelPicker
 
 
 @pytest.fixture

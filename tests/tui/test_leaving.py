@@ -9,8 +9,7 @@ from entropix_mlx import Session, Settings
 from entropix_mlx.backends.local import Chat
 from tests.tui.conftest import drive, load_tiny, ready, until
 from tests.tui.helpers import gated, generating
-from tui.app import ChatApp
-from tui.running import run_chat
+from tui.app import ChatApp, run_chat
 
 
 @pytest.mark.parametrize("quitting", ["ctrl+q", ""])

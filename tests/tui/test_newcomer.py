@@ -1,8 +1,8 @@
 """What newcomers stumbled over: keys that were named and did something else."""
 
 from tests.tui.conftest import ask, drive, ready, until
+from tui.help_text import QUESTIONS
 from tui.inspector.why import INSIDE, OUTSIDE
-from tui.transcript.welcome import QUESTIONS
 
 
 def test_tab_goes_to_the_tokens_only_if_there_are_any(make_chat):

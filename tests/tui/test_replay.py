@@ -2,7 +2,7 @@
 
 from tests.tui.conftest import drive, make_step, make_steps, make_viewer, until
 from tui.gauges.plane import Plane
-from tui.replay import SPEEDS, Replay
+from tui.viewer import SPEEDS, Replay
 
 STEPS = [make_step(n, f" w{n}", time=5.0 + n) for n in range(10)]
 

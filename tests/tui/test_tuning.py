@@ -10,13 +10,14 @@ from entropix_mlx.backends.recorded import demo_profile
 from entropix_mlx.profiles.tree import table
 from entropix_mlx.step import Strategy
 from tests.tui.conftest import drive, make_step, make_viewer
+from tui.gauges.lines import Strip
 from tui.gauges.plane import MARGIN_LEFT, Map
-from tui.gauges.strip import Strip
-from tui.screens.tuning.preview import THRESHOLDS, Preview
-from tui.screens.tuning.slider import (
+from tui.screens.tuning.sliders import (
     NAME_WIDTH,
+    THRESHOLDS,
     TRACK_WIDTH,
     Headings,
+    Preview,
     Slider,
 )
 from tui.screens.tuning.tune import TuneScreen

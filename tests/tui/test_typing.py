@@ -5,8 +5,8 @@ from textual import events
 
 from tests.tui.conftest import ask, drive, notices, ready, turns, until
 from tests.tui.helpers import answers
-from tui.composer.key_bar import KeyBar
-from tui.composer.passing_on import PassesOn
+from tui.keys import KeyBar
+from tui.transcript.transcript import PassesOn
 
 SENTENCE = "find a fancy name for my tiny cat [or two]"
 """It begins with a key, holds all of them, and would start a fork with each f."""

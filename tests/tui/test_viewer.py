@@ -12,10 +12,9 @@ from entropix_mlx.chat.conversation import Answer, Conversation, Turn
 from entropix_mlx.palette import printable
 from entropix_mlx.step import Origin, Strategy
 from tests.tui.conftest import AWKWARD, drive, make_step, make_viewer, notices
-from tui.composer.key_bar import KeyBar
+from tui.keys import KeyBar
 from tui.screens.help import HelpScreen
-from tui.transcript.answer import AnswerView
-from tui.transcript.token_block import TokenBlock
+from tui.transcript.answer import AnswerView, TokenBlock
 from tui.viewer import ViewerApp
 
 

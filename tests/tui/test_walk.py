@@ -8,9 +8,8 @@ from entropix_mlx.backends.recorded import RecordedThread, Recording
 from entropix_mlx.chat.conversation import Answer, Conversation, Turn
 from entropix_mlx.settings import Settings
 from tests.tui.conftest import drive, make_steps, ready, shown_answers, until
-from tui.app import ChatApp
+from tui.app import CHAT_BINDINGS, ChatApp
 from tui.base import WorkspaceApp
-from tui.chat_keys import CHAT_BINDINGS
 from tui.composer.composer import Composer
 from tui.composer.status import State
 from tui.transcript.transcript import Transcript

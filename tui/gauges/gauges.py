@@ -14,18 +14,61 @@ from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.style import Style
+from textual.widgets import Static
 
-from entropix_mlx.palette import LOOKS, NOT_MEASURED
+from entropix_mlx.palette import LOOKS, NOT_MEASURED, printable
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.profiles.tree import table
-from entropix_mlx.step import Step, Strategy
+from entropix_mlx.step import Fork, Step, Strategy
 
-from ..blank import Blank
+from ..containers import Blank
 from ..drawing import DIM, HEIGHTS, bar, by_profile, runs, scales
 from ..help_text import SHORT_NAMES, words
 from ..styles import COLOURS, STYLES
 from .drawn import Drawn
-from .gauge_values import Newest
+
+PLAIN = Style()
+
+
+class Newest:
+    """Follows the steps of an answer."""
+
+    def __init__(self, steps: Sequence[Step] = ()) -> None:
+        """Begin with a whole answer; steps that are added later are of one that is growing."""
+        self.step: Step | None = None
+        """The newest one; None at the end of an answer, and before its beginning."""
+        self.counts: Counter[Strategy] = Counter()
+        """How often each strategy was decided."""
+        self._sums: Counter[str] = Counter()
+        self.add(steps)
+        self.step = None
+
+    def add(self, steps: Sequence[Step]) -> None:
+        """Add the next steps."""
+        for step in steps:
+            self.counts[step.strategy] += 1
+            self._sums.update(step.metrics._asdict())
+            self.step = step
+
+    @property
+    def tokens(self) -> int:
+        """How many there are."""
+        return self.counts.total()
+
+    @property
+    def values(self) -> Mapping[str, float]:
+        """The measurements to show, by name; empty if nothing was measured yet."""
+        if self.step is not None:
+            return self.step.metrics._asdict()
+        return {name: total / self.tokens for name, total in self._sums.items()}
+
+    @property
+    def style(self) -> Style:
+        """The style of their bars."""
+        if self.step is not None:
+            return COLOURS[self.step.strategy]
+        return PLAIN if self.tokens else DIM
+
 
 LABEL_WIDTH = 4
 THRESHOLDS = ("entropy", "varentropy", "margin")
@@ -212,3 +255,58 @@ class Gauges(Blank, VerticalScroll):
         for name, drawing in drawings.items():
             last = name == "attention"
             self.query_one(f"#{name}", Drawn).draw_content(drawing if last else drawing + gap)
+
+
+BAR_WIDTH = 6
+RACE_NUMBERS = BAR_WIDTH + 10
+"""Cells before the text of a way."""
+
+
+def draw_race(fork: Fork, width: int) -> Content:
+    """Return a line a way: its lead over the first in nats a token, and the end of its text so far.
+
+    The bar shows exp(mean log p): about the mean probability of a token.
+    """
+    length = max(len(branch.tokens) for branch in fork.branches)
+    glyph, following = LOOKS[Strategy.BRANCH].glyph, f"{len(fork.branches)} ways, token {length}"
+    heading = f"{glyph} following {following}"
+    if len(heading) > width:
+        heading = f"{glyph} {following}"
+    lines = [Content.styled(heading, COLOURS[Strategy.BRANCH])]
+    room = max(1, width - RACE_NUMBERS)
+    for number, branch in enumerate(fork.branches):
+        leads = number == fork.winner
+        text = printable(branch.text).replace("\n", "⏎")
+        tail = text if len(text) <= room else f"…{text[1 - room :]}"
+        style = COLOURS[Strategy.BRANCH] if leads else DIM
+        drawn = bar(math.exp(min(0.0, branch.mean_logprob)), 1.0, BAR_WIDTH)
+        lead = f" {branch.lead or 0.0:+6.2f} {'▸' if leads else ' '}"
+        lines.append(Content.assemble((drawn, style), lead, (tail, style)))
+    return Content("\n").join(lines)
+
+
+class Race(Static):
+    """Stands above the gauges while the ways of a fork are followed."""
+
+    DEFAULT_CSS = "Race { height: auto; padding: 0 1; display: none; }"
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._fork: Fork | None = None
+        self._lines = 0
+
+    def show(self, fork: Fork | None) -> None:
+        """Take what the ways are now, which the next `draw` shows; None ends it at once."""
+        self._fork = fork
+        if fork is None and self.display:
+            self.display = False
+
+    def draw(self) -> None:
+        """Draw the ways; the screen is laid out anew only where a fork begins."""
+        if self._fork is None:
+            return
+        width = self.container_size.width - 2
+        lines = len(self._fork.branches) + 1
+        begins = not self.display or lines != self._lines
+        self.display, self._lines = True, lines
+        self.update(draw_race(self._fork, width), layout=begins)

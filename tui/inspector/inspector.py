@@ -15,7 +15,7 @@ from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.step import Alternative, Branch, Fork, Origin, Step, Strategy
 from entropix_mlx.traces.explain import Case, explain, fate
 
-from ..blank import Blank
+from ..containers import Blank
 from ..drawing import DIM, SCALES, bar
 from ..styles import COLOURS, STYLES
 

@@ -5,7 +5,7 @@ A threshold that moves recolours the tokens on the screen behind at once, withou
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -15,18 +15,27 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.events import Resize
 from textual.screen import ModalScreen
-from textual.widgets import Input, Label, Select
+from textual.widgets import Checkbox, Input, Label, Select
 
+from entropix_mlx.configuration.writing import Value
 from entropix_mlx.errors import EntropixError, ProfileError
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.samplers.registry import SAMPLERS
 from entropix_mlx.settings import Settings
 
 from ...drawing import scales
-from .preview import THRESHOLDS, Preview
-from .slider import Headings, Slider
-from .tick import Tick
+from .sliders import THRESHOLDS, Headings, Preview, Slider
 from .tuning_plane import TuningPlane
+
+
+class Tick(Checkbox):
+    """Shows ✓, or nothing."""
+
+    def render(self) -> Content:
+        """Return the box and its label."""
+        self.BUTTON_INNER = "✓" if self.value else " "
+        return super().render()
+
 
 NAME_WIDTH = 12
 HINT = "Enter use · Ctrl+R again · Ctrl+D keep · Esc back"
@@ -234,3 +243,46 @@ class TuneScreen(ModalScreen[Tuned | None]):
 def _scale(threshold: str, profile: Profile) -> float:
     """Return the end of a threshold's scale."""
     return scales(profile)[THRESHOLDS[threshold].measurement].most
+
+
+SET, SECTION = "set", "thresholds"
+
+
+def kept_settings(
+    tuned: Tuned, usual: Profile, configured: Mapping[str, object]
+) -> dict[str, Value | None]:
+    """Return the options that make settings the defaults; None takes one out of the file.
+
+    Args:
+        tuned: what the user settled on.
+        usual: what holds where the file does not change it: a threshold that is as there is not
+            written.
+        configured: the options that the file has now.
+    """
+    settings, own = tuned.settings, Profile.load(tuned.settings.profile)
+    values: dict[str, Value | None] = {
+        "sampler": settings.sampler,
+        "temperature": settings.temperature,
+        "seed": settings.seed,
+        "ask": tuned.ask or None,
+        "no-think": own.think.max_insertions == 0 or None,
+        "no-branch": own.branch.max_branches == 0 or None,
+        SET: _assignments(own, usual, configured) or None,
+    }
+    return values if tuned.profile is None else values | {"profile": tuned.profile}
+
+
+def _assignments(own: Profile, usual: Profile, configured: Mapping[str, object]) -> list[str]:
+    """Return what the file sets, with the thresholds of a profile in place of its own."""
+    before = configured.get(SET)
+    lines = [str(line) for line in before] if isinstance(before, list) else []
+    named = {name: f"{SECTION}.{name}" for name in THRESHOLDS}
+    fields = {line: line.partition("=")[0].strip() for line in lines}
+    written = set(fields.values())
+    values = {
+        field: getattr(own.thresholds, name)
+        for name, field in named.items()
+        if field in written or getattr(own.thresholds, name) != getattr(usual.thresholds, name)
+    }
+    others = [line for line in lines if fields[line] not in values]
+    return [*others, *(f"{field}={value}" for field, value in values.items())]

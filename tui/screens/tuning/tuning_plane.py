@@ -15,7 +15,7 @@ from ...gauges.plane import (
     Plane,
     regions,
 )
-from .preview import THRESHOLDS
+from .sliders import THRESHOLDS
 
 EDGES = (0, 1, -1, 2)
 """The edges at which a border may be taken hold of, the nearest first: 0 is before a cell, 1 after

@@ -1,26 +1,119 @@
-"""Chats in files: those that the user names, and those that are kept by themselves."""
+"""Chats in files: saved while they go on, and opened, saved and exported on request."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from textual.app import App
 from textual.widgets import Input
 
+from entropix_mlx.chat.conversation import Conversation
+from entropix_mlx.chat.store import Store
 from entropix_mlx.errors import EntropixError, SessionError
-from entropix_mlx.files import expanded
+from entropix_mlx.files import expanded, write_whole
+from entropix_mlx.traces.trace import Header, TraceWriter
 
-from .autosave import Keeper
 from .backend_link import ModelLink
-from .export import free_name, save, trace_header
-from .screens.chats import ChatList
 from .screens.dialogs import ConfirmDialog, TextDialog
+from .screens.pickers import ChatList
 from .workspace import Workspace
 
 if TYPE_CHECKING:
     from entropix_mlx.chat.session import Session
+
+
+KEEP_SECONDS = 15
+"""How often a running answer is saved; one that ended is saved at once."""
+
+
+class Keeper:
+    """Saves what it is given, the newest state only; a failure is told once."""
+
+    def __init__(self, app: App[None], store: Store | None) -> None:
+        """Set up; without a store nothing is kept."""
+        self._app = app
+        self._store = store
+        self._thread = ThreadPoolExecutor(1, "keeper")
+        self._newest: Conversation | None = None
+        self._open = ""  # the id of the chat that is marked as open
+        self._failed = False
+
+    @property
+    def store(self) -> Store | None:
+        """Where chats are kept, unless there was a failure."""
+        return None if self._failed else self._store
+
+    def keep(self, conversation: Conversation) -> None:
+        """Save a conversation soon, if anything was asked."""
+        if self.store is not None and conversation.turns:
+            self._newest = conversation
+            self._thread.submit(self._save)
+
+    def close(self) -> None:
+        """Wait for what is being saved, and note that the program ends as it should."""
+        self._thread.shutdown()
+        if self._store is not None:
+            self._store.close()
+
+    def _save(self) -> None:
+        conversation, self._newest = self._newest, None
+        if conversation is None or self.store is None:  # a newer state was saved in its place
+            return
+        try:
+            self.store.save(conversation)
+            if self._open != conversation.id:
+                self.store.open(conversation.id)
+                self._open = conversation.id
+        except SessionError as error:
+            self._failed = True
+            told = f"this chat is not kept: {error}"
+            self._app.call_later(self._app.notify, told, severity="error", markup=False)
+
+
+def free_name() -> str:
+    """Return a name for a chat that no file has here: chat.json, chat-2.json, …"""
+    names = itertools.chain(["chat.json"], (f"chat-{n}.json" for n in itertools.count(2)))
+    return next(name for name in names if not Path(name).exists())
+
+
+def save(conversation: Conversation, path: Path, header: Header) -> None:
+    """Write the format that a file's name asks for.
+
+    Args:
+        conversation: what to save; of a trace, its last answer.
+        path: ends with .md for a text to read, .jsonl for a trace, anything else for a chat.
+        header: what a trace begins with.
+
+    Raises:
+        SessionError, TraceError, OSError: the file cannot be written.
+    """
+    if path.suffix == ".md":
+        write_whole(path, conversation.to_markdown())
+    elif path.suffix == ".jsonl":
+        with TraceWriter(path, header) as trace:
+            for step in conversation.turns[-1].answer.steps:
+                trace.add(step)
+    else:
+        conversation.save(path)
+
+
+def trace_header(workspace: Workspace) -> Header:
+    """Return what a trace of the last answer begins with."""
+    conversation, status = workspace.conversation, workspace.status
+    answer = conversation.turns[-1].answer
+    return Header(
+        model=status.model,
+        sampler=status.sampler,
+        profile=workspace.profile,
+        seed=answer.seed,
+        messages=conversation.asked,
+        context_length=status.context_length,
+        prompt_tokens=max(0, status.context_used - len(answer.steps)),
+    )
 
 
 class Filing:

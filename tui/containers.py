@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from textual.containers import Vertical
+from textual.containers import Vertical, VerticalScroll
 from textual.geometry import Region
 from textual.screen import Screen
 from textual.strip import Strip
@@ -35,3 +35,16 @@ class Column(Blank, Vertical):
 
 class Ground(Blank, Screen[None]):
     """The screen below all others."""
+
+
+class Following(Blank, VerticalScroll):
+    """Stands at the top while it is short."""
+
+    def watch_show_vertical_scrollbar(self, shown: bool) -> None:
+        """Follow the end of what does not fit."""
+        self.anchor(shown and self.follows)
+
+    @property
+    def follows(self) -> bool:
+        """Whether there is something whose end matters."""
+        return True
