@@ -22,6 +22,8 @@ STEP = {
 """Fields of a step of traces of version 1 and 2: then, now."""
 FORK = {"rollouts": "branches", "side_tokens": "lookahead_tokens"}
 """Fields of its fork."""
+KEYS = {"transcript.thoughts": "transcript.reasoning"}
+"""Actions to which a configuration file gives keys."""
 
 _COMPARED = (
     "the entropy of the branches of a fork is no part of their comparison any more (it changed no"

@@ -1,4 +1,4 @@
-"""Chats in files: saved while they go on, and opened, saved and exported on request."""
+"""Chats in files: saved while they go on; opened, saved and exported where the user asks for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from entropix_mlx.errors import EntropixError, SessionError
 from entropix_mlx.files import expanded, write_whole
 from entropix_mlx.traces.trace import Header, TraceWriter
 
-from .backend_link import ModelLink
+from .backend_link import BackendLink
 from .screens.dialogs import ConfirmDialog, TextDialog
 from .screens.pickers import ChatList
 from .workspace import Workspace
@@ -25,38 +25,36 @@ from .workspace import Workspace
 if TYPE_CHECKING:
     from entropix_mlx.chat.session import Session
 
-
-KEEP_SECONDS = 15
+SAVE_SECONDS = 15
 """How often a running answer is saved; one that ended is saved at once."""
 
 
-class Keeper:
-    """Saves what it is given, the newest state only; a failure is told once."""
+class AutoSave:
+    """Saves the newest state of a chat, on a thread of its own; reports a failure once."""
 
     def __init__(self, app: App[None], store: Store | None) -> None:
-        """Set up; without a store nothing is kept."""
         self._app = app
         self._store = store
-        self._thread = ThreadPoolExecutor(1, "keeper")
+        self._thread = ThreadPoolExecutor(1, "autosave")
         self._newest: Conversation | None = None
         self._open = ""  # the id of the chat that is marked as open
         self._failed = False
 
     @property
     def store(self) -> Store | None:
-        """Where chats are kept, unless there was a failure."""
+        """The saved chats; None if there are none to be, or after a failure."""
         return None if self._failed else self._store
 
-    def keep(self, conversation: Conversation) -> None:
+    def save(self, conversation: Conversation) -> None:
         """Save a conversation soon, if anything was asked."""
         if self.store is not None and conversation.turns:
             self._newest = conversation
             self._thread.submit(self._save)
 
-    def close(self) -> None:
-        """Wait for what is being saved, and note that the program ends as it should."""
+    def close(self, crashed: bool) -> None:
+        """Wait for what is being saved; after a crash, the next start offers the open chat."""
         self._thread.shutdown()
-        if self._store is not None:
+        if self._store is not None and not crashed:
             self._store.close()
 
     def _save(self) -> None:
@@ -70,90 +68,48 @@ class Keeper:
                 self._open = conversation.id
         except SessionError as error:
             self._failed = True
-            told = f"this chat is not kept: {error}"
-            self._app.call_later(self._app.notify, told, severity="error", markup=False)
+            message = f"this chat is not saved: {error}"
+            self._app.call_later(self._app.notify, message, severity="error", markup=False)
 
 
-def free_name() -> str:
-    """Return a name for a chat that no file has here: chat.json, chat-2.json, …"""
-    names = itertools.chain(["chat.json"], (f"chat-{n}.json" for n in itertools.count(2)))
-    return next(name for name in names if not Path(name).exists())
-
-
-def save(conversation: Conversation, path: Path, header: Header) -> None:
-    """Write the format that a file's name asks for.
-
-    Args:
-        conversation: what to save; of a trace, its last answer.
-        path: ends with .md for a text to read, .jsonl for a trace, anything else for a chat.
-        header: what a trace begins with.
-
-    Raises:
-        SessionError, TraceError, OSError: the file cannot be written.
-    """
-    if path.suffix == ".md":
-        write_whole(path, conversation.to_markdown())
-    elif path.suffix == ".jsonl":
-        with TraceWriter(path, header) as trace:
-            for step in conversation.turns[-1].answer.steps:
-                trace.add(step)
-    else:
-        conversation.save(path)
-
-
-def trace_header(workspace: Workspace) -> Header:
-    """Return what a trace of the last answer begins with."""
-    conversation, status = workspace.conversation, workspace.status
-    answer = conversation.turns[-1].answer
-    return Header(
-        model=status.model,
-        sampler=status.sampler,
-        profile=workspace.profile,
-        seed=answer.seed,
-        messages=conversation.asked,
-        context_length=status.context_length,
-        prompt_tokens=max(0, status.context_used - len(answer.steps)),
-    )
-
-
-class Filing:
-    """Saves and opens the conversation of a workspace."""
+class ChatFiles:
+    """Saves and opens the conversation of a workspace, with the dialogs for it."""
 
     def __init__(
-        self, app: App[None], workspace: Workspace, link: ModelLink, keeper: Keeper
+        self, app: App[None], workspace: Workspace, link: BackendLink, store: Store | None
     ) -> None:
-        """Set up.
+        """Prepare the dialogs.
 
         Args:
             app: shows dialogs and notices.
             workspace: has the conversation.
             link: opens another one in its place.
-            keeper: knows where chats are kept.
+            store: has all saved chats; None saves none.
         """
         self._app = app
         self._workspace = workspace
         self._link = link
-        self._keeper = keeper
+        self.autosave = AutoSave(app, store)
 
     async def ask_where_to_save(self) -> None:
         """Ask for a path, and save there."""
-        if self._asked():
+        if self._workspace.asked_anything():
             title = "Save as (.json: chat, .md: text, .jsonl: trace)"
-            await self._ask(title, free_name(), self.save)
+            await self._ask_path(title, _free_name(), self.save)
 
     async def ask_what_to_open(self) -> None:
-        """Ask for a path, and open what was saved there."""
-        await self._ask("Open a saved chat", "chat.json", self.open)
+        """Ask for a path, and open the chat that was saved there."""
+        await self._ask_path("Open a saved chat", "chat.json", self.open)
 
     def save(self, path: str) -> None:
         """Save under a path that the user typed; ask before that replaces a file."""
-        if not path or not self._asked():
+        if not path or not self._workspace.asked_anything():
             return
         try:
             file = expanded(path, SessionError)
             exists = file.is_file()
         except EntropixError as error:
-            self._tell(f"cannot save {path}: {error}")
+            self._report(f"cannot save {path}: {error}")
             return
         if not exists:
             self._write(file, path)
@@ -162,41 +118,43 @@ class Filing:
         self._app.push_screen(dialog, lambda yes: self._write(file, path) if yes else None)
 
     def open(self, path: str) -> None:
-        """Open a saved chat in place of this one, which stays in the list if chats are kept."""
+        """Open a saved chat in place of this one, which stays in the list if chats are saved."""
         if path:
             self._link.interrupt()
             self._link.submit(lambda session, _: session.load(expanded(path, SessionError)))
 
     def list_chats(self) -> None:
-        """Show the chats that were kept."""
-        store = self._keeper.store
+        """Show the saved chats."""
+        store = self.autosave.store
         if store is None:
-            self._app.notify("chats are not kept with --no-save or --demo", severity="warning")
+            self._app.notify("chats are not saved with --no-save or --demo", severity="warning")
             return
-        self._keeper.keep(self._workspace.conversation)
-        here = self._workspace.conversation.id
-        self._app.push_screen(ChatList(store, here), self._open_kept)
+        self.autosave.save(self._workspace.conversation)
+        open_id = self._workspace.conversation.id
+        self._app.push_screen(ChatList(store, open_id), self._open_saved)
 
     def offer_crashed(self) -> None:
-        """Ask whether to go on with a chat that was open when a program died."""
-        store = self._keeper.store
+        """Offer to go on with a chat that was open when a program died."""
+        store = self.autosave.store
         crashed = store.crashed() if store else []
-        if not crashed:
-            return
-        question = "The program ended unexpectedly while a chat was open."
-        dialog = ConfirmDialog(question, "goes on with it")
-        self._app.push_screen(dialog, lambda yes: self._open_kept(crashed[-1]) if yes else None)
+        if crashed:
+            dialog = ConfirmDialog(
+                "The program ended unexpectedly while a chat was open.", "goes on with it"
+            )
+            self._app.push_screen(
+                dialog, lambda yes: self._open_saved(crashed[-1]) if yes else None
+            )
 
     def rename(self, title: str) -> None:
-        """Give this chat a title; nothing takes it away."""
+        """Give this chat a title; an empty one takes it away."""
 
         def job(session: Session, _: object) -> None:
             session.conversation.title = title or None
 
         self._link.submit(job)
 
-    def _open_kept(self, chat: str | None) -> None:
-        store = self._keeper.store
+    def _open_saved(self, chat: str | None) -> None:
+        store = self.autosave.store
         if chat is None or store is None or chat == self._workspace.conversation.id:
             return
 
@@ -206,24 +164,56 @@ class Filing:
         self._link.interrupt()
         self._link.submit(resume)
 
-    async def _ask(self, title: str, text: str, then: Callable[[str], None]) -> None:
+    async def _ask_path(self, title: str, text: str, then: Callable[[str], None]) -> None:
         """Ask for a line; return when the field is there, since the keys that follow are for it."""
         dialog = TextDialog(title, text)
         await self._app.push_screen(dialog, lambda line: then(line or ""))
         dialog.set_focus(dialog.query_one(Input))
 
-    def _asked(self) -> bool:
-        if not self._workspace.conversation.turns:
-            self._app.notify("nothing was asked yet", severity="warning")
-        return bool(self._workspace.conversation.turns)
-
     def _write(self, file: Path, path: str) -> None:
         try:
-            save(self._workspace.conversation, file, trace_header(self._workspace))
+            _export(self._workspace, file)
         except (EntropixError, OSError) as error:
-            self._tell(f"cannot save {path}: {error}")
+            self._report(f"cannot save {path}: {error}")
         else:
             self._app.notify(f"saved {path}", markup=False)
 
-    def _tell(self, message: str) -> None:
+    def _report(self, message: str) -> None:
         self._app.notify(message, severity="error", markup=False)
+
+
+def _free_name() -> str:
+    """Return a name that no file has here: chat.json, chat-2.json, …"""
+    names = itertools.chain(["chat.json"], (f"chat-{n}.json" for n in itertools.count(2)))
+    return next(name for name in names if not Path(name).exists())
+
+
+def _export(workspace: Workspace, path: Path) -> None:
+    """Write the format that a file's name asks for.
+
+    Args:
+        workspace: has the conversation; a trace is of its last answer.
+        path: ends with .md for a text to read, .jsonl for a trace, anything else for a chat.
+
+    Raises:
+        SessionError, TraceError, OSError: the file cannot be written.
+    """
+    conversation, status = workspace.conversation, workspace.status
+    if path.suffix == ".md":
+        write_whole(path, conversation.to_markdown())
+    elif path.suffix == ".jsonl":
+        answer = conversation.turns[-1].answer
+        header = Header(
+            model=status.model,
+            sampler=status.sampler,
+            profile=workspace.profile,
+            seed=answer.seed,
+            messages=conversation.asked,
+            context_length=status.context_length,
+            prompt_tokens=max(0, status.context_used - len(answer.steps)),
+        )
+        with TraceWriter(path, header) as trace:
+            for step in answer.steps:
+                trace.add(step)
+    else:
+        conversation.save(path)

@@ -109,8 +109,7 @@ def run_screen(arguments: argparse.Namespace, server: Address | None = None) -> 
         notes=notes_option.opened(arguments),
         load_draft=partial(draft_option.load_draft, arguments),
     )
-    run_chat(chat, None if arguments.no_save else Store(), arguments.configuration)
-    return 0
+    return run_chat(chat, None if arguments.no_save else Store(), arguments.configuration)
 
 
 def _check_screen(arguments: argparse.Namespace) -> None:
@@ -160,8 +159,8 @@ def run_demo(arguments: argparse.Namespace) -> int:
     from ..backends.recorded import demo_chat
 
     require_full_screen("use a terminal that can")
-    run_chat(demo_chat(options.to_settings(arguments, ALTERNATIVES)), None, arguments.configuration)
-    return 0
+    chat = demo_chat(options.to_settings(arguments, ALTERNATIVES))
+    return run_chat(chat, None, arguments.configuration)
 
 
 def _server(arguments: argparse.Namespace) -> Address | None:

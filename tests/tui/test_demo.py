@@ -73,8 +73,8 @@ def test_the_ways_of_a_fork_race_in_the_demo():
     async def scenario(pilot):
         await until(pilot, lambda: ready(app))
         await pilot.press("3", "enter")
-        await until(pilot, lambda: app.workspace.ways.display)
-        await until(pilot, lambda: shown_steps(app) > 3 and not app.workspace.ways.display)
+        await until(pilot, lambda: app.workspace.fork_race.display)
+        await until(pilot, lambda: shown_steps(app) > 3 and not app.workspace.fork_race.display)
         fork = next(step for step in turns(app)[0].answer.steps if step.fork)
         lost = next(n for n in range(5) if n != fork.fork.winner)
         await pilot.press("escape")

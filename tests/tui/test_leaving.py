@@ -29,7 +29,7 @@ def test_the_end_of_the_app_waits_for_the_model_thread(make_chat, monkeypatch, q
         await pilot.press(*filter(None, [quitting]))
 
     drive(app, scenario)
-    assert not app.link._worker._thread.is_alive()
+    assert not app.link.alive
 
 
 def test_the_end_of_the_app_does_not_wait_for_a_model(make_chat):
@@ -43,7 +43,7 @@ def test_the_end_of_the_app_does_not_wait_for_a_model(make_chat):
     drive(app, scenario)
     took = time.monotonic() - began
     gate.set()
-    app.link._worker._thread.join()
+    app.link._backend._thread.join()
     assert took < 4
 
 

@@ -8,7 +8,7 @@ from entropix_mlx.backends.recorded import RecordedThread, Recording
 from entropix_mlx.chat.conversation import Answer, Conversation, Turn
 from entropix_mlx.settings import Settings
 from tests.tui.conftest import drive, make_steps, ready, shown_answers, until
-from tui.app import CHAT_BINDINGS, ChatApp
+from tui.app import ChatApp
 from tui.base import WorkspaceApp
 from tui.composer.composer import Composer
 from tui.composer.status import State
@@ -19,7 +19,7 @@ ENDING = {"app.quit", "app.palette"}
 KEYS = [
     binding.key.partition(",")[0]
     for group in (
-        CHAT_BINDINGS,
+        ChatApp.BINDINGS,
         Workspace.BINDINGS,
         Composer.BINDINGS,
         Transcript.BINDINGS,
@@ -58,7 +58,7 @@ async def in_the_tokens(pilot):
 
 
 async def answering(pilot):
-    pilot.app.link._worker._recording._pace = 0.01
+    pilot.app.link._backend._recording._pace = 0.01
     await nothing(pilot)
     await pilot.press("h", "i", "enter")
     await until(pilot, lambda: pilot.app.status.state is State.GENERATING)

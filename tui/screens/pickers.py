@@ -11,7 +11,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Input, Label, OptionList
 from textual.widgets.option_list import Option
 
@@ -20,32 +19,32 @@ from entropix_mlx.chat.store import Card, Store
 from entropix_mlx.errors import SessionError
 from entropix_mlx.palette import printable
 
-from .dialogs import ConfirmDialog, TextDialog
+from .dialogs import ConfirmDialog, Dialog, TextDialog
 
 if TYPE_CHECKING:
     from entropix_mlx.checkpoints.inventory import Entry
 
+NAME_CHARACTERS = 60
 
-class ChatList(ModalScreen[str | None]):
-    """Returns the id of the chat to open."""
+
+class ChatList(Dialog[str]):
+    """The saved chats: search, open, rename, delete. Returns the id of the chat to open."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "close", "Close", id="chats.close"),
-        Binding("down", "move(1)", "Next", priority=True, id="chats.down"),
-        Binding("up", "move(-1)", "Previous", priority=True, id="chats.up"),
-        Binding("ctrl+e", "rename", "Rename", priority=True, id="chats.rename"),
-        Binding("ctrl+d", "delete", "Delete", priority=True, id="chats.delete"),
+        Binding("down", "move(1)", "Next", priority=True),
+        Binding("up", "move(-1)", "Previous", priority=True),
+        Binding("ctrl+e", "rename", "Rename", priority=True),
+        Binding("ctrl+d", "delete", "Delete", priority=True),
     ]
 
     def __init__(self, store: Store, current: str) -> None:
         """Prepare the list.
 
         Args:
-            store: where the chats are.
-            current: the id of the chat that is on the screen; it can be neither renamed nor
-                deleted here.
+            store: has the chats.
+            current: the id of the chat on the screen, which can be neither renamed nor deleted.
         """
-        super().__init__(classes="dialog")
+        super().__init__()
         self._store = store
         self._current = current
         self._cards: list[Card] = []
@@ -54,11 +53,11 @@ class ChatList(ModalScreen[str | None]):
     def compose(self) -> ComposeResult:
         """Make the field and the list."""
         with Vertical():
-            yield Label("Chats")
+            yield Label("Saved chats")
             yield Input(placeholder="words that occur in it")
             yield OptionList()
-            told = "Enter opens, Ctrl+E renames, Ctrl+D deletes, Escape closes"
-            yield Label(told, classes="hint")
+            keys = "Enter opens, Ctrl+E renames, Ctrl+D deletes, Escape closes"
+            yield Label(keys, classes="hint")
 
     async def on_mount(self) -> None:
         """Read the cards."""
@@ -69,8 +68,8 @@ class ChatList(ModalScreen[str | None]):
         self._show()
 
     def on_input_submitted(self) -> None:
-        """Open the chat that is marked."""
-        if (card := self._marked) is not None:
+        """Open the chat that is highlighted."""
+        if (card := self._highlighted) is not None:
             self.dismiss(card.id)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
@@ -79,19 +78,15 @@ class ChatList(ModalScreen[str | None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Let the keys that have priority rest while a dialog lies over this."""
-        return self.app.screen is self or action == "close"
+        return self.app.screen is self or action == "dismiss"
 
     def action_move(self, by: int) -> None:
-        """Mark another chat."""
+        """Highlight another chat."""
         options = self.query_one(OptionList)
         options.action_cursor_down() if by > 0 else options.action_cursor_up()
 
-    def action_close(self) -> None:
-        """Open none."""
-        self.dismiss(None)
-
     async def action_rename(self) -> None:
-        """Ask for another title of the chat that is marked."""
+        """Ask for another title of the highlighted chat."""
         card = self._changeable()
         if card is None:
             return
@@ -103,7 +98,7 @@ class ChatList(ModalScreen[str | None]):
         await self.app.push_screen(TextDialog("Title", card.name), rename)
 
     async def action_delete(self) -> None:
-        """Ask whether to delete the chat that is marked."""
+        """Ask whether to delete the highlighted chat."""
         card = self._changeable()
         if card is None:
             return
@@ -116,15 +111,15 @@ class ChatList(ModalScreen[str | None]):
         await self.app.push_screen(ConfirmDialog(question, "deletes it"), delete)
 
     @property
-    def _marked(self) -> Card | None:
+    def _highlighted(self) -> Card | None:
         index = self.query_one(OptionList).highlighted
         return None if index is None else self._listed[index]
 
     def _changeable(self) -> Card | None:
-        card = self._marked
+        card = self._highlighted
         if card is not None and card.id == self._current:
-            told = "this chat is open: /rename TITLE renames it, Ctrl+N begins another one first"
-            self.notify(told, severity="warning")
+            reason = "this chat is open: /rename TITLE renames it, Ctrl+N begins another one first"
+            self.notify(reason, severity="warning")
             return None
         return card
 
@@ -155,17 +150,11 @@ class ChatList(ModalScreen[str | None]):
         return Option(name + Content(f"\n  {when} · {turns}{here}"))
 
 
-NAME_CHARACTERS = 60
-
-
-class ModelPicker(ModalScreen[str | None]):
-    """Returns the name of the model that was chosen."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "close", "Close")]
+class ModelPicker(Dialog[str]):
+    """The models on this machine. Returns the name of the one that was chosen."""
 
     def __init__(self) -> None:
-        """Begin with nothing: the models are being looked for."""
-        super().__init__(classes="dialog")
+        super().__init__()
         self._models: Sequence[Entry] = ()
 
     def compose(self) -> ComposeResult:
@@ -176,24 +165,21 @@ class ModelPicker(ModalScreen[str | None]):
             yield Label("looking for models …", classes="hint")
 
     def receive(self, event: ModelsListed) -> None:
-        """Show what was found."""
+        """Show the models."""
         self._models, error = event.models, event.error
         self.query_one(OptionList).add_options(map(_option, self._models))
-        told = "Enter loads one; the conversation stays. Escape leaves this one."
-        self.query_one(".hint", Label).update(Content(error or told))
+        keys = "Enter loads one; the conversation stays. Escape keeps this one."
+        self.query_one(".hint", Label).update(Content(error or keys))
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Choose one."""
         self.dismiss(self._models[event.option_index].name)
 
-    def action_close(self) -> None:
-        """Choose none."""
-        self.dismiss(None)
-
 
 def _option(model: Entry) -> Option:
     name = model.name if len(model.name) <= NAME_CHARACTERS else f"…{model.name[-NAME_CHARACTERS:]}"
-    told = f"{model.nbytes / 1e9:.2f} GB, {model.precision or '?'}, context {model.context or '?'}"
+    context = f"context {model.context or '?'} tokens"
+    details = f"{model.nbytes / 1e9:.2f} GB, {model.precision or '?'}, {context}"
     fault = "" if model.fault is None else f" · does not run: {model.fault}"
-    text = Content.styled(printable(name), "bold") + Content(f"\n  {told}{printable(fault)}")
+    text = Content.styled(printable(name), "bold") + Content(f"\n  {details}{printable(fault)}")
     return Option(text, disabled=model.fault is not None)

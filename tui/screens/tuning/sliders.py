@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from textual import events
@@ -16,10 +14,20 @@ from textual.style import Style
 from textual.widget import Widget
 
 from entropix_mlx.palette import LOOKS
-from entropix_mlx.step import Step, Strategy
+from entropix_mlx.step import Strategy
 
 from ...drawing import DIM, HEIGHTS, SCALES, runs
 from ...styles import COLOURS
+
+NAME_WIDTH, TRACK_WIDTH = 11, 14
+SHORTEST_TRACK = 4
+NUMBERS = 22
+"""Cells of the number with its unit, and of what would change."""
+SHARE_STEP, BITS_STEP = 0.02, 0.1
+"""The step of a key for a threshold whose scale ends at 1, and for one of bits or bits²."""
+HEADINGS = ("threshold", "all tokens", " at", "tokens: was → now")
+"""Of the columns: the name, the track, the number, and the tokens of the strategy."""
+LETTERS = {"entropy": "H", "varentropy": "V", "margin": "margin"}
 
 
 class Threshold(NamedTuple):
@@ -45,43 +53,13 @@ THRESHOLDS = {
 """The thresholds of a profile by name, in the order of precedence."""
 
 
-@dataclass(frozen=True)
-class Preview:
-    """An answer, and what other thresholds would have decided about its tokens."""
-
-    steps: Sequence[Step] = ()
-    strategies: Sequence[Strategy] = ()
-
-    @property
-    def differing(self) -> int:
-        """How many tokens' strategy differs from what was decided."""
-        pairs = zip(self.steps, self.strategies, strict=True)
-        return sum(step.strategy is not strategy for step, strategy in pairs)
-
-    def counts(self, strategy: Strategy) -> tuple[int, int]:
-        """Return how many tokens have a strategy: as it was decided, and as it would be."""
-        decided = Counter(step.strategy for step in self.steps)
-        return decided[strategy], Counter(self.strategies)[strategy]
-
-
-NAME_WIDTH, TRACK_WIDTH = 11, 14
-SHORTEST_TRACK = 4
-NUMBERS = 22
-"""Cells of the number with its unit, and of what would change."""
-SHARE_STEP, BITS_STEP = 0.02, 0.1
-"""How far a key moves a threshold whose scale ends at 1, and one of bits or bits²."""
-HEADINGS = ("threshold", "all tokens", " at", "tokens: was → now")
-"""Of the columns: the name, the track, the number, and how many tokens have the strategy."""
-LETTERS = {"entropy": "H", "varentropy": "V", "margin": "margin"}
-
-
 def track_width(width: int) -> int:
     """Return the cells of the track in a line of so many."""
     return min(max(width - NAME_WIDTH - NUMBERS, SHORTEST_TRACK), TRACK_WIDTH)
 
 
 class Headings(Widget):
-    """Says above the sliders what their columns are."""
+    """The headings of the columns above the sliders."""
 
     DEFAULT_CSS = "Headings { height: 1; color: $text-muted; text-wrap: nowrap; }"
 
@@ -105,8 +83,8 @@ class Slider(Widget, can_focus=True):
         Binding("right", "move(1)", "More"),
         Binding("shift+left", "move(-10)", "Much less", show=False),
         Binding("shift+right", "move(10)", "Much more", show=False),
-        Binding("up", "screen.focus_previous", show=False),
-        Binding("down", "screen.focus_next", show=False),
+        Binding("up", "app.focus_previous", show=False),
+        Binding("down", "app.focus_next", show=False),
     ]
 
     class Changed(Message):
@@ -118,7 +96,7 @@ class Slider(Widget, can_focus=True):
         Args:
             name: of the threshold.
             value: may be infinite.
-            most: where the arrow keys end; a larger value stays until it is moved down.
+            most: the end of the scale; a larger value stays until it is moved down.
         """
         super().__init__(name=name, id=f"slider-{name}")
         self.threshold = THRESHOLDS[name]
@@ -129,7 +107,7 @@ class Slider(Widget, can_focus=True):
         self._held = False  # by the mouse
 
     def render(self) -> Content:
-        """Draw the name, the track with the tokens on it, the number, and what would change."""
+        """Return the name, the track with the tokens on it, the number, and the change."""
         strategy, measurement, above = self.threshold
         style = COLOURS[strategy]
         side = ">" if above else "<"
@@ -139,8 +117,8 @@ class Slider(Widget, can_focus=True):
             number = f"   {'off':{len(number) - 3}}"
         before, after = self._counts
         change = f"{before}" if before == after else f"{before} → {after}"
-        look = style if before == after else style + Style(bold=True)
-        return Content.assemble((name, style), self._track(style), number, (change, look))
+        emphasis = style if before == after else style + Style(bold=True)
+        return Content.assemble((name, style), self._track(style), number, (change, emphasis))
 
     def show(self, value: float, most: float) -> None:
         """Show another value, on another scale."""
@@ -148,7 +126,7 @@ class Slider(Widget, can_focus=True):
         self.refresh()
 
     def show_tokens(self, measured: Sequence[float], counts: tuple[int, int]) -> None:
-        """Show where tokens lie, and how many the strategy has: as decided, and as it would be."""
+        """Show the values of all tokens, and the strategy's counts: as decided, and as changed."""
         self._measured, self._counts = list(measured), counts
         self.refresh()
 
@@ -161,7 +139,7 @@ class Slider(Widget, can_focus=True):
         self._move_to(start + by * step)
 
     def on_mouse_down(self, event: events.MouseDown) -> None:
-        """Take hold of the threshold."""
+        """Grab the threshold."""
         self.focus()
         self._held = True
         self.capture_mouse()
@@ -173,7 +151,7 @@ class Slider(Widget, can_focus=True):
             self._follow(event)
 
     def on_mouse_up(self) -> None:
-        """Let go."""
+        """Release the threshold."""
         self._held = False
         self.release_mouse()
 
@@ -192,7 +170,7 @@ class Slider(Widget, can_focus=True):
         self.post_message(self.Changed())
 
     def _track(self, style: Style) -> Content:
-        """Return how many tokens lie where on the scale, and the threshold among them."""
+        """Return a histogram of the tokens on the scale, with the threshold among them."""
         tokens = [0] * self._track_width
         for value in self._measured:
             tokens[self._cell(value)] += 1
