@@ -102,7 +102,7 @@ def answer(
     done = ranks.begin_shares(file.done if file else ())
     missing = [task for task in tasks if task.key not in done]
     own_path = Path(f"{path}.rank-{ranks.rank}")
-    part = AnswersFile(own_path, missing, resume=resume)
+    part = AnswersFile(own_path, tasks, resume=resume)  # FILE may have some of its answers by now
 
     model, tokenizer = loading.load_model(options)
     ranks.check_same(_fingerprint(tasks, model.config))
