@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=Task)
 Key = tuple[int, int]
 """The key of an answer in its file."""
-Answer = Callable[["LanguageModel", "TokenizerWrapper", list[T], AnswersFile], int]
+AnswerTasks = Callable[["LanguageModel", "TokenizerWrapper", list[T], AnswersFile], int]
 """Answers tasks into a file, and returns an exit code."""
 
 
@@ -78,7 +78,7 @@ def is_shared(options: ModelOptions, path: Path | None) -> bool:
 
 
 def answer(
-    options: ModelOptions, path: Path, tasks: Sequence[T], run: Answer[T], *, resume: bool
+    options: ModelOptions, path: Path, tasks: Sequence[T], run: AnswerTasks[T], *, resume: bool
 ) -> int:
     """Answer this rank's share of the tasks; on rank 0, collect those of all ranks.
 
