@@ -28,6 +28,8 @@ STEP = {
 """Fields of a step of traces of version 1 and 2: then, now."""
 FORK = {"rollouts": "branches", "side_tokens": "lookahead_tokens"}
 """Fields of its fork."""
+JUDGE = "judge"
+"""Chose a fork's first branch against the score; the fork is read as one that the score chose."""
 QUESTION = {"rung": "level"}
 """Fields of a question, in files of questions and of answers of `entropix eval`: then, now."""
 ANSWER_TOKENS = {"rollouts": "branches"}
@@ -40,10 +42,14 @@ _COMPARED = (
     " winner), and margin and ask_margin count standard errors now: delete the line, and look at"
     " those two"
 )
+_NO_JUDGE = dict.fromkeys(
+    ("judge", "judge_text", "judge_yes", "judge_no"),
+    "forks are compared by their branches' log probabilities alone: delete the line",
+)
 _DSLIDER_RUN = "the sampler dslider_run is gone, use dslider: delete the table"
 REMOVED = {
-    "branch": {"entropy_weight": _COMPARED},
-    "cntp": {"entropy_weight": _COMPARED},
+    "branch": {"entropy_weight": _COMPARED} | _NO_JUDGE,
+    "cntp": {"entropy_weight": _COMPARED} | _NO_JUDGE,
     "samplers": {"dslider_run": _DSLIDER_RUN},
 }
 """Fields of a profile that are gone, by section: what is logged where a file states one."""
@@ -84,6 +90,8 @@ def of_step(record: Mapping[str, Any]) -> dict[str, Any]:
     step = _renamed(record, STEP)
     if isinstance(step.get("fork"), Mapping):
         step["fork"] = _renamed(step["fork"], FORK)
+        if step["fork"].get("chosen_by") == JUDGE:
+            step["fork"]["chosen_by"] = "score"
     return step
 
 

@@ -121,8 +121,6 @@ class ChosenBy(StrEnum):
     """Who chose among the branches of a fork."""
 
     SCORE = "score"
-    JUDGE = "judge"
-    """The first was kept: another led, and the second opinion was against it."""
     USER = "user"
 
 
@@ -158,8 +156,6 @@ class Branch:
     """Tokens that complete a copy of earlier tokens: of the prompt, the answer or the branch."""
     stopped: Stopped | None = None
     """Why it was pruned; None for one that was followed to its end."""
-    judged: float | None = None
-    """The model's own probability that it is good, p(yes) / (p(yes) + p(no)); None if not asked."""
 
 
 @dataclass(frozen=True, slots=True)

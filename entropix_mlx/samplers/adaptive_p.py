@@ -21,7 +21,7 @@ import mlx.core as mx
 
 from ..profiles.profile import Profile
 from ..step import Strategy
-from .base import Planned, Planner, Sampler, constant_plan
+from .base import Planned, Sampler, constant_plan
 from .metrics.logits import LARGEST_GAP, LOG2_E, Measured
 from .state import State, TextStart
 
@@ -36,7 +36,8 @@ def build(name: str, profile: Profile, given: Mapping[str, float]) -> Sampler:
     return Sampler(
         name=name,
         profile=profile,
-        plan=Planner(_plan, (mx.array(float(options["target"])), mx.array(float(min_p)))),
+        rule=_plan,
+        numbers=(mx.array(float(options["target"])), mx.array(float(min_p))),
         memory=AdaptiveP(options["target"], options["decay"]),
     )
 

@@ -16,7 +16,7 @@ import mlx.core as mx
 
 from ..profiles.profile import Profile
 from ..step import Strategy
-from .base import CODE, TOP_K_OFF, Plan, Planned, Planner, Sampler, constant_plan
+from .base import CODE, TOP_K_OFF, Drawing, Plan, Planned, Sampler, constant_plan
 from .metrics.logits import LARGEST_GAP, LN_2, MIN_TEMPERATURE, Measured, relative_probability
 
 Adjust = Callable[[Plan, Measured, Mapping[str, Any]], Plan | Planned]
@@ -27,11 +27,13 @@ of them an array, so that other options compile nothing anew."""
 def build(name: str, profile: Profile, given: Mapping[str, float]) -> Sampler:
     """Build `greedy`, `cntp`, or one of `ADJUSTMENTS`."""
     if name == "greedy":
-        return Sampler(name=name, profile=profile, plan=Planner(_plan_greedy, ()), draws=0)
+        return Sampler(name=name, profile=profile, rule=_plan_greedy, drawing=Drawing(draws=0))
     if name == "cntp":
         return _cntp(profile, given)
     sampler = baseline(name, profile, given, ADJUSTMENTS[name])
-    return replace(sampler, draws=2, takes_chance=True) if name == "xtc" else sampler
+    if name != "xtc":
+        return sampler
+    return replace(sampler, drawing=sampler.drawing._replace(draws=2, takes_chance=True))
 
 
 def baseline(name: str, profile: Profile, given: Mapping[str, float], adjust: Adjust) -> Sampler:
@@ -51,9 +53,12 @@ def baseline(name: str, profile: Profile, given: Mapping[str, float], adjust: Ad
     return Sampler(
         name=name,
         profile=profile,
-        plan=Planner(_rule(adjust), (_arrays(fixed), _arrays(options))),
-        max_top_k=top_k or None,
-        needs_order=top_k != TOP_K_OFF or fixed.get("top_p", 1.0) < 1.0,
+        rule=_rule(adjust),
+        numbers=(_arrays(fixed), _arrays(options)),
+        drawing=Drawing(
+            max_top_k=top_k or None,
+            needs_order=top_k != TOP_K_OFF or fixed.get("top_p", 1.0) < 1.0,
+        ),
     )
 
 
@@ -85,13 +90,13 @@ def _cntp(profile: Profile, given: Mapping[str, float]) -> Sampler:
     temperature is that of drawing the first tokens of the branches.
     """
     temperature = given.get("temperature", profile.baselines.temperature)
-    numbers = (mx.array(float(temperature)), mx.array(profile.cntp.min_entropy))
     return Sampler(
         name="cntp",
         profile=profile,
-        plan=Planner(_plan_cntp, numbers),
+        rule=_plan_cntp,
+        numbers=(mx.array(float(temperature)), mx.array(profile.cntp.min_entropy)),
+        drawing=Drawing(draws=0),
         own_fork_rule=profile.cntp,
-        draws=0,
     )
 
 

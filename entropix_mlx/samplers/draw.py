@@ -25,13 +25,13 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import mlx.core as mx
 import numpy as np
 
 from ..step import Strategy
-from .base import CODE, Plan
+from .base import CODE, Drawing, Plan
 from .metrics.logits import (
     LN_2,
     MIN_TEMPERATURE,
@@ -49,19 +49,6 @@ FILTERED_OUT = 1e6
 """Taken from the log probability of a token that a filter removed: it comes after all others."""
 SMALLEST = 2.0**-126
 """The smallest normal float32: what is below it counts as a probability of 0."""
-
-
-class Drawing(Protocol):
-    """What plans may ask of the draw: fields of a `Sampler` and of a `CompileKey`."""
-
-    @property
-    def max_top_k(self) -> int | None: ...
-    @property
-    def needs_order(self) -> bool: ...
-    @property
-    def draws(self) -> int: ...
-    @property
-    def excludes_top(self) -> bool: ...
 
 
 class Ranked(NamedTuple):
@@ -92,15 +79,15 @@ def _hash(seed: int, position: int, draw: int | str) -> bytes:
     return hashlib.blake2b(f"{seed}:{position}:{draw}".encode(), digest_size=8).digest()
 
 
-def ranks_needed(sampler: Drawing, vocab: int) -> int:
+def ranks_needed(drawing: Drawing, vocab: int) -> int:
     """Return how many of the most probable tokens `draw` needs in order; 0 if it needs none."""
-    if not sampler.needs_order:
+    if not drawing.needs_order:
         return 0
-    return max(2 if sampler.excludes_top else 1, sampler.max_top_k or vocab)
+    return max(2 if drawing.excludes_top else 1, drawing.max_top_k or vocab)
 
 
 def draw(
-    measured: Measured, plan: Plan, sampler: Drawing, randomness: mx.array
+    measured: Measured, plan: Plan, drawing: Drawing, randomness: mx.array
 ) -> tuple[mx.array, mx.array]:
     """Choose a token for each sequence, with randomness `(batch or 1, draws, 2)` from `uniforms`.
 
@@ -108,20 +95,20 @@ def draw(
         The tokens and their natural log probabilities at temperature 1, `(batch, 1)` each.
     """
     odds = measured.odds
-    if sampler.draws == 0:
+    if drawing.draws == 0:
         best = odds.ranked.tokens[:, :1] if odds.ranked else None
         token = odds.gaps.argmin(axis=-1, keepdims=True) if best is None else best
         if measured.changed is None:
             return token, measured.top_surprise * -LN_2
-    elif sampler.needs_order:
-        token = _draw_ranked(odds, plan, sampler, randomness[..., 0])
+    elif drawing.needs_order:
+        token = _draw_ranked(odds, plan, drawing, randomness[..., 0])
     else:
         token = _draw_unranked(odds.gaps, plan, randomness[:, :1])
     return token, logprob(measured, token)
 
 
 def draw_distinct(
-    measured: Measured, plan: Plan, sampler: Drawing, count: int, seed: int, position: int
+    measured: Measured, plan: Plan, drawing: Drawing, count: int, seed: int, position: int
 ) -> list[int]:
     """Return the most probable token of one sequence, then others drawn without replacement.
 
@@ -130,9 +117,9 @@ def draw_distinct(
     The draw depends on the seed and the position in the text alone.
     """
     gaps = measured.odds.gaps
-    if sampler.needs_order:
-        needed = max(count, ranks_needed(sampler, gaps.shape[-1]))
-        candidates, _, _, survives = _rank(gaps, most_probable(gaps, needed), plan, sampler)
+    if drawing.needs_order:
+        needed = max(count, ranks_needed(drawing, gaps.shape[-1]))
+        candidates, _, _, survives = _rank(gaps, most_probable(gaps, needed), plan, drawing)
     else:
         candidates = Candidates(mx.broadcast_to(mx.arange(gaps.shape[-1]), gaps.shape), gaps)
         survives = relative_probability(gaps, plan.temperature) >= plan.min_p[:, None]
@@ -154,7 +141,7 @@ def logprob(measured: Measured, tokens: mx.array) -> mx.array:
     return (gaps + measured.top_surprise) * -LN_2
 
 
-def _rank(gaps: mx.array, ranked: Candidates, plan: Plan, sampler: Drawing) -> Ranked:
+def _rank(gaps: mx.array, ranked: Candidates, plan: Plan, drawing: Drawing) -> Ranked:
     """Return which of the ranked tokens survive the filters of a plan.
 
     1. Weights come in falling order, so each filter removes everything from some rank on, and the
@@ -173,16 +160,16 @@ def _rank(gaps: mx.array, ranked: Candidates, plan: Plan, sampler: Drawing) -> R
     survives = (weights >= mx.maximum(plan.min_p[:, None], SMALLEST)) & (
         cumulative - weights < plan.top_p[:, None] * total
     )
-    if sampler.max_top_k is not None:
+    if drawing.max_top_k is not None:
         survives = survives & (count <= plan.top_k[:, None])
-    if sampler.excludes_top:
+    if drawing.excludes_top:
         barred = (plan.strategy == CODE[Strategy.RESAMPLE])[:, None]
         survives = mx.where(barred, (survives | (count == 2)) & (count > 1), survives)
         cumulative = mx.cumsum(mx.where(survives, weights, 0.0), axis=-1)
     return Ranked(ranked, weights, cumulative, survives)
 
 
-def _draw_ranked(odds: Odds, plan: Plan, sampler: Drawing, uniform: mx.array) -> mx.array:
+def _draw_ranked(odds: Odds, plan: Plan, drawing: Drawing, uniform: mx.array) -> mx.array:
     """Draw where ranks matter.
 
     Of several draws the adaptive strategy keeps the one of highest log p + position score. The
@@ -191,8 +178,8 @@ def _draw_ranked(odds: Odds, plan: Plan, sampler: Drawing, uniform: mx.array) ->
     enough. A uniform of 0 gives rank 0, the most probable token.
     """
     gaps = odds.gaps
-    candidates = odds.ranked or most_probable(gaps, ranks_needed(sampler, gaps.shape[-1]))
-    ranked = _rank(gaps, candidates, plan, sampler)
+    candidates = odds.ranked or most_probable(gaps, ranks_needed(drawing, gaps.shape[-1]))
+    ranked = _rank(gaps, candidates, plan, drawing)
     strategy = plan.strategy[:, None]
     lowest = uniform.min(axis=-1, keepdims=True)
     uniform = mx.where(strategy == CODE[Strategy.ADAPTIVE], lowest, uniform[:, :1])

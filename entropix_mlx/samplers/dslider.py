@@ -24,7 +24,7 @@ import numpy as np
 
 from ..profiles.profile import Profile
 from ..step import Strategy
-from .base import Planned, Planner, Sampler, constant_plan
+from .base import Planned, Sampler, constant_plan
 from .metrics.logits import LARGEST_GAP, LN_2, Candidates, Measured, Odds, most_probable
 from .state import State, TextStart
 
@@ -53,7 +53,8 @@ def build(name: str, profile: Profile, given: Mapping[str, float]) -> Sampler:
     return Sampler(
         name=name,
         profile=profile,
-        plan=Planner(_plan, mx.array([float(options[key]) for key in _OPTIONS])),
+        rule=_plan,
+        numbers=mx.array([float(options[key]) for key in _OPTIONS]),
         memory=RunningMeans(options["rate"]),
     )
 

@@ -19,9 +19,10 @@ from ..errors import NonFiniteLogitsError
 from ..profiles.profile import REFERENCE, Profile
 from ..profiles.tree import TREE_SAMPLER, Affine, TreeRow, table
 from ..step import Decision, Metrics
-from .base import CODE, Plan, Planner, Sampler
+from .base import CODE, Drawing, Plan, Sampler
+from .draw import uniforms
 from .metrics.logits import Measured
-from .position import measure
+from .position import sample
 
 
 def build(name: str, profile: Profile, given: Mapping[str, float]) -> Sampler:
@@ -31,11 +32,14 @@ def build(name: str, profile: Profile, given: Mapping[str, float]) -> Sampler:
     return Sampler(
         name=name,
         profile=profile,
-        plan=Planner(_plan, _packed(rows)),
-        max_top_k=max(_highest_top_k(row) for row in rows),
-        needs_order=True,
-        draws=profile.adaptive.candidates,
-        excludes_top=profile.resample.excludes_top,
+        rule=_plan,
+        numbers=_packed(rows),
+        drawing=Drawing(
+            max_top_k=max(_highest_top_k(row) for row in rows),
+            needs_order=True,
+            draws=profile.adaptive.candidates,
+            excludes_top=profile.resample.excludes_top,
+        ),
     )
 
 
@@ -126,9 +130,10 @@ def decide(
         raise NonFiniteLogitsError("the logits hold NaN or infinity: nothing can be decided")
     # Softmax ignores a shift; made in float64, it keeps small differences between large logits.
     centred = mx.array((z - z.max()).astype(np.float32))
-    measured = measure(centred[None], [mx.array(scores.astype(np.float32))[None]])
-    plan = build(TREE_SAMPLER, Profile.load(profile), {}).planned(measured).plan
-    (decision,) = plan.decisions(measured.metrics)
+    attention = mx.array(scores.astype(np.float32))[None]
+    sampler = build(TREE_SAMPLER, Profile.load(profile), {})
+    randomness = mx.array([uniforms(0, 0, sampler.draws)])
+    ((decision, *_),) = sample(sampler, centred[None], [[attention]], randomness).read()
     return replace(decision, strategy=decision.strategy.sampled()) if just_inserted else decision
 
 

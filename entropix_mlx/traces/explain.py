@@ -259,8 +259,6 @@ def _chosen(fork: Fork) -> str:
     """Return which branch of a fork was accepted, and why."""
     if fork.chosen_by is ChosenBy.USER:
         return "you chose"
-    if fork.chosen_by is ChosenBy.JUDGE:
-        return "the first: the model's second opinion was against another"
     if not fork.winner:
         return "none clearly leads the first"
     winner = fork.branches[fork.winner]

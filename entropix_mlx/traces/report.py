@@ -41,7 +41,6 @@ _DIGITS = 4
 
 CHOOSERS = {
     ChosenBy.SCORE: "score",
-    ChosenBy.JUDGE: "the model's second opinion",
     ChosenBy.USER: "the user",
 }
 
@@ -332,8 +331,8 @@ def _fork(fork: Fork) -> str:
         f', chosen by {chooser}:</p><div class="wide"><table>'
         '<tr><th></th><th class="number">lead, nats a token</th>'
         '<th class="number">mean log p</th><th class="number">mean H</th>'
-        '<th class="number">copied</th><th class="number">judged</th>'
-        f"<th>pruned</th><th>text</th></tr>{rows}</table></div>"
+        '<th class="number">copied</th><th>pruned</th><th>text</th></tr>'
+        f"{rows}</table></div>"
     )
 
 
@@ -345,7 +344,6 @@ def _branch(branch: Branch, won: bool) -> str:
         f'<td class="number">{branch.mean_logprob:.2f}</td>'
         f'<td class="number">{branch.mean_entropy:.2f}</td>'
         f'<td class="number">{branch.copied or ""}</td>'
-        f'<td class="number">{"" if branch.judged is None else f"{branch.judged:.2f}"}</td>'
         f'<td>{fate(branch)}</td><td class="branch-text">{_text(branch.text)}</td></tr>'
     )
 

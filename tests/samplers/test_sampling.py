@@ -11,9 +11,9 @@ from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.samplers.base import CODE, Plan, Sampler
 from entropix_mlx.samplers.draw import draw, draw_distinct, uniforms
 from entropix_mlx.samplers.metrics.logits import most_probable
-from entropix_mlx.samplers.position import measure
 from entropix_mlx.samplers.registry import make_sampler
 from entropix_mlx.step import Strategy
+from tests.oracle.samplers import measure, planned
 
 SCORES = mx.zeros((1, 2, 3))
 DRAWS = 4000
@@ -43,9 +43,9 @@ def frequencies(sampler: Sampler, plan: Plan | None, logits: np.ndarray, seed: i
         mx.broadcast_to(mx.array(logits.astype(np.float32)), (DRAWS, logits.size)),
         [mx.broadcast_to(SCORES, (DRAWS, 2, 3))],
     )
-    plan = plan or sampler.plan(measured)
+    plan = plan or planned(sampler, measured)
     randomness = mx.array([uniforms(seed, position, sampler.draws) for position in range(DRAWS)])
-    tokens = np.array(draw(measured, plan, sampler, randomness)[0][:, 0])
+    tokens = np.array(draw(measured, plan, sampler.drawing, randomness)[0][:, 0])
     return np.bincount(tokens, minlength=logits.size)
 
 
@@ -181,8 +181,9 @@ def test_most_probable_is_a_sort(vocab, count, ties):
 def test_extreme_logits_draw_a_possible_token(logits, name, temperature, seed):
     sampler = make_sampler(name, given={"temperature": temperature})
     measured = measure(mx.array([logits]), [SCORES])
-    plan = sampler.plan(measured)
-    token, logprob = draw(measured, plan, sampler, mx.array([uniforms(seed, 0, sampler.draws)]))
+    plan = planned(sampler, measured)
+    randomness = mx.array([uniforms(seed, 0, sampler.draws)])
+    token, logprob = draw(measured, plan, sampler.drawing, randomness)
     assert logits[token.item()] > -np.inf
     assert np.isfinite(logprob.item())
 
@@ -214,7 +215,8 @@ def first_tokens(sampler: Sampler, plan: Plan, logits: np.ndarray, count: int, s
     measured = measure(mx.array(logits[None].astype(np.float32)), [SCORES])
     one = Plan(*(array[:1] for array in plan))
     return [
-        draw_distinct(measured, one, sampler, count, seed, position) for position in range(1500)
+        draw_distinct(measured, one, sampler.drawing, count, seed, position)
+        for position in range(1500)
     ]
 
 
