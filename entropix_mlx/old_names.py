@@ -26,14 +26,12 @@ STEP = {
     "wish": "triggered_at",
 }
 """Fields of a step of traces of version 1 and 2: then, now."""
-FORK = {"rollouts": "branches", "side_tokens": "lookahead_tokens"}
-"""Fields of its fork."""
+FORK = {"rollouts": "branches", "side_tokens": "lookahead_tokens"}  # fields of its fork
 JUDGE = "judge"
 """Chose a fork's first branch against the score; the fork is read as one that the score chose."""
 QUESTION = {"rung": "level"}
 """Fields of a question, in files of questions and of answers of `entropix eval`: then, now."""
-ANSWER_TOKENS = {"rollouts": "branches"}
-"""Fields of the measurements of such an answer."""
+ANSWER_TOKENS = {"rollouts": "branches"}  # fields of the measurements of such an answer
 SETTINGS = {"lookup": "speculation"}
 """Fields of `Settings` in configurations, files of prompts and answers, headers of traces."""
 
@@ -86,7 +84,6 @@ def _with_options(changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def of_step(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the record of a step under today's names."""
     step = _renamed(record, STEP)
     if isinstance(step.get("fork"), Mapping):
         step["fork"] = _renamed(step["fork"], FORK)
@@ -96,17 +93,14 @@ def of_step(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def of_settings(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a record that holds fields of `Settings` under today's names."""
     return _renamed(record, SETTINGS)
 
 
 def of_question(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a question of a file under today's names."""
     return _renamed(record, QUESTION)
 
 
 def of_answer(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an answer of an evaluation under today's names."""
     answer = dict(record)
     for name, renamed in (("question", QUESTION), ("tokens", ANSWER_TOKENS)):
         if isinstance(answer.get(name), Mapping):

@@ -62,7 +62,6 @@ def to_json(value: Any, indent: int | None = None) -> str:
 
 
 def paint(text: str, strategy: Strategy, underline: bool = False) -> str:
-    """Return a text in a strategy's colour, by ANSI escapes."""
     red, green, blue = LOOKS[strategy].rgb
     line = _UNDERLINE if underline else ""
     return f"\x1b[38;2;{red};{green};{blue}m{line}{text}{_RESET}"

@@ -98,8 +98,7 @@ def _scalar(hint: Any, value: Any, where: str) -> Any:
     raise ValueError(f"{where} must be {_WORDS[hint]}, not {_shown(value)}")
 
 
-_LARGEST = 3.5e38
-"""A little more than the largest float32; NaN compares as false with it."""
+_LARGEST = 3.5e38  # a little more than the largest float32; NaN compares as false with it
 
 _WORDS = {
     str: "a text",

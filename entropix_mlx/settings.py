@@ -93,7 +93,6 @@ class Settings:
     may yet become one is held back, and is lost where the answer is cancelled meanwhile."""
 
     def __post_init__(self) -> None:
-        """Check what can be checked without a model, and keep plain numbers."""
         for name, rule in _WHOLE_NUMBERS.items():
             self._keep(name, rule)
         for name, value in self._overrides().items():
@@ -167,7 +166,6 @@ class Settings:
 
 
 def draw_seed() -> int:
-    """Return a seed for an answer whose settings name none."""
     return secrets.randbits(SEED_BITS)
 
 
@@ -178,16 +176,13 @@ class ResolvedSettings:
     settings: Settings
     """With the profile itself, and the seed."""
     sampler: Sampler
-    """Answers that share it are measured and drawn together."""
     seed: int
 
     @property
     def profile(self) -> Profile:
-        """The profile, with all changes."""
         return self.sampler.profile
 
     def with_seed(self, seed: int) -> ResolvedSettings:
-        """Return the same settings, and sampler, for an answer with another seed."""
         return replace(self, settings=replace(self.settings, seed=seed), seed=seed)
 
     def verdict(self, tokens: AnswerMetrics) -> Verdict | None:

@@ -27,8 +27,7 @@ class Strategy(StrEnum):
     BRANCH = "branch"
     RESAMPLE = "resample"
     ADAPTIVE = "adaptive"
-    SAMPLE = "sample"
-    """Drawn by a sampler without a decision tree."""
+    SAMPLE = "sample"  # drawn by a sampler without a decision tree
 
     def sampled(self) -> Strategy:
         """Return the strategy's name where no text may be inserted: `think` samples there."""
@@ -96,12 +95,9 @@ class Decision:
 
     strategy: Strategy
     temperature: float
-    top_p: float
-    """1 is off."""
-    top_k: int
-    """0 is off."""
-    min_p: float
-    """0 is off."""
+    top_p: float  # 1 is off
+    top_k: int  # 0 is off
+    min_p: float  # 0 is off
     metrics: Metrics[float]
 
 
@@ -110,11 +106,8 @@ class Alternative:
     """One of the most probable tokens at a position."""
 
     token: int
-    """Id."""
     text: str
-    """Its text."""
-    logprob: float
-    """Natural log probability at temperature 1."""
+    logprob: float  # natural log probability at temperature 1
 
 
 class ChosenBy(StrEnum):
@@ -127,10 +120,8 @@ class ChosenBy(StrEnum):
 class Stopped(StrEnum):
     """Why a branch was pruned."""
 
-    BEHIND = "behind"
-    """It was among the worse half of those that might still win."""
-    DECIDED = "decided"
-    """Nothing that came after could change the winner."""
+    BEHIND = "behind"  # it was among the worse half of those that might still win
+    DECIDED = "decided"  # nothing that came after could change the winner
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +129,7 @@ class Branch:
     """One continuation at a fork, as far as it was followed."""
 
     tokens: tuple[int, ...]
-    """Ids."""
     text: str
-    """Their text."""
     mean_logprob: float
     """Mean natural log probability of the tokens at temperature 1, in nats."""
     mean_entropy: float
@@ -165,9 +154,7 @@ class Fork:
     branches: tuple[Branch, ...]
     """The one that begins with the most probable token comes first."""
     winner: int
-    """Index of the branch that became the text."""
     chosen_by: ChosenBy = ChosenBy.SCORE
-    """Who chose the winner: "score" or "user"."""
     closest: float | None = None
     """Nats a token by which the closest decision to prune a branch was made; None without any."""
     lookahead_tokens: int = 0
@@ -178,18 +165,12 @@ class Fork:
 class DropReason(StrEnum):
     """Why a trial did not become the text."""
 
-    END = "end"
-    """The answer would have ended with the insertion."""
-    ECHO = "echo"
-    """The tokens after the insertion repeated it."""
-    LOOP = "loop"
-    """The tokens after the insertion repeated the answer."""
-    WORSE = "worse"
-    """The continuation without the insertion scored better."""
-    LEFT = "left"
-    """It is the continuation without the insertion, and the one with it scored better."""
-    LOST = "lost"
-    """It was the beginning of a sentence, and the model did not know how to go on."""
+    END = "end"  # the answer would have ended with the insertion
+    ECHO = "echo"  # the tokens after the insertion repeated it
+    LOOP = "loop"  # the tokens after the insertion repeated the answer
+    WORSE = "worse"  # the continuation without the insertion scored better
+    LEFT = "left"  # it is the continuation without the insertion, and the one with it scored better
+    LOST = "lost"  # it was the beginning of a sentence, and the model did not know how to go on
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,28 +178,20 @@ class Dropped:
     """Tokens that were followed on trial and dropped: an insertion with the tokens after it, the
     continuation without it, or the sentence that a retrieved passage replaced."""
 
-    origin: Origin
-    """That of the first token, had it become the text."""
+    origin: Origin  # that of the first token, had it become the text
     tokens: tuple[int, ...]
-    """Ids."""
     text: str
-    """Their text."""
     reason: DropReason
-    """Why they were dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
     """The place of a passage in the user's notes."""
 
-    name: str
-    """Path of the file relative to the folder of the notes, with slashes."""
-    line: int
-    """Line of its first word, from 1; in a PDF file, on the page."""
-    page: int | None = None
-    """Page of a PDF file, from 1."""
-    heading: str = ""
-    """Heading of its section; empty without one."""
+    name: str  # path of the file relative to the folder of the notes, with slashes
+    line: int  # line of its first word, from 1; in a PDF file, on the page
+    page: int | None = None  # page of a PDF file, from 1
+    heading: str = ""  # heading of its section; empty without one
 
     @property
     def label(self) -> str:
@@ -244,7 +217,6 @@ class Step:
     index: int
     """Position in the answer, from 0."""
     token: int
-    """Id."""
     text: str
     """Text that became printable with this token; empty inside a multi-byte character."""
     logprob: float
@@ -273,7 +245,6 @@ class Step:
     min_p: float
     """The least share of the top probability; 0 is off."""
     origin: Origin = Origin.SAMPLED
-    """Where the token came from."""
     top_logprobs: tuple[Alternative, ...] = ()
     """The most probable tokens, best first, when asked for."""
     fork: Fork | None = None
@@ -299,7 +270,6 @@ class Step:
 
     @property
     def metrics(self) -> Metrics[float]:
-        """The step's metrics as one record."""
         return Metrics(*(getattr(self, name) for name in Metrics._fields))
 
     def to_dict(self) -> dict[str, Any]:

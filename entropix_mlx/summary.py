@@ -22,33 +22,19 @@ class Summary:
 
     def __init__(self, prompt_tokens: int = 0) -> None:
         self.prompt_tokens = prompt_tokens
-        """Tokens of the prompt."""
-        self.completion_tokens = 0
-        """Tokens of the answer, inserted and retrieved ones included."""
-        self.inserted_tokens = 0
-        """Tokens of thinking texts."""
+        self.completion_tokens = 0  # tokens of the answer, inserted and retrieved ones included
+        self.inserted_tokens = 0  # tokens of thinking texts
         self.insertions = 0
-        """Thinking texts."""
-        self.retrieved_tokens = 0
-        """Tokens of passages of the user's notes."""
-        self.retrievals = 0
-        """Passages of the user's notes."""
-        self.dropped = 0
-        """Insertions that were tried and dropped."""
-        self.forks = 0
-        """Forks of which a branch became the text."""
-        self.choices = 0
-        """Tokens or branches that the user chose."""
-        self.roll_backs = 0
-        """Tokens that were drawn and discarded."""
-        self.proposed = 0
-        """Tokens that speculation proposed."""
-        self.accepted = 0
-        """Tokens of the answer that speculation had proposed."""
+        self.retrieved_tokens = 0  # tokens of passages of the user's notes
+        self.retrievals = 0  # passages of the user's notes
+        self.dropped = 0  # insertions that were tried and dropped
+        self.forks = 0  # forks of which a branch became the text
+        self.choices = 0  # tokens or branches that the user chose
+        self.roll_backs = 0  # tokens that were drawn and discarded
+        self.proposed = 0  # tokens that speculation proposed
+        self.accepted = 0  # tokens of the answer that speculation had proposed
         self.strategies: Counter[Strategy] = Counter()
-        """Tokens by strategy."""
         self.finish_reason: str | None = None
-        """That of the last step."""
         self._pieces: list[str] = []
         self._first_time = 0.0
         # If an answer begins with a fork, the tokens of the winner all come at once, after the
@@ -66,14 +52,12 @@ class Summary:
 
     @classmethod
     def of(cls, steps: Iterable[Step], prompt_tokens: int = 0) -> Summary:
-        """Return the totals of some steps."""
         summary = cls(prompt_tokens)
         for step in steps:
             summary.add(step)
         return summary
 
     def add(self, step: Step) -> None:
-        """Count one more step."""
         self._clock(step)
         self.completion_tokens += 1
         self.inserted_tokens += step.origin is Origin.INSERTED
@@ -112,7 +96,6 @@ class Summary:
 
     @property
     def text(self) -> str:
-        """The text so far."""
         return "".join(self._pieces)
 
     @property
@@ -127,7 +110,6 @@ class Summary:
 
     @property
     def decoding_time(self) -> float:
-        """Seconds in which the `decoded_tokens` came."""
         return self._last_time - self._came_first_time
 
     @property
@@ -155,12 +137,10 @@ class Summary:
 
     @property
     def mean_entropy(self) -> float:
-        """Mean H of the steps, in bits."""
         return self._entropy / max(1, self.completion_tokens)
 
     @property
     def mean_varentropy(self) -> float:
-        """Mean V of the steps, in bits²."""
         return self._varentropy / max(1, self.completion_tokens)
 
     @property
@@ -179,7 +159,6 @@ class Summary:
         return math.exp(math.fsum(logprobs) / len(logprobs)) if logprobs else 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all totals as one JSON-ready record; traces end with it."""
         return {
             "text": self.text,
             "finish_reason": self.finish_reason,
@@ -225,7 +204,6 @@ class Sample:
 
     @property
     def text(self) -> str:
-        """The whole answer."""
         return "".join(step.text for step in self.steps)
 
 
@@ -263,7 +241,6 @@ COLUMNS = {
     "insertions": "{.insertions}",
     "forks": "{.branches}",
 }
-"""The columns of a table of results, and the format of each."""
 
 
 def summarize(samples: Iterable[Sample]) -> list[Result]:
@@ -311,7 +288,6 @@ def _speed(summaries: list[Summary]) -> float:
 
 
 def to_table(results: Iterable[Result], columns: Mapping[str, str] = COLUMNS) -> str:
-    """Return results as a table, a line each, below a line of headings."""
     rows = [list(columns), *([form.format(r) for form in columns.values()] for r in results)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = (

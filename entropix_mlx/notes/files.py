@@ -35,10 +35,8 @@ class Unreadable(Exception):
 class Note(NamedTuple):
     """A file as it was when the folder was read."""
 
-    name: str
-    """Path relative to the folder, with slashes."""
-    changed: int
-    """Nanoseconds since 1970."""
+    name: str  # path relative to the folder, with slashes
+    changed: int  # nanoseconds since 1970
     size: int
 
 
@@ -46,12 +44,9 @@ class Piece(NamedTuple):
     """A passage and where it stands."""
 
     text: str
-    line: int
-    """Of its first word, from 1; in a PDF file, on the page."""
-    heading: str
-    """That of the section; empty without one."""
-    page: int | None = None
-    """Of a PDF file, from 1."""
+    line: int  # of its first word, from 1; in a PDF file, on the page
+    heading: str  # that of the section; empty without one
+    page: int | None = None  # of a PDF file, from 1
 
 
 def listed(folder: Path) -> dict[str, Note]:
@@ -179,7 +174,6 @@ def pieces(text: str, *, markdown: bool = False) -> Iterator[Piece]:
 
 
 def _packed(paragraph: list[tuple[int, str]], heading: str) -> Iterator[Piece]:
-    """Yield passages of as many sentences as fit."""
     packed, begun = "", 0
     for line, sentence in _sentences(paragraph):
         longer = f"{packed} {sentence}" if packed else sentence

@@ -28,14 +28,11 @@ from ..step import Passage, Source
 from . import files
 from .files import Note
 
-SCHEMA = 1
-"""Of the database; one of another number is made anew."""
-SECONDS_TO_WAIT = 30
-"""For another process that writes the same index."""
+SCHEMA = 1  # of the database; one of another number is made anew
+SECONDS_TO_WAIT = 30  # for another process that writes the same index
 CANDIDATES = 8
 """Passages of the best rank that are compared by the words that they share with a query."""
-MOST_WORDS = 32
-"""Of a query; the last ones, since those are nearest to what is asked."""
+MOST_WORDS = 32  # of a query; the last ones, since those are nearest to what is asked
 _TABLES = """
 CREATE TABLE notes (
     id INTEGER PRIMARY KEY, name TEXT UNIQUE NOT NULL, changed INTEGER, size INTEGER, fault TEXT
@@ -48,13 +45,11 @@ CREATE VIRTUAL TABLE passages USING fts5 (
     text, heading, name, tokenize = "porter unicode61 remove_diacritics 2"
 );
 """
-_WEIGHTS = "1.0, 0.5, 0.5"
-"""BM25's of a passage's text, its section's heading and its file's name."""
+_WEIGHTS = "1.0, 0.5, 0.5"  # BM25's of a passage's text, its section's heading and its file's name
 _WORD = re.compile(r"[^\W_]+")
 
 
 def default_folder() -> Path:
-    """Return the folder of all indexes, unless somebody names another."""
     import platformdirs
 
     return platformdirs.user_cache_path("entropix_mlx", appauthor=False) / "notes"
@@ -83,10 +78,8 @@ class Notes:
         self.folder = expanded(folder, NotesError).absolute()
         key = hashlib.sha256(str(self.folder).encode("utf-8", "surrogateescape")).hexdigest()
         self._path = (default_folder() if cache is None else cache) / f"{key[:32]}.sqlite"
-        self.files = self.passages = 0
-        """How many files were read, and their passages."""
+        self.files = self.passages = 0  # how many files were read, and their passages
         self.faults: dict[str, str] = {}
-        """The files that could not be read, with the reasons."""
         self.refresh()
 
     def refresh(self) -> None:
@@ -206,19 +199,16 @@ def words(text: str) -> list[str]:
 
 @cache
 def stop_words() -> frozenset[str]:
-    """Return words that occur in any text."""
     file = resources.files(__package__) / "stop_words.txt"
     lines = file.read_text(encoding="utf-8").splitlines()
     return frozenset(word for line in lines if not line.startswith("#") for word in line.split())
 
 
 def _quoted(word: str) -> str:
-    """Return a word as a string of FTS5's query language."""
     return '"' + word.replace('"', '""').replace("\0", "") + '"'
 
 
 def _prepare(database: sqlite3.Connection) -> None:
-    """Make the tables unless they are there."""
     if _count(database, "PRAGMA user_version") == SCHEMA:
         return
     with _writing(database):
@@ -279,7 +269,6 @@ def _count(database: sqlite3.Connection, statement: str, *values: str) -> int:
 
 
 def _holding(database: sqlite3.Connection, word: str, rows: Sequence[int]) -> set[int]:
-    """Return which of some passages hold a word."""
     if not rows:
         return set()
     marks = ", ".join("?" * len(rows))

@@ -107,7 +107,6 @@ def _flat(profile: Profile) -> dict[str, Any]:
 
 @functools.cache
 def builtin_names() -> tuple[str, ...]:
-    """Return the names of the profiles that come with the package."""
     names = (file.name for file in resources.files("entropix_mlx.profiles").iterdir())
     tables = (name for name in names if name.endswith(".toml") and name != sampler_specs.FILE)
     return tuple(sorted(name.removesuffix(".toml") for name in tables))
@@ -166,7 +165,6 @@ def _parse(text: str, source: str) -> dict[str, Any]:
 
 @functools.cache
 def sections() -> dict[str, type]:
-    """Return the dataclass of each section of a profile, by the section's name."""
     hints: dict[str, type] = typing.get_type_hints(Profile)
     return {name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)}
 

@@ -40,14 +40,10 @@ class Option:
     """A number, or the like, that a sampler takes."""
 
     name: str
-    rule: Rule
-    """Checks a value, as `fields.py` says."""
+    rule: Rule  # checks a value, as `fields.py` says
     help: str
-    """One line."""
-    default: Any = None
-    """The value of a sampler's own option where a profile does not state one."""
-    every: bool = False
-    """Whether every sampler takes it."""
+    default: Any = None  # the value of a sampler's own option where a profile does not state one
+    every: bool = False  # whether every sampler takes it
 
 
 @dataclass(frozen=True)
@@ -56,7 +52,6 @@ class SamplerSpec:
 
     name: str
     help: str
-    """One line."""
     module: str
     """The module of the package `samplers` that builds it."""
     takes: Mapping[str, Option]
@@ -64,7 +59,6 @@ class SamplerSpec:
     options: Mapping[str, Option]
     """Its own, which a profile states."""
     tree: bool = False
-    """Whether it decides by the thresholds of a profile."""
 
     def check(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return sampling parameters as plain numbers; those that are None are left out.
@@ -148,7 +142,6 @@ def complete(stated: Any, source: str) -> dict[str, dict[str, Any]]:
 
 @functools.cache
 def parameters() -> Mapping[str, Option]:
-    """Return the sampling parameters that samplers share, by name."""
     shared = _tables()["parameters"]
     return MappingProxyType({name: _option(name, **table) for name, table in shared.items()})
 

@@ -11,12 +11,10 @@ from ..errors import ProfileError
 from ..models.config import ModelShape, fingerprint
 from .profile import REFERENCE, Profile, builtin_names
 
-AUTO = "auto"
-"""Names the profile that fits the model."""
+AUTO = "auto"  # names the profile that fits the model
 
 
 def user_folder() -> Path:
-    """Return the folder of a user's own calibrated profiles."""
     home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(home) / "entropix" / "profiles"
 

@@ -17,8 +17,7 @@ from ..step import NOT_OF_THE_MODEL, Metrics, Step, Strategy
 from .fields import LARGEST_TOP_K
 from .profile import Profile
 
-TREE_SAMPLER = "entropix"
-"""The sampler that decides by this table."""
+TREE_SAMPLER = "entropix"  # the sampler that decides by this table
 
 
 class Affine(NamedTuple):
@@ -43,7 +42,6 @@ class TreeRow(NamedTuple):
     min_p: Affine
 
     def fits(self, metrics: Metrics[float]) -> bool:
-        """Tell whether the metrics lie within the bounds."""
         return all(low < metrics[name] < high for name, (low, high) in self.bounds.items())
 
 
@@ -187,7 +185,6 @@ def classify(steps: Iterable[Step], profile: Profile) -> list[Strategy]:
 
 
 def first_fit(rows: list[TreeRow], metrics: Metrics[float]) -> Strategy:
-    """Return the strategy of the first row of a table that fits."""
     return next(row.strategy for row in rows if row.fits(metrics))
 
 

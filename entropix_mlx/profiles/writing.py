@@ -17,7 +17,6 @@ from .profile import REFERENCE, Profile
 from .sampler_specs import specs
 
 CALIBRATED = ("thresholds", "adaptive")
-"""The sections that calibration solves."""
 COMMENTS = {
     # Spaces line the conditions of a strategy up below its name.
     "low_entropy": "argmax: H below, and",
@@ -127,7 +126,6 @@ def _fields(values: Mapping[str, Any]) -> list[str]:
 
 
 def toml_value(value: Any) -> str:
-    """Return a value as TOML writes it."""
     if isinstance(value, Mapping):
         items = ", ".join(f"{_key(key)} = {toml_value(item)}" for key, item in value.items())
         return f"{{ {items} }}"

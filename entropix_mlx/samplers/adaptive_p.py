@@ -30,7 +30,6 @@ SHARPNESS = 10.0
 
 
 def build(name: str, profile: Profile, given: Mapping[str, float]) -> Sampler:
-    """Build the sampler; it takes min-p."""
     options = profile.samplers[name]
     min_p = given.get("min_p", profile.baselines.min_p)
     return Sampler(
@@ -56,7 +55,6 @@ class AdaptiveP:
         return mx.array([self.target * weight]), mx.array([weight])
 
     def observe(self, state: State, tokens: mx.array, logprobs: mx.array) -> State:
-        """Add a token's probability."""
         total, weight = state
         return mx.exp(logprobs) + self.decay * total, 1.0 + self.decay * weight
 

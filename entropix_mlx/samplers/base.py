@@ -14,8 +14,7 @@ from ..step import Strategy
 from .metrics.logits import Measured
 from .state import Both, Memory, State, Window
 
-STRATEGIES = tuple(Strategy)
-"""On the device, a strategy is its index here."""
+STRATEGIES = tuple(Strategy)  # on the device, a strategy is its index here
 CODE = {strategy: code for code, strategy in enumerate(STRATEGIES)}
 
 TOP_K_OFF = 0
@@ -24,12 +23,10 @@ TOP_K_OFF = 0
 class Plan(NamedTuple):
     """How to draw at one position of each sequence: `(batch,)` arrays."""
 
-    strategy: mx.array
-    """Index into `STRATEGIES`."""
+    strategy: mx.array  # index into `STRATEGIES`
     temperature: mx.array
     top_p: mx.array
-    top_k: mx.array
-    """`TOP_K_OFF` where there is none; any other number is rounded down."""
+    top_k: mx.array  # `TOP_K_OFF` where there is none; any other number is rounded down
     min_p: mx.array
 
 
@@ -115,8 +112,7 @@ class Sampler:
         return Window() if self.memory is None else Both(Window(), self.memory)
 
 
-Number = float | mx.array
-"""A number of the host, or an array that holds one."""
+Number = float | mx.array  # a number of the host, or an array that holds one
 
 
 def constant_plan(

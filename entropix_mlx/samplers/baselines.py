@@ -25,7 +25,6 @@ of them an array, so that other options compile nothing anew."""
 
 
 def build(name: str, profile: Profile, given: Mapping[str, float]) -> Sampler:
-    """Build `greedy`, `cntp`, or one of `ADJUSTMENTS`."""
     if name == "greedy":
         return Sampler(name=name, profile=profile, rule=_plan_greedy, drawing=Drawing(draws=0))
     if name == "cntp":

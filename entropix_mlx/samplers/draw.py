@@ -43,24 +43,19 @@ from .metrics.logits import (
     relative_probability,
 )
 
-DRAW_BLOCK = 256
-"""Tokens in a block of the vocabulary, for drawing from all of it."""
+DRAW_BLOCK = 256  # tokens in a block of the vocabulary, for drawing from all of it
 FILTERED_OUT = 1e6
 """Taken from the log probability of a token that a filter removed: it comes after all others."""
-SMALLEST = 2.0**-126
-"""The smallest normal float32: what is below it counts as a probability of 0."""
+SMALLEST = 2.0**-126  # the smallest normal float32: what is below it counts as a probability of 0
 
 
 class Ranked(NamedTuple):
     """The tokens that may survive the filters, best first: `(batch, ranks)` each."""
 
     candidates: Candidates
-    weights: mx.array
-    """Tempered probabilities, relative to the highest."""
-    cumulative: mx.array
-    """Their running sum, the token's own included."""
+    weights: mx.array  # tempered probabilities, relative to the highest
+    cumulative: mx.array  # their running sum, the token's own included
     survives: mx.array
-    """Whether no filter removed the token."""
 
 
 def uniforms(seed: int, position: int, draws: int) -> list[list[float]]:

@@ -31,10 +31,8 @@ import mlx.core as mx
 from .base import Sampler
 from .state import NO_TOKEN, WINDOW, State
 
-LONGEST = 50
-"""The longest piece of text that DRY tells apart from longer ones."""
-LARGEST_PENALTY = 1e6
-"""Nats. Less a larger number, a float32 logit would be lost."""
+LONGEST = 50  # the longest piece of text that DRY tells apart from longer ones
+LARGEST_PENALTY = 1e6  # nats. Less a larger number, a float32 logit would be lost.
 DRY = {"dry_multiplier": 0.0, "dry_base": 1.75, "dry_allowed_length": 2}
 """Values where none are given; a multiplier of 0 is off."""
 

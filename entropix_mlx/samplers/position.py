@@ -68,8 +68,7 @@ _TOP_SURPRISE = _METRICS + _PLAN
 
 _Arrays = tuple[mx.array, mx.array, mx.array, tuple[mx.array, ...], State]
 
-MOST_COMPILED = 32
-"""Compiled functions in the cache; a process rarely needs more than two."""
+MOST_COMPILED = 32  # compiled functions in the cache; a process rarely needs more than two
 
 
 class CompileKey(NamedTuple):
@@ -88,8 +87,7 @@ class DrawnToken(NamedTuple):
 
     decision: Decision
     token: int
-    logprob: float
-    """Natural log probability of the token at temperature 1."""
+    logprob: float  # natural log probability of the token at temperature 1
     alternatives: Alternatives
 
 
@@ -117,7 +115,6 @@ class Sampled(NamedTuple):
 
     @property
     def logprob(self) -> mx.array:
-        """The natural log probabilities of the drawn tokens at temperature 1: `(rows,)`."""
         return self.packed[:, _TOP_SURPRISE + 2]
 
     @property
@@ -125,7 +122,6 @@ class Sampled(NamedTuple):
         return Plan(*(self.packed[:, _METRICS + field] for field in range(_PLAN)))
 
     def row(self, index: int) -> Sampled:
-        """Return one row as a position of its own."""
         rows = slice(index, index + 1)
         changed = tuple(array[rows] for array in self.changed)
         return Sampled(self.packed[rows], self.token[rows], self.gaps[rows], changed)

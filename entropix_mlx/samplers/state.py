@@ -21,7 +21,6 @@ State = tuple[mx.array, ...]
 """Arrays whose first axis is that of the rows; the others are of the same lengths in all texts."""
 
 WINDOW = 1024
-"""Tokens of a text that a `Window` remembers."""
 MOST_BREAKERS = 8
 NO_TOKEN = -1
 
@@ -31,7 +30,6 @@ class TextStart(NamedTuple):
 
     prompt: Sequence[int] = ()
     vocab: int = 0
-    """The number of tokens in the vocabulary."""
     breakers: Sequence[int] = ()
     """Tokens over which no repetition extends; see `logit_processors.py`."""
 
@@ -65,15 +63,12 @@ class Both:
 
     @property
     def arrays(self) -> int:
-        """The number of arrays in a state."""
         return self.first.arrays + self.second.arrays
 
     def start(self, text: TextStart) -> State:
-        """Begin both."""
         return self.first.start(text) + self.second.start(text)
 
     def observe(self, state: State, tokens: mx.array, logprobs: mx.array) -> State:
-        """Let both observe."""
         own, others = state[: self.first.arrays], state[self.first.arrays :]
         return self.first.observe(own, tokens, logprobs) + self.second.observe(
             others, tokens, logprobs
@@ -91,7 +86,6 @@ class Window:
     arrays = 3
 
     def start(self, text: TextStart) -> State:
-        """Begin with the end of a prompt."""
         last = list(text.prompt)[-WINDOW:]
         breakers = list(text.breakers)[:MOST_BREAKERS]
         return (
@@ -101,26 +95,22 @@ class Window:
         )
 
     def observe(self, state: State, tokens: mx.array, logprobs: mx.array) -> State:
-        """Append a token to each text."""
         window, answered, breakers = state
         moved = mx.concatenate([window[:, 1:], tokens.astype(window.dtype)[:, None]], axis=-1)
         return moved, mx.minimum(answered + 1, WINDOW), breakers
 
 
 def repeated(state: State, rows: int) -> State:
-    """Return the state of one text as that of several rows."""
     return tuple(mx.broadcast_to(array, (rows, *array.shape[1:])) for array in state)
 
 
 def joined(states: Sequence[State]) -> State:
-    """Return states of several texts as one, in order."""
     if len(states) == 1:
         return states[0]
     return tuple(mx.concatenate(list(arrays)) for arrays in zip(*states, strict=True))
 
 
 def rows_of(state: State, rows: Sequence[int]) -> State:
-    """Return some rows of a state."""
     if not state or list(rows) == list(range(state[0].shape[0])):
         return state
     index = mx.array(list(rows))

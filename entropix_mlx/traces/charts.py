@@ -25,10 +25,8 @@ class Frame(NamedTuple):
     V below 1, would be tiny.
     """
 
-    entropy: float
-    """Bits at the right edge."""
-    varentropy: float
-    """Bits² at the upper edge."""
+    entropy: float  # bits at the right edge
+    varentropy: float  # bits² at the upper edge
     left: float = 40
     top: float = 24
     width: float = 450
@@ -44,7 +42,6 @@ class Frame(NamedTuple):
 
 
 def frame_of(steps: Sequence[Step]) -> Frame:
-    """Return a plane that is large enough for some steps."""
     return Frame(
         entropy=max([1.0, *(step.entropy for step in steps)]),
         varentropy=max([1.0, *(step.varentropy for step in steps)]),

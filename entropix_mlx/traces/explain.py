@@ -43,12 +43,10 @@ class Condition(NamedTuple):
     metric: str
     value: float
     bound: float
-    above: bool
-    """Whether the value must lie above the bound; else it must lie below."""
+    above: bool  # whether the value must lie above the bound; else it must lie below
 
     @property
     def met(self) -> bool:
-        """Whether it holds."""
         return self.value > self.bound if self.above else self.value < self.bound
 
     @property
@@ -78,8 +76,7 @@ class Case(NamedTuple):
     """A strategy and its conditions."""
 
     strategy: Strategy
-    conditions: tuple[Condition, ...]
-    """None for the strategy that is left when no other fits."""
+    conditions: tuple[Condition, ...]  # none for the strategy that is left when no other fits
 
     @property
     def unmet(self) -> tuple[Condition, ...]:
@@ -102,9 +99,7 @@ class Explanation(NamedTuple):
     name: str
     """The strategy's name, or "fork" where branches were compared."""
     action: str
-    """What was done."""
     parameters: str
-    """The temperature of the draw, where it matters."""
 
     def __str__(self) -> str:
         near = f"; {self.near_miss}" if self.near_miss else ""
@@ -112,7 +107,6 @@ class Explanation(NamedTuple):
 
     @property
     def heading(self) -> str:
-        """The strategy's glyph and name."""
         return f"{LOOKS[self.strategy].glyph} {self.name}"
 
     @property
@@ -163,7 +157,6 @@ def cases_of(profile: Profile, metrics: Metrics[float]) -> tuple[Case, ...]:
 
 
 def decided(cases: tuple[Case, ...]) -> Case:
-    """Return the first case that fits."""
     return next(case for case in cases if not case.unmet)
 
 
@@ -256,7 +249,6 @@ def _done(step: Step, profile: Profile | None) -> str:
 
 
 def _chosen(fork: Fork) -> str:
-    """Return which branch of a fork was accepted, and why."""
     if fork.chosen_by is ChosenBy.USER:
         return "you chose"
     if not fork.winner:

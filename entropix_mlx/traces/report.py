@@ -36,8 +36,7 @@ from .charts import Frame, curve, frame_of, plane
 from .explain import explain, fate
 from .trace import Trace
 
-_DIGITS = 4
-"""Significant digits of each number in the page."""
+_DIGITS = 4  # significant digits of each number in the page
 
 CHOOSERS = {
     ChosenBy.SCORE: "score",
@@ -108,7 +107,6 @@ def _number(value: float) -> float | None:
 
 
 def _data(trace: Trace, frame: Frame) -> dict[str, Any]:
-    """Return what the page's script needs of a trace."""
     thresholds = _thresholds(trace)
     steps = [
         {

@@ -45,10 +45,8 @@ from ..records import from_record
 from ..step import Step
 from ..summary import Summary
 
-FORMAT = "entropix trace"
-"""The header's ``format``; no other file has it."""
-VERSION = 3
-"""Of the format; see above when it changes."""
+FORMAT = "entropix trace"  # the header's `format`; no other file has it
+VERSION = 3  # of the format; see above when it changes
 FORMER = {
     1: "its forks were compared by mean log p − λ · mean H, and their leads are not known; margin"
     " and ask_margin of its profile counted nats",
@@ -66,9 +64,7 @@ class Header:
     """How a generation began."""
 
     model: str
-    """Name of the model, for people."""
     sampler: str
-    """Name of the sampler."""
     profile: Profile
     """All sections of the profile; an infinite threshold is the text ``"inf"`` or ``"-inf"``, since
     JSON has no such number."""
@@ -77,7 +73,6 @@ class Header:
     messages: Sequence[dict[str, str]]
     """The prompt, each message with its ``role`` and ``content``; the answer is in the steps."""
     context_length: int
-    """Tokens that the model can hold, at most."""
     prompt_tokens: int
     """Tokens of the prompt, with those of the chat template."""
     options: dict[str, Any] = field(default_factory=dict)
@@ -94,8 +89,7 @@ class Trace:
 
     header: Header
     steps: list[Step]
-    totals: dict[str, Any] | None
-    """The footer; None if the recording was cut off."""
+    totals: dict[str, Any] | None  # the footer; None if the recording was cut off
 
     @property
     def finish_reason(self) -> str | None:
@@ -114,7 +108,6 @@ class TraceWriter:
     """
 
     def __init__(self, path: str | Path, header: Header) -> None:
-        """Create the file and write the header."""
         self._path = path
         self._summary = Summary(header.prompt_tokens)
         content = asdict(header)
@@ -129,7 +122,6 @@ class TraceWriter:
             raise
 
     def add(self, step: Step) -> None:
-        """Write a step."""
         self._summary.add(step)
         self._write("step", step.to_dict())
 
@@ -142,7 +134,6 @@ class TraceWriter:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Write the footer and close the file."""
         totals = self._summary.to_dict()
         if error is not None:
             totals["finish_reason"] = "interrupted"

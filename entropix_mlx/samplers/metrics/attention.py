@@ -22,8 +22,7 @@ from .logits import Moments, moment_terms, moments_by_index, to_gaps
 
 LAYER_SCORES = 2**17
 """Scores of layers that are measured together: several arrays of that size are in memory then."""
-RUN_SCORES = 2**21
-"""The same of tokens in a row."""
+RUN_SCORES = 2**21  # the same of tokens in a row
 _BY_HEADS = np.array([1, 1, 0, 1 / 2, 0])
 _BY_HEADS_AND_KEYS = np.array([0, 0, 1, 0, 1])
 """What turns each sum of `_over_heads` into a metric: it is divided by the heads, or also by the
@@ -108,7 +107,6 @@ PLAIN_ATTENTION = AttentionKernels(_plain_over_keys, list, _plain_over_heads)
 
 @lru_cache(maxsize=1)
 def compiled_attention() -> AttentionKernels:
-    """Return the kernels that `mx.compile` makes, one for all shapes each."""
     return AttentionKernels(
         mx.compile(_fused_over_keys, shapeless=True),
         columns_of,

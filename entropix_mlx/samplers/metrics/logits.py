@@ -24,16 +24,13 @@ from .fused import columns_of, concatenated, selected, summed_together
 
 LOG2_E = math.log2(math.e)
 LN_2 = math.log(2)
-LARGEST_GAP = 256.0
-"""Bits. 2^−256 is 0 in float32, and 0 · 256 is 0 where 0 · ∞ would be NaN."""
+LARGEST_GAP = 256.0  # bits. 2^−256 is 0 in float32, and 0 · 256 is 0 where 0 · ∞ would be NaN.
 MIN_TEMPERATURE = 1e-6
 """A temperature of 0 means the most probable token; dividing by this does just that."""
-BLOCK = 16
-"""Tokens in a block of the vocabulary, see `most_probable`."""
+BLOCK = 16  # tokens in a block of the vocabulary, see `most_probable`
 
 
 def numbers(array: mx.array) -> Any:
-    """Return an array as lists of numbers, waiting for it if it must be computed."""
     return array.tolist()
 
 
@@ -97,19 +94,15 @@ def _in_blocks(array: mx.array) -> mx.array:
 
 @lru_cache(maxsize=4)
 def _ids(vocab: int) -> mx.array:
-    """Return all token ids, `(1, vocab)`."""
     return mx.array(np.arange(vocab, dtype=np.uint32)[None])
 
 
 class Moments(NamedTuple):
     """Sums over the relative probabilities 2^−gap of a distribution: `(…, 1)` each."""
 
-    total: mx.array
-    """Σ 2^−gap."""
-    top_surprise: mx.array
-    """−log2 of the highest probability, in bits."""
-    mean_gap: mx.array
-    """Expected gap, in bits."""
+    total: mx.array  # Σ 2^−gap
+    top_surprise: mx.array  # −log2 of the highest probability, in bits
+    mean_gap: mx.array  # expected gap, in bits
 
     @property
     def entropy(self) -> mx.array:
@@ -198,16 +191,12 @@ def spread(
 class Odds(NamedTuple):
     """A distribution over the vocabulary."""
 
-    gaps: mx.array
-    """`(batch, vocab)`, the smallest of them 0."""
-    top_surprise: mx.array
-    """`(batch, 1)`"""
-    ranked: Candidates | None = None
-    """The most probable tokens, if they were asked for."""
+    gaps: mx.array  # `(batch, vocab)`, the smallest of them 0
+    top_surprise: mx.array  # `(batch, 1)`
+    ranked: Candidates | None = None  # the most probable tokens, if they were asked for
 
     @classmethod
     def of(cls, logits: mx.array, ranks: int = 0) -> Odds:
-        """Return the distribution of `(batch, vocab)` logits, with so many tokens ranked."""
         gaps = to_gaps(logits)
         total = mx.power(0.5, gaps).sum(axis=-1, keepdims=True)
         return cls(gaps, mx.log2(total), most_probable(gaps, ranks) if ranks else None)
@@ -236,7 +225,6 @@ class Measured(NamedTuple):
 
     @property
     def metrics(self) -> Metrics[mx.array]:
-        """The metrics by name, `(batch,)` each."""
         return Metrics(*(self.values[:, index] for index in range(len(Metrics._fields))))
 
 
