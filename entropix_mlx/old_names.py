@@ -48,6 +48,7 @@ _DSLIDER_RUN = "the sampler dslider_run is gone, use dslider: delete the table"
 REMOVED = {
     "branch": {"entropy_weight": _COMPARED} | _NO_JUDGE,
     "cntp": {"entropy_weight": _COMPARED} | _NO_JUDGE,
+    "resample": {"excludes_top": "the most probable token may always be drawn: delete the line"},
     "samplers": {"dslider_run": _DSLIDER_RUN},
 }
 """Fields of a profile that are gone, by section: what is logged where a file states one."""

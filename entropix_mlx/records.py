@@ -52,7 +52,6 @@ def _is_required(field: dataclasses.Field[Any]) -> bool:
 
 
 def _value(hint: Any, value: Any, where: str) -> Any:
-    """Return a value as its type hint asks for it."""
     if hint is Any:
         return value
     origin = get_origin(hint)

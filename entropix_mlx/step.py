@@ -130,36 +130,26 @@ class Branch:
 
     tokens: tuple[int, ...]
     text: str
-    mean_logprob: float
-    """Mean natural log probability of the tokens at temperature 1, in nats."""
-    mean_entropy: float
-    """Mean entropy of the tokens, in bits."""
-    first_logprob: float | None = None
-    """Natural log probability of its first token at temperature 1; None in older traces."""
+    mean_logprob: float  # nats a token, at temperature 1
+    mean_entropy: float  # bits a token
+    first_logprob: float | None = None  # nats, of its first token; None in older traces
     lead: float | None = None
     """Nats a token by which it leads the first branch, over the tokens that both have, where copied
     ones do not count in favour: 0 for the first branch, None in traces of version 1."""
-    error: float | None = None
-    """Standard error of the lead; None where it is unknown."""
-    copied: int = 0
-    """Tokens that complete a copy of earlier tokens: of the prompt, the answer or the branch."""
-    stopped: Stopped | None = None
-    """Why it was pruned; None for one that was followed to its end."""
+    error: float | None = None  # standard error of the lead; None where it is unknown
+    copied: int = 0  # tokens that complete a copy of tokens of the prompt, the answer or the branch
+    stopped: Stopped | None = None  # None for one that was followed to its end
 
 
 @dataclass(frozen=True, slots=True)
 class Fork:
     """The branches that were compared at a position, and the winner."""
 
-    branches: tuple[Branch, ...]
-    """The one that begins with the most probable token comes first."""
+    branches: tuple[Branch, ...]  # the one that begins with the most probable token comes first
     winner: int
     chosen_by: ChosenBy = ChosenBy.SCORE
-    closest: float | None = None
-    """Nats a token by which the closest decision to prune a branch was made; None without any."""
-    lookahead_tokens: int = 0
-    """Tokens that were computed beside those of the branches: the one behind a sentence, by which
-    its end is known."""
+    closest: float | None = None  # nats a token that decided the closest pruning; None without any
+    lookahead_tokens: int = 0  # computed beside the branches, to see where a sentence ends
 
 
 class DropReason(StrEnum):
@@ -206,8 +196,7 @@ class Passage:
 
     text: str
     source: Source
-    score: float
-    """Share of the query's words that it holds, weighted by how rare each is, from 0 to 1."""
+    score: float  # share of the query's words that it holds, weighted by rarity: 0 to 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +209,7 @@ class Step:
     text: str
     """Text that became printable with this token; empty inside a multi-byte character."""
     logprob: float
-    """Natural log probability of the token at temperature 1, before any filter."""
+    """Nats, at temperature 1 and before any filter."""
     # The fields of `Metrics`, which documents them.
     entropy: float
     varentropy: float
@@ -236,14 +225,10 @@ class Step:
     strategy: Strategy
     """The decision. All tokens of an inserted text have `think`; `think-sample` means that an
     insertion has to wait, or is not allowed. Whether `branch` forked here is in `fork`."""
-    temperature: float
-    """The temperature that the token was drawn with; 0 takes the most probable token."""
-    top_p: float
-    """The mass that the drawn tokens reach; 1 is off."""
-    top_k: int
-    """The number of tokens to draw from; 0 is off."""
-    min_p: float
-    """The least share of the top probability; 0 is off."""
+    temperature: float  # 0 takes the most probable token
+    top_p: float  # 1 is off
+    top_k: int  # 0 is off
+    min_p: float  # 0 is off
     origin: Origin = Origin.SAMPLED
     top_logprobs: tuple[Alternative, ...] = ()
     """The most probable tokens, best first, when asked for."""

@@ -1,6 +1,4 @@
-"""The totals of a generation: text, counts and rates, added up from its `Step`s; and those of the
-answers of several samplers, as tables.
-"""
+"""The totals of a generation, added up from its `Step`s, and tables that compare samplers."""
 
 from __future__ import annotations
 
@@ -10,11 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .profiles.confidence import SCORED, AnswerMetrics
+from .profiles.confidence import AnswerMetrics
 from .step import NOT_OF_THE_MODEL, Origin, Step, Strategy
 
-REPETITION_LENGTH = 4
-"""This many tokens in a row are a repetition if the same answer has them already."""
+REPETITION_LENGTH = 4  # tokens in a row that the same answer has already
 
 
 class Summary:
@@ -37,9 +34,8 @@ class Summary:
         self.finish_reason: str | None = None
         self._pieces: list[str] = []
         self._first_time = 0.0
-        # If an answer begins with a fork, the tokens of the winner all come at once, after the
-        # branches; accepted tokens come at once, too. No speed follows from the first of them, so
-        # it is counted from after them.
+        # The tokens of a fork's winner come at once, and so do accepted proposals. If an answer
+        # begins with either, its speed is counted from after them.
         self._came_first = 0
         self._came_first_time = 0.0
         self._in_first_fork = False
@@ -47,8 +43,7 @@ class Summary:
         self._last_time = 0.0
         self._entropy = 0.0
         self._varentropy = 0.0
-        self._own: list[tuple[float, ...]] = []
-        self._first_shown: int | None = None
+        self._own: list[Step] = []
 
     @classmethod
     def of(cls, steps: Iterable[Step], prompt_tokens: int = 0) -> Summary:
@@ -77,9 +72,7 @@ class Summary:
         self._entropy += step.entropy
         self._varentropy += step.varentropy
         if step.origin not in NOT_OF_THE_MODEL:
-            if self._first_shown is None and step.text.strip():
-                self._first_shown = len(self._own)
-            self._own.append(tuple(getattr(step, name) for name in SCORED))
+            self._own.append(step)
 
     def _clock(self, step: Step) -> None:
         first = not self.completion_tokens
@@ -145,9 +138,7 @@ class Summary:
 
     @property
     def metrics(self) -> AnswerMetrics:
-        """The metrics of the answer's own tokens, from which scores and verdicts are computed."""
-        columns = dict(zip(SCORED, zip(*self._own, strict=True), strict=False))
-        return AnswerMetrics(**columns, first=self._first_shown or 0)
+        return AnswerMetrics.of(self._own)
 
     @property
     def confidence(self) -> float:
@@ -155,8 +146,8 @@ class Summary:
 
         It is between 0 and 1, but no probability of being right.
         """
-        logprobs = [values[0] for values in self._own]
-        return math.exp(math.fsum(logprobs) / len(logprobs)) if logprobs else 0.0
+        total = math.fsum(step.logprob for step in self._own)
+        return math.exp(total / len(self._own)) if self._own else 0.0
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -214,17 +205,11 @@ class Result:
     sampler: str
     answers: int
     distinct_texts: int
-    tokens: int
-    """Generated in all; the means count inserted tokens and ends of text too."""
-    mean_logprob: float
-    """Natural log probability a token, under the model at temperature 1."""
-    perplexity: float
-    """math.exp(−mean_logprob)."""
-    repetition: float
-    """Share of the runs of `REPETITION_LENGTH` tokens that the same answer had already."""
-    tokens_per_second: float
-    """Of one answer, while others of the same sampler are generated with it; without the prefill.
-    0 if no answer has two tokens."""
+    tokens: int  # generated in all; the means count inserted tokens and ends of text too
+    mean_logprob: float  # nats a token, under the model at temperature 1
+    perplexity: float  # exp(−mean_logprob)
+    repetition: float  # of runs of `REPETITION_LENGTH` tokens
+    tokens_per_second: float  # of one answer, without the prefill; 0 if none has two tokens
     insertions: int
     branches: int
 

@@ -1,11 +1,10 @@
 """A folder of a user's own texts, and the full-text search for passages of it.
 
-The index is a database of SQLite's in the user's cache folder. It is made when the folder is first
-used. After that only files whose time or size changed are read again, and those that are gone are
-removed from it. Each file is written in a transaction of its own, so a reader, another process that
+The index is an SQLite database in the user's cache folder. Only files whose time or size changed
+are read again. Each is written in a transaction of its own, so a reader, another process that
 updates the same index, or an interrupt never sees half of one.
 
-A query is a stranger's text to SQLite. Only its words are taken, each of them is quoted, and so
+A query is a stranger's text to SQLite. Only its words are taken, and each of them is quoted, so
 none can be an operator of the query language.
 """
 
@@ -30,8 +29,7 @@ from .files import Note
 
 SCHEMA = 1  # of the database; one of another number is made anew
 SECONDS_TO_WAIT = 30  # for another process that writes the same index
-CANDIDATES = 8
-"""Passages of the best rank that are compared by the words that they share with a query."""
+CANDIDATES = 8  # passages of the best rank, which are compared by the words of the query they hold
 MOST_WORDS = 32  # of a query; the last ones, since those are nearest to what is asked
 _TABLES = """
 CREATE TABLE notes (
@@ -103,10 +101,9 @@ class Notes:
             self.faults = dict(database.execute(faults).fetchall())
 
     def about(self, question: str) -> Callable[[str], list[Passage]]:
-        """Return the retrieval for an answer to a question: a `Retrieve`.
+        """Return the retrieval for an answer to a question.
 
-        It is called with a sentence of the answer, and returns passages about the question or the
-        sentence, the best first. It raises a `NotesError` where the index cannot be read.
+        It is called with a sentence of the answer, and returns or raises what `best` does.
         """
         return lambda sentence: self.best(question, sentence)
 

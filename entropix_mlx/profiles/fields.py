@@ -207,7 +207,6 @@ def hint(name: str, known: Iterable[str], prefix: str = "") -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that one may have been meant for; None if there is none like it."""
     near = difflib.get_close_matches(name[:100], list(known), n=1)
     return near[0] if near else None
 

@@ -148,7 +148,6 @@ def parameters() -> Mapping[str, Option]:
 
 @functools.cache
 def specs() -> Mapping[str, SamplerSpec]:
-    """Return the samplers by name, in the order of the file."""
     samplers = _tables()["samplers"]
     return MappingProxyType({name: _spec(name, **table) for name, table in samplers.items()})
 

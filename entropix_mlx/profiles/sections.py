@@ -159,7 +159,6 @@ class Resample:
     min_temperature: float = real(0)
     top_p_slope: float = real()
     min_top_p: float = real(0, 1)
-    excludes_top: bool = flag()
 
 
 @dataclass(frozen=True)

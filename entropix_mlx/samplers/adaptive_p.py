@@ -47,7 +47,6 @@ class AdaptiveP:
 
     target: float
     decay: float
-    arrays = 2
 
     def start(self, text: TextStart) -> State:
         """Begin as if the target had been met for long."""

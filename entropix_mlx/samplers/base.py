@@ -12,7 +12,7 @@ from ..profiles.profile import Profile
 from ..profiles.sections import ForkRule, PositionScore, Think
 from ..step import Strategy
 from .metrics.logits import Measured
-from .state import Both, Memory, State, Window
+from .state import Memory, State, Window, WindowAnd
 
 STRATEGIES = tuple(Strategy)  # on the device, a strategy is its index here
 CODE = {strategy: code for code, strategy in enumerate(STRATEGIES)}
@@ -58,8 +58,6 @@ class Drawing(NamedTuple):
     """Whether the draw needs tokens in order of probability, as any top-k or top-p does."""
     draws: int = 1
     """Tokens drawn for the strategy `adaptive`, which keeps the best; 0 if it never draws."""
-    excludes_top: bool = False
-    """Whether the strategy `resample` may not draw the most probable token."""
     takes_chance: bool = False
     """Whether plans are partly left to chance: then `draws` is 2, and the second of the position's
     random numbers is `Measured.chance`."""
@@ -82,7 +80,6 @@ class Sampler:
     the compiled rule, so that another threshold compiles nothing."""
     drawing: Drawing = Drawing()
     own_fork_rule: ForkRule | None = None
-    """Replaces the profile's rule for forks."""
     memory: Memory | None = None
     """The state that `rule` gets; None where a plan depends on its position alone."""
     adjustment: Mapping[str, mx.array] = field(default_factory=dict)
@@ -109,7 +106,7 @@ class Sampler:
         """The whole memory: that of the adjustment, then that of the rule."""
         if not self.adjustment:
             return self.memory
-        return Window() if self.memory is None else Both(Window(), self.memory)
+        return Window() if self.memory is None else WindowAnd(self.memory)
 
 
 Number = float | mx.array  # a number of the host, or an array that holds one

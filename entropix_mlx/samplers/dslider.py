@@ -65,7 +65,6 @@ class RunningMeans:
     """
 
     rate: float  # the weight of the newest value in a mean
-    arrays = 6
 
     def start(self, text: TextStart) -> State:
         number, each = mx.zeros((1,)), mx.zeros((1, text.vocab))

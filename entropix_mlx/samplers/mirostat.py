@@ -40,7 +40,6 @@ class Mirostat:
 
     target: float  # τ, in bits
     rate: float  # η
-    arrays = 1
 
     def start(self, text: TextStart) -> State:
         return (mx.array([2.0 * self.target]),)

@@ -14,17 +14,14 @@ needs as one array::
       ▼
     Sampled            all numbers packed into one array a row
 
-Where the default device is a GPU the functions are compiled by `mx.compile`, which traces a
-function once for all arguments that it takes to be alike. Three rules keep it from tracing again
-while a text grows, or when a user moves a threshold:
+Where the default device is a GPU the functions are compiled by `mx.compile`. Three rules keep it
+from tracing them again while a text grows, or when a user moves a threshold:
 
-1. A sampler's numbers are inputs of the compiled function, not parts of it; see `Sampler.numbers`.
-   So the profile and its thresholds are no part of what is compiled.
+1. A sampler's numbers are inputs of the compiled function, not parts of it.
 2. The number of keys grows with every token, so what depends on it (the attention metrics) is
    compiled once for all shapes (``shapeless``), apart from the rest.
-3. The rest, `_decide`, is compiled once for each number of rows, vocabulary and `CompileKey`: what
-   changes which operations there are (whether ranks are needed, how many tokens are drawn) is in
-   the key, and the function is cached by it.
+3. The rest, `_decide`, is compiled once for each number of rows, vocabulary and `CompileKey`, which
+   holds whatever changes which operations there are.
 
 On the CPU nothing is compiled unless the environment variable ``ENTROPIX_COMPILE`` is 1: there MLX
 needs a C++ compiler for it.
@@ -59,8 +56,7 @@ from .metrics.logits import (
 )
 from .state import State, TextStart, Window, repeated
 
-Alternatives = tuple[tuple[int, float], ...]
-"""The most probable tokens and their natural log probabilities at temperature 1, best first."""
+Alternatives = tuple[tuple[int, float], ...]  # tokens and log probabilities, best first
 
 _METRICS = len(Metrics._fields)
 _PLAN = len(Plan._fields)
@@ -98,14 +94,10 @@ class Sampled(NamedTuple):
     """`(rows, columns)` float32: the metrics, the plan, the top surprise, the drawn token and its
     log probability, then the alternatives' tokens and log probabilities. A float32 holds any token
     up to 2^24 exactly."""
-    token: mx.array
-    """`(rows,)`: the drawn tokens, for the next forward pass."""
-    gaps: mx.array
-    """`(rows, vocab)`"""
-    changed: tuple[mx.array, ...] = ()
-    """The gaps that were drawn from, where they are not those that were measured."""
-    state: State = ()
-    """The sampler's, with the position observed: `Memory.observe` takes it with the next token."""
+    token: mx.array  # `(rows,)`: the drawn tokens, for the next forward pass
+    gaps: mx.array  # `(rows, vocab)`
+    changed: tuple[mx.array, ...] = ()  # the gaps that were drawn from, if not those
+    state: State = ()  # the sampler's, with the position observed; see `Memory.observe`
 
     @property
     def measured(self) -> Measured:
@@ -129,8 +121,7 @@ class Sampled(NamedTuple):
     def read(self) -> list[DrawnToken]:
         """Wait for the position and return its rows in Python numbers.
 
-        Nothing is checked: where the logits of a row were NaN or infinite, its entropy is NaN, and
-        its strategy and token mean nothing.
+        Where the logits of a row were NaN or infinite, its entropy is NaN, and the rest is invalid.
         """
         return [_read(row) for row in numbers(self.packed)]
 
@@ -139,19 +130,10 @@ def _read(row: list[float]) -> DrawnToken:
     code, temperature, top_p, top_k, min_p = row[_METRICS:_TOP_SURPRISE]
     _, token, logprob, *best = row[_TOP_SURPRISE:]
     half = len(best) // 2
-    return DrawnToken(
-        Decision(
-            STRATEGIES[_whole(code)],
-            temperature,
-            top_p,
-            _whole(top_k),
-            min_p,
-            Metrics(*row[:_METRICS]),
-        ),
-        _whole(token),
-        logprob,
-        tuple(zip(map(_whole, best[:half]), best[half:], strict=True)),
-    )
+    strategy, metrics = STRATEGIES[_whole(code)], Metrics(*row[:_METRICS])
+    decision = Decision(strategy, temperature, top_p, _whole(top_k), min_p, metrics)
+    alternatives = tuple(zip(map(_whole, best[:half]), best[half:], strict=True))
+    return DrawnToken(decision, _whole(token), logprob, alternatives)
 
 
 def _whole(number: float) -> int:

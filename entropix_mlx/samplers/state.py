@@ -1,8 +1,7 @@
 """The state of a sampler with a memory: what it remembers of a text, as arrays on the device.
 
 Each array has one row for each text. A state is never changed in place, only followed by another
-one. So a token that leaves a text again takes nothing back: whoever holds the state before it
-continues from there.
+one: to take a token back is to continue from the state before it.
 
     S₀ = start(text)                     before the first position
     plan, S′ₜ = plan(measured, Sₜ)       with the position observed; where a plan adds nothing, Sₜ
@@ -17,8 +16,7 @@ from typing import NamedTuple, Protocol
 
 import mlx.core as mx
 
-State = tuple[mx.array, ...]
-"""Arrays whose first axis is that of the rows; the others are of the same lengths in all texts."""
+State = tuple[mx.array, ...]  # the first axis is that of the rows
 
 WINDOW = 1024
 MOST_BREAKERS = 8
@@ -30,16 +28,11 @@ class TextStart(NamedTuple):
 
     prompt: Sequence[int] = ()
     vocab: int = 0
-    breakers: Sequence[int] = ()
-    """Tokens over which no repetition extends; see `logit_processors.py`."""
+    breakers: Sequence[int] = ()  # see DRY in `logit_processors.py`
 
 
 class Memory(Protocol):
     """How the state of a text begins, and how it follows the text."""
-
-    @property
-    def arrays(self) -> int:
-        """The number of arrays in a state."""
 
     def start(self, text: TextStart) -> State:
         """Return the state before the first position of one text: arrays with one row."""
@@ -52,27 +45,6 @@ class Memory(Protocol):
             tokens: `(rows,)`
             logprobs: `(rows,)`, the tokens' natural log probabilities at temperature 1.
         """
-
-
-@dataclass(frozen=True)
-class Both:
-    """Two memories as one: the arrays of the first, then those of the second."""
-
-    first: Memory
-    second: Memory
-
-    @property
-    def arrays(self) -> int:
-        return self.first.arrays + self.second.arrays
-
-    def start(self, text: TextStart) -> State:
-        return self.first.start(text) + self.second.start(text)
-
-    def observe(self, state: State, tokens: mx.array, logprobs: mx.array) -> State:
-        own, others = state[: self.first.arrays], state[self.first.arrays :]
-        return self.first.observe(own, tokens, logprobs) + self.second.observe(
-            others, tokens, logprobs
-        )
 
 
 @dataclass(frozen=True)
@@ -98,6 +70,22 @@ class Window:
         window, answered, breakers = state
         moved = mx.concatenate([window[:, 1:], tokens.astype(window.dtype)[:, None]], axis=-1)
         return moved, mx.minimum(answered + 1, WINDOW), breakers
+
+
+@dataclass(frozen=True)
+class WindowAnd:
+    """A window and another memory: the arrays of both, in this order."""
+
+    other: Memory
+
+    def start(self, text: TextStart) -> State:
+        return Window().start(text) + self.other.start(text)
+
+    def observe(self, state: State, tokens: mx.array, logprobs: mx.array) -> State:
+        window, others = state[: Window.arrays], state[Window.arrays :]
+        return Window().observe(window, tokens, logprobs) + self.other.observe(
+            others, tokens, logprobs
+        )
 
 
 def repeated(state: State, rows: int) -> State:

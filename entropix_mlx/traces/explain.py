@@ -25,7 +25,6 @@ from ..step import (
 )
 
 SYMBOLS = {"entropy": "H", "varentropy": "V", "margin": "margin"}
-"""Symbols of the metrics that conditions are about."""
 DROPPED = {
     DropReason.END: "the answer would have ended with it",
     DropReason.ECHO: "the model repeated it at once",
@@ -89,8 +88,7 @@ class Explanation(NamedTuple):
 
     strategy: Strategy
     cases: tuple[Case, ...]
-    """Every strategy, in the order of precedence; the first that fits wins. Empty where the
-    thresholds had no part in the decision."""
+    """Every strategy, in the order of precedence; empty where the thresholds had no part."""
     reason: Case | None
     """The case that decided; None if the tree would decide otherwise than the step states: text was
     inserted, or another profile or a sampler without thresholds decided."""
@@ -152,7 +150,6 @@ def fate(branch: Branch) -> str:
 
 
 def cases_of(profile: Profile, metrics: Metrics[float]) -> tuple[Case, ...]:
-    """Return every strategy of a profile with its conditions, in the order of precedence."""
     return tuple(_case(row, metrics) for row in table(profile))
 
 
@@ -164,7 +161,7 @@ def explain(profile: Profile | None, step: Step) -> Explanation:
     """Return why a step was decided as it was; without a profile, the sampler has no thresholds."""
     cases = () if profile is None or _without_table(step) else cases_of(profile, step.metrics)
     reason = decided(cases) if cases else None
-    if reason is not None and reason.strategy is not _unsampled(step.strategy):
+    if reason and step.strategy not in (reason.strategy, reason.strategy.sampled()):
         reason = None
     return Explanation(
         strategy=step.strategy,
@@ -192,10 +189,6 @@ def _without_table(step: Step) -> bool:
     here = step.rolled_back and step.triggered_at in (None, step.index)  # None: of an older version
     elsewhere = step.origin in NOT_OF_THE_MODEL and not here
     return elsewhere or step.strategy is Strategy.SAMPLE
-
-
-def _unsampled(strategy: Strategy) -> Strategy:
-    return Strategy.THINK if strategy is Strategy.THINK_SAMPLE else strategy
 
 
 def _nearest(cases: tuple[Case, ...], reason: Case) -> Case | None:

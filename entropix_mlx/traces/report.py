@@ -263,7 +263,6 @@ def _answer(trace: Trace, number: int, marks: dict[int, Strategy], split: int | 
 
 
 def _quoted(source: Source, folder: str) -> str:
-    """Return the mark before a passage of the user's notes, which links to its file."""
     mark = f"{LOOKS[Strategy.THINK].glyph} {_text(source.label)}"
     link = file_link(folder, source.name)
     target = "" if link is None else f' href="{escape(link)}"'

@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.samplers.base import CODE, Plan, Sampler
 from entropix_mlx.samplers.draw import draw, draw_distinct, uniforms
 from entropix_mlx.samplers.metrics.logits import most_probable
@@ -97,32 +96,23 @@ def test_argmax_takes_the_most_probable():
 
 
 @pytest.mark.parametrize(
-    ("name", "overrides", "expected"),
+    ("name", "given", "expected"),
     [
         ("temperature", {"temperature": 0.8}, (0.8, 1.0, 0, 0.0)),
         ("top_p", {"top_p": 0.7}, (1.0, 0.7, 0, 0.0)),
         ("min_p", {"temperature": 1.5}, (1.5, 1.0, 0, 0.1)),
         ("temperature", {"top_k": 300, "top_p": 0.95}, (1.0, 0.95, 300, 0.0)),
+        ("top_n_sigma", {"temperature": 1.7}, (1.7, 1.0, 0, 0.0)),
+        ("p_less", {}, (1.0, 1.0, 0, 0.0)),
     ],
 )
-def test_baselines_draw_from_their_distribution(name, overrides, expected):
-    counts = frequencies(make_sampler(name, given=overrides), None, LOGITS, seed=4)
-    assert_drawn_from(counts, filtered(LOGITS, *expected))
-
-
-def test_top_n_sigma_keeps_what_is_within_n_sigma():
-    counts = frequencies(
-        make_sampler("top_n_sigma", given={"temperature": 1.7}), None, LOGITS, seed=5
-    )
-    p = filtered(LOGITS, 1.7, 1.0, 0, 0.0)
-    p[LOGITS.max() - 1.0 * LOGITS.std() > LOGITS] = 0
-    assert_drawn_from(counts, p / p.sum())
-
-
-def test_p_less_keeps_what_is_at_least_the_collision_probability():
-    counts = frequencies(make_sampler("p_less"), None, LOGITS, seed=6)
-    p = filtered(LOGITS, 1.0, 1.0, 0, 0.0)
-    p[p < (p**2).sum()] = 0
+def test_baselines_draw_from_their_distribution(name, given, expected):
+    p = filtered(LOGITS, *expected)
+    if name == "top_n_sigma":
+        p[LOGITS.max() - 1.0 * LOGITS.std() > LOGITS] = 0
+    if name == "p_less":
+        p[p < (p**2).sum()] = 0
+    counts = frequencies(make_sampler(name, given=given), None, LOGITS, seed=4)
     assert_drawn_from(counts, p / p.sum())
 
 
@@ -186,29 +176,6 @@ def test_extreme_logits_draw_a_possible_token(logits, name, temperature, seed):
     token, logprob = draw(measured, plan, sampler.drawing, randomness)
     assert logits[token.item()] > -np.inf
     assert np.isfinite(logprob.item())
-
-
-def test_the_profile_decides_how_many_are_drawn():
-    profile = Profile.load().replace({"adaptive": {"candidates": 12}})
-    assert make_sampler("entropix", profile).draws == 12
-
-
-@pytest.mark.parametrize("parameters", [(1.0, 1.0, 100, 0.0), (1.5, 0.8, 27, 0.05)])
-def test_the_top_token_can_be_excluded(parameters):
-    sampler = make_sampler("entropix", Profile.load().replace({"resample": {"excludes_top": True}}))
-    counts = frequencies(sampler, a_plan(Strategy.RESAMPLE, *parameters), LOGITS, seed=4)
-    expected = filtered(LOGITS, *parameters)
-    expected[LOGITS.argmax()] = 0
-    assert_drawn_from(counts, expected / expected.sum())
-    others = frequencies(sampler, a_plan(Strategy.BRANCH, *parameters), LOGITS, seed=4)
-    assert others[LOGITS.argmax()] > 0
-
-
-def test_the_second_token_stands_in_for_an_excluded_top():
-    sampler = make_sampler("entropix", Profile.load().replace({"resample": {"excludes_top": True}}))
-    counts = frequencies(sampler, a_plan(Strategy.RESAMPLE, 1.0, 1.0, 1, 0.0), LOGITS, seed=4)
-    assert counts.argmax() == np.argsort(-LOGITS)[1]
-    assert counts.max() == DRAWS
 
 
 def first_tokens(sampler: Sampler, plan: Plan, logits: np.ndarray, count: int, seed: int):

@@ -1,4 +1,4 @@
-"""Adaptive-p and the Dirichlet sampler against their formulas in float64."""
+"""Mirostat 2, adaptive-p and the Dirichlet sampler against their formulas in float64."""
 
 import mlx.core as mx
 import numpy as np
@@ -15,6 +15,37 @@ from entropix_mlx.samplers.state import TextStart
 from tests.oracle.samplers import at, drawn_from, entropy, observed, softmax, some_logits
 
 VOCAB = 300
+
+
+@pytest.mark.parametrize(("target", "rate"), [(5.0, 0.1), (2.0, 1.0), (0.5, 0.3)])
+def test_mirostat(target, rate):
+    stated = {"samplers": {"mirostat": {"target_surprise": target, "rate": rate}}}
+    sampler = make_sampler("mirostat", Profile.load().replace(stated))
+    state = sampler.remembered.start(TextStart(vocab=VOCAB))
+    rng, limit = np.random.default_rng(3), 2 * target
+    for place in range(60):
+        logits = some_logits(rng, VOCAB)
+        surprise = -np.log2(softmax(logits))
+        allowed = (surprise <= limit) | (surprise == surprise.min())
+        queued = at(sampler, logits, place, state)
+        (found,) = queued.read()
+        relative = np.exp2(surprise.min() - surprise)
+        np.testing.assert_array_equal(relative >= found.decision.min_p, allowed)
+        assert allowed[found.token]
+        limit -= rate * (surprise[found.token] - target)
+        state = observed(sampler, queued)
+        assert state[0].item() == pytest.approx(limit, abs=1e-3)
+
+
+def test_mirostat_holds_the_surprise_at_its_target():
+    sampler, rng = make_sampler("mirostat"), np.random.default_rng(5)
+    state = sampler.remembered.start(TextStart(vocab=500))
+    seen = []
+    for place in range(600):
+        queued = at(sampler, rng.normal(scale=1.8, size=500).astype(np.float32), place, state, 1)
+        state = observed(sampler, queued)
+        seen.append(queued.logprob.item() / -np.log(2))
+    assert np.mean(seen[200:]) == pytest.approx(5.0, abs=0.15)
 
 
 @pytest.mark.parametrize(("target", "decay"), [(0.5, 0.9), (0.1, 0.5), (0.9, 0.0)])

@@ -1,9 +1,8 @@
 """Metrics of logits: entropy, varentropy and margin; and the most probable tokens, in order.
 
-Everything is computed from *gaps*: by how many bits a token's logit lies below the highest one.
-A gap is what logits mean (softmax ignores a constant added to all of them), it is never negative,
-and the relative probability of a token is simply 2^−gap. Base 2 gives bits without conversions and,
-on MLX's CPU backend, a power of a constant is three times faster than ``exp``.
+Everything is computed from *gaps*: by how many bits a token's logit lies below the highest one. A
+gap is never negative, and the relative probability of a token is 2^−gap. Base 2 gives bits without
+conversions and, on MLX's CPU backend, a power of a constant is three times faster than ``exp``.
 
 Pure functions of arrays, in float32, on whatever device MLX runs on. Those that take
 `LogitKernels` can be compiled with `FUSED`.
@@ -111,12 +110,9 @@ class Moments(NamedTuple):
 
     @classmethod
     def of(cls, tail: mx.array, gaps: mx.array) -> Moments:
-        """Return the moments of two sums.
+        """Return the moments of Σ 2^−gap over all but a most probable token, and Σ 2^−gap · gap.
 
-        Args:
-            tail: Σ 2^−gap over all but one of the most probable. It is summed apart: beside the 1
-                of that one a tail of 1e-20 would vanish, and with it all of a small entropy.
-            gaps: Σ 2^−gap · gap.
+        Beside the 1 of that token a tail of 1e-20 would vanish, and with it all of a small entropy.
         """
         total = tail + 1
         return cls(total, mx.log1p(tail) * LOG2_E, gaps / total)
@@ -153,14 +149,10 @@ FUSED = LogitKernels(selected, _moments_by_gap)
 class Spread(NamedTuple):
     """How `(…, n)` probabilities are spread: `(…, 1)` each. MLX computes only what is used."""
 
-    entropy: mx.array
-    """Bits."""
-    varentropy: mx.array
-    """Bits²."""
-    margin: mx.array
-    """Probability of the first minus that of the second."""
-    top_surprise: mx.array
-    """−log2 of the highest probability, in bits: any token's surprise is this plus its gap."""
+    entropy: mx.array  # bits
+    varentropy: mx.array  # bits²
+    margin: mx.array  # probability of the first minus that of the second
+    top_surprise: mx.array  # −log2 of the highest probability, in bits
 
 
 def spread(
@@ -205,18 +197,12 @@ class Odds(NamedTuple):
 class Measured(NamedTuple):
     """What is known about one position of each sequence, before anything is decided."""
 
-    gaps: mx.array
-    """`(batch, vocab)`"""
-    top_surprise: mx.array
-    """`(batch, 1)`"""
-    values: mx.array
-    """`(batch, 8)`: the metrics, in the order of `Metrics`."""
-    ranked: Candidates | None = None
-    """The most probable tokens, if they were asked for."""
-    changed: Odds | None = None
-    """What is drawn from, where it is not the distribution that was measured."""
-    chance: mx.array | None = None
-    """`(batch or 1,)`: uniforms in [0, 1), for a sampler that asks for them."""
+    gaps: mx.array  # `(batch, vocab)`
+    top_surprise: mx.array  # `(batch, 1)`
+    values: mx.array  # `(batch, 8)`: the metrics, in the order of `Metrics`
+    ranked: Candidates | None = None  # the most probable tokens, if they were asked for
+    changed: Odds | None = None  # what is drawn from, if not the distribution that was measured
+    chance: mx.array | None = None  # `(batch or 1,)`: uniforms in [0, 1), if they are asked for
 
     @property
     def odds(self) -> Odds:
