@@ -71,33 +71,37 @@ def test_the_list_is_read_from_a_graph(tmp_path):
     assert primitives(tmp_path, inverse) & NO_GPU == {"Inverse"}
 
 
-@pytest.mark.parametrize("attention_layers", ["last", "all"])
-@pytest.mark.parametrize("sampler", SAMPLERS)
-def test_a_decoding_step(sampler, attention_layers, tiny_model, tmp_path, unqueued):
-    sampler = make_sampler(sampler, Profile.load())
-    pending = queue_after(tiny_model, sampler, attention_layers)
-    used = primitives(tmp_path, *pending.arrays())
-    assert {"Matmul", "Softmax"} <= used
-    assert not used & NO_GPU
+CHANGES = {
+    "logit_bias": {3: 1.0},
+    "repetition_penalty": 1.2,
+    "presence_penalty": 0.1,
+    "dry_multiplier": 0.8,
+}
+STEPS = [
+    *((name, layers, 1, {}) for name in SAMPLERS for layers in ("last", "all")),
+    ("entropix", "all", 3, {}),
+    ("entropix", "last", 1, CHANGES),
+]
 
 
-def test_a_step_of_branches_over_a_shared_prefix(tiny_model, tmp_path, unqueued):
-    pending = queue_after(tiny_model, make_sampler("entropix"), "all", rows=3)
-    used = primitives(tmp_path, *pending.arrays())
+@pytest.mark.parametrize(("sampler", "layers", "rows", "given"), STEPS)
+def test_a_decoding_step(sampler, layers, rows, given, tiny_model, tmp_path, unqueued):
+    queued = queue_after(tiny_model, make_sampler(sampler, given=given), layers, rows)
+    used = primitives(tmp_path, *queued.arrays())
     assert {"Matmul", "Softmax"} <= used
     assert not used & NO_GPU
 
 
 def test_a_draw_of_different_tokens(tiny_model, tmp_path, unqueued, monkeypatch):
     graphs = []
-    pending = queue_after(tiny_model, make_sampler("entropix"), "last")
+    queued = queue_after(tiny_model, make_sampler("entropix"), "last")
 
     def export(array):
         graphs.append(primitives(tmp_path, array))
         return array.tolist()
 
     monkeypatch.setattr("entropix_mlx.samplers.draw.numbers", export)
-    assert len(pending.position(0).openings(3)) == 3
+    assert len(queued.position(0).openings(3)) == 3
     assert graphs
     assert not graphs[0] & NO_GPU
 
@@ -127,48 +131,28 @@ def test_kernels_after_the_forward_pass(sampler, most, tmp_path):
     assert kernels(tmp_path, sampler) <= most
 
 
-@pytest.mark.parametrize(("sampler", "most"), [("entropix", 55), ("greedy", 30)])
+@pytest.mark.parametrize(("sampler", "most"), [("entropix", 51), ("greedy", 28)])
 def test_kernels_where_they_are_compiled(sampler, most, tmp_path, compiled):
     assert kernels(tmp_path, sampler) <= most
 
 
 @pytest.mark.slow
-# A kernel takes g++ a second, and a sampler has up to 20: these four have all kinds of them.
-@pytest.mark.parametrize("sampler", ["entropix", "top_p", "mirostat", "dslider"])
+# A kernel takes g++ a second, and a sampler has up to 20: these have all kinds of them.
+@pytest.mark.parametrize(
+    ("sampler", "given"),
+    [("entropix", {}), ("entropix", CHANGES), ("top_p", {}), ("mirostat", {}), ("dslider", {})],
+)
 @pytest.mark.parametrize("scale", [0.1, 3.0, 12.0])
-def test_compiled_or_not_gives_the_same(sampler, scale, compiled, monkeypatch):
-    sampler = make_sampler(sampler)
+def test_compiled_or_not_gives_the_same(sampler, given, scale, compiled, monkeypatch):
+    sampler = make_sampler(sampler, given=given)
     many = [a_position(sampler, 20 + seed, seed, scale) for seed in range(6)]
     monkeypatch.delenv("ENTROPIX_COMPILE")
     plain = [a_position(sampler, 20 + seed, seed, scale) for seed in range(6)]
     for one, other in zip(many, plain, strict=True):
         np.testing.assert_allclose(one.packed, other.packed, rtol=1e-5, atol=1e-5)
         assert one.token.tolist() == other.token.tolist()
-
-
-CHANGES = {
-    "logit_bias": {3: 1.0},
-    "repetition_penalty": 1.2,
-    "presence_penalty": 0.1,
-    "dry_multiplier": 0.8,
-}
-
-
-@pytest.mark.slow
-def test_changed_logits_compiled_or_not(compiled, monkeypatch):
-    sampler = make_sampler("entropix", given=CHANGES)
-    one = a_position(sampler, 20)
-    monkeypatch.delenv("ENTROPIX_COMPILE")
-    other = a_position(sampler, 20)
-    np.testing.assert_allclose(one.packed, other.packed, rtol=1e-5, atol=1e-5)
-    assert one.token.tolist() == other.token.tolist()
-    for array, same in zip(one.state, other.state, strict=True):
-        np.testing.assert_allclose(array, same, rtol=1e-5, atol=1e-5)
-
-
-def test_a_step_that_draws_from_changed_logits(tiny_model, tmp_path, unqueued):
-    pending = queue_after(tiny_model, make_sampler("entropix", given=CHANGES), "last")
-    assert not primitives(tmp_path, *pending.arrays()) & NO_GPU
+        for array, same in zip(one.state, other.state, strict=True):
+            np.testing.assert_allclose(array, same, rtol=1e-5, atol=1e-5)
 
 
 @pytest.fixture
