@@ -8,9 +8,6 @@ The file is TOML and has three sections, each of which may be missing::
     theme = "nord"
     [keys]               # by the ids that docs/configuration.md lists
     "chat.duel" = "f9"
-
-The command line knows the values of options, the terminal UI the themes and keys; both use
-`Configuration.fault` for a value that they refuse.
 """
 
 from __future__ import annotations

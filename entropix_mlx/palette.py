@@ -1,7 +1,6 @@
 """How strategies and a model's words look in a terminal.
 
-A strategy has a colour, safe for colour-blind readers, and a glyph. A model's words are shown so
-that the terminal cannot mistake them for commands.
+A strategy has a glyph and a colour. A model's words are shown so that no terminal obeys them.
 """
 
 from __future__ import annotations
@@ -52,10 +51,9 @@ NOT_MEASURED = "not measured"
 def to_json(value: Any, indent: int | None = None) -> str:
     """Return JSON that is safe to print: it holds no character that a terminal would obey.
 
-    ``json.dumps`` escapes the control characters below 32 but writes DEL, the C1 control characters
-    (128 to 159; 155 begins an escape sequence as ESC [ does), the line separators U+2028 and U+2029
-    and lone surrogates as they are. Here they are ``\\u`` escapes, so that the JSON means the same,
-    each record stays on one line for every reader, and UTF-8 can hold it.
+    ``json.dumps`` writes DEL, the C1 control characters (155 begins an escape sequence as ESC [
+    does), the line separators U+2028 and U+2029 and lone surrogates as they are. Here they are
+    ``\\u`` escapes: each record stays on one line for every reader, and UTF-8 can hold it.
     """
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

@@ -21,9 +21,7 @@ T = TypeVar("T")
 def from_record(kind: type[T], record: Any, where: str = "") -> T:
     """Return a dataclass from a JSON object, which `json.loads` returned.
 
-    The dataclass has numbers, texts, truth values, enumerations, other such dataclasses, and
-    sequences and mappings of all these. A field that it has not is ignored: a newer program may
-    write more. A field that the object lacks takes its default.
+    Fields that it does not have are ignored: a newer program may write more.
 
     Raises:
         ValueError: a field is missing, or has another type; the message names it, within `where`.

@@ -114,10 +114,7 @@ class Settings:
             raise SettingsError(f"changes must be a mapping, not {shown(self.changes)}")
 
     def resolved(self, config: ModelShape) -> ResolvedSettings:
-        """Return the settings of one answer, as the engine takes them.
-
-        Args:
-            config: that of the model which will answer.
+        """Return the settings of one answer of a model, as the engine takes them.
 
         Raises:
             ProfileError: no such profile, a bad one, or a change of it that does not fit.
@@ -186,13 +183,7 @@ class ResolvedSettings:
         return replace(self, settings=replace(self.settings, seed=seed), seed=seed)
 
     def verdict(self, tokens: AnswerMetrics) -> Verdict | None:
-        """Return whether an answer is unsure by the profile.
-
-        None where the profile has no threshold: ``entropix calibrate --abstain`` sets one.
-
-        Args:
-            tokens: the metrics at the answer's tokens.
-        """
+        """Return whether an answer is unsure; None where the profile has no threshold."""
         return self.profile.abstain.verdict(tokens)
 
 

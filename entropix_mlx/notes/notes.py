@@ -81,11 +81,7 @@ class Notes:
         self.refresh()
 
     def refresh(self) -> None:
-        """Read what changed in the folder since the last time.
-
-        Raises:
-            NotesError: as for a new one.
-        """
+        """Read what changed in the folder since the last time."""
         now = files.listed(self.folder)
         try:
             self._update(now)
@@ -159,11 +155,7 @@ class Notes:
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
-        """Open the database; it is made where there is none, or one of another version.
-
-        Raises:
-            NotesError: that is not possible.
-        """
+        """Open the database, or raise a NotesError; one of another version is made anew."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             database = sqlite3.connect(

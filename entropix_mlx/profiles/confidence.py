@@ -1,9 +1,8 @@
 """Scores of how sure a model was of a whole answer, computed from the answer's own tokens.
 
-With every score, higher is surer. None is a probability of being right. How well a score predicts
-that is found with questions whose answers are known: `entropix eval --confidence` compares the
-scores, and `entropix calibrate --abstain` finds the threshold below which an answer is called
-unsure.
+With every score, higher is surer. None is a probability of being right: `entropix eval
+--confidence` compares how well they predict that, and `entropix calibrate --abstain` finds the
+threshold below which an answer is called unsure.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """A profile: every threshold, coefficient and option of the samplers, read from TOML.
 
-The numbers stand in `profiles/*.toml`; `sections.py` gives them names, types, ranges and their
-meaning. A profile file may state only what it changes: the rest comes from the profile named by its
-``extends`` key, `reference` by default.
+`sections.py` gives the numbers names, types and ranges. A file may state only what it changes: the
+rest comes from the profile named by its ``extends`` key, `reference` by default.
 """
 
 from __future__ import annotations
@@ -64,9 +63,7 @@ class Profile:
 
     @classmethod
     def load(cls, profile: str | Path | Profile = REFERENCE) -> Profile:
-        """Return the built-in profile of that name, or the one in that TOML file.
-
-        A profile that was loaded already is returned as it is.
+        """Return the built-in profile of that name, the one in that TOML file, or the one given.
 
         Raises:
             ProfileError: there is none, it is not TOML, or a field is unknown or out of range.

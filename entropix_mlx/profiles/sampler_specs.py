@@ -1,8 +1,5 @@
-"""The samplers and their parameters, as ``samplers.toml`` describes them; no MLX, no sampler yet.
-
-Whoever needs parameters takes them from here: `parameters` lists them with help and rule, `specs`
-says which sampler takes which, and `check_parameters` checks those that a user gave.
-"""
+"""The samplers and their parameters, as ``samplers.toml`` describes them; no MLX, no sampler
+yet."""
 
 from __future__ import annotations
 

@@ -102,12 +102,10 @@ def write_profile(profile: Profile, path: Path, date: str) -> None:
 
 
 def prepare(path: Path) -> None:
-    """Make the folder of a profile's file and check that a file can be written there.
-
-    This comes before the minutes that a calibration takes.
+    """Make the folder of a profile's file, before the minutes that a calibration takes.
 
     Raises:
-        ProfileError: it cannot.
+        ProfileError: no file can be written there.
     """
     with writing(path, ProfileError):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,4 @@
-"""The entropix sampler: the decision tree of a profile, computed on the device.
-
-There the table of `tree.py` is a few small arrays, so a decision is a handful of operations without
-a branch, and no round trip to the host.
-"""
+"""The entropix sampler: the decision tree of a profile, as a few small arrays on the device."""
 
 from __future__ import annotations
 

@@ -19,10 +19,9 @@ _CHART_HEIGHT = 100
 
 
 class Frame(NamedTuple):
-    """The place of the plane, and the largest H and V that it shows.
+    """The place of the plane, and the largest H and V that it shows, on square-root scales.
 
-    Both axes are square-root scales: on linear ones the corner where the model is sure, with H and
-    V below 1, would be tiny.
+    On linear ones the corner where the model is sure, with H and V below 1, would be tiny.
     """
 
     entropy: float  # bits at the right edge
@@ -83,10 +82,7 @@ def _root_share(value: float, whole: float) -> float:
 
 
 def _regions(frame: Frame, profile: Profile) -> str:
-    """Draw the rows of the decision tree, the last first.
-
-    Where two overlap the first row decides, so it is drawn over the other.
-    """
+    """Draw the rows of the decision tree, the last first: where two overlap, the first decides."""
     regions = []
     for row in reversed(table(profile)):
         if not row.bounds:  # it holds wherever no other does
@@ -142,10 +138,7 @@ round, so that it is not filled."""
 
 
 def _dots(steps: Sequence[Step], frame: Frame) -> str:
-    """Draw a dot for each step, all dots of a strategy as one path.
-
-    Thousands of elements would make a browser slow.
-    """
+    """Draw a dot for each step; thousands of elements would be slow, so a strategy is one path."""
     paths: dict[Strategy, list[str]] = defaultdict(list)
     for step in steps:
         place = f"M{frame.x(step.entropy):.1f} {frame.y(step.varentropy):.1f}"

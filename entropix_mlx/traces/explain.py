@@ -1,7 +1,4 @@
-"""Why a step was decided as it was: every condition of the decision tree, with its metric.
-
-Nothing here imports MLX: the terminal UI, the report and programs explain recorded steps with it.
-"""
+"""Why a step was decided as it was: every condition of the decision tree, with its metric."""
 
 from __future__ import annotations
 

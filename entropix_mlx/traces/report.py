@@ -1,8 +1,7 @@
 """A report of one or two traces: a single HTML page that needs no network and no model.
 
-Text, charts and tables are plain HTML and SVG, so that the page can be read and printed without a
-script. The metrics of each token are also in the page as JSON, for the panel that opens at the
-pointer. `report.html` is the template that holds the style sheet and the script.
+The page can be read and printed without a script. The metrics of each token are in it as JSON, too,
+for the panel that opens at the pointer. `report.html` holds the style sheet and the script.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from ..step import (
     Branch,
     ChosenBy,
     Fork,
+    Metrics,
     Origin,
     Source,
     Step,
@@ -43,33 +43,24 @@ CHOOSERS = {
     ChosenBy.USER: "the user",
 }
 
-_FIELDS = {
+_UNITS = {
     "logprob": "nats",
     "entropy": "bits",
     "varentropy": "bits²",
-    "margin": "",
     "attention_entropy": "bits",
     "attention_varentropy": "bits²",
-    "agreement": "",
-    "head_divergence": "",
-    "interaction_strength": "",
-    "position_score": "",
-    "strategy": "",
-    "origin": "",
-    "temperature": "",
-    "top_p": "",
-    "top_k": "",
-    "min_p": "",
-    "token": "",
     "time": "s",
 }
-"""The fields of a step that the panel shows, in their order, with their units."""
+_PARAMETERS = ("temperature", "top_p", "top_k", "min_p")
+_FIELDS = (
+    *("logprob", *Metrics._fields, "position_score"),
+    *("strategy", "origin", *_PARAMETERS, "token", "time"),
+)
+"""The fields of a step that the panel shows."""
 
 
 def render(traces: Sequence[Trace]) -> str:
     """Return an HTML page about one trace, or about two side by side.
-
-    It depends on nothing but the traces, so the same traces always give the same page.
 
     Raises:
         TraceError: neither one nor two traces.
@@ -117,7 +108,7 @@ def _data(trace: Trace, frame: Frame) -> dict[str, Any]:
         }
         for step in trace.steps
     ]
-    return {"fields": list(_FIELDS.items()), "steps": steps}
+    return {"fields": [(name, _UNITS.get(name, "")) for name in _FIELDS], "steps": steps}
 
 
 def _thresholds(trace: Trace) -> Profile | None:

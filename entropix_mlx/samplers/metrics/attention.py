@@ -84,15 +84,10 @@ def _over_heads(
     each_head: mx.array,
     factors: mx.array,
 ) -> mx.array:
-    """Return the five metrics `(…, 5)` of `(…, heads, keys)` probabilities.
+    """Return the five metrics `(…, 5)` of `(…, heads, keys)` attention weights.
 
-    Args:
-        pack: makes one array of columns.
-        probabilities: the attention weights.
-        entropy: their entropy `(…, heads, 1)`.
-        magnitude: Σ |score| over the keys `(…, heads, 1)`.
-        each_head: 1 / heads, the factor of a mean over the heads.
-        factors: `(…, 5)`, from `_factors`.
+    Their entropy and Σ |score| over the keys are `(…, heads, 1)`; `each_head` is 1 / heads, and the
+    `factors` `(…, 5)` are those of `_factors`.
     """
     mean = probabilities.sum(axis=-2, keepdims=True) * each_head
     distance = mx.abs(probabilities - mean).sum(axis=(-2, -1), keepdims=True).squeeze(-1)

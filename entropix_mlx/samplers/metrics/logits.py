@@ -3,9 +3,7 @@
 Everything is computed from *gaps*: by how many bits a token's logit lies below the highest one. A
 gap is never negative, and the relative probability of a token is 2^−gap. Base 2 gives bits without
 conversions and, on MLX's CPU backend, a power of a constant is three times faster than ``exp``.
-
-Pure functions of arrays, in float32, on whatever device MLX runs on. Those that take
-`LogitKernels` can be compiled with `FUSED`.
+Functions that take `LogitKernels` can be compiled with `FUSED`.
 """
 
 from __future__ import annotations
