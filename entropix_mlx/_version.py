@@ -1,4 +1,4 @@
-"""The one place that states the version, and what tells those of other packages."""
+"""The one place that states the version, and a look-up of those of other packages."""
 
 __version__ = "0.1.0"
 PACKAGES = ("entropix_mlx", "mlx", "mlx-lm")

@@ -54,8 +54,8 @@ NUMBER = 1e30  # the magnitude of a number that a configuration states; float32 
 def read_bytes(path: Path, most: int) -> bytes:
     """Return the content of a regular file of at most so many bytes.
 
-    A FIFO or a device is refused at once: opening one may wait for ever, reading one may never
-    end. That is decided on the opened file, so that nothing can be put in its place meanwhile.
+    A FIFO or a device is refused at once: one may wait for ever, or never end. That is decided on
+    the opened file, so that nothing can be put in its place meanwhile.
 
     Raises:
         OSError: it cannot be read, is no regular file, or is larger than that.

@@ -44,8 +44,7 @@ def printable(text: str) -> str:
     return text.translate(_CONTROL)
 
 
-NOT_MEASURED = "not measured"
-"""What stands for a measurement that is NaN: attention that cannot be read in a model."""
+NOT_MEASURED = "not measured"  # in place of NaN: attention that cannot be read in a model
 
 
 def to_json(value: Any, indent: int | None = None) -> str:

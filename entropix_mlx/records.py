@@ -1,7 +1,6 @@
 """From JSON to dataclasses: every field is checked against its type hint.
 
-Files come from elsewhere: written by another version, cut off, or edited by hand. A record that
-passed here holds only values that its readers can rely on.
+Files may be written by another version, cut off, or edited by hand; readers can rely on a record.
 """
 
 from __future__ import annotations

@@ -220,8 +220,8 @@ class Step:
     head_divergence: float
     interaction_strength: float
     position_score: float
-    """The published weighted sum of the metrics ("confidence" in the published sampler): logprob +
-    position_score compares tokens of different positions."""
+    """The published weighted sum of the metrics; logprob + position_score compares tokens of
+    different positions."""
     strategy: Strategy
     """The decision. All tokens of an inserted text have `think`; `think-sample` means that an
     insertion has to wait, or is not allowed. Whether `branch` forked here is in `fork`."""
@@ -230,8 +230,7 @@ class Step:
     top_k: int  # 0 is off
     min_p: float  # 0 is off
     origin: Origin = Origin.SAMPLED
-    top_logprobs: tuple[Alternative, ...] = ()
-    """The most probable tokens, best first, when asked for."""
+    top_logprobs: tuple[Alternative, ...] = ()  # the most probable tokens, best first, if asked for
     fork: Fork | None = None
     """On the first token of the winner of a fork: the branches that were compared."""
     rolled_back: int = 0
@@ -258,10 +257,7 @@ class Step:
         return Metrics(*(getattr(self, name) for name in Metrics._fields))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the step as one flat JSON-ready record; floats have the 7 digits of a float32.
-
-        NaN becomes None.
-        """
+        """Return a flat JSON-ready record: floats have the 7 digits of a float32, NaN is None."""
         record: dict[str, Any] = _rounded(asdict(self))
         return record
 

@@ -142,10 +142,7 @@ class Summary:
 
     @property
     def confidence(self) -> float:
-        """The geometric mean of the probabilities of the model's own tokens; 0 without any.
-
-        It is between 0 and 1, but no probability of being right.
-        """
+        """The geometric mean of the probabilities of the model's own tokens; 0 without any."""
         total = math.fsum(step.logprob for step in self._own)
         return math.exp(total / len(self._own)) if self._own else 0.0
 
@@ -255,10 +252,7 @@ def _result(sampler: str, group: list[Sample]) -> Result:
 
 
 def repetition(texts: Iterable[Sequence[int]], length: int = REPETITION_LENGTH) -> float:
-    """Return the share of the runs of tokens that the same text had already; 0 without any run.
-
-    No run reaches from one text, given by its token ids, into the next.
-    """
+    """Return the share of the runs of token ids that the same text had already; 0 without any."""
     total = repeated = 0
     for tokens in texts:
         runs = [tuple(tokens[i : i + length]) for i in range(len(tokens) - length + 1)]

@@ -1,6 +1,4 @@
-"""The files of a folder of notes, and their passages: a paragraph each, or as many of its sentences
-as fit.
-"""
+"""The files of a folder of notes, and their passages: paragraphs, or sentences of long ones."""
 
 from __future__ import annotations
 
@@ -138,7 +136,7 @@ def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
 
 
 def _writable(name: str) -> bool:
-    """Tell whether a name is text that a database can hold: on Linux it may be any bytes."""
+    """Return whether a name is text that a database can hold: on Linux it may be any bytes."""
     try:
         name.encode("utf-8")
     except UnicodeEncodeError:
@@ -149,9 +147,8 @@ def _writable(name: str) -> bool:
 def pieces(text: str, *, markdown: bool = False) -> Iterator[Piece]:
     """Yield the passages of a text, each at most `NOTE_PASSAGE_CHARACTERS` long.
 
-    A blank line ends a passage, and so does a heading. A longer paragraph is cut between sentences
-    or lines, and a longer sentence between words. In Markdown, the marks of headings, list items
-    and quotes are removed.
+    Blank lines and headings end a passage. A longer paragraph is cut between sentences, a longer
+    sentence between words. In Markdown, the marks of headings, list items and quotes are removed.
     """
     heading, fence = "", ""
     paragraph: list[tuple[int, str]] = []

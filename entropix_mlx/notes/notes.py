@@ -106,8 +106,7 @@ class Notes:
     def best(self, *texts: str) -> list[Passage]:
         """Return the passages that share most with some texts, the best first.
 
-        They are found by BM25 for the words of all texts. The score of a passage is the share of
-        the words of the text that it covers best.
+        BM25 for the words of all texts finds them; the score is `_share`.
 
         Raises:
             NotesError: the index cannot be read.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
 
@@ -83,13 +83,7 @@ class Verdict:
 
     def to_dict(self) -> dict[str, Any]:
         value = self.value if math.isfinite(self.value) else None
-        return {
-            "score": self.score,
-            "value": value,
-            "threshold": self.threshold,
-            "risk": self.risk,
-            "unsure": self.unsure,
-        }
+        return asdict(self) | {"value": value, "unsure": self.unsure}
 
 
 def score_of(name: str, tokens: AnswerMetrics) -> float:

@@ -23,7 +23,7 @@ LARGEST_TOP_K = 2**24  # above any vocabulary; a float32 holds every whole numbe
 
 Rule = Callable[[Any], Any]
 
-INFINITIES = ("inf", "-inf")  # how JSON spells them
+INFINITIES = ("inf", "-inf")  # as JSON spells them
 PASSAGE = "{passage}"  # where a passage stands in the text that introduces it
 
 shown = brief

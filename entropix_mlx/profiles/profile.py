@@ -83,10 +83,7 @@ class Profile:
 
 
 def differences(first: Profile, second: Profile) -> dict[str, tuple[Any, Any]]:
-    """Return the values that differ, by dotted name: ``"thresholds.low_entropy": (0.1, 0.2)``.
-
-    Names, descriptions and records of calibration do not count: nothing is decided by them.
-    """
+    """Return the numbers that differ, by dotted name: ``"thresholds.low_entropy": (0.1, 0.2)``."""
     one, other = _flat(first), _flat(second)
     return {name: (one[name], other[name]) for name in one if one[name] != other[name]}
 

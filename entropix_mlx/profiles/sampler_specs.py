@@ -49,12 +49,9 @@ class SamplerSpec:
 
     name: str
     help: str
-    module: str
-    """The module of the package `samplers` that builds it."""
-    takes: Mapping[str, Option]
-    """The shared sampling parameters that can be given, with their ranges for this sampler."""
-    options: Mapping[str, Option]
-    """Its own, which a profile states."""
+    module: str  # of the package `samplers`; it builds the sampler
+    takes: Mapping[str, Option]  # shared parameters that can be given, with its ranges
+    options: Mapping[str, Option]  # its own, which a profile states
     tree: bool = False
 
     def check(self, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -106,7 +106,7 @@ class ForkRule:
     min_gap: int = whole(0)
 
     def forks(self, decision: Decision, chance: float) -> bool:
-        """Tell whether there is a fork at a position, with a number drawn for it from [0, 1)."""
+        """Return whether there is a fork at a position, with a number drawn for it from [0, 1)."""
         metrics = decision.metrics
         found = {
             BY_STRATEGY: decision.strategy is Strategy.BRANCH,
@@ -117,7 +117,7 @@ class ForkRule:
         return found[self.trigger]
 
     def halves_at(self, length: int) -> bool:
-        """Tell whether the worse half of the branches is pruned after so many tokens."""
+        """Return whether the worse half of the branches is pruned after so many tokens."""
         ratio, rest = divmod(length, self.halve_from) if self.halve_from else (0, 0)
         return ratio > 0 and not rest and ratio & (ratio - 1) == 0
 

@@ -20,10 +20,7 @@ def user_folder() -> Path:
 
 
 def profile_for(config: ModelShape) -> Profile:
-    """Return the profile that was calibrated for a model: a user's newest before a built-in one.
-
-    A user's profile that cannot be read is skipped: it was not asked for by name.
-    """
+    """Return the profile calibrated for a model: a user's newest that is valid, or a built-in one."""
     key = fingerprint(config)
     for profile in _candidates():
         if profile.calibration.get("fingerprint") == key:

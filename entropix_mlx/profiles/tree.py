@@ -30,12 +30,10 @@ class TreeRow(NamedTuple):
     """A strategy: when it applies, and the parameters it samples with."""
 
     strategy: Strategy
-    bounds: dict[str, tuple[float, float]]
-    """By metric: it must lie above the first number and below the second."""
+    bounds: dict[str, tuple[float, float]]  # a metric lies above the first and below the second
     temperature: Affine
     top_p: Affine
-    top_k: Affine
-    """Rounded down to a whole number after clipping."""
+    top_k: Affine  # rounded down to a whole number after clipping
     min_p: Affine
 
     def fits(self, metrics: Metrics[float]) -> bool:
@@ -171,10 +169,9 @@ def _adaptive_row(profile: Profile) -> TreeRow:
 
 
 def classify(steps: Iterable[Step], profile: Profile) -> list[Strategy]:
-    """Return the strategies that a profile would have chosen where some steps stand.
+    """Return the strategies that a profile would have chosen, given the text as it is.
 
-    The metrics are those of the text as it is. All tokens of an inserted or retrieved text stay
-    `think`; where the text could not be inserted, it still cannot.
+    Inserted and retrieved tokens stay `think`; where no text could be inserted, none can be now.
     """
     rows = table(profile)
     return [

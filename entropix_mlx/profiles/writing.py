@@ -39,15 +39,12 @@ COMMENTS = {
     "thoughts": "what texts did: mean, and 95 % from and to, in nats a token after the place",
     "worth": "forks and resampling by the place: nats an event; `kept` lie beyond the threshold",
     "gains": "on prompts that were held out, with one intervention, or all together, against none",
-    "auroc": "for 'a draw at temperature 1 is not the most probable token'; 0.5: tells nothing",
+    "auroc": "for 'a draw at temperature 1 is not the most probable token'; 0.5: chance",
 }
 
 
 def to_toml(profile: Profile, date: str) -> str:
-    """Return the TOML text of a calibrated profile.
-
-    Fields are stated only where they differ from `reference`.
-    """
+    """Return a calibrated profile as TOML, with the fields that differ from `reference`."""
     lines = [
         "# Made by: entropix calibrate. Units: entropies in bits, varentropies in bits².",
         "",

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import mlx.core as mx
 
 from ..profiles.profile import Profile
-from ..profiles.sections import ForkRule, PositionScore, Think
+from ..profiles.sections import ForkRule
 from ..step import Strategy
 from .metrics.logits import Measured
 from .state import Memory, State, Window, WindowAnd
@@ -52,12 +52,9 @@ knows nothing of interventions: where no thinking text may be inserted, the host
 class Drawing(NamedTuple):
     """What the plans of a sampler may ask of the draw."""
 
-    max_top_k: int | None = None
-    """The largest top-k that a plan can hold; None where plans set none."""
-    needs_order: bool = False
-    """Whether the draw needs tokens in order of probability, as any top-k or top-p does."""
-    draws: int = 1
-    """Tokens drawn for the strategy `adaptive`, which keeps the best; 0 if it never draws."""
+    max_top_k: int | None = None  # the largest top-k of a plan; None where plans set none
+    needs_order: bool = False  # any top-k or top-p needs tokens in order of probability
+    draws: int = 1  # for the strategy `adaptive`, which keeps the best token; 0: none is ever drawn
     takes_chance: bool = False
     """Whether plans are partly left to chance: then `draws` is 2, and the second of the position's
     random numbers is `Measured.chance`."""
@@ -90,16 +87,8 @@ class Sampler:
         return self.drawing.draws
 
     @property
-    def think(self) -> Think:
-        return self.profile.think
-
-    @property
     def fork_rule(self) -> ForkRule:
         return self.own_fork_rule or self.profile.branch
-
-    @property
-    def position_score(self) -> PositionScore:
-        return self.profile.position_score
 
     @property
     def remembered(self) -> Memory | None:

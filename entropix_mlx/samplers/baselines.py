@@ -151,9 +151,8 @@ def _dynatemp(plan: Plan, measured: Measured, options: Mapping[str, Any]) -> Pla
 def _xtc(plan: Plan, measured: Measured, options: Mapping[str, Any]) -> Planned:
     """Exclude top choices (text-generation-webui, pull request 6335; llama.cpp has it, too).
 
-    At the given share of positions, all tokens of at least `threshold` but the least probable of
-    them cannot be drawn. p is the prediction at temperature 1, before any filter; temperature and
-    filters then act on what is left.
+    At a share of positions, all tokens of at least `threshold` but the least probable of them
+    cannot be drawn, by p at temperature 1. Temperature and filters then act on what is left.
     """
     gaps, top_surprise, _ = measured.odds
     above = mx.power(0.5, gaps + top_surprise) >= options["threshold"]

@@ -9,8 +9,6 @@ At a position, from the plan down:
 2. `dirichlet_fit` finds the Dirichlet distribution of the usual prediction for these tokens.
 3. What is drawn from is a mixture: the less the position differs from what is usual, the more the
    usual counts.
-
-Both searches try many numbers at once, round by round: see `_crossing`.
 """
 
 from __future__ import annotations

@@ -38,10 +38,8 @@ DRY = {"dry_multiplier": 0.0, "dry_base": 1.75, "dry_allowed_length": 2}
 
 
 def adjusted(sampler: Sampler, given: Mapping[str, Any]) -> Sampler:
-    """Return a sampler that draws from logits changed by the parameters above, which are checked.
-
-    Where they change nothing, it is the sampler itself.
-    """
+    """Return a sampler that draws from logits changed by the parameters above, if they change
+    any."""
     numbers: dict[str, mx.array] = {}
     if given.get("logit_bias"):
         biases: Mapping[int, float] = given["logit_bias"]
@@ -59,10 +57,7 @@ def adjusted(sampler: Sampler, given: Mapping[str, Any]) -> Sampler:
 
 
 def adjust(logits: mx.array, numbers: Mapping[str, mx.array], state: State) -> mx.array:
-    """Return the logits `(rows, vocab)` that are drawn from.
-
-    What is done depends on which numbers `adjusted` made; the state is a `Window`'s.
-    """
+    """Return the logits `(rows, vocab)` that are drawn from; the state is a `Window`'s."""
     logits = logits.astype(mx.float32)
     window, answered, breakers = state
     if "biased" in numbers:

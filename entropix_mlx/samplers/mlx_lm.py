@@ -7,10 +7,9 @@
     for response in stream_generate(model, tokenizer, prompt, sampler=sampler(seed=1)):
         print(response.text, end="")
 
-A sampler sees logits alone: attention counts as not measured, and there are no forks and no
-thinking, since a sampler neither knows the text nor can try a branch and come back. Where those
-would be, it draws with the strategy's parameters. All of it is lazy: nothing waits for the device,
-so mlx-lm's pipeline runs as with its own samplers.
+A sampler sees logits alone: attention counts as not measured, and where forks and thoughts would
+be, it draws with the strategy's parameters. Nothing waits for the device, so mlx-lm's pipeline runs
+on.
 """
 
 from __future__ import annotations
@@ -30,8 +29,6 @@ from .position import sample
 from .registry import make_sampler
 from .state import State
 
-SEED_BITS = 32
-
 
 def sampler(
     name: str = "entropix",
@@ -42,9 +39,8 @@ def sampler(
 ) -> Callable[[mx.array], mx.array]:
     """Return a ``sampler=`` for mlx-lm's `stream_generate` and `BatchGenerator`.
 
-    It counts the positions of one text, so make a new one for each answer. A sampler that several
-    rows of a `BatchGenerator` share draws for each of them, and remembers nothing; give each
-    sequence one of its own (``samplers=[…]``) where that is wanted.
+    It counts the positions of one text, so make a new one for each answer. One that several rows of
+    a `BatchGenerator` share has no memory; give each sequence its own (``samplers=[…]``) for that.
 
     Args:
         name: of the sampler, one of `SAMPLERS`.
@@ -57,7 +53,7 @@ def sampler(
         ProfileError: no such profile, or a bad one.
     """
     sampler = make_sampler(name, profile, given)
-    chosen_seed = secrets.randbits(SEED_BITS) if seed is None else seed
+    chosen_seed = secrets.randbits(32) if seed is None else seed
     places = itertools.count()
     state: State = ()
 

@@ -184,7 +184,7 @@ def sample(
 
 
 def compiles() -> bool:
-    """Tell whether positions are compiled: on a GPU, and where ``ENTROPIX_COMPILE`` is 1."""
+    """Return whether positions are compiled: on a GPU, and where ``ENTROPIX_COMPILE`` is 1."""
     on_gpu = mx.default_device().type == mx.DeviceType.gpu
     return on_gpu or os.environ.get("ENTROPIX_COMPILE") == "1"
 

@@ -32,11 +32,9 @@ class Frame(NamedTuple):
     height: float = 300
 
     def x(self, entropy: float) -> float:
-        """Return the horizontal coordinate of an entropy, at most that of the edge."""
         return self.left + self.width * _root_share(entropy, self.entropy)
 
     def y(self, varentropy: float) -> float:
-        """Return the vertical coordinate of a varentropy, at most that of the edge."""
         return self.top + self.height * (1 - _root_share(varentropy, self.varentropy))
 
 

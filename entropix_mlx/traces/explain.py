@@ -89,10 +89,8 @@ class Explanation(NamedTuple):
     reason: Case | None
     """The case that decided; None if the tree would decide otherwise than the step states: text was
     inserted, or another profile or a sampler without thresholds decided."""
-    near: Case | None
-    """The strategy that would have come first and lacked least."""
-    name: str
-    """The strategy's name, or "fork" where branches were compared."""
+    near: Case | None  # the strategy that would have come first and lacked least
+    name: str  # the strategy's, or "fork" where branches were compared
     action: str
     parameters: str
 
@@ -126,15 +124,15 @@ class Explanation(NamedTuple):
         return f"{how} {LOOKS[self.near.strategy].glyph}: {lacks}"
 
 
-def standing(branch: Branch) -> str:
-    """Return a branch's lead over the first one: ``"+0.39 ± 0.38 nats"``.
-
-    In older records, which do not hold it, that is its mean log probability.
-    """
+def lead(branch: Branch) -> str:
+    """Return a branch's lead over the first one, ``"+0.39 ± 0.38"``; older records hold none."""
     if branch.lead is None:
-        return f"log p {branch.mean_logprob:.2f}"
-    error = "" if not branch.error else f" ± {branch.error:.2f}"
-    return f"{branch.lead:+.2f}{error} nats"
+        return "–"
+    return f"{branch.lead:+.2f}" + (f" ± {branch.error:.2f}" if branch.error else "")
+
+
+def standing(branch: Branch) -> str:
+    return f"log p {branch.mean_logprob:.2f}" if branch.lead is None else f"{lead(branch)} nats"
 
 
 def fate(branch: Branch) -> str:
@@ -182,16 +180,16 @@ def _case(row: TreeRow, metrics: Metrics[float]) -> Case:
 
 
 def _without_table(step: Step) -> bool:
-    """Tell whether no decision was made where a step stands, or one without thresholds."""
+    """Return whether no decision was made where a step stands, or one without thresholds."""
     here = step.rolled_back and step.triggered_at in (None, step.index)  # None: of an older version
     elsewhere = step.origin in NOT_OF_THE_MODEL and not here
     return elsewhere or step.strategy is Strategy.SAMPLE
 
 
 def _nearest(cases: tuple[Case, ...], reason: Case) -> Case | None:
-    """Return which of the cases that precede the one that decided lacked least.
+    """Return which of the cases before the one that decided lacked least.
 
-    Of a case that decided by its own conditions, only what lacked a single condition comes near.
+    Where that had conditions of its own, only a case that lacked a single one comes near.
     """
     before = cases[: cases.index(reason)]
     if reason.conditions:
@@ -257,7 +255,7 @@ def _parameters(step: Step, profile: Profile | None) -> str:
 
 
 def _numbers(value: float, bound: float) -> tuple[str, str]:
-    """Return two numbers with two decimals, or with as many as tell them apart."""
+    """Return two numbers with two decimals, or with as many as they need to differ."""
     for digits in (2, 3, 4):
         shown = f"{value:.{digits}f}", f"{bound:.{digits}f}"
         if value == bound or shown[0] != shown[1]:

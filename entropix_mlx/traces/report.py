@@ -22,7 +22,6 @@ from ..profiles.tree import TREE_SAMPLER
 from ..step import (
     NOT_OF_THE_MODEL,
     Branch,
-    ChosenBy,
     Fork,
     Metrics,
     Origin,
@@ -33,15 +32,10 @@ from ..step import (
 )
 from ..summary import Summary
 from .charts import Frame, curve, frame_of, plane
-from .explain import explain, fate
+from .explain import explain, fate, lead
 from .trace import Trace
 
 _DIGITS = 4  # significant digits of each number in the page
-
-CHOOSERS = {
-    ChosenBy.SCORE: "score",
-    ChosenBy.USER: "the user",
-}
 
 _UNITS = {
     "logprob": "nats",
@@ -216,10 +210,7 @@ def _ending(trace: Trace) -> str:
 
 
 def _interventions(steps: Sequence[Step]) -> dict[int, Strategy]:
-    """Return the strategy as which each intervention is marked, by the index of its first step.
-
-    What a user chose is marked as a fork.
-    """
+    """Return the strategies as which interventions are marked; a user's choice is like a fork."""
     marks = {}
     for step in steps:
         if step.rolled_back and step.origin in NOT_OF_THE_MODEL:
@@ -311,12 +302,11 @@ def _forks(steps: Sequence[Step], number: int) -> str:
 
 
 def _fork(fork: Fork) -> str:
-    chooser = CHOOSERS[fork.chosen_by]
     rows = "".join(
         _branch(branch, place == fork.winner) for place, branch in enumerate(fork.branches)
     )
     return (
-        f', chosen by {chooser}:</p><div class="wide"><table>'
+        f', chosen by {fork.chosen_by}:</p><div class="wide"><table>'
         '<tr><th></th><th class="number">lead, nats a token</th>'
         '<th class="number">mean log p</th><th class="number">mean H</th>'
         '<th class="number">copied</th><th>pruned</th><th>text</th></tr>'
@@ -328,16 +318,9 @@ def _branch(branch: Branch, won: bool) -> str:
     kind, mark = ("winner", "✔") if won else ("loser", "")
     return (
         f'<tr class="{kind}"><td>{mark}</td>'
-        f'<td class="number">{_lead(branch)}</td>'
+        f'<td class="number">{lead(branch)}</td>'
         f'<td class="number">{branch.mean_logprob:.2f}</td>'
         f'<td class="number">{branch.mean_entropy:.2f}</td>'
         f'<td class="number">{branch.copied or ""}</td>'
         f'<td>{fate(branch)}</td><td class="branch-text">{_text(branch.text)}</td></tr>'
     )
-
-
-def _lead(branch: Branch) -> str:
-    """Return a branch's lead over the first, with its standard error; older traces hold none."""
-    if branch.lead is None:
-        return "–"
-    return f"{branch.lead:+.2f}" + (f" ± {branch.error:.2f}" if branch.error else "")

@@ -160,7 +160,7 @@ def test_interventions_and_forks_are_marked(make_trace, steps):
     assert len(page.classes("mark")) == 2
     assert len(page.classes("flag")) == 4, "in two charts"
     assert len(page.classes("inserted")) == 2, "one of them in the key"
-    assert "at token 6, chosen by the user" in text
+    assert "at token 6, chosen by user" in text
     assert len(page.classes("winner")) == 1
     assert len(page.classes("loser")) == 2
     links = [a["href"] for tag, a in page.elements if tag == "a"]

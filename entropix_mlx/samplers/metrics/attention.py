@@ -30,10 +30,9 @@ keys. Agreement is a mean over heads and keys; total variation is half the sum o
 
 
 class AttentionKernels(NamedTuple):
-    """The two halves of `_metrics`, compiled or not.
+    """The two halves of `_metrics`, compiled or not; the slices between them depend on lengths.
 
-    The number of keys grows with every token, so neither may depend on any length: compiled for
-    one shape, they serve all. A slice does depend on one: what lies between the halves is slices.
+    The number of keys grows with every token: compiled for one shape, the halves serve all.
     """
 
     over_keys: Callable[[mx.array], tuple[mx.array, Any]]

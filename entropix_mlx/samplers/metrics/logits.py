@@ -215,10 +215,8 @@ class Measured(NamedTuple):
 def measure_logits(
     logits: mx.array, attention: mx.array, ranks: int = 0, kernels: LogitKernels = PLAIN
 ) -> Measured:
-    """Measure `(batch, vocab)` logits, and join the `(batch, 5)` metrics of `measure_attention`.
-
-    `ranks` is how many of the most probable tokens will be needed, in order.
-    """
+    """Measure `(batch, vocab)` logits, ranking some tokens; `attention` are its `(batch, 5)`
+    metrics."""
     gaps = to_gaps(logits)
     ranked = most_probable(gaps, ranks) if ranks else None
     found = spread(gaps, ranked, kernels)
