@@ -20,7 +20,8 @@ def user_folder() -> Path:
 
 
 def profile_for(config: ModelShape) -> Profile:
-    """Return the profile calibrated for a model: a user's newest that is valid, or a built-in one."""
+    """Return the profile calibrated for a model: a user's newest that is valid, or a built-in
+    one."""
     key = fingerprint(config)
     for profile in _candidates():
         if profile.calibration.get("fingerprint") == key:
