@@ -31,7 +31,7 @@ SCHEMA = 1  # of the database; one of another number is made anew
 SECONDS_TO_WAIT = 30  # for another process that writes the same index
 CANDIDATES = 8  # passages of the best rank, which are compared by the words of the query they hold
 MOST_WORDS = 32  # of a query; the last ones, since those are nearest to what is asked
-_TABLES = """
+TABLES = """
 CREATE TABLE notes (
     id INTEGER PRIMARY KEY, name TEXT UNIQUE NOT NULL, changed INTEGER, size INTEGER, fault TEXT
 );
@@ -204,7 +204,7 @@ def _prepare(database: sqlite3.Connection) -> None:
             return  # another process was faster
         for table in ("passages", "places", "notes"):
             database.execute(f"DROP TABLE IF EXISTS {table}")
-        for statement in _TABLES.split(";"):
+        for statement in TABLES.split(";"):
             database.execute(statement)
         database.execute(f"PRAGMA user_version = {SCHEMA}")
 
