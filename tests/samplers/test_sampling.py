@@ -78,8 +78,11 @@ def test_ranked_draws_follow_the_filtered_distribution(parameters):
     assert_drawn_from(counts, filtered(LOGITS, *parameters))
 
 
-def test_adaptive_keeps_the_best_of_its_draws():
-    sampler, parameters = make_sampler(), (1.2, 0.95, 40, 0.0)
+@pytest.mark.parametrize("candidates", [5, 12])
+def test_adaptive_keeps_the_best_of_its_draws(candidates):
+    changed = Profile.load().replace({"adaptive": {"candidates": candidates}})
+    sampler, parameters = make_sampler(profile=changed), (1.2, 0.95, 40, 0.0)
+    assert sampler.draws == candidates
     counts = frequencies(sampler, a_plan(Strategy.ADAPTIVE, *parameters), LOGITS, seed=2)
     p = filtered(LOGITS, *parameters)
     order = np.argsort(-p, kind="stable")

@@ -12,6 +12,7 @@ from entropix_mlx.errors import TraceError
 from entropix_mlx.profiles.tree import classify
 from entropix_mlx.step import Branch, Fork
 from entropix_mlx.traces.trace import Header, read_trace, recorded
+from tests.answer.test_forks import always_branch
 from tests.tui.conftest import make_step
 
 HEADER = Header(
@@ -51,6 +52,18 @@ def test_what_was_recorded_is_read_again(trace):
     assert again.header == HEADER
     assert [step.to_dict() for step in again.steps] == [step.to_dict() for step in steps]
     assert again.totals["usage"]["completion_tokens"] == 20
+
+
+def test_forks_are_read_again(tiny_model, byte_tokenizer, tmp_path):
+    options = {"profile": always_branch(min_gap=3), "top_logprobs": 2}
+    steps = stream_generate(tiny_model, byte_tokenizer, [72, 105], max_tokens=30, seed=1, **options)
+    recorded_steps = list(recorded(steps, tmp_path / "trace.jsonl", HEADER))
+    again = read_trace(tmp_path / "trace.jsonl").steps
+    assert any(step.fork for step in again)
+    assert [step.to_dict() for step in again] == [step.to_dict() for step in recorded_steps]
+    for one, other in zip(again, recorded_steps, strict=True):
+        assert (one.strategy, one.origin) == (other.strategy, other.origin)
+        assert one.fork is None or one.fork.branches[0].tokens == other.fork.branches[0].tokens
 
 
 def test_infinities_and_line_separators_are_read_again(tmp_path):

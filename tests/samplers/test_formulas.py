@@ -1,4 +1,4 @@
-"""Mirostat 2, adaptive-p and the Dirichlet sampler against their formulas in float64."""
+"""dynatemp, XTC and the samplers with a memory against their formulas in float64."""
 
 import mlx.core as mx
 import numpy as np
@@ -10,6 +10,7 @@ from scipy.special import digamma
 
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.samplers import dslider
+from entropix_mlx.samplers.draw import uniforms
 from entropix_mlx.samplers.registry import make_sampler
 from entropix_mlx.samplers.state import TextStart
 from tests.oracle.samplers import at, drawn_from, entropy, observed, softmax, some_logits
@@ -17,10 +18,61 @@ from tests.oracle.samplers import at, drawn_from, entropy, observed, softmax, so
 VOCAB = 300
 
 
+def stated(name, **options):
+    return make_sampler(name, Profile.load().replace({"samplers": {name: options}}))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "exponent"), [(0.5, 1.5, 1.0), (0.1, 3.0, 2.0), (1.2, 0.4, 0.5)]
+)
+def test_dynatemp_maps_the_entropy_to_a_temperature(low, high, exponent):
+    sampler = stated("dynatemp", min_temperature=low, max_temperature=high, exponent=exponent)
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        logits = some_logits(rng)
+        share = entropy(softmax(logits)) / np.log(logits.size)
+        (read,) = at(sampler, logits).read()
+        expected = low + (high - low) * share**exponent
+        assert read.decision.temperature == pytest.approx(expected, rel=1e-4)
+
+
+def left_by_xtc(logits, threshold, happens):
+    p = softmax(logits)
+    above = np.flatnonzero(p >= threshold)
+    if happens and above.size > 1:
+        p[[token for token in above if token != above[p[above].argmin()]]] = 0
+    return p / p.sum()
+
+
+@pytest.mark.parametrize("threshold", [0.02, 0.1, 0.6])
+@pytest.mark.parametrize("probability", [0.0, 0.5, 1.0])
+def test_xtc_excludes_all_top_choices_but_the_last(threshold, probability):
+    sampler = stated("xtc", threshold=threshold, probability=probability)
+    rng = np.random.default_rng(1)
+    happened = 0
+    for place in range(60):
+        logits = some_logits(rng)
+        happens = uniforms(7, place, 2)[1][0] < probability
+        happened += happens
+        queued = at(sampler, logits, place, seed=7)
+        expected = left_by_xtc(logits, threshold, happens)
+        np.testing.assert_allclose(drawn_from(queued), expected, atol=1e-5)
+        assert expected[queued.token.item()] > 0
+    assert happened == {0.0: 0, 1.0: 60}.get(probability, happened)
+    assert probability != 0.5 or 15 < happened < 45
+
+
+def test_xtc_takes_the_filters_of_a_baseline():
+    sampler = make_sampler("xtc", given={"temperature": 0.0, "top_k": 3, "top_p": 0.9})
+    logits = np.log(np.array([0.4, 0.3, 0.2, 0.1], np.float32))
+    drawn = {at(sampler, logits, place).token.item() for place in range(40)}
+    # Greedy: the best token, or the least probable one of at least 0.1.
+    assert drawn == {0, 3}
+
+
 @pytest.mark.parametrize(("target", "rate"), [(5.0, 0.1), (2.0, 1.0), (0.5, 0.3)])
 def test_mirostat(target, rate):
-    stated = {"samplers": {"mirostat": {"target_surprise": target, "rate": rate}}}
-    sampler = make_sampler("mirostat", Profile.load().replace(stated))
+    sampler = stated("mirostat", target_surprise=target, rate=rate)
     state = sampler.remembered.start(TextStart(vocab=VOCAB))
     rng, limit = np.random.default_rng(3), 2 * target
     for place in range(60):
