@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.samplers.base import CODE, Plan, Sampler
 from entropix_mlx.samplers.draw import draw, draw_distinct, uniforms
 from entropix_mlx.samplers.metrics.logits import most_probable
