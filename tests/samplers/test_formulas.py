@@ -103,8 +103,10 @@ def test_mirostat_holds_the_surprise_at_its_target():
 @pytest.mark.parametrize(("target", "decay"), [(0.5, 0.9), (0.1, 0.5), (0.9, 0.0)])
 @pytest.mark.parametrize("min_p", [0.0, 0.1])
 def test_adaptive_p(target, decay, min_p):
-    stated = {"samplers": {"adaptive_p": {"target": target, "decay": decay}}}
-    sampler = make_sampler("adaptive_p", Profile.load().replace(stated), {"min_p": min_p})
+    profile = Profile.load().replace(
+        {"samplers": {"adaptive_p": {"target": target, "decay": decay}}}
+    )
+    sampler = make_sampler("adaptive_p", profile, {"min_p": min_p})
     state = sampler.remembered.start(TextStart(vocab=VOCAB))
     rng = np.random.default_rng(4)
     total, weight = target / (1 - decay), 1 / (1 - decay)

@@ -31,7 +31,7 @@ VIEWS = {
     *("Broadcast", "Squeeze", "ExpandDims", "Slice", "Reshape"),
     *("Transpose", "Split", "Flatten", "Unflatten", "AsStrided"),
 }
-"""Primitives that compute nothing: they look at an array another way."""
+"""Primitives that compute nothing: they view an array another way."""
 VOCABULARY = 4096
 
 
@@ -52,7 +52,7 @@ def unqueued(monkeypatch):
 
 
 def queue_after(model, sampler, attention_layers, rows=1):
-    """Queue a position: of a text, or of as many rollouts that go on from it."""
+    """Queue a position: of a text, or of as many branches that go on from it."""
     text = CachedText(model.make_cache())
     model(mx.array([[1, 2, 3]]), text.layers)
     mx.eval(model.parameters(), text.arrays())
@@ -187,17 +187,17 @@ def test_a_growing_text_compiles_once(compiled, traces):
     assert traces == {"position": 1, "attention": 1}
 
 
+PROFILES = {
+    "entropix": {"thresholds": {"low_entropy": 0.2}, "base": {"temperature": 0.8}},
+    "top_p": {"baselines": {"top_p": 0.5, "temperature": 1.3}},
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("sampler", "changes"),
-    [
-        ("entropix", {"thresholds": {"low_entropy": 0.2}, "base": {"temperature": 0.8}}),
-        ("top_p", {"baselines": {"top_p": 0.5, "temperature": 1.3}}),
-    ],
-)
-def test_another_profile_compiles_nothing(sampler, changes, compiled, traces):
-    a_position(make_sampler(sampler)).read()
-    a_position(make_sampler(sampler, Profile.load().replace(changes))).read()
+@pytest.mark.parametrize("sampler", PROFILES)
+def test_another_profile_compiles_nothing(sampler, compiled, traces):
+    for profile in (Profile.load(), Profile.load().replace(PROFILES[sampler])):
+        a_position(make_sampler(sampler, profile)).read()
     assert traces == {"position": 1, "attention": 1}
 
 
@@ -205,17 +205,13 @@ def test_another_profile_compiles_nothing(sampler, changes, compiled, traces):
 def test_groups_of_rows_are_measured_as_each_alone(attention_layers):
     sampler = make_sampler("entropix")
     logits = 3 * mx.random.normal((3, VOCABULARY), key=mx.random.key(1))
+    layers = range(attention_layers)
     groups = [
-        [
-            mx.random.normal((rows, 4, keys), key=mx.random.key(10 * keys + layer))
-            for layer in range(attention_layers)
-        ]
+        [mx.random.normal((rows, 4, keys), key=mx.random.key(10 * keys + n)) for n in layers]
         for rows, keys in ((1, 9), (2, 14))
     ]
     randomness = mx.array([uniforms(0, row, sampler.draws) for row in range(3)])
     together = sample(sampler, logits, groups, randomness, 2).read()
-    alone = [
-        sample(sampler, logits[:1], groups[:1], randomness[:1], 2).read(),
-        sample(sampler, logits[1:], groups[1:], randomness[1:], 2).read(),
-    ]
-    assert together == alone[0] + alone[1]
+    first = sample(sampler, logits[:1], groups[:1], randomness[:1], 2).read()
+    rest = sample(sampler, logits[1:], groups[1:], randomness[1:], 2).read()
+    assert together == first + rest

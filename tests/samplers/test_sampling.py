@@ -51,6 +51,7 @@ def frequencies(sampler: Sampler, plan: Plan | None, logits: np.ndarray, seed: i
 
 def assert_drawn_from(counts: np.ndarray, p: np.ndarray) -> None:
     assert counts[p == 0].sum() == 0, "a masked token was drawn"
+    assert counts[p * DRAWS >= 14].all(), "a token that survives the filters was never drawn"
     usual = p * DRAWS >= 5
     observed = [*counts[usual], counts[~usual].sum()]
     expected = [*(p[usual] * DRAWS), p[~usual].sum() * DRAWS]

@@ -193,17 +193,17 @@ def test_an_older_file_takes_what_it_lacks_from_the_reference(trace):
 def test_a_trace_of_the_first_version_is_read_and_what_changed_is_logged(trace, caplog):
     file, _ = trace
     header, first, *lines = map(json.loads, file.read_text().splitlines())
-    former = {"text": " x", "score": -1.3, "mean_logprob": -1.0, "mean_entropy": 3.0}
+    branch = {"tokens": [1], "text": " x", "score": -1.3, "mean_logprob": -1.0, "mean_entropy": 3.0}
     del first["fork"]
-    first["branch"] = {"rollouts": [{"tokens": [1], **former}], "winner": 0, "chosen_by": "score"}
+    first["branch"] = {"rollouts": [branch], "winner": 0, "chosen_by": "score"}
     header["profile"]["branch"] |= {"margin": 0.1, "ask_margin": 0.2, "entropy_weight": 0.1}
     file.write_text("\n".join(map(json.dumps, [header | {"version": 1}, first, *lines])))
     with caplog.at_level("INFO"):
         again = read_trace(file)
     assert "version 1" in caplog.text
     assert again.header.profile == HEADER.profile
-    (branch,) = again.steps[0].fork.branches
-    assert (branch.lead, branch.error, branch.mean_logprob) == (None, None, -1.0)
+    (found,) = again.steps[0].fork.branches
+    assert (found.lead, found.error, found.mean_logprob) == (None, None, -1.0)
 
 
 def test_a_trace_holds_nothing_that_a_terminal_obeys(tmp_path):
