@@ -133,6 +133,22 @@ def test_a_subcommand_is_imported_when_it_is_asked_for():
     assert "entropix_mlx.settings" not in loaded
 
 
+@pytest.mark.parametrize(
+    "folder", sorted({file.parent for file in FILES.values()}), ids=lambda f: f.name
+)
+def test_a_package_has_at_most_14_modules(folder):
+    assert len({file for file in folder.glob("*.py") if file.name != "__init__.py"}) <= 14
+
+
+def test_a_class_name_means_one_thing():
+    found = defaultdict(list)
+    for module, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                found[node.name.lstrip("_")].append(module)
+    assert not {name: modules for name, modules in found.items() if len(modules) > 1}
+
+
 def test_packages_form_no_circle():
     list(TopologicalSorter(packages()).static_order())  # raises CycleError, which names the circle
 
