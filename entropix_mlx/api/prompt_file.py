@@ -107,7 +107,7 @@ def read_prompt_file(
         with at_line(path, line):
             found.append(reader.read(line, record))
     if not found:
-        raise PromptError(f"{path} has no prompts: write one a line")
+        raise PromptError(f"{path} has no prompts: write one per line")
     return found
 
 

@@ -92,7 +92,7 @@ def _verify(source: str, out: str, recipe: Recipe) -> int:
     limit = limit_of(recipe)
     output.report(
         f"the copy is as good as one in {limit.precision} should be: a divergence of at most"
-        f" {limit.kl:g} bits a token, and at least {limit.top1_agreement:.0%} of the most probable"
+        f" {limit.kl:g} bits per token, and at least {limit.top1_agreement:.0%} of the most probable"
         " tokens. (The divergence is how much worse the copy would compress what the source writes;"
         " 0: the same predictions.)"
     )
@@ -103,7 +103,7 @@ def _table(comparison: Comparison) -> str:
     rows = [
         ("positions compared", f"{comparison.tokens}"),
         ("largest difference of logits", f"{comparison.max_difference:.4g}"),
-        ("KL divergence, bits a token", f"{comparison.kl:.4g}"),
+        ("KL divergence, bits per token", f"{comparison.kl:.4g}"),
         ("same most probable token", f"{comparison.top1_agreement:.1%}"),
         ("perplexity of the source", f"{comparison.source_perplexity:.4g}"),
         ("perplexity of the copy", f"{comparison.perplexity:.4g}"),

@@ -124,7 +124,7 @@ def _show(steps: Iterator[Step], form: OutputOptions, summary: Summary) -> int:
         summary,
         form.color,
         f"{summary.completion_tokens:,} tokens: log p {totals['logprob']:.1f}, perplexity"
-        f" {totals['perplexity']:.2f}, {totals['bits_per_byte']:.3f} bits a byte",
+        f" {totals['perplexity']:.2f}, {totals['bits_per_byte']:.3f} bits per byte",
     )
     return code
 

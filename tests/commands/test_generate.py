@@ -117,14 +117,6 @@ def test_the_user_chooses_a_branch(forks, monkeypatch, typed, winner):
     assert re.search(r"[+-]\d\.\d\d ± \d\.\d\d nats", err)
 
 
-@pytest.mark.usefixtures("anywhere")
-def test_thinking_can_be_forbidden(generate):
-    lost = ("low_entropy=-1", "think_min_entropy=-1", "think_max_varentropy=99")
-    asked = ("-p", "hello", "-m", 12, *(f"--set=thresholds.{field}" for field in lost))
-    assert " Wait," in generate(*asked)[1]
-    assert " Wait," not in generate(*asked, "--no-think")[1]
-
-
 def test_logits_can_be_changed(generate):
     changed = ("--logit-bias", "65=100", "--logit-bias", "66=-2.5", "--presence-penalty", 0.1)
     code, out, _ = generate("-p", "hello", "-m", 9, "--sampler", "temperature", *changed, "--json")
