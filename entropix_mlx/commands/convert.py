@@ -91,10 +91,9 @@ def _verify(source: str, out: str, recipe: Recipe) -> int:
         return 0
     limit = limit_of(recipe)
     output.report(
-        f"the copy is as good as one in {limit.precision} should be: a divergence of at most"
-        f" {limit.kl:g} bits per token, and at least {limit.top1_agreement:.0%} of the most probable"
-        " tokens. (The divergence is how much worse the copy would compress what the source writes;"
-        " 0: the same predictions.)"
+        f"the copy is as good as one in {limit.precision} should be: it diverges by at most"
+        f" {limit.kl:g} bits per token and agrees on at least {limit.top1_agreement:.0%} of the most"
+        " probable tokens (0 bits: the same predictions)"
     )
     return 0
 

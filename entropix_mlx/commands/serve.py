@@ -101,8 +101,8 @@ def _key(given: str | None, file: Path | None, none: bool) -> str | None:
         try:
             given = file.read_text(encoding="utf-8").strip()
         except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise SettingsError(f"cannot read the API key in {file}: {reason}") from error
+            why = getattr(error, "strerror", None) or error
+            raise SettingsError(f"cannot read the API key in {file}: {why}") from error
     if given is None:
         given = os.environ.get(KEY_VARIABLE) or None
     if given is not None and not (given.strip() and given.isprintable()):
