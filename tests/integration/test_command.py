@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from entropix_mlx import chat_prompt, stream_generate
+from entropix_mlx import stream_generate
 from entropix_mlx.step import Strategy
 
 pytestmark = [pytest.mark.model, pytest.mark.usefixtures("demo_file")]
@@ -70,8 +70,8 @@ def test_a_conversation_in_a_pipe():
 
 
 def test_a_seed_repeats_across_processes(demo):
-    done = run("-p", "Hello", "-m", "8", "--seed", "7", "--verbose", "false")
-    here = stream_generate(*demo, chat_prompt(demo[1], "Hello"), max_tokens=8, seed=7)
+    done = run(*BARE, "Hello", "-m", "8", "--seed", "7", "--verbose", "false")
+    here = stream_generate(*demo, demo[1].encode("Hello"), max_tokens=8, seed=7)
     assert done.stdout.strip() == "".join(step.text for step in here).strip()
 
 
