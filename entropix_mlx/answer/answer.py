@@ -51,7 +51,6 @@ class Answer:
 
     @property
     def room(self) -> int:
-        """How many tokens may still be committed."""
         return self._writer.room
 
     def resume(self, answered: Iterable[Step]) -> None:
@@ -144,7 +143,6 @@ class Answer:
         origin: Origin,
         record: Record = NOTHING_ELSE,
     ) -> Generator[Request, Any, Position]:
-        """Commit given tokens, the first of them in the place of one that was drawn."""
         first = record._replace(rolled_back=1)
         for number, token in enumerate(tokens):
             (position,) = here.given([token])
@@ -164,7 +162,6 @@ class Answer:
         return here
 
     def _due(self, position: Position) -> bool:
-        """Tell whether an intervention may act at the answer's next position."""
         index, room = self._writer.index, self._context_room
         return any(each.due(index, position, room) for each in self._interventions)
 

@@ -58,5 +58,4 @@ class Hooks:
             )
 
     def cancelled(self) -> bool:
-        """Tell whether the answer is to stop."""
         return self.cancel is not None and self.cancel.is_set()

@@ -9,7 +9,6 @@ class StopStrings:
     """Holds text back until no stop string can begin in it any more."""
 
     def __init__(self, stops: Sequence[str] = ()) -> None:
-        """Look for any of some strings; none of them may be empty."""
         self._stops = tuple(stops)
         self._held = ""
         self.found = False
@@ -49,7 +48,6 @@ class StopStrings:
         return held + text
 
     def end(self) -> str:
-        """Return what is held back when the answer ends without a stop string."""
         held, self._held = self._held, ""
         return held
 

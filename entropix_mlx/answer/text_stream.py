@@ -52,7 +52,6 @@ class TextStream:
         self._shown_text = self._decode()
 
     def add(self, token: int) -> str:
-        """Return the text that a token completes, which may be none."""
         self._window.append(token)
         waiting = len(self._window) - self._shown
         if self._has_bytes and waiting < _MOST_BYTES and self._is_byte(token):
@@ -63,11 +62,9 @@ class TextStream:
         return self._show(text)
 
     def finish(self) -> str:
-        """Return the rest of the text: characters that never became whole."""
         return self._show(self._decode())
 
     def _show(self, text: str) -> str:
-        """Return the text of the window that is new, and move the window on."""
         shown = self._shown_text
         if not text.startswith(shown):  # the prompt ended in the middle of a character
             shown = shown.rstrip(_UNFINISHED)

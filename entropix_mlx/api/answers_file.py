@@ -43,7 +43,6 @@ class Task:
 
     @property
     def header(self) -> dict[str, Any]:
-        """The fields of its line that are known beforehand."""
         seed = self.settings.seed
         seeded = {} if seed is None else {"seed": seed}
         named = {"sampler": self.settings.sampler, "options": self.settings.options}
@@ -52,7 +51,6 @@ class Task:
 
     @property
     def key(self) -> tuple[int, int]:
-        """Identifies an answer in its file."""
         return self.asked.line, self.sample
 
     def record(self, answer: BatchAnswer, batch: int) -> dict[str, Any]:
@@ -112,7 +110,6 @@ class AnswersFile:
 
     @property
     def missing(self) -> list[Task]:
-        """The answers that are not in the file yet."""
         return [task for key, task in self._tasks.items() if key not in self.done]
 
     def write(self, task: Task, record: dict[str, Any]) -> None:
@@ -141,7 +138,6 @@ class AnswersFile:
         self._file.close()
 
     def _resume(self) -> None:
-        """Read which answers are there, and rewrite the file if there is more in it."""
         with writing(self._path, OutputError):
             old = self._path.read_bytes() if self._path.exists() else b""
         *lines, cut_off = old.split(b"\n")

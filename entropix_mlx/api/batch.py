@@ -97,7 +97,6 @@ def batch_generate(
 
 
 def _of_sample(settings: Settings, sample: int) -> Settings:
-    """Return the settings of one of several answers to a prompt."""
     return settings if settings.seed is None else replace(settings, seed=settings.seed + sample)
 
 
@@ -135,12 +134,10 @@ class BatchAnswer:
 
     @property
     def text(self) -> str:
-        """The text so far."""
         return "".join(step.text for step in self.steps)
 
     @property
     def seed(self) -> int | None:
-        """The seed of this answer; None where its settings could not be used."""
         return None if self.settings is None else self.settings.seed
 
     @property
@@ -179,13 +176,11 @@ class Batch:
         self._steps = self._run()
 
     def finish(self) -> list[BatchAnswer]:
-        """Run what is left to its end, and return all answers in order."""
         for _ in self:
             pass
         return self.answers
 
     def close(self) -> None:
-        """End all answers that are not complete."""
         self._steps.close()
         self._cut_off()
 
@@ -210,7 +205,6 @@ class Batch:
             self._cut_off()
 
     def _cut_off(self) -> None:
-        """Say of the answers that were not complete that they are not."""
         for answer in self._left.values():
             answer.error = EntropixError("the batch was closed before this answer was complete")
         self._left.clear()
@@ -245,7 +239,6 @@ class _Question(threading.Thread):
     """Asks a person, so that other answers go on meanwhile; nobody waits for it at the end."""
 
     def __init__(self, slot: Slot) -> None:
-        """Ask which branch is to become the text of a slot."""
         super().__init__(name="choose", daemon=True)
         self._slot = slot
         self._fork, self._choose = slot.asked, slot.choose
@@ -254,7 +247,6 @@ class _Question(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Wait for the person."""
         try:
             if self._choose is not None and self._fork is not None:
                 self._chosen = self._choose(self._fork)
@@ -262,7 +254,6 @@ class _Question(threading.Thread):
             self._error = error
 
     def reply(self) -> None:
-        """Let the row go on, if it still waits."""
         if self._slot.asked is None:  # it was cancelled meanwhile
             return
         try:

@@ -131,7 +131,6 @@ class _Process:
         return answer
 
     def end(self) -> None:
-        """End the process, if it runs."""
         if self._running is None:
             return
         self._running.kill()

@@ -138,7 +138,6 @@ class Dealt:
             yield index, None
 
     def _received(self, seconds: float) -> Iterator[_Event]:
-        """Yield what the others have sent, waiting for the first of it."""
         while True:
             try:
                 rank, result = self._workers.results.get(seconds > 0, seconds or None)
@@ -153,7 +152,6 @@ class Dealt:
             yield from self._taken(rank, result)
 
     def _taken(self, rank: int, result: Mapping[str, Any]) -> Iterator[_Event]:
-        """Yield the steps of an answer of another rank."""
         index = result["answer"]
         self._held[rank].remove(index)
         answer = self.answers[index]

@@ -48,7 +48,6 @@ class PromptLine:
 
     @property
     def asked(self) -> dict[str, Any]:
-        """What is asked, as a JSON-ready record with the keys of a line."""
         if self.prompt is None:
             return {"messages": [dict(message) for message in self.messages]}
         system = {} if self.system_prompt is None else {"system_prompt": self.system_prompt}
@@ -261,7 +260,6 @@ def _optional_text(record: Mapping[str, Any], name: str, default: str | None) ->
 
 
 def _token(key: str) -> int:
-    """Return the token id that an object of JSON has as a key, which is always a text."""
     try:
         return int(key)
     except ValueError:
@@ -280,7 +278,6 @@ def _list(messages: Any) -> Sequence[Any]:
 
 
 def _message(message: Any) -> dict[str, str]:
-    """Return one message, which has a role and a content and nothing else."""
     fits = isinstance(message, dict) and set(message) == {"role", "content"}
     if not fits or not isinstance(message["content"], str) or message["role"] not in ROLES:
         raise PromptError(

@@ -178,7 +178,6 @@ class _Measuring:
         self._block = max(1, LOGITS_AT_ONCE // vocab)
 
     def steps(self) -> Generator[Step, None, None]:
-        """Yield a step for each token of the text."""
         reported, count = 0, len(self._tokens) - self._first
         with wired_memory.raised():
             for position in self._positions():
@@ -195,7 +194,6 @@ class _Measuring:
             self._hooks.on_prefill(done, total)
 
     def _positions(self) -> Iterator[Position]:
-        """Yield the position before each token of the text, with that token."""
         context = self._model.config.max_position_embeddings
         for begin, first, end in windows(len(self._tokens), self._first, context):
             engine, text = Engine(self._model), CachedText.empty(self._model)

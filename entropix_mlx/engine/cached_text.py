@@ -65,7 +65,6 @@ class CachedText:
 
     @classmethod
     def empty(cls, model: LanguageModel) -> CachedText:
-        """Return a text without tokens."""
         return cls(model.make_cache())
 
     def common(self, prompt: Sequence[int]) -> int:
@@ -205,7 +204,6 @@ class Prompt:
 
     @property
     def complete(self) -> bool:
-        """Whether an answer may begin."""
         return self.opened and not self.unread
 
     def chunk(self, most: int) -> tuple[list[int], list[int]]:
@@ -231,7 +229,6 @@ class BranchCaches:
     """
 
     def __init__(self, text: CachedText, count: int) -> None:
-        """Begin branches 0 to `count` − 1, none of which has a token yet."""
         self._text = text
         layers = [share(layer, BRANCH_STEP, count) for layer in text.layers]
         self._groups = [BranchGroup(list(range(count)), layers)]
@@ -250,7 +247,6 @@ class BranchCaches:
         return chosen
 
     def take_back(self) -> None:
-        """Remove unconfirmed tokens from the caches."""
         for group in self._groups:
             group.take_back()
 
@@ -293,7 +289,6 @@ class BranchGroup:
         self._end += 1
 
     def take_back(self) -> None:
-        """Remove unconfirmed tokens from the caches."""
         for layer in self.layers:
             layer.trim(int(layer.offset) - self._end)
 

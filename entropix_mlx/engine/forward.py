@@ -65,12 +65,10 @@ class SlotRows(NamedTuple):
 
     @property
     def kind(self) -> tuple[int, int]:
-        """Rows of one kind are measured and drawn together."""
         return kind_of(self.resolved)
 
     @property
     def rows(self) -> Rows:
-        """What the model computes."""
         return Rows(self.layers, self.tokens, self.block)
 
     @property
@@ -160,7 +158,6 @@ class PassPart(NamedTuple):
     sampled: Sampled
 
     def arrays(self) -> list[mx.array]:
-        """Return everything that will be read."""
         return [self.sampled.packed, self.sampled.token, *self.sampled.state]
 
 
@@ -179,11 +176,9 @@ class Pass:
         self._positions: list[Position] | None = None
 
     def arrays(self) -> list[mx.array]:
-        """Return everything that will be read."""
         return [array for part in self._parts for array in part.arrays()]
 
     def start(self) -> None:
-        """Have everything that will be read computed, without waiting."""
         mx.async_eval(self.arrays())
 
     def drawn(self, rows: Sequence[int]) -> mx.array:
@@ -201,7 +196,6 @@ class Pass:
         return mx.concatenate(columns)[:, 0]
 
     def states(self, rows: Sequence[int]) -> State:
-        """Return the sampler's states at the positions of some rows of one slot."""
         part, inside = self._inside(rows)
         return rows_of(part.sampled.state, inside)
 
@@ -229,7 +223,6 @@ class Pass:
         return self.read()[row].checked()
 
     def _inside(self, rows: Sequence[int]) -> tuple[PassPart, list[int]]:
-        """Return the part of some rows of one slot, and where they are in it."""
         return self._rows[rows[0]][0], [self._rows[row][1] for row in rows]
 
 
@@ -315,13 +308,11 @@ def _in_pieces(
 
 
 def _layers_of(groups: Sequence[SlotRows]) -> AttentionLayers:
-    """Return the layers whose attention is measured in a pass: all, if any slot asks for them."""
     of_all = any(group.resolved.settings.attention_layers == "all" for group in groups)
     return "all" if of_all else "last"
 
 
 def _scores_by_group(forward: Forward, groups: Sequence[SlotRows]) -> list[list[RowScores]]:
-    """Return the attention scores that are measured, a list of layers for each group."""
     by_layer = [(s,) if isinstance(s, RowScores) else s for s in forward.scores]
     by_group = [list(layers) for layers in zip(*by_layer, strict=True)]
     return [

@@ -67,7 +67,6 @@ class PromptCache:
             self._drop(self._texts[0])
 
     def clear(self) -> None:
-        """Drop everything."""
         self._texts.clear()
         self.bytes = 0
 

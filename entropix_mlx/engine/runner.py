@@ -117,7 +117,6 @@ class Runner:
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing to do."""
         return not (self._waiting or self._admitted)
 
     def capacity(self, slots: Collection[Slot]) -> int:
@@ -279,7 +278,6 @@ class Runner:
         return Prompt(tokens, self._find_text)
 
     def _context_room(self, prompt: list[int], forced: Sequence[int], base: int) -> int:
-        """Return how many tokens the context holds after a prompt."""
         if not prompt:
             raise PromptError("the prompt is empty: give at least one token")
         check_tokens([*prompt, *forced], self._model.config.vocab_size)
@@ -333,7 +331,6 @@ class Runner:
         return sum(map(self._held, (slot, *self._admitted))) <= self._cache_tokens
 
     def _held(self, slot: Slot) -> int:
-        """Return how many tokens of the cache an answer may take."""
         return int(min(slot.longest, self._model.config.max_position_embeddings))
 
     @cached_property
@@ -349,7 +346,6 @@ class Runner:
                 other.prompt = prompt
 
     def _find_text(self, prompt: Sequence[int]) -> CachedText:
-        """Return the cached text that a prompt is to join."""
         found = None
         if self._cache is not None:
             used = [slot.text or slot.prompt.text for slot in self._admitted if slot.prompt.opened]

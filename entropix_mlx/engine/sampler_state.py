@@ -102,7 +102,6 @@ class SamplerStates:
         self._branches = []
 
     def _of(self, members: Sequence[int]) -> State:
-        """Return the last states of branches, or of the text, as one state."""
         if self._branches:
             last = [self._branches[member][-1] for member in members]
         else:

@@ -64,7 +64,6 @@ class Scheduler:
 
     @property
     def slots(self) -> list[Slot]:
-        """The answers that have not ended."""
         return [*self._waiting, *self._running]
 
     def add(self, slot: Slot) -> None:

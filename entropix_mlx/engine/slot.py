@@ -113,12 +113,10 @@ class Slot:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the answer is to stop."""
         return self._hooks.cancelled()
 
     @property
     def choose(self) -> Choose | None:
-        """Who decides forks that are too close to call."""
         return self._hooks.choose
 
     @property
@@ -128,7 +126,6 @@ class Slot:
         return math.inf if most < 0 else len(self.prompt.tokens) + most
 
     def report_prefill(self, done: int, total: int) -> None:
-        """Report how much of the prompt is computed."""
         if self._hooks.on_prefill is None:
             return
         try:
@@ -214,7 +211,6 @@ class Slot:
         return [self._ahead(flight, holder, last) for holder in self._holders(flight.request)]
 
     def _take_choice(self, fork: Fork) -> None:
-        """Go on from a fork that a person decided."""
         self._chosen = None
         try:
             self._go_on(fork)
@@ -222,7 +218,6 @@ class Slot:
             self.end(error)
 
     def _known(self, request: Advance, holder: CachedText | BranchGroup) -> SlotRows:
-        """Return the rows that take the tokens of a request."""
         members = list(holder.members)
         self._members += members
         ids = [request.tokens[member] for member in members]

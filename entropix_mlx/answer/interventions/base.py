@@ -114,22 +114,18 @@ class Allowance:
     """How often an intervention may begin in an answer, and how far apart."""
 
     def __init__(self, most: int, min_gap: int) -> None:
-        """Allow `most` in all, `min_gap` tokens apart."""
         self._most = most
         self._min_gap = min_gap
         self._earliest = 0
         self.count = 0
 
     def allows(self, index: int) -> bool:
-        """Tell whether one may begin at a position of the answer."""
         return self.count < self._most and index >= self._earliest
 
     def begin(self) -> None:
-        """Count one more."""
         self.count += 1
 
     def cover(self, index: int) -> None:
-        """Note that a token of one stands at a position."""
         self._earliest = index + 1 + self._min_gap
 
 
@@ -137,12 +133,10 @@ class Trigger:
     """An insertion that was triggered and waits for a place that suits it."""
 
     def __init__(self, wait: int) -> None:
-        """Remember a trigger for `wait` tokens."""
         self._wait = wait
         self._index: int | None = None
 
     def fire(self, index: int) -> None:
-        """Ask for an insertion from a position of the answer on."""
         self._index = index
 
     def at(self, index: int) -> int | None:
@@ -152,7 +146,6 @@ class Trigger:
         return self._index
 
     def reset(self) -> None:
-        """Forget it."""
         self._index = None
 
 
@@ -172,7 +165,6 @@ class AnswerText:
         return self._text[begun + 2 :] if begun >= 0 else self._text
 
     def observe(self, step: Step) -> None:
-        """Go on with a committed step."""
         self.tokens.append(step.token)
         self._surroundings.add(step.text)
         self._text += step.text
@@ -199,11 +191,9 @@ def text_of(tokenizer: TokenizerWrapper, tokens: Sequence[int]) -> str:
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a text, whose case does not count."""
     return _WORD.findall(text.casefold())
 
 
 def contains(words: Sequence[str], part: Sequence[str]) -> bool:
-    """Tell whether some words follow one another among others."""
     length = len(part)
     return any(list(words[at : at + length]) == list(part) for at in range(len(words)))

@@ -79,7 +79,6 @@ class Forks:
         self._inside = False
 
     def due(self, index: int, here: Position, room: int) -> bool:
-        """As in `Intervention`."""
         return self._width(index, here) > 1
 
     def propose(self, index: int, here: Position, room: int) -> Trial | None:
@@ -98,7 +97,6 @@ class Forks:
         )
 
     def observe(self, step: Step) -> None:
-        """As in `Intervention`."""
         self._copies.follow([step.token])
         self._tail.append(step.token)
         continues = self._inside and step.origin in (Origin.BRANCH, Origin.CHOSEN)
@@ -153,7 +151,6 @@ class ForkTrial(Trial):
         self._report()
 
     def advance(self) -> Advance | Ask | None:
-        """As in `Trial`."""
         if self._length < self._depth and self._living:
             last = {number: self._all[number].positions[-1] for number in self._living}
             return Advance.after(last, NOTHING if self._length + 1 == self._depth else DRAWN)
@@ -170,7 +167,6 @@ class ForkTrial(Trial):
         self._report()
 
     def choose(self, fork: Fork) -> None:
-        """As in `Trial`."""
         self._decided = fork
 
     def outcome(self, cancelled: bool) -> Outcome:
@@ -201,7 +197,6 @@ class ForkTrial(Trial):
 
     @property
     def _living(self) -> tuple[int, ...]:
-        """The numbers of the branches that may grow."""
         return tuple(number for number, branch in enumerate(self._all) if branch.living)
 
     def _is_close(self, fork: Fork) -> bool:
@@ -223,7 +218,6 @@ class ForkTrial(Trial):
         )
 
     def _leader(self, found: Sequence[Lead]) -> int:
-        """Return the branch that leads by more than the margin, or the first."""
         ahead = [
             number
             for number, lead in enumerate(found)
@@ -232,7 +226,6 @@ class ForkTrial(Trial):
         return max(ahead, key=lambda number: found[number].nats, default=0)
 
     def _prune(self) -> None:
-        """Stop following what is behind, or cannot change the comparison any more."""
         if not self._rule.halve_from or len(self._all) < 2:
             return
         found = self._leads()
@@ -294,12 +287,10 @@ class GrowingBranch:
 
     @property
     def living(self) -> bool:
-        """Whether it may grow."""
         return not self.ended and self.stopped is None
 
     @property
     def tokens(self) -> list[int]:
-        """The token ids so far."""
         return [position.token for position in self.positions]
 
     @property
@@ -400,7 +391,6 @@ def leads(branches: Sequence[Compared]) -> list[Lead]:
 
 
 def _differences(branch: Compared, first: Compared) -> list[float]:
-    """Return d_t of the tokens that both have."""
     found = []
     for one, other, copies, first_copies in zip(
         branch.logprobs, first.logprobs, branch.copied, first.copied, strict=False
@@ -433,7 +423,6 @@ class Copies:
         self._indexed = 0
 
     def follow(self, tokens: Iterable[int]) -> None:
-        """Take note of more tokens of the text."""
         self._text.extend(tokens)
 
     def marks(self, tokens: Sequence[int]) -> list[bool]:
@@ -457,7 +446,6 @@ class Copies:
 
 
 def _ngrams(tokens: Sequence[int], last: range, length: int) -> Iterator[tuple[int, ...]]:
-    """Yield the n-grams of a length whose last tokens are in a range of places."""
     for place in last:
         if place + 1 >= length:
             yield tuple(tokens[place + 1 - length : place + 1])

@@ -71,11 +71,9 @@ class Thinking:
         self._inside = False
 
     def due(self, index: int, here: Position, room: int) -> bool:
-        """As in `Intervention`."""
         return self._due(index, here, room) is not None
 
     def propose(self, index: int, here: Position, room: int) -> Trial | None:
-        """As in `Intervention`."""
         tokens = self._due(index, here, room)
         if tokens is None:
             return None
@@ -84,7 +82,6 @@ class Thinking:
         )
 
     def observe(self, step: Step) -> None:
-        """As in `Intervention`."""
         self._answer.observe(step)
         inserted = step.origin is Origin.INSERTED
         dropped = step.dropped is not None and step.dropped.origin is Origin.INSERTED
@@ -115,7 +112,6 @@ class Thinking:
         return tokens if fits else None
 
     def _forms(self, text: str | int) -> set[str]:
-        """Return the forms of a text at the places that are allowed."""
         if isinstance(text, int):
             return set()
         return {form for place in self._places for form in forms(text, place)}
@@ -171,14 +167,12 @@ class ThinkingTrial(Trial):
         return Advance.after(last, NOTHING if at_last else rest[0] if rest else DRAWN)
 
     def extend(self, found: Sequence[Position]) -> None:
-        """As in `Trial`."""
         here, *without = found
         rest = self._tokens[len(self._with) :]
         self._with.append(here.given(rest[:1])[0] if rest else here.sampled())
         self._without += [position.detached() for position in without]
 
     def outcome(self, cancelled: bool) -> Outcome:
-        """As in `Trial`."""
         if cancelled:
             return Outcome()
         reason = self._flaw()
@@ -204,7 +198,6 @@ class ThinkingTrial(Trial):
 
     @property
     def _watched(self) -> list[Position]:
-        """The tokens after the thought."""
         return self._with[len(self._tokens) :]
 
     def _flaw(self) -> DropReason | None:

@@ -126,7 +126,6 @@ class DraftProposer:
         """Tokens of the text before the last proposal."""
 
     def propose(self, tokens: Sequence[int], ahead: int = 0, alone: bool = True) -> list[int]:
-        """As in `Proposer`."""
         room = self._draft.model.config.max_position_embeddings - len(tokens)
         count = min(ahead + self._draft.tokens, room)
         if not tokens or count <= ahead:
@@ -146,7 +145,6 @@ class DraftProposer:
         return proposed[ahead : next(beyond, count)]
 
     def close(self) -> None:
-        """Give the cache back to the draft model."""
         if self._text is not None:
             self._draft.give_back(self._text)
         self._text, self._length = None, 0
@@ -187,12 +185,10 @@ class FirstOf:
         self._sources = sources
 
     def propose(self, tokens: Sequence[int], ahead: int = 0, alone: bool = True) -> list[int]:
-        """As in `Proposer`."""
         found = (source.propose(tokens, ahead, alone) for source in self._sources)
         return next(filter(None, found), [])
 
     def close(self) -> None:
-        """Close all sources."""
         for source in self._sources:
             source.close()
 

@@ -127,5 +127,4 @@ class NgramProposer:
 
 
 def _level(matched: int) -> int:
-    """Return the match length under which acceptance is tracked."""
     return _LEVELS[bisect_right(_LEVELS, matched) - 1]

@@ -79,7 +79,6 @@ class Speculation:
             confirm(number, block[number])
 
     def close(self) -> None:
-        """The answer has ended."""
         self._proposer.close()
 
 
