@@ -48,8 +48,7 @@ class StopStrings:
         return held + text
 
     def end(self) -> str:
-        held, self._held = self._held, ""
-        return held
+        return self.skip("")
 
     def _begun(self, text: str) -> int:
         """Return the length of the longest beginning of a stop string that ends the text."""

@@ -1,17 +1,14 @@
 """Many answers on several machines, each of which holds the whole model (data parallelism).
 
-Rank 0 deals prompts, a few at a time, and answers some itself. Whoever is done gets more, so a slow
-machine gets fewer. What a rank that is lost had not answered is dealt again.
+Each rank gets an equal share of the prompts and answers it. What a rank that is lost had not
+answered is answered by rank 0.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from math import ceil
-from pathlib import Path
-from queue import Empty, Queue
+from queue import Queue
 from typing import Any
 
 from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -25,18 +22,10 @@ from ..settings import BATCH, Settings
 from ..step import Step
 from .batch import Batch, BatchAnswer, batch_generate
 
-CHUNKS = 2
-"""Batches that a rank is dealt at once: while its slowest answers run, others can begin."""
-LOOK_SECONDS = 1.0
-"""Between two looks, of a rank that has nothing to do, at whether there is something to do."""
-
-
-_Event = tuple[int, Step | None]
-
 
 @dataclass
 class Workers:
-    """The other ranks, as the one that deals knows them."""
+    """The other ranks, as rank 0 knows them."""
 
     ranks: list[int]
     """Those that are there."""
@@ -46,10 +35,7 @@ class Workers:
 
 
 class Dealt:
-    """Answers that are generated on several machines; iterate to get ``(index, step)``.
-
-    The steps come in the order of the prompts: those of an answer that ends early are held back.
-    """
+    """Answers that are generated on several machines; iterate to get ``(index, step)``."""
 
     def __init__(
         self,
@@ -60,11 +46,10 @@ class Dealt:
         workers: Workers,
         batch: int = BATCH,
     ) -> None:
-        """Prepare.
+        """Prepare a share for each rank.
 
         Args:
-            model: this rank's own.
-            tokenizer: its.
+            model, tokenizer: this rank's own.
             prompts: token ids.
             settings: one for each prompt.
             workers: the other ranks, which run `work`.
@@ -77,91 +62,59 @@ class Dealt:
         self._prompts = prompts
         self._settings = _resolved(model, settings)
         self._workers = workers
-        self._waiting = deque(range(len(prompts)))
-        self._held: dict[int, set[int]] = {rank: set() for rank in workers.ranks}
+        ranks = [0, *workers.ranks]
+        indices = range(len(prompts))
+        self._shares = {rank: [*indices[n :: len(ranks)]] for n, rank in enumerate(ranks)}
 
     def __iter__(self) -> Iterator[tuple[int, Step]]:
-        held: dict[int, list[Step]] = {}
-        ended: set[int] = set()
-        first = 0
-        for index, step in self._steps():
-            if step is None:
-                ended.add(index)
-            elif index == first:
-                yield index, step
+        # 1. The others begin with their shares.
+        for rank in self._workers.ranks:
+            tasks = [self._task(index) for index in self._shares[rank]]
+            if tasks:
+                self._workers.send(rank, {"do": "answer", "tasks": tasks, "batch": self.size})
+        # 2. This rank answers its own, and then what lost ranks leave behind.
+        while any(self._shares.values()):
+            if own := self._shares[0]:
+                self._shares[0] = []
+                yield from self._answered_here(own)
             else:
-                held.setdefault(index, []).append(step)
-            while first in ended:
-                first += 1
-                yield from ((first, one) for one in held.pop(first, ()))
+                yield from self._received()
 
-    def _steps(self) -> Iterator[_Event]:
-        """Yield the steps of all answers as they come, and None for each that has ended."""
-        for rank in list(self._workers.ranks):
-            self._deal(rank)
-        while self._waiting or any(self._held.values()):
-            if self._waiting:
-                yield from self._own(self._chunk())
-            else:
-                yield from self._received(LOOK_SECONDS)
+    def _task(self, index: int) -> list[Any]:
+        return [index, list(self._prompts[index]), settings_record(self._settings[index])]
 
-    def _chunk(self) -> list[int]:
-        """Take the next few prompts, fewer towards the end, so that all ranks end together."""
-        fair = ceil(len(self._waiting) / (1 + len(self._workers.ranks)))
-        count = min(fair, CHUNKS * self.size, len(self._waiting))
-        return [self._waiting.popleft() for _ in range(count)]
-
-    def _deal(self, rank: int) -> None:
-        chunk = self._chunk()
-        self._held[rank] = set(chunk)
-        if chunk:
-            tasks = [[n, list(self._prompts[n]), settings_record(self._settings[n])] for n in chunk]
-            self._workers.send(rank, {"do": "answer", "tasks": tasks, "batch": self.size})
-
-    def _own(self, chunk: Sequence[int]) -> Iterator[_Event]:
-        """Answer some prompts here, and look after the others meanwhile."""
+    def _answered_here(self, share: Sequence[int]) -> Iterator[tuple[int, Step]]:
         batch = steady_batch(
             self._model,
             self._tokenizer,
-            [self._prompts[n] for n in chunk],
-            [self._settings[n] for n in chunk],
+            [self._prompts[n] for n in share],
+            [self._settings[n] for n in share],
             self.size,
         )
-        for index, answer in zip(chunk, batch.answers, strict=True):
-            self.answers[index].settings = answer.settings
-            self.answers[index].steps = answer.steps
+        for index, answer in zip(share, batch.answers, strict=True):
+            self.answers[index] = replace(answer, index=index)
         for here, step in batch:
-            yield chunk[here], step
-            yield from self._received(0)
-        for index, answer in zip(chunk, batch.answers, strict=True):
+            yield share[here], step
+            while not self._workers.results.empty():
+                yield from self._received()
+        for index, answer in zip(share, batch.answers, strict=True):
             self.answers[index].error = answer.error
-            yield index, None
 
-    def _received(self, seconds: float) -> Iterator[_Event]:
-        while True:
-            try:
-                rank, result = self._workers.results.get(seconds > 0, seconds or None)
-            except Empty:
-                return
-            seconds = 0
-            if result is None:
-                self._waiting.extendleft(sorted(self._held.pop(rank, ()), reverse=True))
-                if rank in self._workers.ranks:
-                    self._workers.ranks.remove(rank)
-                continue
-            yield from self._taken(rank, result)
-
-    def _taken(self, rank: int, result: Mapping[str, Any]) -> Iterator[_Event]:
+    def _received(self) -> Iterator[tuple[int, Step]]:
+        """Wait for an answer of another rank, and yield its steps."""
+        rank, result = self._workers.results.get()
+        if result is None:
+            self._shares[0] += self._shares.pop(rank, [])
+            if rank in self._workers.ranks:
+                self._workers.ranks.remove(rank)
+            return
         index = result["answer"]
-        self._held[rank].remove(index)
+        self._shares[rank].remove(index)
         answer = self.answers[index]
         answer.settings = self._settings[index] if result["began"] else None
         answer.error = None if result["failed"] is None else EntropixError(result["failed"])
         answer.steps = [Step.from_dict(step) for step in result["steps"]]
-        if not self._held[rank]:
-            self._deal(rank)
         yield from ((index, step) for step in answer.steps)
-        yield index, None
 
 
 def steady_batch(
@@ -173,10 +126,7 @@ def steady_batch(
     draft: DraftModel | None = None,
     retrieve: Sequence[Retrieve] | None = None,
 ) -> Batch:
-    """Return a batch that repeats its answers exactly, with settings for each prompt.
-
-    What looks things up is one for each prompt, too.
-    """
+    """Return a batch that repeats its answers exactly; settings and `retrieve` are one a prompt."""
     hooks = None if retrieve is None else [Hooks(retrieve=one) for one in retrieve]
     return batch_generate(
         model,
@@ -196,11 +146,10 @@ def work(
     orders: Iterable[Mapping[str, Any]],
     send: Callable[[Mapping[str, Any]], None],
 ) -> None:
-    """Answer what another rank deals, until there are no more orders.
+    """Answer what rank 0 asks for, until there are no more orders.
 
     Args:
-        model: this rank's own.
-        tokenizer: its.
+        model, tokenizer: this rank's own.
         orders: from `Dealt`, waiting for each.
         send: takes each answer as it ends.
     """
@@ -213,13 +162,13 @@ def work(
             [settings_of(record) for _, _, record in order["tasks"]],
             order["batch"],
         )
-        told = set()
+        sent = set()
         for here, step in batch:
             if step.finish_reason:
-                told.add(here)
+                sent.add(here)
                 send(_record(indices[here], batch.answers[here]))
         for here, answer in enumerate(batch.answers):
-            if here not in told:
+            if here not in sent:
                 send(_record(indices[here], answer))
 
 
@@ -234,7 +183,7 @@ def _record(index: int, answer: BatchAnswer) -> dict[str, Any]:
 
 def _resolved(model: LanguageModel, settings: Sequence[Settings]) -> list[Settings]:
     """Return settings with their profiles, which other machines may not have, and seeds."""
-    found: list[tuple[Settings, str | Path | Profile]] = []
+    found: list[tuple[Settings, Profile]] = []
     resolved = []
     for one in settings:
         named = Settings(profile=one.profile, changes=one.changes, seed=0)

@@ -149,10 +149,10 @@ class Prompt:
         shared: bool = False,
         scored: int | None = None,
     ) -> None:
-        """Prepare.
+        """Prepare a prompt.
 
         Args:
-            tokens: the whole prompt. The last token is computed with the first pass of the answer.
+            tokens: all of it. The last token is computed with the first pass of the answer.
             find: returns the text that a prompt is to join, which may begin as it does.
             shared: whether several answers go on from it, so that none of them may change it.
             scored: how many of the most probable tokens to list beside each token's own likelihood;
@@ -238,11 +238,12 @@ class BranchCaches:
 
         A group that also holds others is split; those lose an unconfirmed token.
         """
+        # A group is one batch of rows in its caches, so who leaves must be split off.
         selected = set(branches)
         self._groups = [part for group in self._groups for part in group.split(selected)]
         chosen = [group for group in self._groups if group.members[0] in selected]
         for group in self._groups:
-            if group not in chosen:
+            if group not in chosen:  # it was queued ahead, but has stopped
                 group.take_back()
         return chosen
 
@@ -265,10 +266,10 @@ class BranchGroup:
     """Branches of one length, whose next tokens are computed together."""
 
     def __init__(self, members: list[int], layers: list[RowsCache], end: int | None = None) -> None:
-        """Combine.
+        """Combine branches.
 
         Args:
-            members: the numbers of the branches, in the order of the rows.
+            members: their numbers, in the order of the rows.
             layers: a cache a layer.
             end: tokens of each text that are confirmed; None for all that are cached.
         """

@@ -16,7 +16,7 @@ A pass goes through five steps, of which only the last waits:
    of its place in the text. A block of many tokens is planned in pieces, since the logits of all
    its positions would fill the memory.
 4. Whoever queues the next pass uses the drawn tokens as arrays (`Pass.drawn`): they need not be
-known.
+   known.
 5. `Pass.read` fetches everything that was packed for the host in one array a part.
 """
 
@@ -64,10 +64,6 @@ class SlotRows(NamedTuple):
     """Whether the tokens follow one another in one text."""
 
     @property
-    def kind(self) -> tuple[int, int]:
-        return kind_of(self.resolved)
-
-    @property
     def rows(self) -> Rows:
         return Rows(self.layers, self.tokens, self.block)
 
@@ -110,7 +106,7 @@ class Engine:
     def start_last(self) -> None:
         """Have what follows from the last forward pass computed, without waiting."""
         if self._unstarted is not None:
-            self._unstarted.start()
+            mx.async_eval(self._unstarted.arrays())
             self._unstarted = None
 
     def prefill(self, text: CachedText, tokens: Sequence[int]) -> None:
@@ -157,15 +153,11 @@ class PassPart(NamedTuple):
     sampler: Sampler
     sampled: Sampled
 
-    def arrays(self) -> list[mx.array]:
-        return [self.sampled.packed, self.sampled.token, *self.sampled.state]
-
 
 class Pass:
     """A forward pass in flight: one position of each row."""
 
     def __init__(self, engine: Engine, forward: Forward, groups: Sequence[SlotRows]) -> None:
-        """Build the graph of measuring, deciding and drawing."""
         self._engine = engine
         self._attended = forward.attended
         self._places = [(group.resolved.seed, at) for group in groups for at in group.places]
@@ -176,10 +168,9 @@ class Pass:
         self._positions: list[Position] | None = None
 
     def arrays(self) -> list[mx.array]:
-        return [array for part in self._parts for array in part.arrays()]
-
-    def start(self) -> None:
-        mx.async_eval(self.arrays())
+        """Return everything that is read later."""
+        sampled = [part.sampled for part in self._parts]
+        return [array for one in sampled for array in (one.packed, one.token, *one.state)]
 
     def drawn(self, rows: Sequence[int]) -> mx.array:
         """Return the tokens that were drawn in some rows of one slot: `(rows,)`."""
@@ -201,18 +192,21 @@ class Pass:
 
     def read(self) -> list[Position]:
         """Wait for the pass and return every row in Python numbers: its one synchronisation."""
-        if self._positions is None:
-            self._engine.start_last()
-            # (mx.eval would wait for the next pass, too.)
-            rows = [row for part in self._parts for row in part.sampled.read()]
-            found = [
-                Position(*row, distribution=_RowDistribution(*of_row, *place))
-                for row, of_row, place in zip(rows, self._rows, self._places, strict=True)
-            ]
-            self._positions = found
-            if not self._attended:
-                self._positions = [position.without_attention() for position in found]
-        return self._positions
+        if self._positions is not None:
+            return self._positions
+        # 1. The pass behind this one starts first, so that the device has work meanwhile.
+        self._engine.start_last()
+        # 2. Only what is fetched is waited for: mx.eval would wait for the next pass, too.
+        rows = [row for part in self._parts for row in part.sampled.read()]
+        # 3. The whole distributions stay on the device, for what may be asked of them later.
+        found = [
+            Position(*row, distribution=_RowDistribution(*of_row, *place))
+            for row, of_row, place in zip(rows, self._rows, self._places, strict=True)
+        ]
+        if not self._attended:
+            found = [position.without_attention() for position in found]
+        self._positions = found
+        return found
 
     def position(self, row: int) -> Position:
         """Return the position of one row, which must have been read.
@@ -249,7 +243,8 @@ def _parts(
     forward: Forward, groups: Sequence[SlotRows], places: Sequence[tuple[int, int]]
 ) -> Iterator[PassPart]:
     """Yield the parts of a pass; groups that share a sampler must follow one another."""
-    # A single block is one text with several tokens; otherwise each row has a token.
+    # A single block is one text with several tokens, (1, rows, vocab); otherwise each row is a text
+    # with one token, (rows, 1, vocab).
     logits = forward.logits.reshape(-1, forward.logits.shape[-1])
     scores = _scores_by_group(forward, groups)
     row = number = 0
@@ -276,7 +271,7 @@ def _part_kind(group: SlotRows) -> tuple[int, int, int]:
     A block that is cut into pieces has parts of its own.
     """
     apart = group.block and group.tokens.size > _piece_size(group.resolved.sampler)
-    return *group.kind, id(group.layers) if apart else 0
+    return *kind_of(group.resolved), id(group.layers) if apart else 0
 
 
 def _piece_size(sampler: Sampler) -> int:

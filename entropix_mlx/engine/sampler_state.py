@@ -41,12 +41,7 @@ class SamplerStates:
     """The states of one answer: that of its text and, at a fork, of each branch."""
 
     def __init__(self, memory: Memory, state: State) -> None:
-        """Begin.
-
-        Args:
-            memory: the sampler's.
-            state: before the answer's next position.
-        """
+        """Begin with the state before the answer's next position."""
         self._memory = memory
         self._text = _RowState(state, 0)
         self._branches: list[list[_RowState]] = []
@@ -79,12 +74,7 @@ class SamplerStates:
         return self._memory.observe(last.states(places), tokens, logprobs)
 
     def receive(self, last: Pass, places: dict[int, int]) -> None:
-        """Keep the states at the positions that were read.
-
-        Args:
-            last: the pass.
-            places: where the text, or each branch, is among its rows.
-        """
+        """Keep the states at positions that were read, given their rows in the pass."""
         state = last.states(list(places.values()))
         for row, member in enumerate(places):
             if self._branches:
@@ -121,15 +111,8 @@ def first_state(
 ) -> State:
     """Return the state before a text goes on; () if the sampler has no memory.
 
-    Of an answer that is taken up again, the tokens are observed once more with the log
-    probabilities that were recorded. What was noted besides is not known any more.
-
-    Args:
-        sampler: that of the answer.
-        tokenizer: from `load`.
-        vocab: the number of tokens of the model.
-        prompt: the tokens before the answer.
-        answered: its steps so far.
+    Of an answer that is resumed, the tokens are observed once more with the log probabilities that
+    were recorded. What else a sampler measured is lost.
     """
     memory = sampler.remembered
     if memory is None:

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from ..models.base import LanguageModel
 from ..step import Step
 from .cached_text import Prompt
-from .forward import PREFILL_CHUNK, Engine, Pass
+from .forward import PREFILL_CHUNK, Engine, Pass, kind_of
 from .slot import Slot
 
 SMALLEST_CHUNK = 16
@@ -106,16 +106,18 @@ class Scheduler:
         Returns:
             The seconds that the pass before it still took.
         """
+        # 1. Who was cancelled leaves, unless a pass of its own will see to it.
         for slot in self.slots:
             if (slot.asked is not None or slot in self._waiting) and slot.cancelled:
                 slot.end()
         self._waiting = [slot for slot in self._waiting if not slot.ended]
-        waited = 0.0
-        left = self._chunk()
+        # 2. Prompts are computed in the order in which they came, as far as the chunk goes.
+        waited, left = 0.0, self._chunk()
         for prompt in dict.fromkeys(slot.prompt for slot in self._waiting):
             if left > 0 and prompt.unread:
                 waited += self._finish_pass()  # or its time would be taken for that of the chunk
                 left -= self._read_chunk(prompt, left)
+        # 3. Answers begin whose prompt is in the cache.
         for slot in [slot for slot in self._waiting if slot.prompt.complete and not slot.ended]:
             self._waiting.remove(slot)
             slot.start()
@@ -159,14 +161,16 @@ class Scheduler:
 
     def _queue(self) -> Pass | None:
         """Start the next pass: what was asked for, and what is expected where that is not known."""
-        # Slots of one kind follow one another; the kinds, in the order in which they came.
-        kinds = list(dict.fromkeys(slot.kind for slot in self._running))
-        slots = sorted(self._running, key=lambda slot: kinds.index(slot.kind))
+        # 1. Slots of one kind follow one another; the kinds, in the order in which they came.
+        kinds = list(dict.fromkeys(kind_of(slot.resolved) for slot in self._running))
+        slots = sorted(self._running, key=lambda slot: kinds.index(kind_of(slot.resolved)))
+        # 2. Each brings its rows, which need not be known to the host yet.
         queued = [(slot, slot.queue(self._pass, alone=len(slots) == 1)) for slot in slots]
         groups = [group for _, found in queued for group in found]
         if not groups:
             return None
         following = self._engine.queue(groups)
+        # 3. Each is shown where its rows are.
         first = 0
         for slot, found in queued:
             size = sum(group.tokens.size for group in found)

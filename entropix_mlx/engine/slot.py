@@ -37,7 +37,7 @@ from ..answer.writer import Clock
 from ..settings import ResolvedSettings
 from ..step import Fork, Step
 from .cached_text import BranchCaches, BranchGroup, CachedText, Prompt
-from .forward import Pass, SlotRows, kind_of
+from .forward import Pass, SlotRows
 from .sampler_state import SamplerStates
 from .speculation.speculation import Speculation
 
@@ -70,17 +70,13 @@ class Slot:
         states: SamplerStates | None = None,
         speculation: Speculation | None = None,
     ) -> None:
-        """Prepare an answer; it starts when its prompt is in the cache.
+        """Prepare an answer, which starts when its prompt is in the cache.
 
         Args:
-            answer: what it asks for.
-            prompt: what precedes it.
-            resolved: how its tokens are measured and drawn.
             forced: tokens to commit first.
-            hooks: the caller's.
             clock: stands still while a person chooses.
-            states: the sampler's, if it remembers the text.
-            speculation: what is proposed ahead; None for nothing.
+            states: None where the sampler does not remember the text.
+            speculation: None where nothing is proposed.
         """
         self.prompt = prompt
         self.resolved = resolved
@@ -105,11 +101,6 @@ class Slot:
         self._places: dict[int, int] = {}
         self._block: tuple[int, ...] = ()
         self._prefilled = False
-
-    @property
-    def kind(self) -> tuple[int, int]:
-        """Slots of one kind are measured and drawn together."""
-        return kind_of(self.resolved)
 
     @property
     def cancelled(self) -> bool:
@@ -198,7 +189,11 @@ class Slot:
         self._alone = alone
         self._members, self._places, self._block = [], {}, ()
         if self._chosen is not None:
-            self._take_choice(self._chosen)
+            fork, self._chosen = self._chosen, None
+            try:
+                self._go_on(fork)
+            except Exception as error:  # this answer's alone: the others go on
+                self.end(error)
         if self._request is not None:
             request = self._request
             return [self._known(request, holder) for holder in self._holders(request)]
@@ -209,13 +204,6 @@ class Slot:
         if flight.block or (speculation is not None and speculation.waits(flight.request)):
             return []  # how it goes on depends on what is not known yet
         return [self._ahead(flight, holder, last) for holder in self._holders(flight.request)]
-
-    def _take_choice(self, fork: Fork) -> None:
-        self._chosen = None
-        try:
-            self._go_on(fork)
-        except Exception as error:  # this answer's alone: the others go on
-            self.end(error)
 
     def _known(self, request: Advance, holder: CachedText | BranchGroup) -> SlotRows:
         members = list(holder.members)
@@ -229,8 +217,9 @@ class Slot:
 
     def _ahead(self, flight: _Flight, holder: CachedText | BranchGroup, last: Pass) -> SlotRows:
         """Return the rows that take the tokens which are expected to follow a flight."""
-        self._members += (members := list(holder.members))
-        places, then = [flight.places[member] for member in members], flight.request.then
+        members, then = list(holder.members), flight.request.then
+        self._members += members
+        places = [flight.places[member] for member in members]
         tokens = last.drawn(places) if then == DRAWN else mx.full(len(places), then)
         state = self._states.ahead(then, last, places) if self._states else ()
         self._block = self._propose(flight.request, ahead=1)
@@ -276,26 +265,26 @@ class Slot:
             self._check_ahead(flight, positions)
 
     def _accept(self, flight: _Flight, last: Pass) -> None:
-        """Go on from one position of a block after the other, as far as it is accepted."""
-        if self._speculation is None:
-            raise RuntimeError("a block is in flight that nobody proposed")
-        first, block = flight.places[TEXT], flight.block
-
-        def go_on(number: int) -> Advance | None:
-            steps, before = self._answer.steps, len(self._answer.steps)
+        """Go on from one position of a block after the other, while its tokens are asked for."""
+        first, block, steps = flight.places[TEXT], flight.block, self._answer.steps
+        for number in range(len(block) + 1):
+            # 1. The answer goes on from the position before a proposed token, or behind the last.
+            before = len(steps)
             self._go_on([last.position(first + number)])
             if len(steps) > before:
                 proposed = 0 if number else len(block)
                 steps[before] = replace(steps[before], proposed=proposed, accepted=int(number > 0))
-            return self._request if self._branches is None else None
-
-        def confirm(number: int, token: int) -> None:
-            self._known_text.confirm([token])
+            # 2. Where it asks for another token, or for branches, the rest is rejected.
+            following = list(block[number : number + 1])
+            if not following or self._branches is not None or self._request is None:
+                break
+            if list(self._request.tokens.values()) != following:
+                break
+            # 3. Otherwise the token is part of the text, and was computed already.
+            self._known_text.confirm(following)
             if self._states is not None:
                 self._states.receive(last, {TEXT: first + number + 1})
             self._request = None
-
-        self._speculation.accept(block, go_on, confirm)
         if not self.ended:
             self._known_text.take_back()
 
@@ -309,19 +298,22 @@ class Slot:
         if not self._places:
             return
         request, then = self._request, served.request.then
-        expected = {
+        # 1. Which tokens were queued is known now that their positions have been read.
+        queued = {
             member: position.token if then == DRAWN else then
             for member, position in positions.items()
         }
-        right = (
+        if (
             request is not None
             and self._branches is served.branches
-            and all(expected.get(member) == token for member, token in request.tokens.items())
-        )
-        if right and request is not None:
+            and all(queued.get(member) == token for member, token in request.tokens.items())
+        ):
+            # 2. They are asked for: they belong to the text, and nothing was lost. Branches that
+            #    have stopped lose theirs in `select`.
             for holder in self._holders(request):
                 holder.confirm([request.tokens[member] for member in holder.members])
             self._take_off(request)
+        # 3. They are not: they leave the caches, and the request waits for the next turn.
         elif served.branches is not None and self._branches is not None:
             self._branches.take_back()
         elif self.text is not None:

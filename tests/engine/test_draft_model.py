@@ -108,9 +108,9 @@ def renamed(tokenizer, **special):
 def test_another_tokenizer_is_refused(tiny_model, endless):
     longer = make_byte_tokenizer()
     longer._tokenizer.add_tokens(["<one>", "<two>", "<three>", "<four>"])
-    with pytest.raises(TokenizerError, match=r"'<one>' is token 258 there and no token.*1 more"):
+    with pytest.raises(TokenizerError, match="<one>"):
         answer(tiny_model, endless, DraftModel(tiny_model, longer))
-    with pytest.raises(TokenizerError, match="eos_token is '<s>'"):
+    with pytest.raises(TokenizerError, match="eos_token"):
         answer(tiny_model, endless, DraftModel(tiny_model, renamed(endless, eos_token="<s>")))
 
 
