@@ -29,13 +29,13 @@ class Answer:
         context_room: int,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Set up.
+        """Prepare an answer.
 
         Args:
             writer: makes the steps.
-            interventions: the first that proposes a trial at a position is tried there.
+            interventions: the first that proposes a trial at a position is followed there.
             context_room: tokens that the model's context holds after the prompt.
-            cancelled: asked before every token, in trials too.
+            cancelled: called before every token, in trials too.
         """
         self.steps: deque[Step] = deque()
         self._continued = 0

@@ -15,12 +15,7 @@ class StopStrings:
         """Whether a stop string has come; no text follows it."""
 
     def resume(self, text: str, shown: str) -> None:
-        """Account for a token of an answer that is continued.
-
-        Args:
-            text: the token's own.
-            shown: the text of its step: less, where text was held back for a stop string.
-        """
+        """Account for the text of a token, and for what of it is in a step already."""
         held = self._held + text
         self._held = held.removeprefix(shown) if held.startswith(shown) else ""
 

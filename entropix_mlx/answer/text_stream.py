@@ -38,12 +38,6 @@ class TextStream:
     """
 
     def __init__(self, tokenizer: TokenizerWrapper, prompt: Sequence[int] = ()) -> None:
-        """Begin an answer.
-
-        Args:
-            tokenizer: whose tokens come.
-            prompt: the tokens before the answer.
-        """
         self._tokenizer = tokenizer
         self._has_bytes = self._is_byte(tokenizer.convert_tokens_to_ids("<0x00>"))
         # The window: tokens whose text was returned, and after those the ones that wait.

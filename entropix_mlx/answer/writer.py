@@ -44,7 +44,6 @@ class Writer:
         """Begin an answer.
 
         Args:
-            tokenizer: from `load`.
             position_score: the weights of the score in each step.
             limit: the most steps, those that were written before among them.
             stops: strings that end the answer.

@@ -54,12 +54,8 @@ class Task:
         return self.asked.line, self.sample
 
     def record(self, answer: BatchAnswer, batch: int) -> dict[str, Any]:
-        """Return the line of an answer.
-
-        Args:
-            answer: what became of it.
-            batch: how many answers were run at once, on which rounding depends.
-        """
+        """Return the line of an answer; rounding depends on how many answers ran at once
+        (`batch`)."""
         named = {} if self.asked.id is None else {"id": self.asked.id}
         begun = {"line": self.asked.line, "sample": self.sample} | named | self.header
         begun |= {"seed": answer.seed, "batch": batch}
@@ -86,11 +82,6 @@ class AnswersFile:
 
         Where a run is resumed, a last line that was cut off leaves the file, and so do answers that
         failed, which are tried again.
-
-        Args:
-            path: the file.
-            tasks: all answers that it is to hold.
-            resume: go on with what is there.
 
         Raises:
             OutputError: the file exists, cannot be written, or holds answers to other prompts.

@@ -46,15 +46,6 @@ class Dealt:
         workers: Workers,
         batch: int = BATCH,
     ) -> None:
-        """Prepare a share for each rank.
-
-        Args:
-            model, tokenizer: this rank's own.
-            prompts: token ids.
-            settings: one for each prompt.
-            workers: the other ranks, which run `work`.
-            batch: answers at once, on each rank.
-        """
         self.answers = [BatchAnswer(index, len(one)) for index, one in enumerate(prompts)]
         self.size = batch
         self._model = model
@@ -146,13 +137,7 @@ def work(
     orders: Iterable[Mapping[str, Any]],
     send: Callable[[Mapping[str, Any]], None],
 ) -> None:
-    """Answer what rank 0 asks for, until there are no more orders.
-
-    Args:
-        model, tokenizer: this rank's own.
-        orders: from `Dealt`, waiting for each.
-        send: takes each answer as it ends.
-    """
+    """Answer what rank 0 sends, until it sends no more; `send` takes each answer as it ends."""
     for order in orders:
         indices = [index for index, _, _ in order["tasks"]]
         batch = steady_batch(

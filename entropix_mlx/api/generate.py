@@ -88,8 +88,7 @@ def parse_options(
     """Return settings and hooks with the options that replace some of their fields.
 
     Args:
-        settings: what the options are to change.
-        options: by name.
+        settings, options: the settings, and by name what replaces fields of them.
         others: names that the caller reads itself, for the message about an unknown one.
 
     Raises:

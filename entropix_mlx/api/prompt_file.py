@@ -59,11 +59,7 @@ class PromptLine:
         return self.prompt if self.prompt is not None else str(self.messages[-1]["content"])
 
     def tokens(self, tokenizer: TokenizerWrapper, *, bare: bool = False) -> list[int]:
-        """Return the token ids of the prompt.
-
-        Args:
-            tokenizer: from `load`.
-            bare: continue the text itself, without the model's chat template.
+        """Return the token ids of the prompt; `bare` without the model's chat template.
 
         Raises:
             PromptError: the template refuses the messages, or is needed and left out.
@@ -86,12 +82,8 @@ def read_prompt_file(
 
     The end of the file's name says what it is: ``.jsonl`` holds a JSON object a line, ``.csv`` a
     header and records, any other file a prompt a line. An object or record has ``prompt``, or in
-    JSON ``messages``; it may have ``system_prompt``, ``id``, and any field of `Settings`.
-
-    Args:
-        path: the file.
-        settings: what holds where a line says nothing else.
-        system_prompt: likewise; messages that begin with a system prompt keep theirs.
+    JSON ``messages``; it may have ``system_prompt``, ``id``, and any field of `Settings`. The
+    arguments hold where a line says nothing else.
 
     Raises:
         EntropixError: the file cannot be read or has no prompt, or a line of it has a mistake; the

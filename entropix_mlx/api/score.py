@@ -91,8 +91,6 @@ def text_tokens(
 ) -> tuple[list[int], list[int]]:
     """Return the tokens before a text, at least one, and those of the text.
 
-    Args: as for `stream_score`.
-
     Raises:
         PromptError: the text is empty.
     """

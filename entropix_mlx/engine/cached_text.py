@@ -104,11 +104,7 @@ class CachedText:
             hold(layer)
 
     def takes_blocks(self, layers: AttentionLayers) -> bool:
-        """Tell whether several tokens can follow in one pass, and any of them be taken back.
-
-        Args:
-            layers: those whose attention is measured.
-        """
+        """Tell whether a block can follow in one pass, and any token of it be taken back."""
         if layers == "all" and isinstance(self.layers[0], SharedPrefixCache):
             return False  # each token's scores of all layers would need a copy of what is shared
         return all(map(takes_blocks, self.layers))

@@ -126,11 +126,7 @@ class Engine:
     ) -> list[Likelihood]:
         """Put tokens into a text's cache, and return how well the one after each is predicted.
 
-        Args:
-            text: it holds the tokens afterwards, or none of them after an error.
-            tokens: at least one.
-            following: the token after each of them.
-            best: how many of the most probable tokens to list.
+        After an error the text holds none of them. `best` most probable tokens are listed.
         """
         found: list[Likelihood] = []
         size = max(1, LOGITS_AT_ONCE // self._model.config.vocab_size)

@@ -29,12 +29,8 @@ class PromptCache:
         return len(self._texts)
 
     def take(self, prompt: Sequence[int], others: Iterable[CachedText] = ()) -> CachedText | None:
-        """Return a text that begins as a prompt does and may be changed, or None.
-
-        Args:
-            prompt: token ids.
-            others: texts that are in use; what they share with the prompt is copied.
-        """
+        """Return a text that begins as a prompt does and may be changed; parts of others are
+        copied."""
         own = [text for text, _ in self._texts]
         known = [*reversed(own), *others]
         best = max(known, key=lambda text: text.common(prompt), default=None)

@@ -80,8 +80,7 @@ class Runner:
         """Begin without answers.
 
         Args:
-            model: from `load`.
-            tokenizer: from `load`.
+            model, tokenizer: from `load`.
             batch: the most answers that run at once.
             cache: texts for prompts that begin as they do; None shares only equal prompts.
             pipelined, steady: as for `Scheduler`.
@@ -169,7 +168,43 @@ class Runner:
             TokenizerError: the draft model reads other tokens.
             UnsupportedModelError: speculation was asked for, and the model cannot take tokens back.
         """
-        slot = self._slot(prompt, resolved, hooks or Hooks(), answered, forced, text, scored)
+        # 1. What cannot be answered is refused.
+        hooks = hooks or Hooks()
+        settings, sampler, vocab = (
+            resolved.settings,
+            resolved.sampler,
+            self._model.config.vocab_size,
+        )
+        base = text.base if text is not None else 0
+        context_room = self._context_room([*prompt], forced, base)
+        check_biased(sampler, vocab)
+        room = context_room if settings.max_tokens < 0 else min(settings.max_tokens, context_room)
+        # 2. The answer: its rules and its text.
+        before = list(prompt[: len(prompt) - len(answered)])
+        clock, limit = Clock(), len(answered) + room
+        score = sampler.position_score
+        writer = Writer(self._tokenizer, score, limit, settings.stop, clock, before)
+        interventions = self._interventions(resolved, hooks, before)
+        answer = Answer(writer, interventions, context_room=context_room, cancelled=hooks.cancelled)
+        answer.resume(answered)
+        # 3. Its place in the batch.
+        states = None
+        if sampler.remembered is not None:
+            state = first_state(sampler, self._tokenizer, vocab, before, answered)
+            states = SamplerStates(sampler.remembered, state)
+        draft = hooks.draft_model
+        slot = Slot(
+            answer,
+            self._prompt(prompt, text, scored),
+            resolved,
+            forced=forced,
+            hooks=hooks,
+            clock=clock,
+            states=states,
+            speculation=speculation_for(self._model, self._tokenizer, resolved, draft, base),
+        )
+        if room == 0 and scored is None:
+            slot.end()
         self._waiting.append(slot)
         return slot
 
@@ -223,52 +258,6 @@ class Runner:
         self._retire()
 
     # ── Making a slot ───────────────────────────────────────────────────────────────────────────
-
-    def _slot(
-        self,
-        prompt: Sequence[int],
-        resolved: ResolvedSettings,
-        hooks: Hooks,
-        answered: Sequence[Step],
-        forced: Sequence[int],
-        text: CachedText | None,
-        scored: int | None,
-    ) -> Slot:
-        """Return the slot of an answer, or one that has ended where it may not have a token."""
-        model, tokenizer = self._model, self._tokenizer
-        settings, sampler, vocab = resolved.settings, resolved.sampler, model.config.vocab_size
-        base = text.base if text is not None else 0
-        context_room = self._context_room([*prompt], forced, base)
-        check_biased(sampler, vocab)
-        room = context_room if settings.max_tokens < 0 else min(settings.max_tokens, context_room)
-        before = list(prompt[: len(prompt) - len(answered)])
-        clock = Clock()
-        limit = len(answered) + room
-        writer = Writer(tokenizer, sampler.position_score, limit, settings.stop, clock, before)
-        answer = Answer(
-            writer,
-            self._interventions(resolved, hooks, before),
-            context_room=context_room,
-            cancelled=hooks.cancelled,
-        )
-        answer.resume(answered)
-        states = None
-        if sampler.remembered is not None:
-            state = first_state(sampler, tokenizer, vocab, before, answered)
-            states = SamplerStates(sampler.remembered, state)
-        slot = Slot(
-            answer,
-            self._prompt(prompt, text, scored),
-            resolved,
-            forced=forced,
-            hooks=hooks,
-            clock=clock,
-            states=states,
-            speculation=speculation_for(model, tokenizer, resolved, hooks.draft_model, base),
-        )
-        if room == 0 and scored is None:
-            slot.end()
-        return slot
 
     def _prompt(self, tokens: Sequence[int], text: CachedText | None, scored: int | None) -> Prompt:
         if text is not None:

@@ -48,12 +48,7 @@ class SamplerStates:
         """Of each branch, the state at the fork, and after each of its tokens."""
 
     def after(self, request: Advance, members: Sequence[int]) -> State:
-        """Return the states in which the positions after requested tokens are planned.
-
-        Args:
-            request: the next tokens of the text, or of branches.
-            members: the branches, or the text, for which to return them.
-        """
+        """Return the states after the requested tokens of some branches, or of the text."""
         state = self._of(members)
         if not request.logprobs:  # the last token of the prompt, which is part of the state
             return state
@@ -62,13 +57,7 @@ class SamplerStates:
         return self._memory.observe(state, tokens, mx.array([logprobs[m] for m in members]))
 
     def ahead(self, then: int, last: Pass, places: Sequence[int]) -> State:
-        """Return the states in which the positions after expected tokens are planned.
-
-        Args:
-            then: the tokens that are expected, as in `Advance`.
-            last: the pass that they follow.
-            places: where the text or the branches are among its rows.
-        """
+        """Return the states after expected tokens, of rows of the pass that they follow."""
         tokens = last.drawn(places) if then == DRAWN else mx.full(len(places), then)
         logprobs = last.logprobs(places, None if then == DRAWN else tokens)
         return self._memory.observe(last.states(places), tokens, logprobs)

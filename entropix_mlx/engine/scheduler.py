@@ -46,12 +46,12 @@ class Scheduler:
         """Begin without answers.
 
         Args:
-            model: from `load`.
             pipelined: whether to queue a pass before the last one was read. The passes are the
-                same, and so are the steps.
+            same,
+                and so are the steps.
             steady: whether all chunks of prompts are of one size, however long others wait. Then
-                what shares a pass does not depend on the clock, and the same answers are repeated
-                exactly.
+            the
+                passes do not depend on the clock, and the same answers are repeated exactly.
         """
         self._engine = Engine(model)
         self._pipelined = pipelined

@@ -155,13 +155,8 @@ class Slot:
             self.text.take_back()
 
     def settle(self, taken: int) -> None:
-        """Shorten the text to the steps that somebody took, all but the last of them.
-
-        Where a stop string ended the answer, its tokens leave the text, too.
-
-        Args:
-            taken: the number of those steps.
-        """
+        """Shorten the text to the steps that were taken, all but the last, and before a stop
+        string."""
         if self.text is not None:
             start = len(self.prompt.tokens)
             self.text.shorten(start + min(taken - 1, self._answer.committed))
@@ -180,12 +175,7 @@ class Slot:
     # ── 1. Queue ────────────────────────────────────────────────────────────────────────────────
 
     def queue(self, last: Pass | None, alone: bool = True) -> list[SlotRows]:
-        """Return the rows that this slot has in the next pass.
-
-        Args:
-            last: the pass before, in which this slot may have a flight.
-            alone: whether no other answer runs.
-        """
+        """Return the rows of this slot in the next pass, behind its flight in the last one."""
         self._alone = alone
         self._members, self._places, self._block = [], {}, ()
         if self._chosen is not None:
@@ -289,12 +279,7 @@ class Slot:
             self._known_text.take_back()
 
     def _check_ahead(self, served: _Flight, positions: dict[int, Position]) -> None:
-        """Take what was queued ahead for the next flight if it is what is asked for now.
-
-        Args:
-            served: the flight that it was to follow.
-            positions: those that were read.
-        """
+        """Take what was queued behind a flight for the next one if it is what is asked for now."""
         if not self._places:
             return
         request, then = self._request, served.request.then

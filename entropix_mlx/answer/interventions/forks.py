@@ -55,12 +55,9 @@ class Forks:
         stops: Sequence[str] = (),
         asks: bool = False,
     ) -> None:
-        """Set up.
+        """Prepare the forks of an answer.
 
         Args:
-            rule: where forks are, how far branches are followed, how they are compared.
-            tokenizer: from `load`.
-            on_fork: called while branches grow.
             seed: of the answer; what is left to chance depends on it and on the position alone.
             prompt: the tokens before the answer, which branches may copy.
             stops: strings that end the answer, and with it a branch.
@@ -239,12 +236,7 @@ class ForkTrial(Trial):
                     self._all[number].stopped = Stopped.DECIDED
 
     def _halve(self, others: Sequence[int], found: Sequence[Lead]) -> None:
-        """Drop the worse half of some branches, or a single one where it is behind the first.
-
-        Args:
-            others: their numbers, the best first.
-            found: how far each branch leads.
-        """
+        """Prune the worse half of some branches, best first, or a single one behind the first."""
         gaps = [found[number].nats for number in others]
         keep = len(others) // 2 if len(others) > 1 else int(gaps[0] > 0)
         near = gaps[keep - 1] - gaps[keep] if len(others) > 1 else abs(gaps[0])
@@ -271,12 +263,6 @@ class GrowingBranch:
     """A branch while it grows."""
 
     def __init__(self, first: Position, end: Callable[[list[int]], int | None]) -> None:
-        """Begin with the position of the fork.
-
-        Args:
-            first: that position, with the branch's first token.
-            end: returns after how many of its tokens a branch ends, or None if it goes on.
-        """
         self.positions: list[Position] = []
         self.ended = False
         self.stopped: Stopped | None = None
@@ -314,13 +300,6 @@ class Ends:
     def __init__(
         self, tokenizer: TokenizerWrapper, before: Iterable[int], stops: Sequence[str]
     ) -> None:
-        """Set up.
-
-        Args:
-            tokenizer: from `load`.
-            before: the last tokens of the text, with which a number or a word may begin.
-            stops: strings that end the answer.
-        """
         self._tokenizer = tokenizer
         self._before = list(before)
         self._stops = stops
@@ -407,16 +386,12 @@ def _differences(branch: Compared, first: Compared) -> list[float]:
 class Copies:
     """The n-grams of a text, prompt and answer, and which tokens of a branch copy one.
 
+    A token that completes an n-gram which stood before is a copy; with a length of 0, none is.
+
     The index grows when it is asked, so that an answer without forks does not pay for it.
     """
 
     def __init__(self, length: int) -> None:
-        """Begin without a text.
-
-        Args:
-            length: of an n-gram; a token that completes one which stood before is a copy. With 0,
-                none is.
-        """
         self._length = length
         self._text: list[int] = []
         self._ngrams: set[tuple[int, ...]] = set()

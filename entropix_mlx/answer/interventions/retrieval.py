@@ -59,14 +59,11 @@ class Retrieval:
         retrieve: Retrieve,
         interrupts: Callable[[int, Position, int], bool],
     ) -> None:
-        """Begin an answer.
+        """Prepare the retrieval for an answer.
 
         Args:
-            rule: `[notes]` of a profile.
-            tokenizer: from `load`.
-            retrieve: finds passages.
-            interrupts: whether another intervention is due at a position, as `Intervention.due`: a
-                sentence on trial ends there.
+            interrupts: as `Intervention.due` of other interventions; a sentence on trial ends
+            there.
         """
         self.rule = rule
         self.tokenizer = tokenizer

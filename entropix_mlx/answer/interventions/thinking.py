@@ -47,14 +47,7 @@ class Thinking:
         vocab_size: int,
         prompt: Sequence[int] = (),
     ) -> None:
-        """Check the profile's texts, each of which is used in turn.
-
-        Args:
-            rule: `[think]` of a profile.
-            tokenizer: from `load`.
-            vocab_size: of the model.
-            prompt: token ids; what it asks for may leave no place for thoughts.
-        """
+        """Check the profile's texts; the request of the prompt may leave no place for thoughts."""
         self._rule = rule
         self._tokenizer = tokenizer
         self._places = ALLOWED[rule.place]
@@ -134,16 +127,6 @@ class ThinkingTrial(Trial):
         before: Sequence[int],
         triggered_at: int | None,
     ) -> None:
-        """Begin with the first token of the thought at a position.
-
-        Args:
-            tokens: of the thought.
-            here: where it is to stand.
-            rule: `[think]` of the profile.
-            tokenizer: from `load`.
-            before: the tokens of the answer.
-            triggered_at: index of the step that triggered it.
-        """
         self._tokens = tuple(tokens)
         self._rule = rule
         self._tokenizer = tokenizer
@@ -254,12 +237,7 @@ def flaw(
 ) -> DropReason | None:
     """Return why a thought is dropped whatever it gains; None if nothing speaks against it.
 
-    Args:
-        tokenizer: from `load`.
-        before: the tokens of the answer.
-        inserted: those of the thought.
-        watched: those that followed it.
-        loop_length: as in the profile.
+    Given the tokens of the answer before it, of the thought, and of what was watched behind it.
     """
     ends = bool(watched) and watched[-1] in tokenizer.eos_token_ids
     if ends and not text_of(tokenizer, watched).strip():

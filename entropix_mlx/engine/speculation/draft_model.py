@@ -48,10 +48,7 @@ class DraftModel:
     def __init__(
         self, model: LanguageModel, tokenizer: TokenizerWrapper, tokens: int = DRAFT_TOKENS
     ) -> None:
-        """Take over a loaded model.
-
-        Args:
-            tokens: how many to propose for a pass, at most `MAX_PROPOSED`.
+        """Take over a loaded model that proposes at most `MAX_PROPOSED` tokens for a pass.
 
         Raises:
             SettingsError: so many cannot be proposed.
@@ -99,16 +96,8 @@ class DraftProposer:
     needs_last_token = True
 
     def __init__(self, draft: DraftModel, sampler: Sampler, seed: int, vocab: int) -> None:
-        """Begin without a text.
-
-        Args:
-            draft: the draft model.
-            sampler: that of the answer. Where it remembers the text, the most probable tokens are
-                proposed.
-            seed: of the answer.
-            vocab: the number of tokens of the model that answers.
-        """
         self._draft = draft
+        # Where the sampler remembers the text, the most probable tokens are proposed.
         remembers = sampler.remembered is not None
         self._sampler = make_sampler("greedy", sampler.profile) if remembers else sampler
         self._seed = seed

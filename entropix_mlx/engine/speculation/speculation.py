@@ -47,13 +47,10 @@ class Speculation:
     def propose(
         self, request: Advance, text: Sequence[int], *, ahead: int = 0, alone: bool = True
     ) -> tuple[int, ...]:
-        """Return the block that probably follows a request on the text.
+        """Return the block that probably follows a request on the text, whose token the text
+        includes.
 
-        Args:
-            request: the known token.
-            text: all tokens of the text, that one included.
-            ahead: 1 where the block begins behind a token that is drawn, but not known yet.
-            alone: whether no other slot is in the pass.
+        `ahead` is 1 where the block begins behind a token that is drawn, but not known yet.
         """
         if request.then != DRAWN:
             return ()
