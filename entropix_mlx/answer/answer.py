@@ -180,5 +180,4 @@ class Answer:
         return self._writer.finished or self._cancelled()
 
     def _then(self, token: int) -> int:
-        """Return what follows the next token: nothing if no more may be written."""
         return NOTHING if self._writer.room == 1 else token

@@ -48,7 +48,6 @@ class Position:
 
     @property
     def entropy(self) -> float:
-        """Of the position, in bits."""
         return self.decision.metrics.entropy
 
     def checked(self) -> Position:

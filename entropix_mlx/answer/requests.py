@@ -39,7 +39,6 @@ class Advance(NamedTuple):
 
     @classmethod
     def after(cls, positions: Mapping[int, Position], then: int = DRAWN) -> Advance:
-        """Return the request to go on after the tokens of some positions."""
         tokens = {number: position.token for number, position in positions.items()}
         return cls(tokens, [position.logprob for position in positions.values()], then)
 

@@ -15,7 +15,6 @@ class StopStrings:
         """Whether a stop string has come; no text follows it."""
 
     def resume(self, text: str, shown: str) -> None:
-        """Account for the text of a token, and for what of it is in a step already."""
         held = self._held + text
         self._held = held.removeprefix(shown) if held.startswith(shown) else ""
 

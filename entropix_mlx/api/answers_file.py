@@ -10,7 +10,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import OutputError
@@ -54,8 +53,7 @@ class Task:
         return self.asked.line, self.sample
 
     def record(self, answer: BatchAnswer, batch: int) -> dict[str, Any]:
-        """Return the line of an answer; rounding depends on how many answers ran at once
-        (`batch`)."""
+        """Return the line of an answer; rounding depends on `batch`, the answers at once."""
         named = {} if self.asked.id is None else {"id": self.asked.id}
         begun = {"line": self.asked.line, "sample": self.sample} | named | self.header
         begun |= {"seed": answer.seed, "batch": batch}
@@ -120,12 +118,7 @@ class AnswersFile:
             self._file = open(self._path, "ab", buffering=0)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
     def _resume(self) -> None:

@@ -135,11 +135,9 @@ class _Process:
             return
         self._running.kill()
         for pipe in (self._running.stdin, self._running.stdout):
-            if pipe:
-                try:
+            with contextlib.suppress(OSError):  # a request that was not read
+                if pipe:
                     pipe.close()
-                except OSError:  # a request that was not read
-                    continue
         self._running.wait()
         self._running = None
 

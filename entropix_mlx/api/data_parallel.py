@@ -92,7 +92,6 @@ class Dealt:
             self.answers[index].error = answer.error
 
     def _received(self) -> Iterator[tuple[int, Step]]:
-        """Wait for an answer of another rank, and yield its steps."""
         rank, result = self._workers.results.get()
         if result is None:
             self._shares[0] += self._shares.pop(rank, [])
@@ -181,7 +180,6 @@ def _resolved(model: LanguageModel, settings: Sequence[Settings]) -> list[Settin
 
 
 def settings_record(settings: Settings) -> dict[str, Any]:
-    """Return resolved settings as a record for JSON; `settings_of` reads it."""
     record = {each.name: getattr(settings, each.name) for each in fields(Settings)}
     return record | {
         "profile": asdict(Profile.load(settings.profile)),
@@ -191,7 +189,6 @@ def settings_record(settings: Settings) -> dict[str, Any]:
 
 
 def settings_of(record: Mapping[str, Any]) -> Settings:
-    """Return settings from such a record."""
     bias = record["logit_bias"]
     given = {
         "profile": Profile.load().replace(record["profile"]),

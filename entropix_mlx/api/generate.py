@@ -66,7 +66,6 @@ def generate(
     settings: Settings | None = None,
     **options: Any,
 ) -> str:
-    """Return the generated text; takes the arguments of `stream_generate`."""
     steps = stream_generate(model, tokenizer, prompt, settings, **options)
     return "".join(step.text for step in steps)
 
@@ -114,11 +113,7 @@ def _token_ids(prompt: Iterable[int]) -> list[int]:
     values = listed() if listed else prompt
     if isinstance(values, (bytes, Mapping)) or not isinstance(values, Iterable):
         raise PromptError(f"prompt must be a text or token ids, not {shown(prompt)}")
-    return [_token_id(value) for value in values]
-
-
-def _token_id(value: Any) -> int:
     try:
-        return operator.index(value)
+        return [operator.index(value) for value in values]
     except TypeError:
-        raise PromptError(f"prompt must hold token ids, not {shown(value)}") from None
+        raise PromptError("prompt must hold token ids, which are whole numbers") from None

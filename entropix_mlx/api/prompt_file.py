@@ -55,7 +55,6 @@ class PromptLine:
 
     @property
     def question(self) -> str:
-        """The last thing that is asked, as a text."""
         return self.prompt if self.prompt is not None else str(self.messages[-1]["content"])
 
     def tokens(self, tokenizer: TokenizerWrapper, *, bare: bool = False) -> list[int]:
@@ -229,7 +228,6 @@ class _LineReader:
         return replace(made, messages=tuple(messages))
 
     def _with(self, options: dict[str, Any]) -> Settings:
-        """Return the settings with the options of a line, which are checked once where alike."""
         key = json.dumps(options, sort_keys=True)
         if key not in self._known:
             if isinstance(options.get("changes"), dict):

@@ -201,7 +201,6 @@ class _Measuring:
                 yield from self._chunk(text.layers, at, min(at + PREFILL_CHUNK, end - 1))
 
     def _chunk(self, layers: Sequence[TextCache], begin: int, end: int) -> Iterator[Position]:
-        """Compute the tokens from `begin` to `end`, and yield what follows each of them."""
         if not self._model.measures_blocks:
             yield from self._one_by_one(layers, begin, end)
             return
@@ -236,7 +235,6 @@ class _Measuring:
                 yield position if forward.attended else position.without_attention()
 
     def _sample(self, logits: mx.array, scores: Sequence[Any], first: int) -> Sampled:
-        """Start measuring some positions that follow one another."""
         resolved, count = self._resolved, logits.shape[0]
         given = mx.array(self._tokens[first + 1 : first + 1 + count])
         places = range(first + 1, first + 1 + count)

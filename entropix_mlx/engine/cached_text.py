@@ -55,7 +55,6 @@ class CachedText:
     members = (TEXT,)
 
     def __init__(self, layers: Sequence[TextCache]) -> None:
-        """Take over the caches of all layers, which may already hold tokens."""
         self.layers = list(layers)
         self.base = min(int(layer.offset) for layer in layers)
         """Number of tokens that the caches held when this text took them over. Their ids are not
@@ -68,7 +67,6 @@ class CachedText:
         return cls(model.make_cache())
 
     def common(self, prompt: Sequence[int]) -> int:
-        """Return how many tokens at the beginning of a prompt this text begins with, too."""
         for index, (own, other) in enumerate(zip(self.ids, prompt, strict=False)):
             if own != other:
                 return index
@@ -110,7 +108,6 @@ class CachedText:
         return all(map(takes_blocks, self.layers))
 
     def arrays(self) -> list[mx.array]:
-        """Return the keys and values that only this text has, for MLX to compute."""
         return [array for layer in self.layers for array in arrays_of(layer)]
 
     def copy(self, length: int) -> CachedText:
@@ -178,7 +175,6 @@ class Prompt:
         return self._text
 
     def is_like(self, other: Prompt) -> bool:
-        """Tell whether answers to another prompt can go on from this one."""
         if self.opened or self._find != other._find or self.scored != other.scored:
             return False
         return self.tokens == other.tokens
@@ -190,12 +186,10 @@ class Prompt:
 
     @property
     def total(self) -> int:
-        """Tokens to compute, the last one included."""
         return len(self.tokens) - self.cached
 
     @property
     def done(self) -> int:
-        """Tokens of those that were computed."""
         return len(self.text.ids) - self.cached
 
     @property
@@ -203,7 +197,6 @@ class Prompt:
         return self.opened and not self.unread
 
     def chunk(self, most: int) -> tuple[list[int], list[int]]:
-        """Return the next tokens to compute, and the token after each of them."""
         begin = len(self.text.ids)
         end = min(begin + most, len(self.tokens) - 1)
         return self.tokens[begin:end], self.tokens[begin + 1 : end + 1]

@@ -20,7 +20,6 @@ class PromptCache:
     """
 
     def __init__(self, most_bytes: int) -> None:
-        """Begin empty, with so many bytes for the keys and values of all texts."""
         self._most = most_bytes
         self._texts: list[tuple[CachedText, int]] = []
         self.bytes = 0

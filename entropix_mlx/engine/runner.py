@@ -106,12 +106,10 @@ class Runner:
 
     @property
     def waiting(self) -> int:
-        """Answers that have no slot yet."""
         return len(self._waiting)
 
     @property
     def running(self) -> int:
-        """Answers that have one, their prompts included."""
         return len(self._admitted)
 
     @property
@@ -301,7 +299,6 @@ class Runner:
     # ── Admission ───────────────────────────────────────────────────────────────────────────────
 
     def _admit(self) -> None:
-        """Give slots of the scheduler to waiting answers until as many run as may."""
         for slot in [slot for slot in self._waiting if slot.cancelled or slot.ended]:
             slot.end()
             self._waiting.remove(slot)
@@ -327,7 +324,6 @@ class Runner:
         return cache_tokens(self._model)
 
     def _share_prompt(self, slot: Slot) -> None:
-        """Let the waiting answers to the same prompt go on from what is cached for this one."""
         prompt = slot.prompt
         for other in self._waiting:
             if other.prompt.is_like(prompt):
@@ -344,7 +340,6 @@ class Runner:
     # ── The end ─────────────────────────────────────────────────────────────────────────────────
 
     def _retire(self) -> None:
-        """Let the answers leave that have ended, and keep their texts."""
         for slot in [slot for slot in self._admitted if slot.ended]:
             self._admitted.remove(slot)
             slot.settle(self._taken.pop(slot))

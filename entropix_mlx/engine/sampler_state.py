@@ -41,14 +41,12 @@ class SamplerStates:
     """The states of one answer: that of its text and, at a fork, of each branch."""
 
     def __init__(self, memory: Memory, state: State) -> None:
-        """Begin with the state before the answer's next position."""
         self._memory = memory
         self._text = _RowState(state, 0)
         self._branches: list[list[_RowState]] = []
         """Of each branch, the state at the fork, and after each of its tokens."""
 
     def after(self, request: Advance, members: Sequence[int]) -> State:
-        """Return the states after the requested tokens of some branches, or of the text."""
         state = self._of(members)
         if not request.logprobs:  # the last token of the prompt, which is part of the state
             return state
@@ -72,11 +70,9 @@ class SamplerStates:
                 self._text = _RowState(state, row)
 
     def split(self, branches: int) -> None:
-        """Begin branches at the place of the text."""
         self._branches = [[self._text] for _ in range(branches)]
 
     def keep(self, branch: int, length: int) -> None:
-        """Go on after the first tokens of a branch, and forget the others."""
         self._text = self._branches[branch][length]
         self._branches = []
 

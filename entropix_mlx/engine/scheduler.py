@@ -125,14 +125,12 @@ class Scheduler:
         return waited
 
     def _finish_pass(self) -> float:
-        """Wait for the last pass; return the seconds that it still took."""
         began = time.perf_counter()
         if self._pass is not None:
             self._pass.read()
         return time.perf_counter() - began
 
     def _read_chunk(self, prompt: Prompt, most: int) -> int:
-        """Compute at most so many tokens of a prompt; return the number computed."""
         readers = [slot for slot in self._waiting if slot.prompt is prompt]
         for slot in readers:
             slot.report_prefill(prompt.done, prompt.total)
@@ -181,7 +179,6 @@ class Scheduler:
     # ── 3. Read ─────────────────────────────────────────────────────────────────────────────────
 
     def _read(self) -> Iterator[tuple[Slot, Step]]:
-        """Read the pass before, and let each answer go on from it."""
         for slot in list(self._running):
             slot.receive(self._pass)
             yield from ((slot, step) for step in slot.take_steps())

@@ -112,7 +112,6 @@ class Slot:
 
     @property
     def longest(self) -> float:
-        """The most tokens that its text may have."""
         most = self.resolved.settings.max_tokens
         return math.inf if most < 0 else len(self.prompt.tokens) + most
 
@@ -125,13 +124,11 @@ class Slot:
             self.end(error)
 
     def take_steps(self) -> list[Step]:
-        """Return the steps that were committed since the last call."""
         steps = list(self._answer.steps)
         self._answer.steps.clear()
         return steps
 
     def start(self) -> None:
-        """Begin the answer; its prompt is in the cache."""
         self.text = self.prompt.take()
         if not self.text.takes_blocks(self.resolved.settings.attention_layers):
             self._speculation = None
@@ -218,7 +215,6 @@ class Slot:
         return SlotRows(holder.layers, tokens, self.resolved, state, bool(self._block))
 
     def _propose(self, request: Advance, ahead: int = 0) -> tuple[int, ...]:
-        """Return the block that probably follows a request on the text."""
         if self._speculation is None or self._branches is not None:
             return ()
         ids = self._known_text.ids
@@ -305,7 +301,6 @@ class Slot:
             self.text.take_back()
 
     def _take_off(self, request: Advance) -> None:
-        """Make the rows that were queued the flight of a request."""
         places = {member: self._places[member] for member in request.tokens}
         self._flight = _Flight(request, self._branches, places, self._block)
         self._request = None
@@ -327,7 +322,6 @@ class Slot:
             self._request = request
 
     def _serve(self, request: Split | Keep) -> None:
-        """Do what needs no pass."""
         text = self._known_text
         if isinstance(request, Split):
             text.take_back()
@@ -342,7 +336,6 @@ class Slot:
             self._states.keep(request.branch, len(request.tokens))
 
     def _holders(self, request: Advance) -> Sequence[CachedText | BranchGroup]:
-        """Return whose caches the rows of a request are in."""
         if self._branches is None:
             return [self._known_text]
         return self._branches.select(request.tokens)

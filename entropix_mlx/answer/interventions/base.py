@@ -173,7 +173,6 @@ class AnswerText:
         self._text += step.text
 
     def place(self, drawn: int) -> Place | None:
-        """Return what place the end of the answer is, with the token that was drawn to follow."""
         if drawn in self._tokenizer.eos_token_ids:
             return None
         tail = self.tokens[-TAIL:]
@@ -181,14 +180,12 @@ class AnswerText:
         return self._surroundings.place(self._tokenizer.decode([*tail, drawn])[len(before) :])
 
     def repeats(self, text: str) -> bool:
-        """Tell whether the answer says already what is to be inserted."""
         if not text.strip():
             return self._text.endswith("\n")
         return contains(words_of(self._text), words_of(text))
 
 
 def text_of(tokenizer: TokenizerWrapper, tokens: Sequence[int]) -> str:
-    """Return the text of some tokens, without the one that ends an answer."""
     ends = tokenizer.eos_token_ids
     return str(tokenizer.decode([token for token in tokens if token not in ends]))
 

@@ -23,7 +23,7 @@ import hashlib
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
@@ -197,22 +197,17 @@ class ForkTrial(Trial):
         return tuple(number for number, branch in enumerate(self._all) if branch.living)
 
     def _is_close(self, fork: Fork) -> bool:
-        """Tell whether the leads hardly separate the first and the best of the others."""
         first, *others = fork.branches
         best = max(others, key=lambda branch: branch.lead or 0.0)
         near = abs(best.lead or 0.0) <= self._rule.ask_margin * (best.error or 0.0)
         return near and best.text != first.text
 
     def _leads(self) -> list[Lead]:
-        return leads(
-            [
-                Compared(
-                    [position.logprob for position in branch.positions],
-                    self._copies.marks(branch.tokens),
-                )
-                for branch in self._all
-            ]
-        )
+        compared = []
+        for branch in self._all:
+            logprobs = [position.logprob for position in branch.positions]
+            compared.append(Compared(logprobs, self._copies.marks(branch.tokens)))
+        return leads(compared)
 
     def _leader(self, found: Sequence[Lead]) -> int:
         ahead = [
@@ -307,7 +302,6 @@ class Ends:
         self._known = tokenizer.decode(self._before).rstrip("\ufffd")
 
     def text(self, tokens: list[int]) -> str:
-        """Return what the tokens add to the text before them."""
         return self._whole(tokens)[len(self._known) :]
 
     def length(self, tokens: list[int]) -> int | None:
@@ -327,14 +321,11 @@ class Ends:
         return str(self._tokenizer.decode(self._before + printable))
 
 
-@dataclass(frozen=True)
-class Compared:
-    """The tokens of one branch, as far as they are compared."""
+class Compared(NamedTuple):
+    """The tokens of a branch: their natural log probabilities at temperature 1, and which copy."""
 
     logprobs: Sequence[float]
-    """Natural log probability of each token at temperature 1."""
     copied: Sequence[bool]
-    """Whether each of them copies."""
 
 
 class Lead(NamedTuple):

@@ -114,7 +114,6 @@ class Surroundings:
         """Whether lines of the paragraph end inside sentences, as those of a poem do."""
 
     def add(self, text: str) -> None:
-        """Go on with the text."""
         *complete, rest = (self._line + text).split("\n")
         for line in complete:
             self._end_line(line)
@@ -165,7 +164,6 @@ class Surroundings:
 
 
 def _is_prose(line: str) -> bool:
-    """Tell whether a line, as far as it goes, is prose, and nothing in it waits to be closed."""
     if _STRUCTURE.match(line) or _FENCE.match(line):
         return False
     bare = _REASONING.sub("", _INLINE.sub("", line))

@@ -154,7 +154,6 @@ class Retrieval:
         return tuple(self.tokenizer.encode(text, add_special_tokens=False))
 
     def _shortened(self, text: str) -> str:
-        """Return a passage of at most the profile's number of tokens, with "…" if it is cut."""
         tokens = self.tokenizer.encode(text, add_special_tokens=False)
         if len(tokens) <= self.rule.max_tokens:
             return text
@@ -175,7 +174,6 @@ class RetrievalTrial(Trial):
         room: int,
         found: Found | None = None,
     ) -> None:
-        """Begin at a position; with a passage that was found already, nothing is followed."""
         self._retrieval = retrieval
         self._index = index
         self._here = here

@@ -88,7 +88,6 @@ class Thinking:
         self._inside = inserted
 
     def _due(self, index: int, here: Position, room: int) -> tuple[int, ...] | None:
-        """Return the tokens of the text that is due at a position; None for none."""
         if here.decision.strategy is Strategy.THINK and self._allowance.allows(index):
             self._trigger.fire(index)
         if self._trigger.at(index) is None or not self._answer.tokens:
@@ -203,7 +202,6 @@ class ThinkingTrial(Trial):
 
 
 def written(text: str, place: Place, paragraph: str) -> str:
-    """Return a text as it is written at a place of a paragraph; see `forms`."""
     plain, trailing = forms(text, place)
     return trailing if re.search(r"…|\.\.\.", paragraph) else plain
 

@@ -86,7 +86,6 @@ class DraftModel:
         return best
 
     def give_back(self, text: CachedText) -> None:
-        """Keep a cache for the next answer."""
         self._idle = [*self._idle, text][-BATCH:]
 
 
@@ -131,7 +130,6 @@ class DraftProposer:
         self._text, self._length = None, 0
 
     def _common(self, text: CachedText, tokens: Sequence[int]) -> int:
-        """Return how many tokens a text keeps: all but the last, which must be computed again."""
         if not self._length:
             return text.common(tokens[:-1])
         at = self._length
@@ -158,12 +156,10 @@ class DraftProposer:
 
 
 def cannot_be_drafted(why: str) -> UnsupportedModelError:
-    """Return the error of an answer for which no draft model can propose tokens."""
     return UnsupportedModelError(f"no draft model can be used here, since {why}: leave it out")
 
 
 def no_speculation(model: LanguageModel) -> str:
-    """Return why nothing can be proposed for a model, for people."""
     kind = model.config.model_type
     return f"the cache of this {kind} cannot take back a rejected token"
 
