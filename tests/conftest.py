@@ -13,7 +13,7 @@ import pytest
 from hypothesis import settings
 from mlx.utils import tree_map
 from mlx_lm.tokenizer_utils import BPEStreamingDetokenizer, TokenizerWrapper
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 import entropix_mlx
@@ -63,34 +63,38 @@ def make_byte_tokenizer(words: str = "") -> TokenizerWrapper:
                 merges.append((word[:end], word[end]))
     tokenizer = Tokenizer(models.BPE(vocabulary, merges))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    return wrapped(tokenizer)
+    return wrapped(tokenizer, ["<s>", "</s>"])
 
 
-def make_word_tokenizer() -> TokenizerWrapper:
-    """Return a tokenizer of as many tokens, most of them words: random ones are prose.
+def make_word_tokenizer(form: str = "Ġ{}") -> TokenizerWrapper:
+    """Return a tokenizer of 256 words and signs, <s> (256) and </s> (257): random text is prose.
 
-    Its texts have letters and the signs of sentences; what else stands in a text is read as spaces.
+    It reads small letters, and takes what it does not know for a space.
+
+    Args:
+        form: how a word is written, such as " {} sees me." with Ġ for the spaces.
     """
     syllables = ("ba", "de", "fi", "go", "ku", "la", "mo", "ne", "pi", "ra", "so", "tu", "va", "ze")
-    words = ["wait", "Wait", "hm", "Hm", "so", "So"]
-    words += [f"{one}{two}" for one in syllables for two in syllables]
-    words = list(dict.fromkeys([*words, *(f"{one.capitalize()}n" for one in syllables)]))
-    pieces = [*"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz.,:?!Ġ", "ĠâĢĶ", "âĢ¦"]
-    pieces += [f"Ġ{word}" for word in words]
-    pieces = [*pieces[:256], "<s>", "</s>"]
+    words = ["wait", "hm", "so", *(one + two for one in syllables for two in syllables)]
+    words += [f"{one.capitalize()}n" for one in syllables] + [f"{one}li" for one in syllables]
+    signs = [*"abcdefghijklmnopqrstuvwxyz.,:?!Ġ", "ĠâĢĶ", "âĢ¦", "Ġwait", "Ġhm", "Ġso"]
+    written = [form.format(word) for word in words if f"Ġ{word}" not in signs]
+    pieces = [*written[: 256 - len(signs)], *signs]
+    special = ["‹s›", "‹/s›"]  # no signs of code
     scored = [(piece, -10.0 if len(piece) == 1 else -1.0) for piece in pieces]
     tokenizer = Tokenizer(models.Unigram(scored, unk_id=pieces.index("Ġ")))
+    tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    return wrapped(tokenizer)
+    return wrapped(tokenizer, special)
 
 
-def wrapped(tokenizer: Tokenizer) -> TokenizerWrapper:
+def wrapped(tokenizer: Tokenizer, special: list[str]) -> TokenizerWrapper:
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens(["<s>", "</s>"])
+    tokenizer.add_special_tokens(special)
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
-        bos_token="<s>",
-        eos_token="</s>",
+        bos_token=special[0],
+        eos_token=special[1],
         chat_template="{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}",
         clean_up_tokenization_spaces=False,
     )

@@ -28,26 +28,18 @@ PROMPTS = [list(text.encode()) for text in ("A", "The quick brown fox", "x = 3;"
 PLAIN = Settings(seed=1, max_tokens=24, changes={"branch": {"max_branches": 0}})
 
 
-@pytest.fixture(autouse=True)
-def whole_length(byte_tokenizer):
-    """Let answers have the length that is asked for."""
-    byte_tokenizer._eos_token_ids = set()
-    yield
-    byte_tokenizer._eos_token_ids = {257}
-
-
 @pytest.fixture
-def alone(tiny_model, byte_tokenizer):
+def alone(tiny_model, endless):
     def alone(prompt, settings, **options):
-        return list(stream_generate(tiny_model, byte_tokenizer, prompt, settings, **options))
+        return list(stream_generate(tiny_model, endless, prompt, settings, **options))
 
     return alone
 
 
 @pytest.fixture
-def together(tiny_model, byte_tokenizer):
+def together(tiny_model, endless):
     def together(prompts, settings, **options):
-        return batch_generate(tiny_model, byte_tokenizer, prompts, settings, **options)
+        return batch_generate(tiny_model, endless, prompts, settings, **options)
 
     return together
 
@@ -98,7 +90,6 @@ def of_every_kind():
     ]
 
 
-@pytest.mark.usefixtures("anywhere")
 @pytest.mark.parametrize("batch", [3, 8])
 def test_each_answer_is_the_one_alone(together, alone, check_same, batch):
     settings = of_every_kind()
@@ -238,7 +229,7 @@ def test_samples_of_one_prompt_have_seeds_of_their_own(together, alone, check_sa
         check_same(prompt, own, answer.steps, alone(prompt, own))
 
 
-def test_samples_share_the_cache_of_their_prompt(byte_tokenizer):
+def test_samples_share_the_cache_of_their_prompt(endless):
     shape = {"head_dim": 64, "num_key_value_heads": 4, "num_hidden_layers": 2}
     model = make_tiny_model(max_position_embeddings=3000, **shape)
     prompt = [65] * 2000
@@ -250,7 +241,7 @@ def test_samples_share_the_cache_of_their_prompt(byte_tokenizer):
         mx.clear_cache()
         before = mx.get_active_memory()
         mx.reset_peak_memory()
-        batch = batch_generate(model, byte_tokenizer, [prompt], settings, n=n)
+        batch = batch_generate(model, endless, [prompt], settings, n=n)
         assert all(len(answer.steps) == 5 for answer in batch.finish())
         assert batch.size == n
         return mx.get_peak_memory() - before
@@ -258,7 +249,7 @@ def test_samples_share_the_cache_of_their_prompt(byte_tokenizer):
     assert peak(8) - peak(1) < 0.15 * 8 * cached
 
 
-def test_a_long_prompt_is_read_in_chunks_while_others_decode(byte_tokenizer):
+def test_a_long_prompt_is_read_in_chunks_while_others_decode(endless):
     model = make_tiny_model(max_position_embeddings=3000)
     events = []
 
@@ -268,7 +259,7 @@ def test_a_long_prompt_is_read_in_chunks_while_others_decode(byte_tokenizer):
     long = list(b"abcdefgh" * 100)
     short = Settings(seed=1, sampler="greedy", max_tokens=300)
     hooks = [Hooks(), Hooks(on_prefill=on_prefill)]
-    batch = batch_generate(model, byte_tokenizer, [PROMPTS[0], long], short, hooks=hooks)
+    batch = batch_generate(model, endless, [PROMPTS[0], long], short, hooks=hooks)
     for index, _ in batch:
         if index == 0:
             events.append("step")
@@ -284,14 +275,14 @@ def test_a_long_prompt_is_read_in_chunks_while_others_decode(byte_tokenizer):
 @pytest.mark.parametrize("start", [3, 8, 15])
 @pytest.mark.parametrize("profile", [None, INTERVENING])
 def test_a_stop_string_ends_the_answer_and_leaves_the_cache(
-    tiny_model, byte_tokenizer, alone, start, profile
+    tiny_model, endless, alone, start, profile
 ):
     settings = Settings(seed=4, max_tokens=40, profile=profile or "reference")
     whole = "".join(step.text for step in alone(PROMPTS[1], settings))
     stop = whole[start : start + 3]
     ends = whole.index(stop)
     stopped = replace(settings, stop=("never in it", stop)).resolved(tiny_model.config)
-    runner, text = Runner(tiny_model, byte_tokenizer), CachedText.empty(tiny_model)
+    runner, text = Runner(tiny_model, endless), CachedText.empty(tiny_model)
     shown = ""
     for step in runner.stream(runner.add(PROMPTS[1], stopped, text=text)):
         shown += step.text
@@ -299,7 +290,7 @@ def test_a_stop_string_ends_the_answer_and_leaves_the_cache(
     assert shown == whole[:ends]
     assert step.finish_reason == "stop"
     assert text.ids[: len(PROMPTS[1])] == PROMPTS[1]
-    answered = byte_tokenizer.decode(text.ids[len(PROMPTS[1]) :])
+    answered = endless.decode(text.ids[len(PROMPTS[1]) :])
     assert shown.startswith(answered.rstrip("\ufffd"))
     assert all(layer.offset == len(text.ids) for layer in text.layers)
 

@@ -128,17 +128,9 @@ def cyclic():
     return model
 
 
-@pytest.fixture
-def endless(byte_tokenizer):
-    """A tokenizer whose answers end at their limit only."""
-    byte_tokenizer._eos_token_ids = set()
-    yield byte_tokenizer
-    byte_tokenizer._eos_token_ids = {257}
-
-
 PROMPT = list(b"abcabcabc and again: abcabc")
 LOST = {"low_entropy": -1, "think_min_entropy": -1, "think_max_varentropy": 1e9}
-THINKING = Profile.load().replace({"thresholds": LOST})
+THINKING = Profile.load().replace({"thresholds": LOST, "think": {"place": "word", "watch": 3}})
 
 
 def lookups(model, tokenizer, lookup, **options):
@@ -162,7 +154,6 @@ def same(one, other):
     )
 
 
-@pytest.mark.usefixtures("anywhere")
 @pytest.mark.parametrize(
     "options",
     [
@@ -206,7 +197,6 @@ def test_proposals_save_passes(cyclic, endless):
     assert Step.from_dict(steps[-1].to_dict()).accepted == steps[-1].accepted
 
 
-@pytest.mark.usefixtures("anywhere")
 def test_the_loop_need_not_run_ahead(cyclic, endless):
     ahead = lookups(cyclic, endless, 4, profile=THINKING)
     assert lookups(cyclic, endless, 4, profile=THINKING, pipelined=False) == ahead
