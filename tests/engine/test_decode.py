@@ -153,7 +153,9 @@ def test_the_model_continues_from_the_inserted_text(run, tiny_model):
         np.testing.assert_allclose([a.logprob for a in step.top_logprobs], logp[best], atol=2e-3)
 
 
-@pytest.mark.parametrize(("text", "token", "times"), [(77, 77, 3), (["hm", 77], 77, 1), ("‹s›", 256, 3)])
+@pytest.mark.parametrize(
+    ("text", "token", "times"), [(77, 77, 3), (["hm", 77], 77, 1), ("‹s›", 256, 3)]
+)
 def test_thinking_text_may_be_a_token_by_number_or_name_or_a_list(run, text, token, times):
     steps = run(90, profile=ALWAYS_THINK.replace({"think": {"text": text}}))
     found = [steps[index].token for index in inserted(steps)]

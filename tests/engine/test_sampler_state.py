@@ -14,7 +14,6 @@ from entropix_mlx.settings import Settings
 from entropix_mlx.step import Origin, Strategy
 from tests.conftest import run_answer
 
-
 PROMPT = list(b"The quick brown fox")
 PENALTIES = {
     "repetition_penalty": 1.2,
@@ -73,9 +72,7 @@ def live(tiny_model, endless):
 def run(tiny_model, endless):
     def run(max_tokens=40, prompt=PROMPT, **options):
         options.setdefault("seed", 1)
-        return list(
-            stream_generate(tiny_model, endless, prompt, max_tokens=max_tokens, **options)
-        )
+        return list(stream_generate(tiny_model, endless, prompt, max_tokens=max_tokens, **options))
 
     return run
 
