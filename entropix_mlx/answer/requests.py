@@ -44,7 +44,7 @@ class Advance(NamedTuple):
 
 
 class Split(NamedTuple):
-    """From here on there are so many branches, numbered from 0, until one of them is kept."""
+    """From here on there are so many branches, numbered from 0, until one becomes the text."""
 
     branches: int
 

@@ -125,9 +125,9 @@ class AnswersFile:
         with writing(self._path, OutputError):
             old = self._path.read_bytes() if self._path.exists() else b""
         *lines, cut_off = old.split(b"\n")
-        kept = [line for number, line in enumerate(lines, 1) if self._is_answer(number, line)]
-        if cut_off or len(kept) < len(lines):
-            text = "".join(line.decode("utf-8") + "\n" for line in kept)
+        valid = [line for number, line in enumerate(lines, 1) if self._is_answer(number, line)]
+        if cut_off or len(valid) < len(lines):
+            text = "".join(line.decode("utf-8") + "\n" for line in valid)
             with writing(self._path, OutputError):
                 write_whole(self._path, text)
 

@@ -22,7 +22,7 @@ from ..step import Step
 from .generate import parse_options, prompt_tokens
 
 WAIT_SECONDS = 0.1
-"""Between two looks at whether answers that wait for a person were cancelled."""
+"""Between two checks whether answers that wait for a person were cancelled."""
 
 OnProgress = Callable[[int, int], None]
 """Called with the answers that have ended and the number of all."""

@@ -1,4 +1,4 @@
-"""From a prompt to text: the functions that mlx-lm's users will look for."""
+"""From a prompt to text: under the names that mlx-lm uses."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Measuring a text that is given: one prefill, in which every token is measured and none is drawn.
 
     tokens      the   sky   is   blue  .      a chunk of the text, computed in one pass
-    states       ■     ■     ■    ■    ■      kept for the whole chunk: (tokens, hidden)
+    states       ■     ■     ■    ■    ■      held for the whole chunk: (tokens, hidden)
     logits      └─ block ─┘ └─ block ─┘       computed for a block, measured, and dropped again
     step             sky   is   blue  .       what each position says about the token after it
 

@@ -168,7 +168,7 @@ class Prompt:
         """What is in the cache, of which this prompt is the end."""
         if self._text is None:
             text = self._text = self._find(self.tokens)
-            # The last token must be computed again: what follows it was not kept.
+            # The last token must be computed again: its logits are gone.
             text.shorten(text.common(self.tokens[:-1]))
             self.cached = len(text.ids)
             self.opened = True
@@ -214,7 +214,7 @@ class BranchCaches:
     """The branches of a fork: each goes on from the same text, which none of them changes.
 
     Branches that grow in the same passes form a group, with one cache a layer for all of them. One
-    that stops growing leaves its group; what it has cached is kept, since it may still win.
+    that stops growing leaves its group; its cache stays, since it may still win.
     """
 
     def __init__(self, text: CachedText, count: int) -> None:

@@ -48,7 +48,7 @@ from .slot import Slot
 from .speculation.speculation import speculation_for
 
 RESOLVED = 16
-"""Settings whose samplers are kept: slots that share a sampler are measured together."""
+"""Settings whose samplers are cached: slots that share a sampler are measured together."""
 _NOT_DECIDING: dict[str, Any] = {
     "seed": 0,
     "max_tokens": 0,

@@ -1,6 +1,6 @@
 """The states of samplers that remember the text: of one answer, and of its branches.
 
-A state belongs to a place of a text. It is kept where a position was received, and from there the
+A state belongs to a place of a text. It is stored where a position was received; from there the
 token that joins the text leads to the next one:
 
     place     prompt    The      sky      is

@@ -43,7 +43,7 @@ def test_a_lead_must_exceed_its_error():
     assert not leads([branch(-1), branch(-1)])[1].exceeds(0.0)
 
 
-def test_without_a_second_token_no_lead_can_be_told():
+def test_without_a_second_token_no_lead_is_known():
     lead = leads([branch(-2), branch(-1)])[1]
     assert lead.error is None
     assert not lead.exceeds(0.0)

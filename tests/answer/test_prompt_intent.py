@@ -23,7 +23,7 @@ def chat(*turns):
     ("prompt", "asked"),
     [
         ("Tell me a Story about a cat.", True),
-        ("DraftModel an e-mail to her", True),
+        ("Draft an e-mail to her", True),
         ("the history of stories", False),
         ("", False),
         (chat(("system", "You tell stories."), ("user", "A story!")), True),

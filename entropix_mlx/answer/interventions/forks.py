@@ -14,7 +14,7 @@ improbable. With x_t the log probability of a branch's token t, and m tokens in 
 
 That is the paired comparison of two means, with one variance for the whole fork: a branch may have
 few tokens, from which alone no variance can be estimated. A token that copies (see `Copies`) does
-not count in favour of its branch: of such a d_t, only what speaks against that branch is kept.
+not count in favour of its branch: of such a d_t, only what speaks against that branch counts.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # an answer is run without MLX, too
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 LEAST_WORDS = 3
-"""A sentence of fewer words tells too little about what is around it."""
+"""A sentence of fewer words says too little about its surroundings."""
 
 
 class Place(StrEnum):
