@@ -34,7 +34,7 @@ class Workers:
     """What they sent, with their ranks; None where one is lost."""
 
 
-class Dealt:
+class DistributedBatch:
     """Answers that are generated on several machines; iterate to get ``(index, step)``."""
 
     def __init__(

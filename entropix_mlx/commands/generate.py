@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
     from ..api.batch import Batch
-    from ..api.data_parallel import Dealt
+    from ..api.data_parallel import DistributedBatch
 
 MANY_ONLY = ("output", "resume", "batch")
 ONE_ONLY = ("jsonl", "trace", "ask", "prefill_response", "prompt_cache_file")
@@ -246,7 +246,7 @@ def _printing(request: GenerateRequest) -> Write:
 
 
 def _generate(
-    request: GenerateRequest, batch: Batch | Dealt, tasks: list[Task], write: Write
+    request: GenerateRequest, batch: Batch | DistributedBatch, tasks: list[Task], write: Write
 ) -> int:
     """Run a batch and write its answers as they end; return the exit code."""
     written: set[int] = set()

@@ -1,4 +1,4 @@
-"""Prompts that are dealt to other ranks, which are played here one after the other."""
+"""Prompts that are shared among ranks, which are played here one after the other."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from entropix_mlx import Settings, batch_generate
 from entropix_mlx.api.data_parallel import (
-    Dealt,
+    DistributedBatch,
     Workers,
     settings_of,
     settings_record,
@@ -41,17 +41,17 @@ def play(model, tokenizer, left=99):
 
 
 @pytest.mark.parametrize("left", [99, 1])
-def test_dealt_answers_are_those_of_one_rank(tiny_model, byte_tokenizer, left):
+def test_shared_answers_are_those_of_one_rank(tiny_model, byte_tokenizer, left):
     alone = batch_generate(tiny_model, byte_tokenizer, PROMPTS, SETTINGS + WRONG, batch=2).finish()
     workers, lost = play(tiny_model, byte_tokenizer, left)
-    dealt = Dealt(tiny_model, byte_tokenizer, PROMPTS, SETTINGS + WRONG, workers, 2)
-    list(dealt)
+    batch = DistributedBatch(tiny_model, byte_tokenizer, PROMPTS, SETTINGS + WRONG, workers, 2)
+    list(batch)
     assert (workers.ranks, bool(lost)) == (([1], True) if left == 1 else ([1, 2], False))
-    for one, other in zip(alone, dealt.answers, strict=True):
+    for one, other in zip(alone, batch.answers, strict=True):
         assert [step.token for step in one.steps] == [step.token for step in other.steps]
         assert (one.seed, one.prompt_tokens) == (other.seed, other.prompt_tokens)
         assert str(one.error) == str(other.error)
-    assert dealt.answers[-1].error is not None
+    assert batch.answers[-1].error is not None
 
 
 def test_settings_pass_the_line_unchanged(tiny_model):

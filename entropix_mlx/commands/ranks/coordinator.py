@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from ...answer.hooks import Retrieve
     from ...api.batch import Batch
-    from ...api.data_parallel import Dealt, Workers
+    from ...api.data_parallel import DistributedBatch, Workers
     from ...engine.speculation.draft_model import DraftModel
     from ...models.base import LanguageModel
     from ...settings import Settings
@@ -204,15 +204,15 @@ def generate_batch(
     batch: int,
     draft: DraftModel | None = None,
     retrieve: Sequence[Retrieve] | None = None,
-) -> Batch | Dealt:
+) -> Batch | DistributedBatch:
     """Return a batch of answers, dealt to ranks that hold the model where there are any.
 
     `check_command` sees to it that those neither guess with a draft model nor look things up.
     """
-    from ...api.data_parallel import Dealt, steady_batch
+    from ...api.data_parallel import DistributedBatch, steady_batch
 
     if leader is not None and leader.workers is not None:
-        return Dealt(model, tokenizer, prompts, settings, leader.workers, batch)
+        return DistributedBatch(model, tokenizer, prompts, settings, leader.workers, batch)
     return steady_batch(model, tokenizer, prompts, settings, batch, draft, retrieve)
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
     from ...api.batch import Batch
-    from ...api.data_parallel import Dealt
+    from ...api.data_parallel import DistributedBatch
     from ...models.base import LanguageModel
     from ...notes.notes import Notes
 
@@ -38,7 +38,7 @@ TOGETHER = 512
 _FIELDS = {field.name for field in fields(Settings)} - {"changes", "seed"}
 
 Changes = Mapping[str, Mapping[str, Any]]
-Generate = Callable[..., "Batch | Dealt"]
+Generate = Callable[..., "Batch | DistributedBatch"]
 """Called with a model, a tokenizer, prompts and settings for each of them, and answers at once."""
 
 
@@ -234,7 +234,7 @@ def answers(
 
 
 def _answers_together(
-    begin: Callable[..., Batch | Dealt],
+    begin: Callable[..., Batch | DistributedBatch],
     tokenizer: TokenizerWrapper,
     planned: Sequence[PlannedAnswer],
     on_token: Callable[[], None],
