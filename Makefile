@@ -35,7 +35,7 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 quick: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not model and not slow" tests/unit tests/properties $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not model and not slow" tests/unit tests/answer tests/engine $(ARGS)
 
 fuzz: $(VENV)/.dev
 	FUZZ_TIMES=30 FUZZ_SEED=$(or $(SEED),0) $(BIN)/python -m pytest -n 2 --dist worksteal tests/fuzz $(ARGS)
