@@ -39,20 +39,21 @@ class Origin(StrEnum):
     """How a token came to stand in the text."""
 
     SAMPLED = "sampled"
+    """Drawn."""
     INSERTED = "inserted"
-    """Part of a thinking text."""
+    """Part of a thought."""
     BRANCH = "branch"
-    """Part of the rollout that scored best at a fork."""
+    """Part of the winning branch of a fork."""
     CHOSEN = "chosen"
-    """Picked by the user: a rollout at a fork, or a token put in another's place."""
+    """Chosen by the user: a branch of a fork, or a token in place of another."""
     RETRIEVED = "retrieved"
-    """Part of a passage that was looked up in the user's notes, and of what introduces it."""
+    """Part of a passage of the user's notes, or of the words that introduce it."""
     READ = "read"
-    """Part of a text that was given and only measured; nothing was drawn."""
+    """Part of a given text that was only measured."""
 
 
 NOT_OF_THE_MODEL = frozenset({Origin.INSERTED, Origin.RETRIEVED})
-"""Origins of tokens that the model did not choose: they tell nothing about how sure it was."""
+"""Origins of tokens that the model did not choose: they say nothing about its confidence."""
 
 
 class Metrics(NamedTuple, Generic[T]):
@@ -97,12 +98,13 @@ class Decision:
 
     strategy: Strategy
     temperature: float
+    """With which the token is drawn."""
     top_p: float
-    """1 is off."""
+    """Probability mass that is kept; 1 is off."""
     top_k: int
-    """0 is off."""
+    """Tokens that are kept; 0 is off."""
     min_p: float
-    """0 is off."""
+    """Smallest probability that is kept, as a share of the highest; 0 is off."""
     metrics: Metrics[float]
 
 
@@ -111,49 +113,56 @@ class Alternative:
     """One of the most probable tokens at a position."""
 
     token: int
+    """Token id."""
     text: str
+    """The token alone, as text."""
     logprob: float
+    """Natural log probability at temperature 1."""
 
 
 class ChosenBy(StrEnum):
-    """Who chose among the rollouts of a fork."""
+    """Who chose among the branches of a fork."""
 
     SCORE = "score"
+    """The comparison of the branches."""
     JUDGE = "judge"
     """The first was kept: another led, and the second opinion was against it."""
     USER = "user"
+    """The user."""
 
 
 class Stopped(StrEnum):
-    """Why a rollout was not followed to its end."""
+    """Why a branch was not followed to its end."""
 
     BEHIND = "behind"
-    """It was among the worse half of those that might still win."""
+    """It was in the worse half of the branches that could still win."""
     DECIDED = "decided"
-    """Nothing that came after could change which one wins."""
+    """The winner could not change any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """One way to go on at a fork, as far as it was followed."""
+    """One continuation at a fork, as far as it was followed."""
 
     tokens: tuple[int, ...]
+    """Token ids."""
     text: str
+    """Their text."""
     mean_logprob: float
-    """Natural log probability a token at temperature 1."""
+    """Mean natural log probability of a token at temperature 1."""
     mean_entropy: float
-    """Bits a token."""
+    """Mean entropy at its tokens, in bits."""
     first_logprob: float | None = None
     """Natural log probability of its first token at temperature 1; None in older traces."""
     lead: float | None = None
-    """Nats a token by which it leads the first rollout, over the tokens that both have, where those
-    that copy do not count in favour: 0 for the first itself. None in traces of version 1."""
+    """Mean lead over the first branch, in nats a token: 0 for the first itself, None in traces of
+    version 1."""
     error: float | None = None
-    """The standard error of the lead; None where it cannot be told."""
+    """Standard error of the lead; None if it cannot be computed."""
     copied: int = 0
-    """Tokens that copy a run of the prompt, the answer or the rollout itself."""
+    """Tokens that complete a copied run and cannot count in the branch's favour."""
     stopped: Stopped | None = None
-    """Why it was not followed to its end; None for one that was."""
+    """Why it was not followed to its end; None if it was."""
     judged: float | None = None
     """The model's own probability that it is good, p(yes) / (p(yes) + p(no)); None if not asked."""
 
@@ -163,44 +172,48 @@ class Fork:
     """What was compared at a fork."""
 
     branches: tuple[Branch, ...]
-    """The one that begins with the most probable token comes first."""
+    """The branch that begins with the most probable token comes first."""
     winner: int
-    """Index of the rollout that became the text."""
+    """Index of the branch that became the text."""
     chosen_by: ChosenBy = ChosenBy.SCORE
+    """Who chose the winner."""
     closest: float | None = None
-    """Nats a token by which the nearest decision to drop a rollout was made; None without any."""
+    """Margin of the closest decision to prune a branch, in nats a token; None without any."""
     lookahead_tokens: int = 0
-    """Tokens that were computed here beside those of the rollouts, and forgotten: what followed a
-    sentence, by which its end was known, and what was read for a second opinion."""
+    """Tokens computed beside those of the branches, and discarded: those that showed where a
+    sentence ends."""
 
 
 class DropReason(StrEnum):
-    """Why an insertion that was tried did not become the text."""
+    """Why tokens on trial did not become the text."""
 
     END = "end"
-    """The answer would have ended with it."""
+    """The answer would have ended with the insertion."""
     ECHO = "echo"
-    """What followed it repeated it."""
+    """The model repeated the insertion."""
     LOOP = "loop"
-    """What followed it repeated the answer."""
+    """The model repeated the answer."""
     WORSE = "worse"
-    """The model went on better without it."""
+    """The continuation with the insertion scored below the one without it."""
     LEFT = "left"
-    """It is what would have stood in the place of a thought with which the model went on better."""
+    """The continuation without the thought, which scored below the one with it."""
     LOST = "lost"
-    """It was the beginning of a sentence, and the model did not know how to go on."""
+    """A sentence in which the model was lost, replaced by a passage."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """What was tried and taken back: an insertion with the tokens that followed it, what would have
-    stood in its place, or a sentence in the place of which a passage was looked up."""
+    """Tokens on trial that were discarded: an insertion with the tokens after it, the continuation
+    without it, or a sentence that a passage replaced."""
 
     origin: Origin
-    """What its tokens would have been."""
+    """The origin that the tokens would have had."""
     tokens: tuple[int, ...]
+    """Token ids."""
     text: str
+    """Their text."""
     reason: DropReason
+    """Why they were discarded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,13 +221,13 @@ class Source:
     """Where a passage stands in the user's notes."""
 
     name: str
-    """Of the file, relative to the folder of the notes, with slashes."""
+    """Path of the file, relative to the folder of notes."""
     line: int
-    """Of its first word, from 1; in a PDF file, on the page."""
+    """Line of the passage's first word, from 1; in a PDF file, on its page."""
     page: int | None = None
-    """In a PDF file, from 1."""
+    """Page of a PDF file, from 1."""
     heading: str = ""
-    """Of the section."""
+    """Heading of the section."""
 
     @property
     def label(self) -> str:
@@ -230,7 +243,7 @@ class Passage:
     text: str
     source: Source
     score: float
-    """How much of what was looked for it holds, from 0 to 1."""
+    """Share of the query's words that it holds, weighted by rarity, from 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,6 +253,7 @@ class Step:
     index: int
     """Position in the answer, from 0."""
     token: int
+    """Token id."""
     text: str
     """Text that became printable with this token: empty inside a multi-byte character."""
     logprob: float
@@ -253,40 +267,38 @@ class Step:
     head_divergence: float
     interaction_strength: float
     position_score: float
-    """The published weighted sum of the metrics ("confidence" in the published sampler): logprob +
-    position_score compares tokens of different positions."""
+    """The published weighted sum of the metrics, there called confidence. Positions can be compared
+    by logprob + position_score."""
     strategy: Strategy
-    """What was decided here; all tokens of an inserted text say `think`, wherever it was wished
-    for, and `think-sample` says that the wish has to wait, or may not be. Whether a fork was
-    followed where it says `branch`, or only sampled, is in `branch` and `origin`."""
+    """The decision. All tokens of a thought have `think`; `think-sample` is a thought that has to
+    wait or is not allowed. `origin` and `fork` say whether a fork was followed at `branch`."""
     temperature: float
     top_p: float
     top_k: int
     min_p: float
     origin: Origin = Origin.SAMPLED
+    """Where the token came from."""
     top_logprobs: tuple[Alternative, ...] = ()
-    """The most probable tokens, best first, when asked for."""
+    """The most probable tokens, best first, if requested."""
     fork: Fork | None = None
-    """On the first token of a rollout: what it was compared with."""
+    """On the first token of a winning branch: the comparison."""
     rolled_back: int = 0
-    """Tokens that were drawn here and taken back: 1 where an intervention came between."""
+    """Drawn tokens taken back here: 1 where an intervention begins."""
     triggered_at: int | None = None
-    """On the first token of an inserted text: index of the step at which it was wished for."""
+    """On the first token of an insertion: index of the step that triggered it."""
     dropped: Dropped | None = None
-    """What was inserted here on trial, and not kept; the text goes on as if it had not been."""
+    """Tokens on trial here that were discarded."""
     source: Source | None = None
-    """On the first token of a retrieved passage: where that stands."""
+    """On the first token of a retrieved passage: where it stands in the notes."""
     proposed: int = field(default=0, compare=False)
-    """Tokens that were looked up in the text and computed in the same pass, to follow this one."""
+    """Tokens that speculation proposed after this one, computed in the same pass."""
     accepted: int = field(default=0, compare=False)
-    """1 where the pass of an earlier token computed this one, too, because that was guessed right;
-    all other tokens took a pass of their own."""
+    """1 if this token was proposed and accepted, so that it took no pass of its own, else 0."""
     finish_reason: str | None = None
-    """On the last step: ``"stop"`` (end of text), ``"length"`` (a limit was reached) or ``"read"``
-    (the end of a text that was given)."""
+    """On the last step: ``"stop"`` (end of text or a stop string), ``"length"`` (a limit) or
+    ``"read"`` (end of a given text)."""
     time: float = field(default=0.0, compare=False)
-    """Seconds since generation began, prefill included, but not what a user took to choose. Where
-    an answer is taken up again in its middle, the time goes on from there."""
+    """Seconds since generation began, prefill included, the time for a user's choices excluded."""
 
     @property
     def metrics(self) -> Metrics[float]:
@@ -314,7 +326,7 @@ class Step:
         if absent:
             step = replace(step, **dict.fromkeys(absent, math.nan))  # type: ignore[arg-type]
         if step.fork and not 0 <= step.fork.winner < len(step.fork.branches):
-            raise ValueError(f"fork.winner is {step.fork.winner}, and there is no such rollout")
+            raise ValueError(f"fork.winner is {step.fork.winner}, and there is no such branch")
         return step
 
 

@@ -27,25 +27,33 @@ class Summary:
             prompt_tokens: tokens of the prompt, for `to_dict`.
         """
         self.prompt_tokens = prompt_tokens
+        """Tokens of the prompt."""
         self.completion_tokens = 0
+        """Tokens of the answer."""
         self.inserted_tokens = 0
+        """Those of thoughts."""
         self.insertions = 0
+        """Thoughts."""
         self.retrieved_tokens = 0
+        """Those of passages."""
         self.retrievals = 0
-        """How many passages were looked up in the user's notes."""
+        """Passages of the user's notes."""
         self.dropped = 0
-        """How many insertions were tried and not kept."""
+        """Thoughts that were tried and discarded."""
         self.forks = 0
+        """Forks that were followed."""
         self.choices = 0
-        """How many tokens or rollouts the user chose."""
+        """Choices of the user."""
         self.roll_backs = 0
-        """How many tokens were drawn and taken back."""
+        """Drawn tokens that were taken back."""
         self.proposed = 0
-        """How many tokens were looked up in the text and computed ahead of time."""
+        """Tokens that speculation proposed."""
         self.accepted = 0
-        """How many of the tokens came out of the pass of an earlier one."""
+        """Those that were accepted."""
         self.strategies: Counter[Strategy] = Counter()
+        """Tokens of each strategy that occurred."""
         self.finish_reason: str | None = None
+        """That of the last step; ``"interrupted"`` in a trace that was cut short."""
         self._pieces: list[str] = []
         self._first_time = 0.0
         # If an answer begins with a fork, the tokens of the winner all come at once, after the
@@ -109,12 +117,12 @@ class Summary:
 
     @property
     def text(self) -> str:
-        """The text so far."""
+        """The whole answer."""
         return "".join(self._pieces)
 
     @property
     def tokens_per_second(self) -> float:
-        """`decoded_tokens` over `decoding_time`; 0 if there are none yet."""
+        """Tokens a second after the first pass or fork; 0 if there are none yet."""
         return self.decoded_tokens / self.decoding_time if self.decoding_time else 0.0
 
     @property
@@ -129,7 +137,7 @@ class Summary:
 
     @property
     def time_to_first_token(self) -> float:
-        """Seconds from the beginning, prefill included."""
+        """Seconds to the first token, prefill included."""
         return self._first_time
 
     @property
@@ -147,17 +155,17 @@ class Summary:
 
     @property
     def tokens_per_pass(self) -> float:
-        """Tokens for each pass that computed any: 1 without guesses that hold."""
+        """Tokens a pass: 1 if no proposal was accepted."""
         return self.completion_tokens / max(1, self.completion_tokens - self.accepted)
 
     @property
     def mean_entropy(self) -> float:
-        """Mean H of the steps, in bits."""
+        """Mean entropy of the steps, in bits."""
         return self._entropy / max(1, self.completion_tokens)
 
     @property
     def mean_varentropy(self) -> float:
-        """Mean V of the steps, in bits²."""
+        """Mean varentropy of the steps, in bits²."""
         return self._varentropy / max(1, self.completion_tokens)
 
     @property
@@ -168,9 +176,9 @@ class Summary:
 
     @property
     def confidence(self) -> float:
-        """How sure the model was of its own tokens: the geometric mean of their probabilities.
+        """Geometric mean of the probabilities of the answer's own tokens; 0 without any.
 
-        It is between 0 and 1, but no probability of being right. 0 where there are no tokens.
+        It is between 0 and 1, but it is not the probability that the answer is right.
         """
         logprobs = [values[0] for values in self._own]
         return math.exp(math.fsum(logprobs) / len(logprobs)) if logprobs else 0.0

@@ -53,27 +53,28 @@ FORMER = {
 
 @dataclass(frozen=True)
 class Header:
-    """What a generation began with."""
+    """The conditions of a generation."""
 
     model: str
     """Name of the model, for people."""
     sampler: str
     """Name of the sampler."""
     profile: Profile
-    """Every number that the sampler was given. In the file, an infinite threshold is the text
-    ``"inf"`` or ``"-inf"``: JSON has no such number."""
+    """All fields of the profile. Infinite numbers are the texts ``"inf"`` and ``"-inf"``."""
     seed: int
+    """The seed of the draws."""
     messages: Sequence[dict[str, str]]
-    """The prompt, each message with its ``role`` and ``content``; the answer is in the steps."""
+    """The prompt, as messages with ``role`` and ``content``."""
     context_length: int
-    """The most tokens that the model can hold."""
+    """Tokens that the model's context holds."""
     prompt_tokens: int
-    """Tokens of the prompt, with those of the chat template."""
+    """Tokens of the prompt, the chat template included."""
     options: dict[str, Any] = field(default_factory=dict)
-    """What was asked for beside the sampler, the profile and the seed: `Settings.options`."""
+    """Fields of `Settings` that are not the default, without sampler and seed."""
     notes: str = ""
-    """Absolute path of the folder of notes that passages were looked up in; empty without one."""
+    """Absolute path of the folder of notes; empty without one."""
     versions: dict[str, str] = field(default_factory=installed_versions)
+    """Versions of entropix_mlx, mlx and mlx-lm."""
 
 
 @dataclass(frozen=True)
