@@ -5,6 +5,7 @@
 # make quick            run those of them that are fast, without the demo model (a minute)
 # make fuzz             damage files, arguments and models for half an hour; SEED=1 damages others
 # make lint             check style and types
+# make docs             write the generated tables of the documentation (make docs-check: are they current?)
 # make evidence         answer the questions behind docs/evaluation.md, into evidence/ (hours; goes on after a stop)
 #
 # Each sets up what it needs in .venv, from a bare Python 3.11 or later.
@@ -16,7 +17,7 @@ BIN := $(VENV)/bin
 CANDIDATES := $(PYTHON) python3 python3.13 python3.12 python3.11 python
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
-.PHONY: run chat serve test quick fuzz lint evidence format clean
+.PHONY: run chat serve test quick fuzz lint docs docs-check evidence format clean
 .DEFAULT_GOAL := test
 
 # Under another name, since make would expand the dollar signs of one given on its command line.
@@ -44,6 +45,12 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(VENV)/.dev
+	$(BIN)/python -m docs.generate
+
+docs-check: $(VENV)/.dev
+	$(BIN)/python -m docs.generate --check
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
