@@ -20,7 +20,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from entropix_mlx import (
-    Draft,
     Session,
     Settings,
     batch_generate,
@@ -29,6 +28,11 @@ from entropix_mlx import (
     stream_generate,
 )
 from entropix_mlx.notes.notes import Notes
+
+try:
+    from entropix_mlx import DraftModel as Draft
+except ImportError:
+    from entropix_mlx import Draft
 from tests import architectures
 from tests.conftest import make_byte_tokenizer, make_tiny_model
 

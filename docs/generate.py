@@ -145,9 +145,11 @@ def profile_fields() -> str:
     """Return the sections of the profile `reference`, with the comments of its file."""
     text = (PROFILES / "reference.toml").read_text("utf-8")
     text = re.sub(r"= \[([^]\n]*),\n[^]]*\]", r"= [\1, …]", text)
+    text = re.sub(r"^(\w+) = ", r"\1=", text, flags=re.MULTILINE)
+    text = re.sub(r"^# |(?<=  )# ?", "", text, flags=re.MULTILINE)
     parts = re.split(r"\n(?=\[)", text)[1:]
-    # Its fields are those of [branch].
-    return "```toml\n" + "\n".join(p for p in parts if not p.startswith("[cntp]")) + "```"
+    # The fields of [cntp] are those of [branch].
+    return "```text\n" + "\n".join(p for p in parts if not p.startswith("[cntp]")) + "```"
 
 
 # ── Traces ──────────────────────────────────────────────────────────────────────────────────────
