@@ -4,8 +4,8 @@
 
 The prompts, seeds, samplers and profiles all differ, with thinking texts and forks among them. What
 shares a forward pass with an answer changes the last digits of its numbers, so an answer may differ
-from the one alone; but only from a position on where the slack is below 1e-4: where so small a
-change of logits or scores changes the draw, the strategy or a fork's winner.
+from the one alone; but only from a position on where the decision margin is at most 1e-4: where so
+small a change of logits or scores changes the draw, the strategy or a fork's winner.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from entropix_mlx import Settings, batch_generate, chat_prompt, load, stream_gen
 from entropix_mlx.lab.calibration.prompt_sets import builtin_prompts
 from entropix_mlx.models.llama.model import Model
 from entropix_mlx.step import Step, first_divergence
-from tests.oracle.decision_margin import fork_slack, slack
+from tests.oracle.decision_margin import decision_margin, fork_margin
 
 ROUNDING = 1e-4
 """Nats."""
@@ -65,19 +65,19 @@ def main() -> int:
         if at is None:
             equal += 1
         else:
-            reach = least_slack(model, prompt, own, (answer.steps, alone), at)
-            unexplained += reach >= ROUNDING
-            found = f"differs from token {at} on, where the slack is {reach:.1e}"
+            reach = least_margin(model, prompt, own, (answer.steps, alone), at)
+            unexplained += reach > ROUNDING
+            found = f"differs from token {at} on, where the margin is {reach:.1e}"
         origins = {name: sum(s.origin == name for s in alone) for name in ("inserted", "branch")}
         print(f"{answer.index:3} {own.sampler:9} {len(alone):3} tokens, {origins}: {found}")
     print(f"{equal} of {len(answers)} are equal; {unexplained} differ without a reason")
     return int(unexplained > 0)
 
 
-def least_slack(
+def least_margin(
     model: Model, prompt: list[int], settings: Settings, runs: tuple[list[Step], ...], at: int
 ) -> float:
-    """Return the least slack of a position: of its token, and of what its forks compared."""
+    """Return the least decision margin of a position: of its token, and of its forks."""
     resolved = settings.resolved(model.config)
     sampler = resolved.build_sampler()
     text = prompt + [step.token for step in runs[0][:at]]
@@ -85,12 +85,12 @@ def least_slack(
     def of(tokens: list[int]) -> float:
         forward = model(mx.array([tokens]), None, resolved.attention_layers)
         scores = [layer[0] for layer in forward.scores]
-        return slack(sampler, forward.logits[0, -1], scores, settings.seed, len(tokens))
+        return decision_margin(sampler, forward.logits[0, -1], scores, settings.seed, len(tokens))
 
     least = of(text)
     for fork in (run[at].fork for run in runs if at < len(run)):
         if fork is not None:
-            least = min(least, fork_slack(fork, sampler.branches))
+            least = min(least, fork_margin(fork, sampler.fork_rule))
             for branch in fork.branches:
                 grown = [text + list(branch.tokens[:n]) for n in range(1, len(branch.tokens))]
                 least = min([least, *map(of, grown)])

@@ -18,8 +18,6 @@ import statistics
 import sys
 
 import mlx.core as mx
-
-from entropix_mlx import load
 from entropix_mlx.lab.bench.forks import (
     AT_ONCE,
     ONE_BY_ONE,
@@ -28,6 +26,8 @@ from entropix_mlx.lab.bench.forks import (
     one_by_one,
     time_and_peak,
 )
+
+from entropix_mlx import load
 from entropix_mlx.lab.bench.pair import made_up_cache
 
 

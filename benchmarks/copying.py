@@ -18,8 +18,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from entropix_mlx import Settings, chat_prompt, load, stream_generate
 from entropix_mlx.lab.bench.lookups import COPYING, FREE_TEXT
+
+from entropix_mlx import Settings, chat_prompt, load, stream_generate
 from entropix_mlx.lab.calibration.calibrate import builtin_prompts
 from entropix_mlx.step import Step, first_divergence
 from entropix_mlx.summary import Summary
@@ -60,7 +61,7 @@ def main() -> None:
 
 
 def timed(
-    model: Any, tokenizer: Any, prompt: list[int], settings: Settings, lookup: str
+    model: Any, tokenizer: Any, prompt: list[int], settings: Settings, speculation: str
 ) -> tuple[list[Step], float]:
     """Return an answer, and the processor time that it took behind its prompt."""
     began = 0.0
@@ -70,7 +71,7 @@ def timed(
         if done == total:
             began = time.process_time()
 
-    options: dict[str, Any] = {"lookup": lookup, "on_prefill": progress}
+    options: dict[str, Any] = {"speculation": speculation, "on_prefill": progress}
     steps = list(stream_generate(model, tokenizer, prompt, settings, **options))
     return steps, time.process_time() - began
 

@@ -88,10 +88,10 @@ def measured(model: Any, tokenizer: Any, tokens: int) -> dict[str, Any]:
         : min(LONG, room)
     ]
     ways = {
-        "greedy": (chat_prompt(tokenizer, PROMPT), {"sampler": "greedy", "lookup": "off"}),
+        "greedy": (chat_prompt(tokenizer, PROMPT), {"sampler": "greedy", "speculation": "off"}),
         "forks": (chat_prompt(tokenizer, FORKED), {"seed": 1}),
         "thoughts": (chat_prompt(tokenizer, THOUGHTFUL), {"seed": 1, "changes": THOUGHTS}),
-        "long": (long, {"sampler": "greedy", "lookup": "off"}),
+        "long": (long, {"sampler": "greedy", "speculation": "off"}),
     }
     for name, (prompt, options) in ways.items():
         count = min(tokens, COUNTS.get(name, tokens))

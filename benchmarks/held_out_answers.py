@@ -13,10 +13,11 @@ import argparse
 import json
 from pathlib import Path
 
-from entropix_mlx import load
 from entropix_mlx.lab.ask_model import Asker, Progress
-from entropix_mlx.lab.calibration.ablation import TOGETHER, Compared, separate_gains
 from entropix_mlx.lab.calibration.interventions import OFF, without
+
+from entropix_mlx import load
+from entropix_mlx.lab.calibration.ablation import TOGETHER, Compared, separate_gains
 from entropix_mlx.lab.calibration.measurements import strategy_rates
 from entropix_mlx.lab.calibration.prompt_sets import builtin_prompts
 from entropix_mlx.profiles.selection import profile_for

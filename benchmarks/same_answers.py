@@ -30,9 +30,9 @@ from entropix_mlx import (
 from entropix_mlx.notes.notes import Notes
 
 try:
-    from entropix_mlx import DraftModel as Draft
+    from entropix_mlx import DraftModel as DraftModel
 except ImportError:
-    from entropix_mlx import Draft
+    from entropix_mlx import DraftModel
 from tests import architectures
 from tests.conftest import make_byte_tokenizer, make_tiny_model
 
@@ -169,7 +169,7 @@ def answers(demo: bool) -> dict[str, list]:
             found[f"{name} session fork"] = shown(session.fork(4, steps[0].token))
         found[f"{name} session edit"] = shown(session.edit(0, "Why is the sea blue?"))
     if not demo:
-        draft = Draft(make_tiny_model(seed=0, max_position_embeddings=2048), byte, 4)
+        draft = DraftModel(make_tiny_model(seed=0, max_position_embeddings=2048), byte, 4)
         for number, kind in enumerate(({"sampler": "greedy"}, {"changes": OFTEN}, {})):
             settings = Settings(max_tokens=tokens, seed=number, **kind)
             found[f"draft {number}"] = shown(

@@ -18,12 +18,13 @@ from collections import defaultdict
 from pathlib import Path
 from statistics import fmean
 
-from entropix_mlx import load
 from entropix_mlx.lab.ask_model import Asker, Progress
 from entropix_mlx.lab.calibration.insertions import Trials, spots
 from entropix_mlx.lab.calibration.interventions import OFF, sampler, without
-from entropix_mlx.lab.calibration.prompt_sets import builtin_prompts
 from entropix_mlx.lab.calibration.thinking_text import LEAST_GAIN, Measured
+
+from entropix_mlx import load
+from entropix_mlx.lab.calibration.prompt_sets import builtin_prompts
 from entropix_mlx.lab.evaluation.statistics import bootstrap_mean
 from entropix_mlx.profiles.selection import profile_for
 

@@ -99,7 +99,7 @@ class Measured:
     def load(self):
         """Return the model and its tokenizer, and make the conversation."""
         import entropix_mlx
-        from entropix_mlx.chat.conversation import Answer, Conversation, Turn
+        from entropix_mlx.chat.conversation import Conversation, Reply, Turn
 
         loaded = entropix_mlx.load(self._model)
         tokenizer = loaded[1]
@@ -111,7 +111,7 @@ class Measured:
             for i, t in enumerate(tokens)
         ]
         self.token = tokenizer.encode("The")[0]
-        self.make = lambda: Conversation(turns=[Turn("What did he do?", [Answer(1, list(steps))])])
+        self.make = lambda: Conversation(turns=[Turn("What did he do?", [Reply(1, list(steps))])])
         return loaded
 
     def begin(self, session, cancel: Event) -> Iterator[object]:
@@ -129,7 +129,7 @@ class Measured:
 
 def on_the_terminal(given: argparse.Namespace, out: IO[str]) -> None:
     """Run the app, and tell the process at the other end of the terminal what was measured."""
-    from entropix_mlx.backends.local import Chat
+    from entropix_mlx.backends.local import LocalBackend
     from tui.app import ChatApp
     from tui.composer.status import State
 
@@ -182,7 +182,7 @@ def on_the_terminal(given: argparse.Namespace, out: IO[str]) -> None:
             while not condition():
                 await asyncio.sleep(0.02)
 
-    App(Chat("model", measured.load, measured.settings)).run()
+    App(LocalBackend("model", measured.load, measured.settings)).run()
 
 
 class Typist:

@@ -1,13 +1,13 @@
 """Answer 40 prompts with guesses from the text, and without: are the answers equal?
 
     python benchmarks/with_and_without_lookup.py [--model M] [--tokens 48] [--seed 1]
-        [--lookup auto]
+        [--speculation auto]
 
 Half of the prompts ask for a copy, so that many guesses hold. Five samplers take turns, with
 thinking texts and forks among them. A pass of several tokens changes the last digits of their
-numbers, so an answer may differ from the one without; but only from a position on where the slack
-is below 1e-4: where so small a change of logits or scores changes the draw, the strategy or a
-fork's winner.
+numbers, so an answer may differ from the one without; but only from a position on where the
+decision margin is at most 1e-4: where so small a change of logits or scores changes the draw, the
+strategy or a fork's winner.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import argparse
 import sys
 from dataclasses import replace
 
-from alone_and_together import OFTEN, ROUNDING, least_slack
+from alone_and_together import OFTEN, ROUNDING, least_margin
+from entropix_mlx.lab.bench.lookups import COPYING
 
 from entropix_mlx import Settings, chat_prompt, load, stream_generate
-from entropix_mlx.commands.shared import arg_types
-from entropix_mlx.lab.bench.lookups import COPYING
+from entropix_mlx.commands.shared import options
 from entropix_mlx.lab.calibration.prompt_sets import builtin_prompts
 from entropix_mlx.step import first_divergence
 from entropix_mlx.summary import Summary
@@ -43,7 +43,7 @@ def main() -> int:
     parser.add_argument("--model")
     parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--lookup", type=arg_types.lookup, default="auto")
+    parser.add_argument("--speculation", type=options.speculation, default="auto")
     arguments = parser.parse_args()
     model, tokenizer = load(arguments.model)
     copying = [text for texts in COPYING.values() for text in texts]
@@ -56,8 +56,8 @@ def main() -> int:
         kind = KINDS[(number + number // len(KINDS)) % len(KINDS)]
         own = replace(kind, seed=arguments.seed + number, max_tokens=arguments.tokens)
         guessed, without = (
-            list(stream_generate(model, tokenizer, prompt, own, lookup=lookup))
-            for lookup in (arguments.lookup, "off")
+            list(stream_generate(model, tokenizer, prompt, own, speculation=mode))
+            for mode in (arguments.speculation, "off")
         )
         for step in guessed:
             total.add(step)
@@ -66,9 +66,9 @@ def main() -> int:
         if at is None:
             equal += 1
         else:
-            reach = least_slack(model, prompt, own, (guessed, without), at)
-            unexplained += reach >= ROUNDING
-            found = f"differs from token {at} on, where the slack is {reach:.1e}"
+            reach = least_margin(model, prompt, own, (guessed, without), at)
+            unexplained += reach > ROUNDING
+            found = f"differs from token {at} on, where the margin is {reach:.1e}"
         origins = {name: sum(s.origin == name for s in without) for name in ("inserted", "branch")}
         kept = Summary.of(guessed).accepted
         counts = f"{len(without):3} tokens, {kept:3} guessed right, {origins}"

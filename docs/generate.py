@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields
 from enum import EnumType
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -113,7 +114,9 @@ def _condition(bounds: dict[str, tuple[float, float]]) -> str:
         symbol = SYMBOLS.get(name, name)
         parts += [f"{symbol} > {low:g}"] if low > -math.inf else []
         # No margin is above 1: that bound is off.
-        parts += [f"{symbol} < {high:g}"] if high < math.inf and (name, high) != ("margin", 1) else []
+        parts += (
+            [f"{symbol} < {high:g}"] if high < math.inf and (name, high) != ("margin", 1) else []
+        )
     return ", ".join(parts) or "otherwise"
 
 
@@ -209,7 +212,7 @@ def attribute_docs(kind: type) -> dict[str, str]:
 def _neighbours(body: Any) -> Iterator[tuple[Any, Any]]:
     """Yield the assignments of a block that a text follows, with that text."""
     statements = body if isinstance(body, list) else []
-    for one, following in zip(statements, statements[1:], strict=False):
+    for one, following in pairwise(statements):
         text = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
         if isinstance(one, (ast.Assign, ast.AnnAssign)) and text:
             yield one, following
@@ -272,7 +275,9 @@ def options() -> str:
 def subcommands() -> dict[str, argparse.ArgumentParser]:
     """Return the parsers of all subcommands by name."""
     choices = next(a for a in cli.build_parser()._actions if a.choices).choices
-    return {name: getattr(parser, "filled", lambda p=parser: p)() for name, parser in choices.items()}
+    return {
+        name: getattr(parser, "filled", lambda p=parser: p)() for name, parser in choices.items()
+    }
 
 
 def _spelling(action: argparse.Action) -> str:

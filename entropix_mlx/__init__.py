@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from .api.score import score as score
     from .chat.session import Session as Session
     from .checkpoints.loading import load as load
-    from .engine.speculation.draft_model import Draft as Draft
+    from .engine.speculation.draft_model import DraftModel as DraftModel
     from .errors import EntropixError as EntropixError
     from .profiles.profile import Profile as Profile
-    from .samplers.decide import decide as decide
+    from .samplers.entropix import decide as decide
     from .samplers.registry import SAMPLERS as SAMPLERS
     from .settings import Settings as Settings
     from .step import Branch as Branch
@@ -45,12 +45,12 @@ _PUBLIC = {
     "chat.session": ("Session",),
     "checkpoints.loading": ("load",),
     "api.batch": ("batch_generate",),
-    "engine.speculation.draft_model": ("Draft",),
+    "engine.speculation.draft_model": ("DraftModel",),
     "api.generate": ("generate", "stream_generate"),
     "api.prompts": ("chat_prompt",),
     "api.score": ("score",),
     "errors": ("EntropixError",),
-    "samplers.decide": ("decide",),
+    "samplers.entropix": ("decide",),
     "samplers.registry": ("SAMPLERS",),
     "traces.explain": ("Explanation", "explain"),
     "profiles.profile": ("Profile",),

@@ -7,7 +7,8 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from .commands.shared.exit_codes import INTERRUPTED, USAGE
+from .commands.shared import output
+from .commands.shared.output import INTERRUPTED, USAGE
 
 if TYPE_CHECKING:
     from .commands.ranks.coordinator import Leader
@@ -36,11 +37,10 @@ def _enter() -> int:
     The ranks meet before they import what takes long, so that one that is lost then is missed.
     """
     from .commands.ranks import coordinator, worker
-    from .commands.shared import streams
     from .distributed.environment import of_environment
     from .errors import GroupError
 
-    streams.prepare()
+    output.prepare()
     try:
         place = of_environment()
     except GroupError as error:

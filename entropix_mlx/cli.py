@@ -1,78 +1,78 @@
 """The command line: `entropix` and ``python -m entropix_mlx``.
 
-Each subcommand has a file in `commands` that declares its options, calls the library and prints.
-Only `main` turns an error into a message and an exit code.
+Each subcommand has a file in `commands` that declares its options, calls the library and prints; it
+is imported when the subcommand is asked for. Only `main` turns an error into a message and an exit
+code.
 """
 
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ._version import __version__
-from .commands import (
-    bench,
-    calibrate,
-    chat,
-    compare,
-    convert,
-    evaluate,
-    generate,
-    models,
-    profile,
-    read,
-    report,
-    serve,
-    tokens,
-    view,
-)
-from .commands.ranks import coordinator
-from .commands.shared import config_defaults, output, streams
-from .commands.shared.exit_codes import BROKEN_PIPE, INTERRUPTED, USAGE
-from .commands.shared.output import LibraryLog
+from .commands.shared import output
+from .commands.shared.output import BROKEN_PIPE, INTERRUPTED, USAGE
 from .errors import EntropixError
 
+if TYPE_CHECKING:
+    from .commands.ranks.coordinator import Leader
 
-def main(argv: Sequence[str] | None = None, leader: coordinator.Leader | None = None) -> int:
+COMMANDS = {
+    "generate": ("generate", "answer one prompt, or a file of them"),
+    "chat": ("chat", "converse with a model"),
+    "serve": ("serve", "answer the requests of OpenAI's clients"),
+    "calibrate": ("calibrate", "solve the thresholds for a model"),
+    "view": ("view", "look at a recorded trace"),
+    "convert": ("convert", "write a model as a folder that mlx-lm loads, too"),
+    "models": ("models", "list the models on this machine"),
+    "compare": ("compare", "let several samplers answer one prompt"),
+    "read": ("read", "measure a text that is given, without generating"),
+    "eval": ("evaluate", "answer questions with known answers, and grade the answers"),
+    "report": ("report", "write a recorded trace as a page for a browser"),
+    "profile": ("profile", "show, compare or check profiles"),
+    "tokens": ("tokens", "list reserved and under-trained tokens of a model"),
+    "bench": ("bench", "measure speed and memory against mlx-lm"),
+}
+"""Subcommands: the module in `commands`, and its purpose."""
+CONFIGURED = ("chat", "view")
+"""Subcommands that read the user's own configuration file without being told to."""
+
+
+def main(argv: Sequence[str] | None = None, leader: Leader | None = None) -> int:
     """Run a command line and return its exit code.
 
     Args:
         argv: its words; None for those of this process.
         leader: on rank 0 of a group.
     """
-    streams.prepare()
-    _show_log()
+    output.prepare()
     try:
         arguments = parse(argv)
         arguments.leader = leader
+        output.set_verbose(getattr(arguments, "verbose", True))
         _check_current_folder()
         if leader is not None:
+            from .commands.ranks import coordinator
+
             coordinator.check_command(arguments)
         return int(arguments.run(arguments))
     except EntropixError as error:
-        output.tell_error(str(error))
+        output.report_error(str(error))
         return USAGE
     except MemoryError:
-        output.tell_error("the memory is full: choose a smaller model or a shorter text")
+        output.report_error("the memory is full: choose a smaller model or a shorter text")
         return USAGE
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
         return BROKEN_PIPE
     finally:
-        streams.settle()
-
-
-def _show_log() -> None:
-    """Print on stderr what the library logs, once however often `main` is called."""
-    logger = logging.getLogger("entropix_mlx")
-    logger.setLevel(logging.INFO)
-    if not any(isinstance(handler, LibraryLog) for handler in logger.handlers):
-        logger.addHandler(LibraryLog())
+        output.settle()
 
 
 def _check_current_folder() -> None:
@@ -83,36 +83,69 @@ def _check_current_folder() -> None:
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Return the options of a command line, and those of a configuration file where there is one.
+    """Return the options of a command line, with the defaults of a configuration file if any.
+
+    The attribute `configuration` is that file, and `typed` are the options without it.
 
     Raises:
         ConfigurationError: the file cannot be read, or a value in it is impossible.
     """
     parser = build_parser()
-    arguments = parser.parse_args(argv)
-    configuration = config_defaults.configuration_of(arguments)
-    if configuration is not None:
-        everyone = parser.get_default("subcommands")
-        config_defaults.set_defaults(arguments.subcommand, configuration, everyone)
+    arguments = typed = parser.parse_args(argv)
+    configuration = None
+    if arguments.config is not None or arguments.subcommand_name in CONFIGURED:
+        from .commands.shared import config_defaults
+        from .configuration import Configuration
+
+        path = arguments.config
+        configuration = Configuration.load(path) if path else Configuration.load_default()
+        subcommands = parser.get_default("subcommands")
+        own = subcommands[arguments.subcommand_name]
+        config_defaults.set_defaults(
+            own, configuration, lambda: (other.filled() for other in subcommands.values())
+        )
         arguments = parser.parse_args(argv)
-    arguments.configuration = configuration
+    arguments.configuration, arguments.typed = configuration, typed
     return arguments
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose messages are as short as all others; those of its subcommands are too."""
+    """A parser that prints as all else is printed; those of its subcommands do, too."""
 
     def _print_message(self, message: str, file: Any = None) -> None:
         """Print help or usage; argparse itself says nothing where stdout takes nothing."""
         if file is sys.stdout:
             output.write(message)
         else:
-            output.tell(message, end="")
+            output.report(message, end="")
 
     def error(self, message: str) -> NoReturn:
         """Print a message to stderr, and exit."""
-        output.tell_error(f"{message} ({self.prog} --help lists all options)")
+        output.report_error(f"{message} ({self.prog} --help lists all options)")
         self.exit(USAGE)
+
+
+class Subcommand(Parser):
+    """The parser of a subcommand, which gets its options when it is asked for."""
+
+    name = ""
+    """As in `COMMANDS`; empty once the options are there, and in a subcommand's own subparsers."""
+
+    def filled(self) -> Subcommand:
+        """Return this parser, with its options."""
+        if self.name:
+            from .commands.shared import options
+
+            name, self.name = self.name, ""
+            module, _ = COMMANDS[name]
+            import_module(f".commands.{module}", __package__).add_parser(self)
+            options.add_config(self, "your own" if name in CONFIGURED else "none")
+            self.set_defaults(subcommand_name=name)
+        return self
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse the words behind the name of the subcommand."""
+        return super(Subcommand, self.filled()).parse_known_args(args, namespace)
 
 
 def build_parser() -> Parser:
@@ -122,28 +155,10 @@ def build_parser() -> Parser:
         description="Generate text with a local model that watches its own uncertainty.",
     )
     parser.add_argument("--version", action="version", version=f"entropix_mlx {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    subcommands = []
-    for command, name, purpose in (
-        (generate, "generate", "answer one prompt, or a file of them"),
-        (chat, "chat", "converse with a model"),
-        (serve, "serve", "answer the requests of OpenAI's clients"),
-        (calibrate, "calibrate", "solve the thresholds for a model"),
-        (view, "view", "look at a recorded trace"),
-        (convert, "convert", "write a model as a folder that mlx-lm loads, too"),
-        (models, "models", "list the models on this machine"),
-        (compare, "compare", "let several samplers answer one prompt"),
-        (read, "read", "measure a text that is given, without generating"),
-        (evaluate, "eval", "answer questions with known answers, and say how well"),
-        (report, "report", "write a recorded trace as a page for a browser"),
-        (profile, "profile", "show, compare or check profiles"),
-        (tokens, "tokens", "list reserved and under-trained tokens of a model"),
-        (bench, "bench", "measure speed and memory against mlx-lm"),
-    ):
-        subcommand = commands.add_parser(name, help=purpose, allow_abbrev=False)
-        command.add_parser(subcommand)
-        config_defaults.add_config(subcommand, by_itself=command in (chat, view))
-        subcommand.set_defaults(subcommand=subcommand, subcommand_name=name)
-        subcommands.append(subcommand)
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=Subcommand)
+    subcommands = {}
+    for name, (_, purpose) in COMMANDS.items():
+        subcommands[name] = commands.add_parser(name, help=purpose, allow_abbrev=False)
+        subcommands[name].name = name
     parser.set_defaults(subcommands=subcommands)
     return parser

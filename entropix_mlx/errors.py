@@ -1,24 +1,4 @@
-"""Every error that this package raises on purpose.
-
-EntropixError
-├── ModelNotFoundError        no folder, file, installed package or hub repository of that name
-├── UnsupportedModelError     an architecture that nothing here computes, or a feature of one
-├── WeightsError              weights that are missing, damaged, or do not fit the configuration
-├── TokenizerError            a tokenizer that is missing, or of a kind that cannot be built
-├── OutputError               a folder, a page or stdout that cannot be written
-├── ProfileError              a profile that cannot be found, parsed, or used
-├── SamplerError               no such sampler, or an option that it does not take
-├── SettingsError             an option of a generation that has an impossible value
-├── ConfigurationError        a configuration file that cannot be read, or says what is impossible
-├── PromptError               an empty prompt, or messages that the chat template refuses
-├── ContextLengthError        a prompt longer than the model's context
-├── SessionError              a conversation that cannot be read or written, or a turn or step that
-│                             it does not have
-├── NotesError                a folder of notes that cannot be read, or its index cannot be kept
-├── TraceError                a trace that cannot be read or written
-├── BenchError                a program of the bench that failed, or its folder cannot be written
-├── GroupError                ranks that cannot work together, or do not reach one another
-└── NonFiniteLogitsError      the model computed NaN or infinite logits
+"""Every error that this package raises on purpose: a subclass of `EntropixError`.
 
 Each message says what is wrong and what to do next. An argument of a wrong type is a TypeError, as
 everywhere in Python; `check_type` and `whole_number` raise it with the argument's name.
@@ -32,7 +12,7 @@ from typing import Any
 
 
 class EntropixError(Exception):
-    """The root of the tree: catch it to catch everything above."""
+    """The base class of all errors below."""
 
 
 class ModelNotFoundError(EntropixError):
@@ -108,13 +88,7 @@ class NonFiniteLogitsError(EntropixError):
 
 
 def check_type(name: str, value: object, kind: type, *, optional: bool = False) -> None:
-    """Check the type of an argument.
-
-    Args:
-        name: of the argument, for the message.
-        value: what the caller gave.
-        kind: what it must be an instance of.
-        optional: None is allowed, too.
+    """Check the type of an argument; where it is optional, None is allowed, too.
 
     Raises:
         TypeError: it is something else.
@@ -142,15 +116,18 @@ def whole_number(name: str, value: Any, least: int | None = None) -> int:
 
 
 _BRIEF = reprlib.Repr()
-_BRIEF.maxstring = _BRIEF.maxother = _BRIEF.maxlong = 80
+_BRIEF.maxstring = _BRIEF.maxother = _BRIEF.maxlong = 60
 
 
 def brief(value: object) -> str:
-    """Return a value as a message shows it: on one line, however large or deep it is."""
-    return _BRIEF.repr(value)
+    """Return a value for a message: on one line, however large or deep it is."""
+    try:
+        return _BRIEF.repr(value)
+    except ValueError:  # Python refuses to write a whole number of more than 4300 digits
+        return "a number of thousands of digits"
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of what another library's error says; some say pages, some nothing."""
+    """Return the first line of another library's message; some are pages long, some empty."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else repr(error)

@@ -103,9 +103,9 @@ def _write_directly(path: str | Path, content: bytes) -> None:
 
 
 def without_waiting(path: str, flags: int) -> int:
-    """Open a path to write to it: the `opener` of `open`.
+    """Open a path, as an `opener` of `open`: a pipe does not wait for its other end.
 
-    A pipe that nobody reads is an error; otherwise opening it would wait for a reader.
+    To write to one that nobody reads is an error.
     """
     descriptor = os.open(path, flags | os.O_NONBLOCK, 0o666)
     os.set_blocking(descriptor, True)

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from .files import without_waiting
+
 # Sizes of files in bytes, each some ten times that of the largest honest file.
 CONFIG_BYTES = 10**7
 """``config.json``, ``params.json``, ``generation_config.json``: usually some thousand."""
@@ -97,7 +99,7 @@ def open_regular(path: Path, most: int) -> Iterator[BinaryIO]:
     Raises:
         OSError: as for `read_bytes`.
     """
-    with open(path, "rb", opener=_without_waiting) as file:
+    with open(path, "rb", opener=without_waiting) as file:
         status = os.fstat(file.fileno())
         check_regular(status, path)
         if status.st_size > most:
@@ -127,8 +129,3 @@ def check_regular(status: os.stat_result, path: Path) -> None:
     """
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "not a regular file but a folder, pipe or device", str(path))
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    """Open a file; a FIFO would wait for a writer, and O_NONBLOCK changes nothing else."""
-    return os.open(path, flags | os.O_NONBLOCK)

@@ -12,6 +12,12 @@ from typing import Any
 
 SECTIONS = {"policies": "samplers", "confidence": "position_score"}
 """Sections of a profile: then, now."""
+OPTIONS = {
+    "n_sigma": ("top_n_sigma", "n_sigma"),
+    "adaptive_min_entropy": ("adaptive_temperature", "min_entropy"),
+    "adaptive_polynomial": ("adaptive_temperature", "polynomial"),
+}
+"""Fields of [baselines] that are options of a sampler now."""
 STEP = {
     "branch": "fork",
     "confidence": "position_score",
@@ -22,26 +28,32 @@ STEP = {
 """Fields of a step of traces of version 1 and 2: then, now."""
 FORK = {"rollouts": "branches", "side_tokens": "lookahead_tokens"}
 """Fields of its fork."""
+QUESTION = {"rung": "level"}
+"""Fields of a question, in files of questions and of answers of `entropix eval`: then, now."""
+ANSWER_TOKENS = {"rollouts": "branches"}
+"""Fields of the measurements of such an answer."""
+SETTINGS = {"lookup": "speculation"}
+"""Fields of `Settings` in configurations, files of prompts and answers, headers of traces."""
 
 _COMPARED = (
     "the entropy of the branches of a fork is no part of their comparison any more (it changed no"
     " winner), and margin and ask_margin count standard errors now: delete the line, and look at"
     " those two"
 )
-REMOVED = {"branch": {"entropy_weight": _COMPARED}, "cntp": {"entropy_weight": _COMPARED}}
+_DSLIDER_RUN = "the sampler dslider_run is gone, use dslider: delete the table"
+REMOVED = {
+    "branch": {"entropy_weight": _COMPARED},
+    "cntp": {"entropy_weight": _COMPARED},
+    "samplers": {"dslider_run": _DSLIDER_RUN},
+}
 """Fields of a profile that are gone, by section: what is logged where a file states one."""
 
 _log = logging.getLogger(__name__)
 
 
 def of_profile(changes: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Return the fields of a profile under today's names; log those that are gone.
-
-    Args:
-        changes: fields by section.
-        source: where they stand, for messages.
-    """
-    left = _renamed(changes, SECTIONS)
+    """Return the fields of a profile, by section, under today's names; log those that are gone."""
+    left = _with_options(_renamed(changes, SECTIONS))
     for section, removed in REMOVED.items():
         fields = left.get(section)
         if not isinstance(fields, Mapping):
@@ -52,12 +64,46 @@ def of_profile(changes: Mapping[str, Any], source: str) -> dict[str, Any]:
     return left
 
 
+def _with_options(changes: dict[str, Any]) -> dict[str, Any]:
+    """Return fields with each of `OPTIONS` where it belongs; what is stated there wins."""
+    baselines, stated = changes.get("baselines"), changes.get("samplers", {})
+    if not isinstance(baselines, Mapping) or not isinstance(stated, Mapping):
+        return changes
+    samplers = dict(stated)
+    for name in OPTIONS.keys() & baselines.keys():
+        sampler, option = OPTIONS[name]
+        own = samplers.get(sampler, {})
+        if isinstance(own, Mapping):
+            samplers[sampler] = {option: baselines[name], **own}
+    rest = {name: value for name, value in baselines.items() if name not in OPTIONS}
+    return changes | {"baselines": rest, "samplers": samplers}
+
+
 def of_step(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return the record of a step under today's names."""
     step = _renamed(record, STEP)
     if isinstance(step.get("fork"), Mapping):
         step["fork"] = _renamed(step["fork"], FORK)
     return step
+
+
+def of_settings(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record that holds fields of `Settings` under today's names."""
+    return _renamed(record, SETTINGS)
+
+
+def of_question(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a question of a file under today's names."""
+    return _renamed(record, QUESTION)
+
+
+def of_answer(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an answer of an evaluation under today's names."""
+    answer = dict(record)
+    for name, renamed in (("question", QUESTION), ("tokens", ANSWER_TOKENS)):
+        if isinstance(answer.get(name), Mapping):
+            answer[name] = _renamed(answer[name], renamed)
+    return answer
 
 
 def _renamed(record: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:

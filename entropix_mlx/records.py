@@ -7,31 +7,27 @@ passed here holds only values that its readers can rely on.
 from __future__ import annotations
 
 import dataclasses
-import math
 import types
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from .errors import brief
+
 T = TypeVar("T")
 
 
 def from_record(kind: type[T], record: Any, where: str = "") -> T:
-    """Return a dataclass from a JSON object.
+    """Return a dataclass from a JSON object, which `json.loads` returned.
 
-    A field that the dataclass has not is ignored: a newer program may write more. A field that the
-    object lacks takes its default.
-
-    Args:
-        kind: a dataclass of numbers, texts, truth values, enumerations, other such dataclasses, and
-            sequences and mappings of all these.
-        record: what `json.loads` returned.
-        where: how messages call the object; empty for the whole.
+    The dataclass has numbers, texts, truth values, enumerations, other such dataclasses, and
+    sequences and mappings of all these. A field that it has not is ignored: a newer program may
+    write more. A field that the object lacks takes its default.
 
     Raises:
-        ValueError: a field is missing, or has another type; the message names it. Numbers must be
-            finite.
+        ValueError: a field is missing, or has another type; the message names it, within `where`.
+            Numbers must be finite.
     """
     if not isinstance(record, dict):
         raise ValueError(f"{where or 'the record'} must be an object, not {_shown(record)}")
@@ -119,10 +115,6 @@ def _text(value: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    """Return a value for a message, which does not get long."""
     if isinstance(value, (dict, list)):
         return "an object" if isinstance(value, dict) else "a list"
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    text = repr(value) if not isinstance(value, int) or abs(value) < 10**20 else "a huge number"
-    return text if len(text) <= 60 else text[:57] + "…"
+    return brief(value)

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import SettingsError
-from .profiles.confidence import Measured, Verdict
+from .profiles.confidence import AnswerMetrics, Verdict
 from .profiles.fields import LARGEST_WHOLE, Number, shown
 from .profiles.profile import REFERENCE, Profile
-from .profiles.sampler_specs import parameters
+from .profiles.sampler_specs import check_parameters, parameters
 from .profiles.selection import AUTO, resolve
-from .samplers.registry import Overrides, find_sampler, make_sampler
+from .samplers.registry import find_sampler, make_sampler
 
 if TYPE_CHECKING:  # a front end keeps settings before it loads anything
     from .models.base import AttentionLayers
@@ -26,9 +26,9 @@ NO_LIMIT = -1
 BATCH = 8
 """Answers that are generated at once, unless the caller says otherwise."""
 ATTENTION_LAYERS = ("last", "all")
-LOOKUPS = ("auto", "off")
-LONGEST_LOOKUP = 16
-"""Tokens that may be looked up for a pass."""
+SPECULATION_MODES = ("auto", "off")
+MAX_PROPOSED = 16
+"""Tokens that may be proposed for one pass."""
 SEED_BITS = 32
 """Of a seed that was drawn: short enough to be typed again."""
 
@@ -85,25 +85,25 @@ class Settings:
     """Which layers' attention is measured: ``"last"`` or ``"all"``."""
     top_logprobs: int = 0
     """How many of the most probable tokens a step lists."""
-    lookup: str | int = "auto"
-    """Tokens that are looked up in the text where it repeats itself, and computed in one pass:
-    ``"auto"`` for as many as pay, ``"off"``, or a number. They change no token but by rounding."""
+    speculation: str | int = "auto"
+    """Tokens that are proposed where the text repeats itself, and checked in one pass: ``"auto"``
+    for as many as pay, ``"off"``, or a number. They change no token but by rounding."""
     stop: tuple[str, ...] = ()
     """Strings that end an answer and are no part of it; a single text stands for itself. Text that
-    may yet become one is held back, and is not told where the answer is cancelled meanwhile."""
+    may yet become one is held back, and is lost where the answer is cancelled meanwhile."""
 
     def __post_init__(self) -> None:
         """Check what can be checked without a model, and keep plain numbers."""
         for name, rule in _WHOLE_NUMBERS.items():
             self._keep(name, rule)
-        for name, value in self._overrides().given().items():
+        for name, value in self._overrides().items():
             object.__setattr__(self, name, value)
         if self.attention_layers not in ATTENTION_LAYERS:
             raise SettingsError(
                 f"attention_layers must be one of {', '.join(ATTENTION_LAYERS)},"
                 f" not {shown(self.attention_layers)}"
             )
-        object.__setattr__(self, "lookup", _lookup(self.lookup))
+        object.__setattr__(self, "speculation", _speculation(self.speculation))
         object.__setattr__(self, "stop", _stop_strings(self.stop))
         if not isinstance(self.sampler, str):
             raise SettingsError(f"sampler must be a name, not {shown(self.sampler)}")
@@ -114,54 +114,33 @@ class Settings:
         if not isinstance(self.changes, Mapping):
             raise SettingsError(f"changes must be a mapping, not {shown(self.changes)}")
 
-    def resolved(self, config: ModelShape) -> Settings:
-        """Return the settings of one answer: the profile found and changed, the seed drawn.
-
-        Settings that are resolved already are returned as they are.
+    def resolved(self, config: ModelShape) -> ResolvedSettings:
+        """Return the settings of one answer, as the engine takes them.
 
         Args:
             config: that of the model which will answer.
 
         Raises:
             ProfileError: no such profile, a bad one, or a change of it that does not fit.
+            SamplerError: no such sampler, or an option that it does not take.
         """
         profile = self.profile
         if not isinstance(profile, Profile) or self.changes:
             profile = resolve(profile, config, self.changes)
-        elif self.seed is not None:
-            return self
-        seed = secrets.randbits(SEED_BITS) if self.seed is None else self.seed
-        return replace(self, profile=profile, changes={}, seed=seed)
-
-    def verdict(self, tokens: Measured) -> Verdict | None:
-        """Return whether an answer is unsure by the profile of resolved settings.
-
-        None where the profile has no threshold: ``entropix calibrate --abstain`` sets one.
-
-        Args:
-            tokens: what was measured at the answer's tokens.
-        """
-        return Profile.load(self.profile).abstain.verdict(tokens)
-
-    def build_sampler(self) -> Sampler:
-        """Build the sampler of resolved settings.
-
-        Raises:
-            SamplerError: no such sampler, or an option that it does not take.
-            ProfileError: no such profile, a bad one, or ``"auto"``, which needs a model.
-        """
-        profile = Profile.load(self.profile).replace(self.changes)
-        return make_sampler(self.sampler, profile, self._overrides())
+        seed = draw_seed() if self.seed is None else self.seed
+        settings = replace(self, profile=profile, changes={}, seed=seed)
+        sampler = make_sampler(self.sampler, profile, settings._overrides())
+        return ResolvedSettings(settings, sampler, seed)
 
     def check(self) -> None:
-        """Raise what `resolved` and `sampler` would, as far as that does not depend on a model."""
-        find_sampler(self.sampler).check(self._overrides().given())
+        """Raise what `resolved` would, as far as that does not depend on a model."""
+        find_sampler(self.sampler).check(self._overrides())
         named = REFERENCE if self.profile == AUTO else self.profile
         Profile.load(named).replace(self.changes)
 
     @property
     def options(self) -> dict[str, Any]:
-        """What is not the default, without sampler and seed; a profile is told by its name."""
+        """What is not the default, without sampler and seed; a profile by its name."""
         given: dict[str, Any] = {}
         for each in fields(self):
             value = getattr(self, each.name)
@@ -174,8 +153,8 @@ class Settings:
             given[each.name] = value
         return {name: value for name, value in given.items() if value not in ({}, ())}
 
-    def _overrides(self) -> Overrides:
-        return Overrides(**{name: getattr(self, name) for name in parameters()})
+    def _overrides(self) -> dict[str, Any]:
+        return check_parameters({name: getattr(self, name) for name in parameters()})
 
     def _keep(self, name: str, rule: Number) -> None:
         value = getattr(self, name)
@@ -187,13 +166,49 @@ class Settings:
             raise SettingsError(f"{name} {error}") from None
 
 
-def _lookup(value: Any) -> str | int:
-    if value in LOOKUPS:
+def draw_seed() -> int:
+    """Return a seed for an answer whose settings name none."""
+    return secrets.randbits(SEED_BITS)
+
+
+@dataclass(frozen=True)
+class ResolvedSettings:
+    """Settings whose profile is found, whose seed is drawn and whose sampler is built."""
+
+    settings: Settings
+    """With the profile itself, and the seed."""
+    sampler: Sampler
+    """Answers that share it are measured and drawn together."""
+    seed: int
+
+    @property
+    def profile(self) -> Profile:
+        """The profile, with all changes."""
+        return self.sampler.profile
+
+    def with_seed(self, seed: int) -> ResolvedSettings:
+        """Return the same settings, and sampler, for an answer with another seed."""
+        return replace(self, settings=replace(self.settings, seed=seed), seed=seed)
+
+    def verdict(self, tokens: AnswerMetrics) -> Verdict | None:
+        """Return whether an answer is unsure by the profile.
+
+        None where the profile has no threshold: ``entropix calibrate --abstain`` sets one.
+
+        Args:
+            tokens: the metrics at the answer's tokens.
+        """
+        return self.profile.abstain.verdict(tokens)
+
+
+def _speculation(value: Any) -> str | int:
+    if value in SPECULATION_MODES:
         return str(value)
     try:
-        return int(Number(1, LONGEST_LOOKUP, whole=True)(value))
+        return int(Number(1, MAX_PROPOSED, whole=True)(value))
     except ValueError as error:
-        raise SettingsError(f"lookup {error}, or one of {', '.join(LOOKUPS)}") from None
+        modes = ", ".join(SPECULATION_MODES)
+        raise SettingsError(f"speculation {error}, or one of {modes}") from None
 
 
 def _stop_strings(value: Any) -> tuple[str, ...]:

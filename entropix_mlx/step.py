@@ -1,4 +1,4 @@
-"""What crosses from the decode loop to every reader: `Step`, and the words it is made of.
+"""`Step`, the record of a token that every reader gets, and the records that it is made of.
 
 Nothing here imports MLX: a trace can be read, drawn and reported without a model.
 """
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Strategy(StrEnum):
-    """What was decided at a position."""
+    """The decision at a position."""
 
     ARGMAX = "argmax"
     THINK = "think"
@@ -36,37 +36,38 @@ class Strategy(StrEnum):
 
 
 class Origin(StrEnum):
-    """How a token came to stand in the text."""
+    """Where a token came from."""
 
     SAMPLED = "sampled"
-    """Drawn."""
+    """Drawn from the distribution."""
     INSERTED = "inserted"
     """Part of a thought."""
     BRANCH = "branch"
-    """Part of the winning branch of a fork."""
+    """Part of the branch that won a fork."""
     CHOSEN = "chosen"
     """Chosen by the user: a branch of a fork, or a token in place of another."""
     RETRIEVED = "retrieved"
     """Part of a passage of the user's notes, or of the words that introduce it."""
     READ = "read"
-    """Part of a given text that was only measured."""
+    """Part of a given text, which was only measured."""
 
 
 NOT_OF_THE_MODEL = frozenset({Origin.INSERTED, Origin.RETRIEVED})
-"""Origins of tokens that the model did not choose: they say nothing about its confidence."""
+"""Origins of tokens that the model did not choose."""
 
 
 class Metrics(NamedTuple, Generic[T]):
-    """The measurements of one position: `(batch,)` float32 arrays on the device, floats outside.
+    """The metrics of one position: `(batch,)` float32 arrays on the device, floats on the host.
 
     A field can be read as an attribute or, as in a trace record, by its name:
-    ``metrics.entropy`` and ``metrics["entropy"]`` are the same number.
+    ``metrics.entropy`` and ``metrics["entropy"]`` are the same number. The five of attention are
+    NaN for a model whose attention cannot be read.
     """
 
     entropy: T
     """H of the next-token distribution at temperature 1, in bits."""
     varentropy: T
-    """Variance of the surprise −log2 p over the vocabulary, in bits²."""
+    """V, the variance of the surprise −log2 p over the vocabulary, in bits²."""
     margin: T
     """Probability of the most probable token minus that of the second."""
     attention_entropy: T
@@ -74,37 +75,34 @@ class Metrics(NamedTuple, Generic[T]):
     attention_varentropy: T
     """Population variance over heads of that entropy, in bits²."""
     agreement: T
-    """Mean absolute deviation of the heads' weights from their mean: 0 when the heads agree.
-
-    The name is the published one. It shrinks as 1/keys; see `head_divergence`."""
+    """Mean absolute deviation of the heads' weights from their mean: 0 where they agree. The name
+    is the published one. It shrinks as 1/keys; see `head_divergence`."""
     head_divergence: T
     """Mean over heads of the total variation from the mean head, in [0, 1] at any length."""
     interaction_strength: T
     """Mean absolute attention score before softmax."""
 
-    # Of a model whose attention cannot be read, all five are NaN: they were not measured.
     def __getitem__(self, key: Any) -> Any:
         """Field by name, or by position as in any tuple."""
         return getattr(self, key) if isinstance(key, str) else tuple.__getitem__(self, key)
 
 
 OF_ATTENTION = Metrics._fields[3:]
-"""The measurements of attention: None in a record where they were not taken."""
+"""The metrics of attention: None in a record where they were not measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a profile decides for one set of logits and attention scores, in Python numbers."""
+    """The decision at one position, in Python numbers."""
 
     strategy: Strategy
     temperature: float
-    """With which the token is drawn."""
     top_p: float
-    """Probability mass that is kept; 1 is off."""
+    """1 is off."""
     top_k: int
-    """Tokens that are kept; 0 is off."""
+    """0 is off."""
     min_p: float
-    """Smallest probability that is kept, as a share of the highest; 0 is off."""
+    """0 is off."""
     metrics: Metrics[float]
 
 
@@ -113,9 +111,9 @@ class Alternative:
     """One of the most probable tokens at a position."""
 
     token: int
-    """Token id."""
+    """Id."""
     text: str
-    """The token alone, as text."""
+    """Its text."""
     logprob: float
     """Natural log probability at temperature 1."""
 
@@ -124,20 +122,18 @@ class ChosenBy(StrEnum):
     """Who chose among the branches of a fork."""
 
     SCORE = "score"
-    """The comparison of the branches."""
     JUDGE = "judge"
     """The first was kept: another led, and the second opinion was against it."""
     USER = "user"
-    """The user."""
 
 
 class Stopped(StrEnum):
-    """Why a branch was not followed to its end."""
+    """Why a branch was pruned."""
 
     BEHIND = "behind"
-    """It was in the worse half of the branches that could still win."""
+    """It was among the worse half of those that might still win."""
     DECIDED = "decided"
-    """The winner could not change any more."""
+    """Nothing that came after could change the winner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,89 +141,89 @@ class Branch:
     """One continuation at a fork, as far as it was followed."""
 
     tokens: tuple[int, ...]
-    """Token ids."""
+    """Ids."""
     text: str
     """Their text."""
     mean_logprob: float
-    """Mean natural log probability of a token at temperature 1."""
+    """Mean natural log probability of the tokens at temperature 1, in nats."""
     mean_entropy: float
-    """Mean entropy at its tokens, in bits."""
+    """Mean entropy of the tokens, in bits."""
     first_logprob: float | None = None
     """Natural log probability of its first token at temperature 1; None in older traces."""
     lead: float | None = None
-    """Mean lead over the first branch, in nats a token: 0 for the first itself, None in traces of
-    version 1."""
+    """Nats a token by which it leads the first branch, over the tokens that both have, where copied
+    ones do not count in favour: 0 for the first branch, None in traces of version 1."""
     error: float | None = None
-    """Standard error of the lead; None if it cannot be computed."""
+    """Standard error of the lead; None where it is unknown."""
     copied: int = 0
-    """Tokens that complete a copied run and cannot count in the branch's favour."""
+    """Tokens that complete a copy of earlier tokens: of the prompt, the answer or the branch."""
     stopped: Stopped | None = None
-    """Why it was not followed to its end; None if it was."""
+    """Why it was pruned; None for one that was followed to its end."""
     judged: float | None = None
     """The model's own probability that it is good, p(yes) / (p(yes) + p(no)); None if not asked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """What was compared at a fork."""
+    """The branches that were compared at a position, and the winner."""
 
     branches: tuple[Branch, ...]
-    """The branch that begins with the most probable token comes first."""
+    """The one that begins with the most probable token comes first."""
     winner: int
     """Index of the branch that became the text."""
     chosen_by: ChosenBy = ChosenBy.SCORE
-    """Who chose the winner."""
+    """Who chose the winner: "score" or "user"."""
     closest: float | None = None
-    """Margin of the closest decision to prune a branch, in nats a token; None without any."""
+    """Nats a token by which the closest decision to prune a branch was made; None without any."""
     lookahead_tokens: int = 0
-    """Tokens computed beside those of the branches, and discarded: those that showed where a
-    sentence ends."""
+    """Tokens that were computed beside those of the branches: the one behind a sentence, by which
+    its end is known."""
 
 
 class DropReason(StrEnum):
-    """Why tokens on trial did not become the text."""
+    """Why a trial did not become the text."""
 
     END = "end"
     """The answer would have ended with the insertion."""
     ECHO = "echo"
-    """The model repeated the insertion."""
+    """The tokens after the insertion repeated it."""
     LOOP = "loop"
-    """The model repeated the answer."""
+    """The tokens after the insertion repeated the answer."""
     WORSE = "worse"
-    """The continuation with the insertion scored below the one without it."""
+    """The continuation without the insertion scored better."""
     LEFT = "left"
-    """The continuation without the thought, which scored below the one with it."""
+    """It is the continuation without the insertion, and the one with it scored better."""
     LOST = "lost"
-    """A sentence in which the model was lost, replaced by a passage."""
+    """It was the beginning of a sentence, and the model did not know how to go on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """Tokens on trial that were discarded: an insertion with the tokens after it, the continuation
-    without it, or a sentence that a passage replaced."""
+    """Tokens that were followed on trial and dropped: an insertion with the tokens after it, the
+    continuation without it, or the sentence that a retrieved passage replaced."""
 
     origin: Origin
-    """The origin that the tokens would have had."""
+    """That of the first token, had it become the text."""
     tokens: tuple[int, ...]
-    """Token ids."""
+    """Ids."""
     text: str
     """Their text."""
     reason: DropReason
-    """Why they were discarded."""
+    """Why they were dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a passage stands in the user's notes."""
+    """The place of a passage in the user's notes."""
 
     name: str
-    """Path of the file, relative to the folder of notes."""
+    """Path of the file relative to the folder of the notes, with slashes."""
     line: int
-    """Line of the passage's first word, from 1; in a PDF file, on its page."""
+    """Line of its first word, from 1; in a PDF file, on the page."""
     page: int | None = None
     """Page of a PDF file, from 1."""
     heading: str = ""
-    """Heading of the section."""
+    """Heading of its section; empty without one."""
 
     @property
     def label(self) -> str:
@@ -243,21 +239,22 @@ class Passage:
     text: str
     source: Source
     score: float
-    """Share of the query's words that it holds, weighted by rarity, from 0 to 1."""
+    """Share of the query's words that it holds, weighted by how rare each is, from 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One committed token, with all that was measured and decided where it stands."""
+    """One committed token, with the metrics and the decision of its position."""
 
     index: int
     """Position in the answer, from 0."""
     token: int
-    """Token id."""
+    """Id."""
     text: str
-    """Text that became printable with this token: empty inside a multi-byte character."""
+    """Text that became printable with this token; empty inside a multi-byte character."""
     logprob: float
     """Natural log probability of the token at temperature 1, before any filter."""
+    # The fields of `Metrics`, which documents them.
     entropy: float
     varentropy: float
     margin: float
@@ -267,48 +264,53 @@ class Step:
     head_divergence: float
     interaction_strength: float
     position_score: float
-    """The published weighted sum of the metrics, there called confidence. Positions can be compared
-    by logprob + position_score."""
+    """The published weighted sum of the metrics ("confidence" in the published sampler): logprob +
+    position_score compares tokens of different positions."""
     strategy: Strategy
-    """The decision. All tokens of a thought have `think`; `think-sample` is a thought that has to
-    wait or is not allowed. `origin` and `fork` say whether a fork was followed at `branch`."""
+    """The decision. All tokens of an inserted text have `think`; `think-sample` means that an
+    insertion has to wait, or is not allowed. Whether `branch` forked here is in `fork`."""
     temperature: float
+    """The temperature that the token was drawn with; 0 takes the most probable token."""
     top_p: float
+    """The mass that the drawn tokens reach; 1 is off."""
     top_k: int
+    """The number of tokens to draw from; 0 is off."""
     min_p: float
+    """The least share of the top probability; 0 is off."""
     origin: Origin = Origin.SAMPLED
     """Where the token came from."""
     top_logprobs: tuple[Alternative, ...] = ()
-    """The most probable tokens, best first, if requested."""
+    """The most probable tokens, best first, when asked for."""
     fork: Fork | None = None
-    """On the first token of a winning branch: the comparison."""
+    """On the first token of the winner of a fork: the branches that were compared."""
     rolled_back: int = 0
-    """Drawn tokens taken back here: 1 where an intervention begins."""
+    """Tokens that were drawn here and discarded: 1 where an intervention begins."""
     triggered_at: int | None = None
-    """On the first token of an insertion: index of the step that triggered it."""
+    """On the first token of an inserted text: index of the step that triggered it."""
     dropped: Dropped | None = None
-    """Tokens on trial here that were discarded."""
+    """The trial that was dropped here; the text goes on as if it had not been."""
     source: Source | None = None
-    """On the first token of a retrieved passage: where it stands in the notes."""
+    """On the first token of a retrieved passage: its place in the notes."""
     proposed: int = field(default=0, compare=False)
-    """Tokens that speculation proposed after this one, computed in the same pass."""
+    """Tokens that speculation proposed to follow this one, and that its pass computed."""
     accepted: int = field(default=0, compare=False)
-    """1 if this token was proposed and accepted, so that it took no pass of its own, else 0."""
+    """1 where speculation had proposed this token rightly, so that it took no pass of its own."""
     finish_reason: str | None = None
-    """On the last step: ``"stop"`` (end of text or a stop string), ``"length"`` (a limit) or
-    ``"read"`` (end of a given text)."""
+    """On the last step: ``"stop"`` (end of text), ``"length"`` (a limit was reached) or ``"read"``
+    (the end of a given text)."""
     time: float = field(default=0.0, compare=False)
-    """Seconds since generation began, prefill included, the time for a user's choices excluded."""
+    """Seconds since generation began, prefill included, without the time that a user took to
+    choose; an answer that is resumed in its middle continues from the time there."""
 
     @property
     def metrics(self) -> Metrics[float]:
-        """The step's measurements as one record."""
+        """The step's metrics as one record."""
         return Metrics(*(getattr(self, name) for name in Metrics._fields))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the step as one flat JSON-ready record; floats have the 7 digits of a float32.
 
-        What was not measured is None.
+        NaN becomes None.
         """
         record: dict[str, Any] = _rounded(asdict(self))
         return record
@@ -331,7 +333,7 @@ class Step:
 
 
 def first_divergence(first: Sequence[Step], second: Sequence[Step]) -> int | None:
-    """Return the index of the first token that two answers do not share; None if all are alike."""
+    """Return the index of the first token that two answers do not share; None if there is none."""
     tokens = zip_longest(*([step.token for step in steps] for steps in (first, second)))
     return next((index for index, (one, other) in enumerate(tokens) if one != other), None)
 

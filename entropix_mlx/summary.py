@@ -1,5 +1,5 @@
-"""The totals of a generation: text, counts and rates, added up from its `Step`s; and what the
-answers of several samplers amount to.
+"""The totals of a generation: text, counts and rates, added up from its `Step`s; and those of the
+answers of several samplers, as tables.
 """
 
 from __future__ import annotations
@@ -10,59 +10,54 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .profiles.confidence import MEASURED, Measured
+from .profiles.confidence import SCORED, AnswerMetrics
 from .step import NOT_OF_THE_MODEL, Origin, Step, Strategy
 
 REPETITION_LENGTH = 4
-"""So many tokens in a row are a repetition if the same answer has them already."""
+"""This many tokens in a row are a repetition if the same answer has them already."""
 
 
 class Summary:
     """Totals of the steps added so far."""
 
     def __init__(self, prompt_tokens: int = 0) -> None:
-        """Begin with no step.
-
-        Args:
-            prompt_tokens: tokens of the prompt, for `to_dict`.
-        """
         self.prompt_tokens = prompt_tokens
         """Tokens of the prompt."""
         self.completion_tokens = 0
-        """Tokens of the answer."""
+        """Tokens of the answer, inserted and retrieved ones included."""
         self.inserted_tokens = 0
-        """Those of thoughts."""
+        """Tokens of thinking texts."""
         self.insertions = 0
-        """Thoughts."""
+        """Thinking texts."""
         self.retrieved_tokens = 0
-        """Those of passages."""
+        """Tokens of passages of the user's notes."""
         self.retrievals = 0
         """Passages of the user's notes."""
         self.dropped = 0
-        """Thoughts that were tried and discarded."""
+        """Insertions that were tried and dropped."""
         self.forks = 0
-        """Forks that were followed."""
+        """Forks of which a branch became the text."""
         self.choices = 0
-        """Choices of the user."""
+        """Tokens or branches that the user chose."""
         self.roll_backs = 0
-        """Drawn tokens that were taken back."""
+        """Tokens that were drawn and discarded."""
         self.proposed = 0
         """Tokens that speculation proposed."""
         self.accepted = 0
-        """Those that were accepted."""
+        """Tokens of the answer that speculation had proposed."""
         self.strategies: Counter[Strategy] = Counter()
-        """Tokens of each strategy that occurred."""
+        """Tokens by strategy."""
         self.finish_reason: str | None = None
-        """That of the last step; ``"interrupted"`` in a trace that was cut short."""
+        """That of the last step."""
         self._pieces: list[str] = []
         self._first_time = 0.0
         # If an answer begins with a fork, the tokens of the winner all come at once, after the
-        # rollouts; those of a guess come at once, too. No speed can be told from the first of
-        # them, so it is counted from after them.
+        # branches; accepted tokens come at once, too. No speed follows from the first of them, so
+        # it is counted from after them.
         self._came_first = 0
         self._came_first_time = 0.0
         self._in_first_fork = False
-        self._in_first_guess = False
+        self._in_first_run = False
         self._last_time = 0.0
         self._entropy = 0.0
         self._varentropy = 0.0
@@ -100,7 +95,7 @@ class Summary:
         if step.origin not in NOT_OF_THE_MODEL:
             if self._first_shown is None and step.text.strip():
                 self._first_shown = len(self._own)
-            self._own.append(tuple(getattr(step, name) for name in MEASURED))
+            self._own.append(tuple(getattr(step, name) for name in SCORED))
 
     def _clock(self, step: Step) -> None:
         first = not self.completion_tokens
@@ -109,25 +104,25 @@ class Summary:
             self._in_first_fork = step.fork is not None
         elif step.fork is not None or step.origin not in (Origin.BRANCH, Origin.CHOSEN):
             self._in_first_fork = False
-        self._in_first_guess = first or (self._in_first_guess and bool(step.accepted))
-        if self._in_first_guess or self._in_first_fork:
+        self._in_first_run = first or (self._in_first_run and bool(step.accepted))
+        if self._in_first_run or self._in_first_fork:
             self._came_first += 1
             self._came_first_time = step.time
         self._last_time = step.time
 
     @property
     def text(self) -> str:
-        """The whole answer."""
+        """The text so far."""
         return "".join(self._pieces)
 
     @property
     def tokens_per_second(self) -> float:
-        """Tokens a second after the first pass or fork; 0 if there are none yet."""
+        """`decoded_tokens` over `decoding_time`; 0 if there are none yet."""
         return self.decoded_tokens / self.decoding_time if self.decoding_time else 0.0
 
     @property
     def decoded_tokens(self) -> int:
-        """Tokens after those that came first: one, or those of a fork or of a guess."""
+        """Tokens after those that came first: one, or those of a fork or of accepted proposals."""
         return self.completion_tokens - self._came_first
 
     @property
@@ -137,7 +132,7 @@ class Summary:
 
     @property
     def time_to_first_token(self) -> float:
-        """Seconds to the first token, prefill included."""
+        """Seconds from the beginning, prefill included."""
         return self._first_time
 
     @property
@@ -155,30 +150,30 @@ class Summary:
 
     @property
     def tokens_per_pass(self) -> float:
-        """Tokens a pass: 1 if no proposal was accepted."""
+        """Tokens for each pass that computed any: 1 without accepted proposals."""
         return self.completion_tokens / max(1, self.completion_tokens - self.accepted)
 
     @property
     def mean_entropy(self) -> float:
-        """Mean entropy of the steps, in bits."""
+        """Mean H of the steps, in bits."""
         return self._entropy / max(1, self.completion_tokens)
 
     @property
     def mean_varentropy(self) -> float:
-        """Mean varentropy of the steps, in bits²."""
+        """Mean V of the steps, in bits²."""
         return self._varentropy / max(1, self.completion_tokens)
 
     @property
-    def measured(self) -> Measured:
-        """What was measured at the answer's own tokens: scores and verdicts are told from it."""
-        columns = dict(zip(MEASURED, zip(*self._own, strict=True), strict=False))
-        return Measured(**columns, first=self._first_shown or 0)
+    def metrics(self) -> AnswerMetrics:
+        """The metrics of the answer's own tokens, from which scores and verdicts are computed."""
+        columns = dict(zip(SCORED, zip(*self._own, strict=True), strict=False))
+        return AnswerMetrics(**columns, first=self._first_shown or 0)
 
     @property
     def confidence(self) -> float:
-        """Geometric mean of the probabilities of the answer's own tokens; 0 without any.
+        """The geometric mean of the probabilities of the model's own tokens; 0 without any.
 
-        It is between 0 and 1, but it is not the probability that the answer is right.
+        It is between 0 and 1, but no probability of being right.
         """
         logprobs = [values[0] for values in self._own]
         return math.exp(math.fsum(logprobs) / len(logprobs)) if logprobs else 0.0
@@ -236,7 +231,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Result:
-    """What the answers of one sampler amount to; means are over the tokens of all of them."""
+    """The totals of the answers of one sampler; means are over the tokens of all of them."""
 
     sampler: str
     answers: int
@@ -250,8 +245,8 @@ class Result:
     repetition: float
     """Share of the runs of `REPETITION_LENGTH` tokens that the same answer had already."""
     tokens_per_second: float
-    """Of one answer, while others of the same sampler are generated with it; without the prefill, 0
-    if no answer has two tokens."""
+    """Of one answer, while others of the same sampler are generated with it; without the prefill.
+    0 if no answer has two tokens."""
     insertions: int
     branches: int
 
@@ -268,7 +263,7 @@ COLUMNS = {
     "insertions": "{.insertions}",
     "forks": "{.branches}",
 }
-"""The columns of a table of results, and how each is written."""
+"""The columns of a table of results, and the format of each."""
 
 
 def summarize(samples: Iterable[Sample]) -> list[Result]:
@@ -300,9 +295,7 @@ def _result(sampler: str, group: list[Sample]) -> Result:
 def repetition(texts: Iterable[Sequence[int]], length: int = REPETITION_LENGTH) -> float:
     """Return the share of the runs of tokens that the same text had already; 0 without any run.
 
-    Args:
-        texts: the token ids of each; no run reaches from one text into the next.
-        length: tokens in a run.
+    No run reaches from one text, given by its token ids, into the next.
     """
     total = repeated = 0
     for tokens in texts:

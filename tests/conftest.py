@@ -21,6 +21,7 @@ from entropix_mlx.answer.interventions.prose import Place, Surroundings
 from entropix_mlx.checkpoints import locate
 from entropix_mlx.conversion import convert
 from entropix_mlx.conversion.recipe import Recipe
+from entropix_mlx.engine.runner import Runner
 from entropix_mlx.models.config import LlamaConfig
 from entropix_mlx.models.llama.model import Model
 
@@ -51,14 +52,21 @@ def make_tiny_model(seed: int = 0, scale: float = 0.5, **changes: object) -> Mod
     return model
 
 
-def make_byte_tokenizer() -> TokenizerWrapper:
-    """Return a tokenizer whose tokens are the 256 bytes, <s> (256) and </s> (257)."""
+def make_byte_tokenizer(words: str = "") -> TokenizerWrapper:
+    """Return a tokenizer whose tokens are the 256 bytes, <s> (256), </s> (257), and some words."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {character: number for number, character in enumerate(alphabet)}
-    tokenizer = Tokenizer(models.BPE(vocabulary, []))
+    special = ["<s>", "</s>"]
+    vocabulary = {character: number for number, character in enumerate([*alphabet, *special])}
+    merges = []
+    for word in words.replace(" ", " Ġ").split():
+        for end in range(1, len(word)):
+            if word[: end + 1] not in vocabulary:
+                vocabulary[word[: end + 1]] = len(vocabulary)
+                merges.append((word[:end], word[end]))
+    tokenizer = Tokenizer(models.BPE(vocabulary, merges))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens(["<s>", "</s>"])
+    tokenizer.add_special_tokens(special)
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         bos_token="<s>",
@@ -67,6 +75,12 @@ def make_byte_tokenizer() -> TokenizerWrapper:
         clean_up_tokenization_spaces=False,
     )
     return TokenizerWrapper(fast, BPEStreamingDetokenizer)
+
+
+def run_answer(model, tokenizer, prompt, resolved, *, pipelined=True, **more):
+    """Return the steps of one answer with resolved settings, which may be forced to begin so."""
+    runner = Runner(model, tokenizer, pipelined=pipelined)
+    return list(runner.stream(runner.add(prompt, resolved, **more)))
 
 
 @pytest.fixture(autouse=True)

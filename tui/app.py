@@ -13,14 +13,13 @@ from textual.binding import BindingType
 from textual.screen import Screen
 from textual.widgets import TextArea
 
-from entropix_mlx.backends.events import AnswerEnded, ConversationChanged, Question
-from entropix_mlx.backends.local import Chat
-from entropix_mlx.backends.remote import NO_ASKING, NO_DUEL
+from entropix_mlx.backends.base import Backend
+from entropix_mlx.backends.events import AnswerEnded, ConversationChanged, UserMessage
 from entropix_mlx.chat.attachments import with_files
 from entropix_mlx.chat.conversation import Conversation, Turn
 from entropix_mlx.chat.slash import COMMANDS
 from entropix_mlx.chat.store import Store
-from entropix_mlx.configuration.reading import OPTIONS, Configuration
+from entropix_mlx.configuration import OPTIONS, Configuration
 from entropix_mlx.errors import SessionError
 from entropix_mlx.profiles.profile import Profile
 
@@ -53,12 +52,15 @@ class ChatApp(WorkspaceApp):
     typed_commands = COMMANDS
 
     def __init__(
-        self, chat: Chat, store: Store | None = None, configuration: Configuration | None = None
+        self,
+        backend: Backend,
+        store: Store | None = None,
+        configuration: Configuration | None = None,
     ) -> None:
         """Prepare a chat; the model is loaded when the app is on screen.
 
         Args:
-            chat: what it begins with.
+            backend: answers.
             store: where chats are kept; None keeps none.
             configuration: theme and keys; what the user changes is written there.
 
@@ -67,7 +69,7 @@ class ChatApp(WorkspaceApp):
         """
         self.composer = Composer(id="composer")
         # Which profile fits the model is not known before the model is loaded.
-        conversation = Conversation(chat.system_prompt)
+        conversation = Conversation(backend.system_prompt)
         super().__init__(
             Workspace(conversation, Profile.load(), self.composer.hints, self.composer),
             configuration,
@@ -75,11 +77,11 @@ class ChatApp(WorkspaceApp):
         self.workspace.transcript.welcome = Welcome()
         self.workspace.transcript.field = self.composer
         self.status = self.workspace.status
-        self.status.sampler, self.status.model = chat.settings.sampler, chat.model
-        self._settings = chat.settings
-        self._ask = chat.ask
-        self._remote = chat.server is not None
-        self.link = ModelLink(self, chat, self.workspace, self.composer)
+        self.status.sampler, self.status.model = backend.settings.sampler, backend.model
+        self._settings = backend.settings
+        self._ask = backend.ask
+        self.backend = backend
+        self.link = ModelLink(self, backend, self.workspace, self.composer)
         self.keeper = Keeper(self, store)
         self.filing: Filing = Filing(self, self.workspace, self.link, self.keeper)
 
@@ -153,7 +155,7 @@ class ChatApp(WorkspaceApp):
         answers = len(self._turns[self._turn].answers) if self._turns else None
         useful = useful_keys(self.status.state, answers, chosen, bool(self.composer.text))
         useful["chat.chats"] = bool(self.keeper.store)
-        useful["chat.duel"] &= not self._remote
+        useful["chat.duel"] &= "duel" not in self.backend.refusals
         return super().useful_keys() | useful
 
     def action_help_quit(self) -> None:
@@ -201,8 +203,8 @@ class ChatApp(WorkspaceApp):
 
     def action_duel(self) -> None:
         """Let two samplers answer what is in the field, or the last question."""
-        if self._remote:
-            self.notify(NO_DUEL, severity="warning")
+        if reason := self.backend.refusals.get("duel"):
+            self.notify(reason, severity="warning")
             return
         typed = self.composer.question
         if not self.link.available() or not (typed.text.strip() or self._asked()):
@@ -328,9 +330,9 @@ class ChatApp(WorkspaceApp):
             self.notify("nothing was asked yet", severity="warning")
         return bool(self._turns)
 
-    def _last_question(self) -> Question:
+    def _last_question(self) -> UserMessage:
         """Return the last question, to be asked in its own place."""
-        return Question(self._turns[-1].question, len(self._turns) - 1)
+        return UserMessage(self._turns[-1].question, len(self._turns) - 1)
 
     def _take(self, tuned: Tuned | None) -> None:
         """Use the settings that the user settled on."""
@@ -339,8 +341,8 @@ class ChatApp(WorkspaceApp):
         self._settings, self._ask = tuned.settings, tuned.ask
         self.status.sampler = tuned.settings.sampler
         self.workspace.use_profile(Profile.load(tuned.settings.profile))
-        if tuned.ask and self._remote:
-            self.notify(NO_ASKING, severity="warning")
+        if tuned.ask and (reason := self.backend.refusals.get("ask")):
+            self.notify(reason, severity="warning")
         self.link.configure(tuned.settings, tuned.ask)
         if tuned.keep:
             configured = self.configured_options

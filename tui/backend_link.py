@@ -8,11 +8,10 @@ import sys
 from textual.app import App
 
 from entropix_mlx.backends import events
-from entropix_mlx.backends.events import Event, Question, Token
-from entropix_mlx.backends.local import Action, Chat
-from entropix_mlx.backends.remote import model_thread
+from entropix_mlx.backends.base import Action, Backend, BackendThread
+from entropix_mlx.backends.events import CancelToken, Event, UserMessage
 from entropix_mlx.chat.conversation import Conversation
-from entropix_mlx.profiles.confidence import Measured
+from entropix_mlx.profiles.confidence import AnswerMetrics
 from entropix_mlx.settings import Settings
 
 from .composer.composer import Composer
@@ -39,13 +38,13 @@ class ModelLink:
     """Gives jobs to the model's thread, and shows in a workspace what it reports."""
 
     def __init__(
-        self, app: App[None], chat: Chat, workspace: Workspace, composer: Composer
+        self, app: App[None], backend: Backend, workspace: Workspace, composer: Composer
     ) -> None:
         """Prepare the thread; `start` begins to load the model.
 
         Args:
             app: shows notices and dialogs, and passes `ModelReported` messages to `receive`.
-            chat: what the chat begins with.
+            backend: answers.
             workspace: where the conversation is shown.
             composer: takes back a question that was refused.
         """
@@ -55,12 +54,12 @@ class ModelLink:
         self._status = workspace.status
         self._answering = False
         self._usual_switch = sys.getswitchinterval()
-        self._cancel = Token()  # that of the newest job
+        self._cancel = CancelToken()  # that of the newest job
         self._waiting = False  # a job was given before the model was there
-        self._question: Question | None = None  # that of this job
+        self._question: UserMessage | None = None  # that of this job
         self.profile = workspace.profile
         """The one that came with the model, before the user changes anything."""
-        self._worker = model_thread(chat, self._post)
+        self._worker = BackendThread(backend, self._post)
         self._status.state = State.LOADING
 
     def start(self) -> None:
@@ -85,7 +84,7 @@ class ModelLink:
         if self._claim():
             self._worker.submit(action, self._cancel)
 
-    def ask(self, question: Question) -> bool:
+    def ask(self, question: UserMessage) -> bool:
         """Hand over a question; return whether the thread can take one now."""
         if not self._claim():
             return False
@@ -94,7 +93,9 @@ class ModelLink:
         self._worker.ask(question, self._cancel)
         return True
 
-    def duel(self, question: Question, sides: tuple[Settings, Settings], cancel: Token) -> None:
+    def duel(
+        self, question: UserMessage, sides: tuple[Settings, Settings], cancel: CancelToken
+    ) -> None:
         """Begin a duel; the one before it must have been cancelled."""
         self._cancel = cancel
         self._status.state = State.GENERATING
@@ -115,7 +116,7 @@ class ModelLink:
 
     def switch(self, model: str) -> None:
         """Load another model; the conversation stays."""
-        self._cancel = Token()
+        self._cancel = CancelToken()
         self._status.state = State.LOADING
         self._worker.switch(model, self._cancel)
 
@@ -167,7 +168,7 @@ class ModelLink:
             case events.TurnsDropped():
                 told = f"the model no longer sees the first {event.count} turns"
                 self._app.notify(f"the context is full: {told}", severity="warning")
-            case events.Asked():
+            case events.ChoiceNeeded():
                 self._ask_user(event)
             case events.ModelsListed():
                 self._pass_on(event)
@@ -176,7 +177,7 @@ class ModelLink:
             case events.AnswerEnded():
                 self._end(event)
 
-    def _pass_on(self, event: events.OfDuel | events.ModelsListed) -> None:
+    def _pass_on(self, event: events.DuelEvent | events.ModelsListed) -> None:
         """Hand an event to the screen that waits for it; a dialog may lie over that."""
         for screen in self._app.screen_stack:
             if isinstance(event, events.ModelsListed):
@@ -208,7 +209,7 @@ class ModelLink:
             self._status.state = State.GENERATING
         else:
             return False
-        self._cancel = Token()
+        self._cancel = CancelToken()
         return True
 
     def _tell_failure(self, reason: str) -> None:
@@ -224,7 +225,7 @@ class ModelLink:
             markup=False,
         )
 
-    def _ask_user(self, event: events.Asked) -> None:
+    def _ask_user(self, event: events.ChoiceNeeded) -> None:
         def reply(choice: int | None) -> None:
             event.reply(event.fork.winner if choice is None else choice)
 
@@ -244,11 +245,11 @@ class ModelLink:
     def _tell_if_unsure(self) -> None:
         """Say that the answer is below its profile's threshold, and what can be done."""
         answer = self._workspace.conversation.last.answer
-        verdict = self._workspace.profile.abstain.verdict(Measured.of(answer.steps))
+        verdict = self._workspace.profile.abstain.verdict(AnswerMetrics.of(answer.steps))
         if verdict is not None and verdict.unsure:
             self._app.notify(f"{verdict.reason}. {WHAT_TO_DO}", title="unsure", severity="warning")
 
-    def _give_back(self, question: Question | None) -> None:
+    def _give_back(self, question: UserMessage | None) -> None:
         """Put a question that was not asked into the field, unless something else was typed."""
         if question is not None and not self._composer.text.strip():
             self._composer.write(question)

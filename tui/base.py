@@ -16,8 +16,7 @@ from textual.screen import Screen
 from textual.theme import BUILTIN_THEMES
 
 from entropix_mlx.chat.slash import Command
-from entropix_mlx.configuration.reading import KEYS, SCREEN, THEME, Configuration
-from entropix_mlx.configuration.writing import Value, change
+from entropix_mlx.configuration import KEYS, SCREEN, THEME, Configuration, Value, change
 from entropix_mlx.errors import ConfigurationError
 
 from .blank import Ground

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from entropix_mlx.backends.events import Question
+from entropix_mlx.backends.events import UserMessage
 from entropix_mlx.chat.attachments import with_files
 from entropix_mlx.chat.slash import parse
 from entropix_mlx.errors import SessionError
@@ -37,7 +37,7 @@ def _edit(app: ChatApp, text: str) -> None:
     turns = app.workspace.conversation.turns
     if not turns:
         raise SessionError("nothing was asked yet: there is no question to edit")
-    app.link.ask(Question(with_files(text), len(turns) - 1))
+    app.link.ask(UserMessage(with_files(text), len(turns) - 1))
 
 
 def _steps(app: ChatApp, _: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from entropix_mlx.configuration.writing import Value
+from entropix_mlx.configuration import Value
 from entropix_mlx.profiles.profile import Profile
 
 from .screens.tuning.preview import THRESHOLDS

@@ -20,7 +20,7 @@ from .screens.dialogs import ConfirmDialog, TextDialog
 from .workspace import Workspace
 
 if TYPE_CHECKING:
-    from entropix_mlx.chat.session import Session
+    from entropix_mlx.chat.base import ChatSession
 
 
 class Filing:
@@ -97,7 +97,7 @@ class Filing:
     def rename(self, title: str) -> None:
         """Give this chat a title; nothing takes it away."""
 
-        def job(session: Session, _: object) -> None:
+        def job(session: ChatSession, _: object) -> None:
             session.conversation.title = title or None
 
         self._link.submit(job)
@@ -107,7 +107,7 @@ class Filing:
         if chat is None or store is None or chat == self._workspace.conversation.id:
             return
 
-        def resume(session: Session, _: object) -> None:
+        def resume(session: ChatSession, _: object) -> None:
             session.resume(store.load(chat))
 
         self._link.interrupt()

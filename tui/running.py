@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 import sys
 
-from entropix_mlx.backends.local import Chat
+from entropix_mlx.backends.base import Backend
 from entropix_mlx.chat.store import Store
-from entropix_mlx.configuration.reading import Configuration
+from entropix_mlx.configuration import Configuration
 
 from .app import ChatApp
 
 
 def run_chat(
-    chat: Chat, store: Store | None = None, configuration: Configuration | None = None
+    backend: Backend, store: Store | None = None, configuration: Configuration | None = None
 ) -> None:
     """Show a chat until the user leaves it; see `ChatApp`."""
-    app = ChatApp(chat, store, configuration)
+    app = ChatApp(backend, store, configuration)
     app.run()
     if app.link.alive:
         # Nothing interrupts a model that is being loaded, and the interpreter's end would abort in

@@ -8,8 +8,8 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 from textual.timer import Timer
 
-from entropix_mlx.chat.conversation import Answer, Conversation, Turn
-from entropix_mlx.configuration.reading import Configuration
+from entropix_mlx.chat.conversation import Conversation, Reply, Turn
+from entropix_mlx.configuration import Configuration
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.traces.trace import Trace
 
@@ -63,7 +63,7 @@ class ViewerApp(WorkspaceApp):
         question = "\n\n".join(
             m["content"] if len(asked) == 1 else f"{m['role']}: {m['content']}" for m in asked
         )
-        turn = Turn(question, [Answer(header.seed, trace.steps)])
+        turn = Turn(question, [Reply(header.seed, trace.steps)])
         app = cls(Conversation(turns=[turn]), header.profile, configuration)
         status = app.workspace.status
         status.sampler, status.model = header.sampler, header.model

@@ -12,7 +12,7 @@ from textual.widget import Widget
 from textual.widgets import ContentSwitcher
 
 from entropix_mlx.chat.conversation import Conversation
-from entropix_mlx.chat.search import Place
+from entropix_mlx.chat.finding import Match
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.profiles.tree import TREE_SAMPLER
 from entropix_mlx.step import Fork, Step
@@ -252,7 +252,7 @@ class Workspace(Blank, Horizontal):
             self.app.copy_to_clipboard(answer.text)
             self.notify("copied")
 
-    def show_place(self, place: Place) -> None:
+    def show_place(self, place: Match) -> None:
         """Bring into sight where something was found."""
         if place.step is None:
             self.transcript.point(None)

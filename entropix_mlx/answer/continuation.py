@@ -1,6 +1,6 @@
-"""How well a model goes on: the mean log probability and entropy of some tokens in a row.
+"""Comparing two continuations: the mean log probability and entropy of some tokens in a row.
 
-Two ways to go on from the same place are compared by both. Log p tells how likely the tokens are
+Two continuations of the same text are compared by both. Log p tells how likely the tokens are
 that were drawn, and the entropy how sure the model was before it drew them; each has errors of its
 own, so the *gain* is the mean of the two.
 """
@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import NamedTuple, Protocol
 
 
-class Measured(Protocol):
+class Scored(Protocol):
     """What is measured of a token."""
 
     @property
@@ -32,7 +32,7 @@ class Stretch(NamedTuple):
     entropy: float
 
     @classmethod
-    def of(cls, tokens: Iterable[Measured]) -> Stretch:
+    def of(cls, tokens: Iterable[Scored]) -> Stretch:
         """Return the means over some tokens.
 
         Raises:
@@ -42,12 +42,12 @@ class Stretch(NamedTuple):
         return cls(fmean(logprobs), fmean(entropies) * math.log(2))
 
 
-def gain(tried: Iterable[Measured], usual: Iterable[Measured]) -> float:
-    """Return how much better one way to go on is than another, in nats a token.
+def gain(tried: Iterable[Scored], usual: Iterable[Scored]) -> float:
+    """Return how much better one continuation is than another, in nats a token.
 
     Args:
-        tried: the tokens of the one way.
-        usual: those of the other; as many are compared as both ways have. 0 where there are none.
+        tried: the tokens of the one.
+        usual: those of the other; as many are compared as both have. 0 where there are none.
     """
     pairs = list(zip(tried, usual, strict=False))
     if not pairs:

@@ -10,11 +10,11 @@ from typing import Any
 from ..step import Fork, Passage
 
 Choose = Callable[[Fork], int]
-"""Asked for the index of a rollout; `winner` is the one that would be taken unasked."""
+"""Asked for the index of a branch; `winner` is the one that would be taken unasked."""
 
 OnFork = Callable[[int, Fork], None]
-"""Called with the index of a branch point in the answer, and its rollouts as far as they have
-grown: their `winner` is the one that would be taken now."""
+"""Called with the index of a fork in the answer, and the fork as far as its branches have grown:
+its `winner` is the one that would be taken now."""
 
 Retrieve = Callable[[str], Sequence[Passage]]
 """Called with a sentence in which the model is lost, which may be empty; returns passages that may
@@ -34,14 +34,15 @@ class Hooks:
     on_prefill: Callable[[int, int], None] | None = None
     """Called with the prompt tokens processed so far and their number."""
     choose: Choose | None = None
-    """Called with a `Fork` where its two best rollouts score alike; returns the index of the one
-    to take. Without it, the best is taken."""
+    """Called with a `Fork` whose two best branches are too close to call; returns the index of the
+    one to take. Without it, the best is taken."""
     on_fork: OnFork | None = None
-    """Called while rollouts grow, see `OnFork`."""
+    """Called while branches grow, see `OnFork`."""
     retrieve: Retrieve | None = None
     """Looks things up where the model is lost, see `Retrieve`."""
     draft_model: Any = None
-    """A `Draft`: a smaller model that guesses what comes next; no token changes but by rounding."""
+    """A `DraftModel`: a smaller model that guesses what comes next; no token changes but by
+    rounding."""
 
     def __post_init__(self) -> None:
         if self.cancel is not None and not callable(getattr(self.cancel, "is_set", None)):
@@ -52,7 +53,9 @@ class Hooks:
                 raise TypeError(f"{name} must be a function, not {hook!r:.60}")
         if self.draft_model is not None and not hasattr(self.draft_model, "give_back"):
             given = type(self.draft_model).__name__
-            raise TypeError(f"draft_model must be a Draft, as Draft(*load(…)) makes, not {given}")
+            raise TypeError(
+                f"draft_model must be a DraftModel, as DraftModel(*load(…)) makes, not {given}"
+            )
 
     def cancelled(self) -> bool:
         """Tell whether the answer is to stop."""

@@ -1,63 +1,97 @@
-"""What the host knows about one position of one text, in Python numbers."""
+"""The place after a token: what was measured and decided there, and the token that was drawn."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
 
 from ..errors import NonFiniteLogitsError
 from ..step import OF_ATTENTION, Decision
 
 
 class Likelihood(NamedTuple):
-    """How well a token that is given was predicted by those before it."""
+    """How well a given token was predicted by those before it."""
 
     logprob: float
     """Natural log probability at temperature 1."""
     best: bool
     """Whether no token was more probable."""
     listed: tuple[tuple[int, float], ...] = ()
-    """The most probable tokens and their log probabilities, best first, if they were asked for."""
+    """The most probable tokens and their log probabilities, best first, if asked for."""
 
 
-class Reading(NamedTuple):
-    """What was decided and drawn at a position."""
+class Distribution(Protocol):
+    """The distribution at a position, which stays on the device."""
+
+    def logprobs(self, tokens: Sequence[int]) -> list[float]:
+        """Return the natural log probabilities of some tokens at temperature 1."""
+
+    def openings(self, count: int) -> list[int]:
+        """Return different tokens that may stand here, the most probable one first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """One position of one text, in Python numbers."""
 
     decision: Decision
     token: int
+    """The token that was drawn, or put there."""
     logprob: float
     """Natural log probability of the token at temperature 1."""
-    best: tuple[tuple[int, float], ...]
+    best: tuple[tuple[int, float], ...] = ()
     """The most probable tokens and their log probabilities, if asked for."""
+    distribution: Distribution | None = None
+    """None where the position is kept: the arrays of many positions would fill the memory."""
 
     @property
     def entropy(self) -> float:
         """Of the position, in bits."""
         return self.decision.metrics.entropy
 
-    def checked(self) -> Reading:
-        """Return the reading.
+    def checked(self) -> Position:
+        """Return the position.
 
         Raises:
             NonFiniteLogitsError: the model computed NaN or infinite logits there.
         """
-        if math.isnan(self.decision.metrics.entropy):
+        if math.isnan(self.entropy):
             raise NonFiniteLogitsError(
                 "the model computed NaN or infinite logits: its weights are damaged, or its"
                 " precision is too low; try another conversion of it"
             )
         return self
 
-    def without_attention(self) -> Reading:
-        """Return the reading where attention was not measured: its measurements are NaN."""
-        metrics = self.decision.metrics
+    def without_attention(self) -> Position:
+        """Return the position where attention was not measured: its metrics are NaN."""
         unknown = dict.fromkeys(OF_ATTENTION, math.nan)
-        return self._replace(decision=replace(self.decision, metrics=metrics._replace(**unknown)))
+        metrics = self.decision.metrics._replace(**unknown)
+        return replace(self, decision=replace(self.decision, metrics=metrics))
 
-    def without_thinking(self) -> Reading:
-        """Return the reading with the strategy's name where no text may be inserted."""
-        strategy = self.decision.strategy.sampled()
-        if strategy is self.decision.strategy:
-            return self
-        return self._replace(decision=replace(self.decision, strategy=strategy))
+    def detached(self) -> Position:
+        """Return the position without its arrays, to be kept."""
+        return replace(self, distribution=None)
+
+    def sampled(self) -> Position:
+        """Return the position as it is committed: with the strategy where no text is inserted."""
+        decision = replace(self.decision, strategy=self.decision.strategy.sampled())
+        return replace(self, decision=decision, distribution=None)
+
+    def given(self, tokens: Sequence[int]) -> list[Position]:
+        """Return the position with each of some tokens in place of the one that was drawn."""
+        return [
+            replace(self, token=token, logprob=logprob, distribution=None)
+            for token, logprob in zip(tokens, self._known.logprobs(tokens), strict=True)
+        ]
+
+    def openings(self, count: int) -> list[Position]:
+        """Return the position with different tokens that may stand here, the likeliest first."""
+        return self.given(self._known.openings(count))
+
+    @property
+    def _known(self) -> Distribution:
+        if self.distribution is None:
+            raise RuntimeError("the arrays of this position are gone: it was kept")
+        return self.distribution

@@ -15,15 +15,15 @@ class StopStrings:
         self.found = False
         """Whether a stop string has come; no text follows it."""
 
-    def resume(self, text: str, told: str) -> None:
+    def resume(self, text: str, shown: str) -> None:
         """Account for a token of an answer that is continued.
 
         Args:
             text: the token's own.
-            told: what was told with its step: less, where text was held back for a stop string.
+            shown: the text of its step: less, where text was held back for a stop string.
         """
         held = self._held + text
-        self._held = held.removeprefix(told) if held.startswith(told) else ""
+        self._held = held.removeprefix(shown) if held.startswith(shown) else ""
 
     def add(self, text: str) -> str:
         """Return the text that is certain now, after more has come.

@@ -46,40 +46,40 @@ class TextStream:
         """
         self._tokenizer = tokenizer
         self._has_bytes = self._is_byte(tokenizer.convert_tokens_to_ids("<0x00>"))
-        # The window: tokens whose text is told already, and after those the ones to be told.
+        # The window: tokens whose text was returned, and after those the ones that wait.
         self._window = list(prompt[-_CONTEXT:])
-        self._told = len(self._window)
-        self._told_text = self._decode()
+        self._shown = len(self._window)
+        self._shown_text = self._decode()
 
     def add(self, token: int) -> str:
         """Return the text that a token completes, which may be none."""
         self._window.append(token)
-        waiting = len(self._window) - self._told
+        waiting = len(self._window) - self._shown
         if self._has_bytes and waiting < _MOST_BYTES and self._is_byte(token):
             return ""
         text = self._decode()
         if waiting < _MOST_UNFINISHED and text.endswith(_UNFINISHED):
             return ""
-        return self._tell(text)
+        return self._show(text)
 
     def finish(self) -> str:
         """Return the rest of the text: characters that never became whole."""
-        return self._tell(self._decode())
+        return self._show(self._decode())
 
-    def _tell(self, text: str) -> str:
-        """Return what the window's text has more than was told, and move the window on."""
-        told = self._told_text
-        if not text.startswith(told):  # the prompt ended in the middle of a character
-            told = told.rstrip(_UNFINISHED)
-        new = text[len(told) :]
+    def _show(self, text: str) -> str:
+        """Return the text of the window that is new, and move the window on."""
+        shown = self._shown_text
+        if not text.startswith(shown):  # the prompt ended in the middle of a character
+            shown = shown.rstrip(_UNFINISHED)
+        new = text[len(shown) :]
         if new:
-            last, self._told, self._told_text = self._told, len(self._window), text
-            if self._told > _LONGEST_WINDOW:  # the last piece begins with a whole character
+            last, self._shown, self._shown_text = self._shown, len(self._window), text
+            if self._shown > _LONGEST_WINDOW:  # the last piece begins with a whole character
                 del self._window[:last]
-                self._told = len(self._window)
-                self._told_text = self._decode()
-        elif self._told:  # tokens without any text, as ids beyond the vocabulary
-            del self._window[self._told :]
+                self._shown = len(self._window)
+                self._shown_text = self._decode()
+        elif self._shown:  # tokens without any text, as ids beyond the vocabulary
+            del self._window[self._shown :]
         return new
 
     def _decode(self) -> str:

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..profiles.sections import PositionScore
 from ..step import NOT_OF_THE_MODEL, Alternative, Dropped, Fork, Origin, Source, Step, Strategy
-from .position import Reading
+from .position import Position
 from .stops import StopStrings
 from .text_stream import TextStream
 
 if TYPE_CHECKING:  # an answer is run without MLX, too
     from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+
+class Record(NamedTuple):
+    """What a step says beside its position; the fields are those of `Step`."""
+
+    fork: Fork | None = None
+    rolled_back: int = 0
+    triggered_at: int | None = None
+    dropped: Dropped | None = None
+    source: Source | None = None
+
+
+NOTHING_ELSE = Record()
 
 
 class Writer:
@@ -55,15 +69,15 @@ class Writer:
         return self._limit - self.index
 
     @property
-    def kept(self) -> int:
+    def complete(self) -> int:
         """Tokens of the answer whose whole text is part of it: all, unless a stop string came."""
         if not self._stops.found:
             return self.index
         ends = [0, *self._shown]
-        kept = sum(end <= self._length for end in self._shown)
-        while kept and ends[kept] == ends[kept - 1]:
-            kept -= 1  # without text of its own: it may begin a character of the stop string
-        return kept
+        complete = sum(end <= self._length for end in self._shown)
+        while complete and ends[complete] == ends[complete - 1]:
+            complete -= 1  # without text of its own: it may begin a character of the stop string
+        return complete
 
     def skip(self, step: Step) -> None:
         """Account for a step of the answer that is being continued, and for its time."""
@@ -74,33 +88,23 @@ class Writer:
         self.index = step.index + 1
         self._skipped = step.time
 
-    def write(
-        self,
-        reading: Reading,
-        origin: Origin,
-        *,
-        fork: Fork | None = None,
-        rolled_back: int = 0,
-        triggered_at: int | None = None,
-        dropped: Dropped | None = None,
-        source: Source | None = None,
-    ) -> Step:
-        """Return the next step; the arguments after `origin` are fields of it."""
-        decision = reading.decision
+    def write(self, position: Position, origin: Origin, record: Record = NOTHING_ELSE) -> Step:
+        """Return the next step, which commits the token of a position."""
+        decision = position.decision
         given = origin is Origin.READ
         finish_reason = ("read" if given else "length") if self.room == 1 else None
-        ends = reading.token in self._tokenizer.eos_token_ids
+        ends = position.token in self._tokenizer.eos_token_ids
         if ends and origin not in (*NOT_OF_THE_MODEL, Origin.READ):
             finish_reason = "stop"
-        text = self._text(reading.token, finish_reason, origin is Origin.RETRIEVED)
+        text = self._text(position.token, finish_reason, origin is Origin.RETRIEVED)
         if self._stops.found:
             finish_reason = "stop"
         self.finished = finish_reason is not None
         step = Step(
             index=self.index,
-            token=reading.token,
+            token=position.token,
             text=text,
-            logprob=reading.logprob,
+            logprob=position.logprob,
             **decision.metrics._asdict(),
             position_score=self._position_score.of(decision.metrics),
             strategy=Strategy.THINK if origin in NOT_OF_THE_MODEL else decision.strategy,
@@ -109,21 +113,17 @@ class Writer:
             top_k=decision.top_k,
             min_p=decision.min_p,
             origin=origin,
-            top_logprobs=self._alternatives(reading),
-            fork=fork,
-            rolled_back=rolled_back,
-            triggered_at=triggered_at,
-            dropped=dropped,
-            source=source,
+            top_logprobs=self._alternatives(position),
+            **record._asdict(),
             finish_reason=finish_reason,
             time=self._skipped + self._clock(),
         )
         self.index += 1
         return step
 
-    def _alternatives(self, reading: Reading) -> tuple[Alternative, ...]:
+    def _alternatives(self, position: Position) -> tuple[Alternative, ...]:
         decode = self._tokenizer.decode
-        return tuple(Alternative(token, decode([token]), p) for token, p in reading.best)
+        return tuple(Alternative(token, decode([token]), p) for token, p in position.best)
 
     def _text(self, token: int, finish_reason: str | None, quoted: bool) -> str:
         """Return the text that is certain once a token has joined the answer.
@@ -139,3 +139,25 @@ class Writer:
             text += self._stops.end()
         self._length += len(text)
         return text
+
+
+class Clock:
+    """Seconds since generation began; it can be stopped while a person thinks."""
+
+    def __init__(self) -> None:
+        self._began = time.perf_counter()
+        self._stopped: float | None = None
+
+    def __call__(self) -> float:
+        """Return the seconds."""
+        return time.perf_counter() - self._began
+
+    def stop(self) -> None:
+        """Let the time stand still."""
+        self._stopped = time.perf_counter()
+
+    def go_on(self) -> None:
+        """Count again, from where it was stopped."""
+        if self._stopped is not None:
+            self._began += time.perf_counter() - self._stopped
+            self._stopped = None

@@ -1,7 +1,7 @@
 """Files of answers: JSON Lines, one answer a line, written as the answers end.
 
 A run that was stopped can go on: `AnswersFile` reads what is there, drops a last line that was cut
-off, and tells which answers are missing.
+off, and lists the answers that are missing.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import OutputError
 from ..files import write_whole, writing
+from ..old_names import of_settings
 from ..palette import to_json
 from ..settings import Settings
 from ..summary import Summary
 from .prompt_file import PromptLine
 
 if TYPE_CHECKING:  # what is left to do is known before MLX is loaded
-    from .batch_answer import BatchAnswer
+    from .batch import BatchAnswer
 
 
 @dataclass(frozen=True)
@@ -41,17 +42,17 @@ class Task:
         return replace(settings, seed=settings.seed + self.sample)
 
     @property
-    def told(self) -> dict[str, Any]:
-        """What a line of the file says of the task, whatever becomes of it."""
+    def header(self) -> dict[str, Any]:
+        """The fields of its line that are known beforehand."""
         seed = self.settings.seed
         seeded = {} if seed is None else {"seed": seed}
         named = {"sampler": self.settings.sampler, "options": self.settings.options}
-        told: dict[str, Any] = json.loads(to_json(self.asked.asked | named | seeded))
-        return told
+        known: dict[str, Any] = json.loads(to_json(self.asked.asked | named | seeded))
+        return known
 
     @property
     def key(self) -> tuple[int, int]:
-        """What tells the answers of a file apart."""
+        """Identifies an answer in its file."""
         return self.asked.line, self.sample
 
     def record(self, answer: BatchAnswer, batch: int) -> dict[str, Any]:
@@ -62,7 +63,7 @@ class Task:
             batch: how many answers were run at once, on which rounding depends.
         """
         named = {} if self.asked.id is None else {"id": self.asked.id}
-        begun = {"line": self.asked.line, "sample": self.sample} | named | self.told
+        begun = {"line": self.asked.line, "sample": self.sample} | named | self.header
         begun |= {"seed": answer.seed, "batch": batch}
         if answer.error is not None:
             return begun | {"error": str(answer.error)}
@@ -103,7 +104,7 @@ class AnswersFile:
         if self._path.is_dir():
             raise OutputError(f"{path} is a folder: name a file in it")
         if resume:
-            self._take_up()
+            self._resume()
         elif self._path.exists():
             raise OutputError(
                 f"{path} exists already: --resume goes on with it; or name another file"
@@ -139,7 +140,7 @@ class AnswersFile:
     ) -> None:
         self._file.close()
 
-    def _take_up(self) -> None:
+    def _resume(self) -> None:
         """Read which answers are there, and rewrite the file if there is more in it."""
         with writing(self._path, OutputError):
             old = self._path.read_bytes() if self._path.exists() else b""
@@ -161,9 +162,10 @@ class AnswersFile:
             record = json.loads(line)
             key = record["line"], record["sample"]
             task = self._tasks.get(key)
-        except (ValueError, RecursionError, LookupError, TypeError) as error:
+            record["options"] = of_settings(record.get("options", {}))
+        except (ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
             raise OutputError(f"{where} is not an answer: name another file") from error
-        if task is None or any(record.get(name) != value for name, value in task.told.items()):
+        if task is None or any(record.get(name) != value for name, value in task.header.items()):
             raise OutputError(
                 f"{where} answers none of these prompts with these options: resume with the same"
                 " ones, or name another file"

@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..answer.hooks import Hooks
-from ..engine.cached_text import CachedText, Prompt
-from ..engine.job import Job, begin, prepare
-from ..engine.scheduler import Scheduler
+from ..engine.runner import Runner
 from ..engine.slot import Slot
 from ..errors import EntropixError, whole_number
 from ..models.base import LanguageModel
-from ..models.memory import fitting_rows
-from ..models.wired import wired_memory
+from ..profiles.confidence import AnswerMetrics, Verdict
 from ..profiles.profile import Profile
-from ..samplers.base import Sampler
 from ..settings import BATCH, Settings
 from ..step import Step
-from .batch_answer import BatchAnswer
 from .generate import parse_options, prompt_tokens
 
 WAIT_SECONDS = 0.1
@@ -66,7 +59,7 @@ def batch_generate(
         on_progress: see `OnProgress`.
         **options: fields of `Settings`, which replace those of all `settings`; `hooks`, a `Hooks`
             for all or one for each prompt: while a person is asked (`choose`, which is called on
-            another thread), the other answers go on; `draft_model`, a `Draft` that guesses for all;
+            another thread), the other answers go on; `draft_model`, a `DraftModel` for all;
             and `steady`: with True, running answers wait longer while a prompt is read, but on the
             same machine the same batch with the same seeds gives the same answers exactly.
 
@@ -85,28 +78,78 @@ def batch_generate(
     given = _one_each(settings, Settings, len(prompts), "settings")
     hooked = _one_each(options.pop("hooks", None), Hooks, len(prompts), "hooks")
     steady, draft = bool(options.pop("steady", False)), options.pop("draft_model", None)
-    requests = []
+    answers: list[BatchAnswer] = []
+    slots: list[Slot | None] = []
+    runner = Runner(model, tokenizer, batch=batch, steady=steady)
     for prompt, own, hook in zip(prompts, given, hooked, strict=True):
         called = hook or Hooks()
         if draft is not None:
             called = replace(called, draft_model=draft)
-        parsed, named = parse_options(own, options, ("hooks", "steady"))
-        if named != Hooks():
+        parsed, others = parse_options(own, options, ("hooks", "steady"))
+        if others != Hooks():
             raise TypeError("callbacks of a batch are passed as hooks=Hooks(…)")
         one = prompt if isinstance(prompt, str) else list(prompt)
-        requests += [_Request(one, parsed, sample, called) for sample in range(n)]
-    return Batch(Scheduler(model, steady=steady), model, tokenizer, requests, batch, on_progress)
+        for sample in range(n):
+            answer = BatchAnswer(len(answers))
+            answers.append(answer)
+            slots.append(_added(runner, tokenizer, answer, one, _of_sample(parsed, sample), called))
+    return Batch(runner, answers, slots, on_progress)
 
 
-@dataclass(frozen=True)
-class _Request:
-    """One answer that was asked for."""
+def _of_sample(settings: Settings, sample: int) -> Settings:
+    """Return the settings of one of several answers to a prompt."""
+    return settings if settings.seed is None else replace(settings, seed=settings.seed + sample)
 
-    prompt: str | Iterable[int]
-    settings: Settings
-    sample: int
-    """Its number among the answers to one prompt."""
-    hooks: Hooks
+
+def _added(
+    runner: Runner,
+    tokenizer: TokenizerWrapper,
+    answer: BatchAnswer,
+    prompt: str | Iterable[int],
+    settings: Settings,
+    hooks: Hooks,
+) -> Slot | None:
+    """Return the slot of an answer; None where it cannot be generated, and `error` says why."""
+    try:
+        tokens = prompt_tokens(tokenizer, prompt)
+        answer.prompt_tokens = len(tokens)
+        resolved = runner.resolve(settings)
+        answer.settings = resolved.settings
+        return runner.add(tokens, resolved, hooks)
+    except EntropixError as error:
+        answer.error = error
+        return None
+
+
+@dataclass
+class BatchAnswer:
+    """One answer of a batch, as far as it has come."""
+
+    index: int
+    prompt_tokens: int = 0
+    settings: Settings | None = None
+    """Those of this answer, with its profile and seed; None where they could not be used."""
+    steps: list[Step] = field(default_factory=list)
+    error: Exception | None = None
+    """What ended the answer, if it was not its own end."""
+
+    @property
+    def text(self) -> str:
+        """The text so far."""
+        return "".join(step.text for step in self.steps)
+
+    @property
+    def seed(self) -> int | None:
+        """The seed of this answer; None where its settings could not be used."""
+        return None if self.settings is None else self.settings.seed
+
+    @property
+    def certainty(self) -> Verdict | None:
+        """Whether the answer is unsure; None where its profile has no threshold (`Settings`)."""
+        if self.settings is None:
+            return None
+        rule = Profile.load(self.settings.profile).abstain
+        return rule.verdict(AnswerMetrics.of(self.steps))
 
 
 class Batch:
@@ -118,27 +161,19 @@ class Batch:
 
     def __init__(
         self,
-        scheduler: Scheduler,
-        model: LanguageModel,
-        tokenizer: TokenizerWrapper,
-        requests: Sequence[_Request],
-        batch: int,
+        runner: Runner,
+        answers: list[BatchAnswer],
+        slots: Sequence[Slot | None],
         on_progress: OnProgress | None,
     ) -> None:
-        self._model = model
-        self._tokenizer = tokenizer
-        self._on_progress = on_progress
-        self._scheduler = scheduler
-        self._samplers: list[tuple[Settings, str | Path | Profile, Sampler]] = []
-        self._prompts: dict[tuple[int, ...], Prompt] = {}
-        self._rows: dict[Slot, BatchAnswer] = {}
-        self.answers: list[BatchAnswer] = []
+        """Take over answers, each with its slot of the runner; see `batch_generate`."""
+        self.answers = answers
         """In the order of the prompts, each as far as it has come."""
-        jobs = [self._prepare(request) for request in requests]
-        self._jobs = deque(job for job in jobs if job is not None)
-        self._left = Counter(tuple(job.prompt) for _, job in self._jobs)
-        lengths = [_longest(job) for _, job in self._jobs]
-        self.size = fitting_rows(model, lengths, min(batch, len(lengths)))
+        self._runner = runner
+        self._on_progress = on_progress
+        pairs = zip(slots, answers, strict=True)
+        self._left = {slot: answer for slot, answer in pairs if slot is not None}
+        self.size = runner.capacity(self._left)
         """Answers that are run at once."""
         self._question: _Question | None = None
         self._steps = self._run()
@@ -159,125 +194,61 @@ class Batch:
         return self._steps
 
     def _run(self) -> Generator[tuple[int, Step], None, None]:
-        with wired_memory.raised():
-            try:
-                if not (self._jobs or self._rows):
-                    self._tell()
-                while self._jobs or self._rows:
-                    self._admit()
-                    committed = [(self._rows[row], s) for row, s in self._scheduler.advance()]
+        try:
+            with self._runner:
+                if not self._left:
+                    self._report()
+                self._retire()
+                while self._left:
+                    committed = [(self._left[slot], s) for slot, s in self._runner.advance()]
                     for answer, step in committed:
                         answer.steps.append(step)
                     yield from ((answer.index, step) for answer, step in committed)
                     self._ask()
                     self._retire()
-            finally:
-                self._scheduler.close()
-                self._cut_off()
+        finally:
+            self._cut_off()
 
     def _cut_off(self) -> None:
         """Say of the answers that were not complete that they are not."""
-        for answer in [*self._rows.values(), *(answer for answer, _ in self._jobs)]:
+        for answer in self._left.values():
             answer.error = EntropixError("the batch was closed before this answer was complete")
-        self._rows.clear()
-        self._jobs.clear()
-
-    def _prepare(self, request: _Request) -> tuple[BatchAnswer, Job] | None:
-        """Return the answer and job of a request; None where it cannot be used."""
-        answer = BatchAnswer(len(self.answers))
-        self.answers.append(answer)
-        try:
-            tokens = prompt_tokens(self._tokenizer, request.prompt)
-            answer.prompt_tokens = len(tokens)
-            seed = request.settings.seed
-            own = seed if seed is None else seed + request.sample
-            settings, sampler = self._resolve(replace(request.settings, seed=own))
-            answer.settings = settings
-            job = Job.of_settings(tokens, settings, sampler, hooks=request.hooks)
-            # Whatever is wrong with the prompt or the thinking text is found before any pass.
-            begin(self._model, self._tokenizer, job, prepare(self._model, self._nothing(), job))
-        except EntropixError as error:
-            answer.error = error
-            return None
-        return answer, job
-
-    def _nothing(self) -> CachedText:
-        return CachedText.empty(self._model)
-
-    def _resolve(self, settings: Settings) -> tuple[Settings, Sampler]:
-        """Return settings with their profile and a seed, and their sampler.
-
-        A profile takes milliseconds to read, and rows are measured together where they share a
-        sampler. So both are made once for all settings that differ in nothing that a sampler reads.
-        """
-        alike = replace(
-            settings, seed=0, max_tokens=0, attention_layers="last", top_logprobs=0, stop=()
-        )
-        known = next((known for known in self._samplers if known[0] == alike), None)
-        if known is None:
-            resolved = alike.resolved(self._model.config)
-            known = alike, resolved.profile, resolved.build_sampler()
-            self._samplers.append(known)
-        _, profile, sampler = known
-        own = replace(settings, profile=profile, changes={})
-        return own.resolved(self._model.config), sampler
-
-    def _admit(self) -> None:
-        """Begin answers until as many run as may."""
-        while self._jobs and len(self._rows) < self.size:
-            answer, job = self._jobs.popleft()
-            row = begin(self._model, self._tokenizer, job, self._prompt(job))
-            if row is None:
-                self._tell()
-                continue
-            self._rows[row] = answer
-            self._scheduler.add(row)
-
-    def _prompt(self, job: Job) -> Prompt:
-        """Return a job's prompt; jobs with the same one share what is cached of it."""
-        key = tuple(job.prompt)
-        self._left[key] -= 1
-        if key in self._prompts:
-            return self._prompts[key] if self._left[key] else self._prompts.pop(key)
-        prompt = prepare(self._model, self._nothing(), job, shared=self._left[key] > 0)
-        if self._left[key]:
-            self._prompts[key] = prompt
-        return prompt
+        self._left.clear()
 
     def _ask(self) -> None:
         """Have people asked, one after the other, and go on with what they chose."""
-        asking = [row for row in self._rows if row.asked is not None and row.choose is not None]
+        asking = [slot for slot in self._left if slot.asked is not None and slot.choose is not None]
         if self._question is None and asking:
             self._question = _Question(asking[0])
         if self._question is None:
             return
-        if len(asking) == len(self._rows):  # nothing else can be done meanwhile
+        if len(asking) == self._runner.running:  # nothing else can be done meanwhile
             self._question.join(WAIT_SECONDS)
         if not self._question.is_alive():
             self._question.reply()
             self._question = None
 
-    def _retire(self) -> None:
-        """Remove the answers that have ended, keep their errors, and report progress."""
-        running = set(self._scheduler.rows)
-        for row in [row for row in self._rows if row not in running]:
-            self._rows.pop(row).error = row.error
-            self._tell()
+    def _retire(self) -> int:
+        """Take the errors of the answers that have ended; return how many they are."""
+        ended = [slot for slot in self._left if slot.ended]
+        for slot in ended:
+            self._left.pop(slot).error = slot.error
+            self._report()
+        return len(ended)
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         if self._on_progress is not None:
-            waiting = len(self._jobs) + len(self._rows)
-            self._on_progress(len(self.answers) - waiting, len(self.answers))
+            self._on_progress(len(self.answers) - len(self._left), len(self.answers))
 
 
 class _Question(threading.Thread):
     """Asks a person, so that other answers go on meanwhile; nobody waits for it at the end."""
 
-    def __init__(self, row: Slot) -> None:
-        """Ask which rollout is to be the text of a row."""
+    def __init__(self, slot: Slot) -> None:
+        """Ask which branch is to become the text of a slot."""
         super().__init__(name="choose", daemon=True)
-        self._row = row
-        self._fork, self._choose = row.asked, row.choose
+        self._slot = slot
+        self._fork, self._choose = slot.asked, slot.choose
         self._chosen: int | None = None
         self._error: Exception | None = None
         self.start()
@@ -292,19 +263,14 @@ class _Question(threading.Thread):
 
     def reply(self) -> None:
         """Let the row go on, if it still waits."""
-        if self._row.asked is None:  # it was cancelled meanwhile
+        if self._slot.asked is None:  # it was cancelled meanwhile
             return
         try:
             if self._error is not None:
                 raise self._error
-            self._row.reply(self._chosen if self._chosen is not None else -1)
+            self._slot.reply(self._chosen if self._chosen is not None else -1)
         except Exception as error:
-            self._row.end(error)
-
-
-def _longest(job: Job) -> int:
-    """Return how many tokens the text of a job may have; −1 for all that the context holds."""
-    return -1 if job.max_tokens < 0 else len(job.prompt) + job.max_tokens
+            self._slot.end(error)
 
 
 def _one_each(given: Any, kind: type, count: int, name: str) -> list[Any]:

@@ -17,14 +17,13 @@ from typing import Any
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..answer.hooks import Hooks, Retrieve
-from ..engine.speculation.draft_model import Draft
+from ..engine.speculation.draft_model import DraftModel
 from ..errors import EntropixError
 from ..models.base import LanguageModel
 from ..profiles.profile import Profile
 from ..settings import BATCH, Settings
 from ..step import Step
-from .batch import Batch, batch_generate
-from .batch_answer import BatchAnswer
+from .batch import Batch, BatchAnswer, batch_generate
 
 CHUNKS = 2
 """Batches that a rank is dealt at once: while its slowest answers run, others can begin."""
@@ -173,7 +172,7 @@ def steady_batch(
     prompts: Sequence[Sequence[int]],
     settings: Sequence[Settings],
     batch: int,
-    draft: Draft | None = None,
+    draft: DraftModel | None = None,
     retrieve: Sequence[Retrieve] | None = None,
 ) -> Batch:
     """Return a batch that repeats its answers exactly, with settings for each prompt.
@@ -245,7 +244,7 @@ def _resolved(model: LanguageModel, settings: Sequence[Settings]) -> list[Settin
         if profile is None:
             profile = named.resolved(model.config).profile
             found.append((named, profile))
-        resolved.append(replace(one, profile=profile, changes={}).resolved(model.config))
+        resolved.append(replace(one, profile=profile, changes={}).resolved(model.config).settings)
     return resolved
 
 

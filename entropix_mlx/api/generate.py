@@ -11,8 +11,7 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..answer.hooks import Hooks
 from ..engine.cached_text import CachedText
-from ..engine.job import Job
-from ..engine.runner import decode
+from ..engine.runner import Runner
 from ..errors import PromptError
 from ..models.base import LanguageModel
 from ..profiles.fields import hint, shown
@@ -46,7 +45,7 @@ def stream_generate(
         pipelined: False reads every token before the next is queued; slower, and the same steps.
         **options: any fields of `Settings`, which replace those of `settings`, as in
             ``max_tokens=40, seed=1``, and any of `Hooks`: `cancel`, `on_prefill`, `choose`,
-            `on_fork`, `retrieve`, and `draft_model`, a `Draft` that guesses what comes next.
+            `on_fork`, `retrieve`, and `draft_model`, a `DraftModel` that proposes tokens.
 
     Raises:
         EntropixError: one of its kinds, saying what is wrong and what to do.
@@ -54,10 +53,10 @@ def stream_generate(
     """
     settings, hooks = parse_options(settings, options)
     tokens = prompt_tokens(tokenizer, prompt)
-    settings = settings.resolved(model.config)
-    job = Job.of_settings(tokens, settings, hooks=hooks)
+    resolved = settings.resolved(model.config)
     text = None if prompt_cache is None else CachedText(model.take_cache(prompt_cache))
-    return decode(model, tokenizer, job, text, pipelined=pipelined)
+    runner = Runner(model, tokenizer, pipelined=pipelined)
+    return runner.stream(runner.add(tokens, resolved, hooks, text=text))
 
 
 def generate(

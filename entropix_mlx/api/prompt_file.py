@@ -1,7 +1,7 @@
 """Files of prompts: a text file with one a line, JSON Lines, or CSV with a header.
 
 In ``.jsonl`` and ``.csv`` files each prompt may have options of its own, named as the fields of
-`Settings`. A mistake is told with the number of its line.
+`Settings`. Messages about a mistake name its line.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import EntropixError, PromptError, first_line
+from ..old_names import SETTINGS, of_settings
 from ..profiles.fields import hint, overlaid, shown
 from ..settings import Settings
 
-if TYPE_CHECKING:  # a file is read, and its mistakes are told, before a model is loaded
+if TYPE_CHECKING:  # a file is read, and its mistakes are reported, before a model is loaded
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 ROLES = ("system", "user", "assistant")
@@ -198,7 +199,7 @@ def _parse(text: str, what: str) -> Any:
 
 
 def _check_key(name: str, word: str) -> None:
-    if name not in _KEYS:
+    if name not in (*_KEYS, *SETTINGS):
         raise PromptError(f"unknown {word} {shown(name)}; {hint(name, _KEYS)}")
 
 
@@ -220,6 +221,7 @@ class _LineReader:
             raise PromptError(f'write an object such as {{"prompt": "Why?"}}, not {shown(record)}')
         for key in record:
             _check_key(key, "key")
+        record = of_settings(record)
         if ("prompt" in record) == ("messages" in record):
             raise PromptError("give either a prompt or messages")
         options = {name: record[name] for name in _OPTIONS if name in record}

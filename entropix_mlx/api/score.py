@@ -17,28 +17,23 @@ from typing import Any
 import mlx.core as mx
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-from ..answer.clock import Clock
-from ..answer.position import Reading
-from ..answer.writer import Writer
+from ..answer.hooks import Hooks
+from ..answer.position import Likelihood, Position
+from ..answer.writer import Clock, Writer
 from ..engine.cached_text import CachedText
-from ..engine.forward import Engine
-from ..engine.job import Job, check_tokens
+from ..engine.forward import LOGITS_AT_ONCE, PREFILL_CHUNK, Engine
+from ..engine.runner import check_tokens
 from ..engine.sampler_state import check_biased, first_state
-from ..engine.scheduler import PREFILL_CHUNK
 from ..errors import ContextLengthError, PromptError
 from ..models.base import LanguageModel, Rows
-from ..models.llama.attention import Looks
-from ..models.llama.cache import TextCache, Watched
-from ..models.wired import wired_memory
+from ..models.llama.attention import AttentionQueries
+from ..models.llama.cache import BlockCache, TextCache
+from ..models.memory import wired_memory
 from ..samplers.draw import uniforms
-from ..samplers.memory import State
-from ..samplers.position import Position, position
-from ..settings import Settings
+from ..samplers.position import Sampled, sample
+from ..settings import ResolvedSettings, Settings
 from ..step import Origin, Step
 from .generate import parse_options, prompt_tokens
-
-LOGITS_AT_ONCE = 2**22
-"""Logits that are measured together: several arrays of that size are in memory then."""
 
 
 def score(
@@ -86,11 +81,9 @@ def stream_score(
     before, tokens = text_tokens(tokenizer, text, after)
     check_tokens([*before, *tokens], model.config.vocab_size)
     _check_room(len(before), len(tokens), model.config.max_position_embeddings, split)
-    settings = settings.resolved(model.config)
-    sampler = settings.build_sampler()
-    check_biased(sampler, model.config.vocab_size)
-    job = Job.of_settings([*before, *tokens], settings, sampler, hooks=hooks)
-    return _steps(model, tokenizer, job, len(before))
+    resolved = settings.resolved(model.config)
+    check_biased(resolved.sampler, model.config.vocab_size)
+    return _Measuring(model, tokenizer, resolved, hooks, before, tokens).steps()
 
 
 def text_tokens(
@@ -143,26 +136,6 @@ def _check_room(before: int, tokens: int, context: int, split: bool) -> None:
         )
 
 
-def _steps(
-    model: LanguageModel, tokenizer: TokenizerWrapper, job: Job, before: int
-) -> Generator[Step, None, None]:
-    """Yield the steps of a job's tokens that follow those `before` them."""
-    prompt, count = job.prompt[:before], len(job.prompt) - before
-    writer = Writer(tokenizer, job.sampler.position_score, count, clock=Clock(), prompt=prompt)
-    state = first_state(job.sampler, tokenizer, model.config.vocab_size, prompt)
-    told = 0
-    with wired_memory.raised():
-        for reading in _readings(model, job, before, state):
-            if job.hooks.cancelled():
-                return
-            if job.hooks.on_prefill and told + PREFILL_CHUNK <= writer.index:
-                told = writer.index
-                job.hooks.on_prefill(told, count)
-            yield writer.write(reading, Origin.READ)
-    if job.hooks.on_prefill:
-        job.hooks.on_prefill(count, count)
-
-
 def windows(length: int, first: int, context: int) -> Iterator[tuple[int, int, int]]:
     """Yield the pieces in which a text fits into a context: (begin, first measured token, end).
 
@@ -179,36 +152,67 @@ def windows(length: int, first: int, context: int) -> Iterator[tuple[int, int, i
         yield begin, first, end
 
 
-def _readings(model: LanguageModel, job: Job, before: int, state: State) -> Iterator[Reading]:
-    """Yield what each position says about the token after it."""
-    context = model.config.max_position_embeddings
-    measuring = _Measuring(model, job, state)
-    for begin, first, end in windows(len(job.prompt), before, context):
-        engine, text = Engine(model), CachedText.empty(model)
-        for at in range(begin, first - 1, PREFILL_CHUNK):
-            engine.prefill(text, job.prompt[at : min(at + PREFILL_CHUNK, first - 1)])
-        for at in range(first - 1, end - 1, PREFILL_CHUNK):
-            yield from measuring.chunk(text.layers, at, min(at + PREFILL_CHUNK, end - 1))
-
-
 class _Measuring:
     """Measures the positions of a text, chunk by chunk."""
 
-    def __init__(self, model: LanguageModel, job: Job, state: State) -> None:
+    def __init__(
+        self,
+        model: LanguageModel,
+        tokenizer: TokenizerWrapper,
+        resolved: ResolvedSettings,
+        hooks: Hooks,
+        before: Sequence[int],
+        tokens: Sequence[int],
+    ) -> None:
         self._model = model
-        self._job = job
-        self._memory = job.sampler.remembered
-        self._state = state
-        self._block = max(1, LOGITS_AT_ONCE // model.config.vocab_size)
+        self._resolved = resolved
+        self._hooks = hooks
+        self._first = len(before)
+        self._tokens = [*before, *tokens]
+        sampler, vocab = resolved.sampler, model.config.vocab_size
+        self._writer = Writer(
+            tokenizer, sampler.position_score, len(tokens), clock=Clock(), prompt=before
+        )
+        self._memory = sampler.remembered
+        self._state = first_state(sampler, tokenizer, vocab, before)
+        self._block = max(1, LOGITS_AT_ONCE // vocab)
 
-    def chunk(self, layers: Sequence[TextCache], begin: int, end: int) -> Iterator[Reading]:
+    def steps(self) -> Generator[Step, None, None]:
+        """Yield a step for each token of the text."""
+        reported, count = 0, len(self._tokens) - self._first
+        with wired_memory.raised():
+            for position in self._positions():
+                if self._hooks.cancelled():
+                    return
+                if reported + PREFILL_CHUNK <= self._writer.index:
+                    reported = self._writer.index
+                    self._report(reported, count)
+                yield self._writer.write(position, Origin.READ)
+        self._report(count, count)
+
+    def _report(self, done: int, total: int) -> None:
+        if self._hooks.on_prefill:
+            self._hooks.on_prefill(done, total)
+
+    def _positions(self) -> Iterator[Position]:
+        """Yield the position before each token of the text, with that token."""
+        context = self._model.config.max_position_embeddings
+        for begin, first, end in windows(len(self._tokens), self._first, context):
+            engine, text = Engine(self._model), CachedText.empty(self._model)
+            for at in range(begin, first - 1, PREFILL_CHUNK):
+                engine.prefill(text, self._tokens[at : min(at + PREFILL_CHUNK, first - 1)])
+            for at in range(first - 1, end - 1, PREFILL_CHUNK):
+                yield from self._chunk(text.layers, at, min(at + PREFILL_CHUNK, end - 1))
+
+    def _chunk(self, layers: Sequence[TextCache], begin: int, end: int) -> Iterator[Position]:
         """Compute the tokens from `begin` to `end`, and yield what follows each of them."""
-        if not self._model.measures_runs:
+        if not self._model.measures_blocks:
             yield from self._one_by_one(layers, begin, end)
             return
-        tokens = mx.array([list(self._job.prompt[begin:end])])
-        watched = [Watched(layer) for layer in layers]
-        states, looks = self._model.states(tokens, watched, self._job.attention_layers)
+        tokens = mx.array([self._tokens[begin:end]])
+        watched = [BlockCache(layer) for layer in layers]
+        attention_layers = self._resolved.settings.attention_layers
+        states, queries = self._model.states(tokens, watched, attention_layers)
         mx.async_eval(states)
         # Where the sampler remembers the text, each position is planned after the one before it.
         block = 1 if self._memory else self._block
@@ -216,32 +220,63 @@ class _Measuring:
             last = min(first + block, end)
             inside = slice(first - begin, last - begin)
             of_block = [
-                look.part(inside.start, inside.stop) for look in looks if isinstance(look, Looks)
+                each.part(inside.start, inside.stop)
+                for each in queries
+                if isinstance(each, AttentionQueries)
             ]
-            queued = self._queue(self._model.head(states[:, inside])[0], of_block, first)
-            for read in queued.read():
-                yield Reading(*read).checked()
+            sampled = self._sample(self._model.head(states[:, inside])[0], of_block, first)
+            for row in sampled.read():
+                yield Position(*row).checked()
         mx.clear_cache()
 
-    def _one_by_one(self, layers: Sequence[TextCache], begin: int, end: int) -> Iterator[Reading]:
+    def _one_by_one(self, layers: Sequence[TextCache], begin: int, end: int) -> Iterator[Position]:
         """Do the same with a pass a token, where only the last token of a pass is measured."""
         for at in range(begin, end):
-            rows = Rows(layers, mx.array([self._job.prompt[at]]))
-            forward = self._model.step([rows], self._job.attention_layers)
+            rows = Rows(layers, mx.array([self._tokens[at]]))
+            forward = self._model.step([rows], self._resolved.settings.attention_layers)
             scores = [layer[0] for layer in forward.scores if isinstance(layer, tuple)]
-            for read in self._queue(forward.logits[:, -1], scores, at).read():
-                reading = Reading(*read).checked()
-                yield reading if forward.attended else reading.without_attention()
+            for row in self._sample(forward.logits[:, -1], scores, at).read():
+                position = Position(*row).checked()
+                yield position if forward.attended else position.without_attention()
 
-    def _queue(self, logits: mx.array, looks: Sequence[Any], first: int) -> Position:
+    def _sample(self, logits: mx.array, scores: Sequence[Any], first: int) -> Sampled:
         """Start measuring some positions that follow one another."""
-        job, count = self._job, logits.shape[0]
-        given = mx.array(list(job.prompt[first + 1 : first + 1 + count]))
-        draws = job.sampler.draws
-        randomness = [uniforms(job.seed, at, draws) for at in range(first + 1, first + 1 + count)]
-        queued = position(
-            job.sampler, logits, [looks], mx.array(randomness), job.top_logprobs, self._state, given
+        resolved, count = self._resolved, logits.shape[0]
+        given = mx.array(self._tokens[first + 1 : first + 1 + count])
+        places = range(first + 1, first + 1 + count)
+        draws = resolved.sampler.draws
+        randomness = mx.array([uniforms(resolved.seed, at, draws) for at in places])
+        sampled = sample(
+            resolved.sampler,
+            logits,
+            [scores],
+            randomness,
+            resolved.settings.top_logprobs,
+            self._state,
+            given,
         )
         if self._memory:
-            self._state = self._memory.observe(queued.noted, given, queued.logprob)
-        return queued
+            self._state = self._memory.observe(sampled.state, given, sampled.logprob)
+        return sampled
+
+
+class Likelihoods:
+    """Log probabilities of given tokens, and nothing else; common beginnings are computed once."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        self._engine = Engine(model)
+        self._text = CachedText.empty(model)
+
+    def of(self, before: Sequence[int], tokens: Sequence[int]) -> list[Likelihood]:
+        """Return how well some tokens are predicted after those `before` them, at least one."""
+        ids = [*before, *tokens]
+        first = len(before) - 1
+        begin = self._text.common(ids[:first])
+        self._text.shorten(begin)
+        for at in range(begin, first, PREFILL_CHUNK):
+            self._engine.prefill(self._text, ids[at : min(at + PREFILL_CHUNK, first)])
+        found: list[Likelihood] = []
+        for at in range(first, len(ids) - 1, PREFILL_CHUNK):
+            chunk = ids[at : at + PREFILL_CHUNK + 1]
+            found += self._engine.score(self._text, chunk[:-1], chunk[1:])
+        return found

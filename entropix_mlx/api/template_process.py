@@ -1,4 +1,4 @@
-"""The program of the process that renders chat templates; `templates` starts it.
+"""The program of the process that renders chat templates; `chat_template` starts it.
 
 A chat template is a program that comes with a model. It runs here in Jinja's sandbox, which keeps
 it away from files and from Python's internals, and under limits of time, memory and output, which

@@ -1,1 +1,1 @@
-"""What a front end talks to: a model of this process, of a server, or a recording."""
+"""Backends of a front end: a model of this process, of a server, or a recording."""

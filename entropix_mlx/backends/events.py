@@ -1,31 +1,60 @@
-"""What the model's thread tells: plain records, made there and read on any other thread."""
+"""What a backend's thread reports: plain records, made there and read on any other thread.
+
+Steps come in batches, errors as sentences, and conversations as copies.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
 
 from ..chat.conversation import Conversation
+from ..errors import EntropixError
 from ..profiles.profile import Profile
+from ..settings import Settings
 from ..step import Fork, Step
 from ..traces.trace import Header
 
 if TYPE_CHECKING:
-    from ..checkpoints.inventory import Entry
+    from ..checkpoints.inventory import LocalModel
 
-Token = threading.Event
+CancelToken = threading.Event
 """Cancels one job, before it begins or while it runs; made by whoever gives the job."""
+
+BATCH_SECONDS = 1 / 15
+"""Steps are reported in batches, one in this time: a screen does not need more, and each event
+costs time."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Question:
+class UserMessage:
     """What the user asks."""
 
     text: str
     turn: int | None = None
     """The turn whose question it replaces; None asks it after the last turn."""
+
+
+@dataclass(frozen=True)
+class Duel:
+    """A question that is to be answered with two settings at once."""
+
+    conversation: Conversation
+    """It precedes the question, and does not change."""
+    question: UserMessage
+    sides: tuple[Settings, Settings]
+    cancel: CancelToken
+    """It tells one duel from another, too."""
+
+    @property
+    def asked(self) -> Conversation:
+        """The conversation that ends with the question."""
+        return self.conversation.asking(self.question.text, self.question.turn)
 
 
 @dataclass(frozen=True)
@@ -42,23 +71,24 @@ class Loaded:
 
 @dataclass(frozen=True)
 class LoadFailed:
-    """The model could not be loaded; the text says why, and what to do."""
+    """The model could not be loaded."""
 
     reason: str
+    """Why, and what to do."""
 
 
 @dataclass(frozen=True)
 class ModelsListed:
-    """What models there are on this machine."""
+    """The models on this machine."""
 
-    models: Sequence[Entry]
+    models: Sequence[LocalModel]
     error: str | None = None
     """Why they could not be listed."""
 
 
 @dataclass(frozen=True)
 class Prefilled:
-    """So many of the prompt's tokens are computed."""
+    """Some of the prompt's tokens are computed."""
 
     done: int
     total: int
@@ -82,48 +112,47 @@ class StepsArrived:
 
 @dataclass(frozen=True)
 class ForkGrew:
-    """The answer is at a fork, whose ways have grown."""
+    """The answer is at a fork, whose branches have grown."""
 
     index: int
     """Of the fork in the answer."""
     fork: Fork
-    """The ways as far as they are known; its winner is the one that leads."""
+    """The branches so far; the winner is the one that leads."""
 
 
 @dataclass(frozen=True)
 class AnswerEnded:
     """A job is done: its answer is complete, was cancelled, or failed."""
 
-    cancel: Token
+    cancel: CancelToken
     """The cancel token that the job was given; it tells one job from another."""
     error: str | None = None
     """Why it failed."""
-    refused: Question | None = None
+    refused: UserMessage | None = None
     """The question, if the error kept it out of the conversation."""
 
 
 @dataclass(frozen=True)
 class TurnsDropped:
-    """The context is full: so many of the oldest turns are no longer in the prompt."""
+    """The context is full: the oldest turns are no longer in the prompt."""
 
     count: int
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The user is to choose a way at a fork; the thread waits for `reply` or a cancel."""
+class ChoiceNeeded:
+    """The user is to choose a branch of a fork; the thread waits for `reply` or a cancel."""
 
     fork: Fork
     reply: Callable[[int], None]
-    """Takes the index of the chosen rollout."""
+    """Takes the index of the chosen branch."""
 
 
 @dataclass(frozen=True)
 class DuelBegan:
     """Both sides of a duel are about to answer."""
 
-    cancel: Token
-    """The cancel token that the duel was given; it tells one duel from another."""
+    cancel: CancelToken
     headers: tuple[Header | None, ...]
     """How a trace of each side begins; None for one that cannot begin."""
 
@@ -132,8 +161,7 @@ class DuelBegan:
 class DuelStepsArrived:
     """The next steps of one side of a duel."""
 
-    cancel: Token
-    """The cancel token that the duel was given; it tells one duel from another."""
+    cancel: CancelToken
     side: int
     """0 or 1."""
     steps: list[Step]
@@ -145,18 +173,15 @@ class DuelStepsArrived:
 
 @dataclass(frozen=True)
 class DuelForkGrew:
-    """A side of a duel is at a fork, whose ways have grown."""
+    """A side of a duel is at a fork, whose branches have grown."""
 
-    cancel: Token
-    """The cancel token that the duel was given; it tells one duel from another."""
+    cancel: CancelToken
     side: int
-    """0 or 1."""
     fork: Fork
-    """The ways as far as they are known; its winner is the one that leads."""
+    """The branches so far; the winner is the one that leads."""
 
 
-OfDuel = DuelBegan | DuelStepsArrived | DuelForkGrew
-"""What only the screen of a duel wants to know."""
+DuelEvent = DuelBegan | DuelStepsArrived | DuelForkGrew
 Event = (
     Loaded
     | LoadFailed
@@ -167,6 +192,37 @@ Event = (
     | ForkGrew
     | AnswerEnded
     | TurnsDropped
-    | Asked
-    | OfDuel
+    | ChoiceNeeded
+    | DuelEvent
 )
+Report = Callable[[Event], None]
+"""Takes an event on the backend's thread."""
+
+
+def batches(steps: Iterable[T]) -> Iterator[list[T]]:
+    """Gather steps until `BATCH_SECONDS` have passed; the first one comes at once."""
+    batch: list[T] = []
+    due = time.monotonic()
+    for step in steps:
+        batch.append(step)
+        if time.monotonic() >= due:
+            yield batch
+            batch, due = [], time.monotonic() + BATCH_SECONDS
+    if batch:
+        yield batch
+
+
+def explain(error: Exception) -> str:
+    """Return the message of an error; unexpected ones are labelled as such."""
+    if isinstance(error, EntropixError):
+        return str(error)
+    return f"unexpected {type(error).__name__}: {error}"
+
+
+def snapshot(conversation: Conversation) -> Conversation:
+    """Return a copy that another thread can keep; steps never change, so they are shared."""
+    turns = [
+        replace(turn, answers=[replace(a, steps=list(a.steps)) for a in turn.answers])
+        for turn in conversation.turns
+    ]
+    return replace(conversation, turns=turns)

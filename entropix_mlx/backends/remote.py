@@ -1,29 +1,40 @@
-"""A chat with a model behind `entropix serve`, as `Session` and `ModelThread` have it here."""
+"""A model behind `entropix serve`, as a backend: HTTP with the standard library alone."""
 
 from __future__ import annotations
 
 import contextlib
-import secrets
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
+import http.client
+import json
+import socket
+import threading
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NoReturn
+from urllib.parse import urlsplit
 
-from ..chat.conversation import Answer, Conversation
-from ..chat.running import Running
-from ..errors import PromptError, SessionError
+from ..chat.base import ChatSession
+from ..chat.conversation import Conversation, Reply
+from ..errors import EntropixError, SessionError
 from ..profiles.fields import spell_infinities
 from ..profiles.profile import Profile, differences
 from ..profiles.sampler_specs import parameters
 from ..profiles.selection import AUTO
 from ..samplers.registry import find_sampler
-from ..settings import SEED_BITS, Settings
+from ..settings import Settings
 from ..step import Step
-from . import events
-from .address import Address, Reply, ServerError
-from .events import Question, Token
-from .local import Chat, ModelThread
+from .events import CancelToken
 
+if TYPE_CHECKING:
+    from ..checkpoints.inventory import LocalModel
+
+KEY_VARIABLE = "ENTROPIX_API_KEY"
+"""The variable of the environment that holds the key, on both sides."""
+CONNECT_SECONDS = 10.0
+READ_SECONDS = 600.0
+"""How long an answer may take to begin, or between two tokens: its prompt may be long."""
+CANCEL_SECONDS = 0.1
+"""The interval at which the cancel token is checked."""
+REFUSAL_BYTES = 2**16
 MOST_ALTERNATIVES = 20
 
 NO_DUEL = "a duel needs the model in this process: leave --server out"
@@ -32,215 +43,284 @@ NO_MODELS = "the model is the server's: leave --server out to choose one here"
 NO_TRACE = "the server's answers are not recorded here: leave --trace or --server out"
 
 
-class RemoteSession:
-    """A conversation with a model behind a server; the methods are those of `Session`."""
+class ServerError(EntropixError):
+    """The server cannot be reached, or refuses a request."""
 
-    def __init__(self, address: Address, settings: Settings, system_prompt: str | None) -> None:
+    def __init__(self, message: str, code: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass
+class RemoteBackend:
+    """A model behind a server; see `Backend`."""
+
+    address: Address
+    settings: Settings
+    system_prompt: str | None = None
+    ask: bool = False
+    model: str = field(init=False)
+    refusals: Mapping[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.model = self.address.url
+        self.refusals = {"duel": NO_DUEL, "ask": NO_ASKING}
+
+    def open(self, model: str | None = None) -> RemoteSession:
+        """See `Backend.open`."""
+        if model is not None:
+            raise SessionError(NO_MODELS)
+        find_sampler(self.settings.sampler)
+        return RemoteSession(self.address, self.settings, self.system_prompt)
+
+    def models(self) -> Sequence[LocalModel]:
+        """See `Backend.models`."""
+        raise SessionError(NO_MODELS)
+
+    def duel(self, *_: object) -> NoReturn:
+        """See `Backend.duel`."""
+        raise SessionError(NO_DUEL)
+
+
+class RemoteSession(ChatSession):
+    """A conversation with a model behind a server."""
+
+    def __init__(
+        self, address: Address, settings: Settings, system_prompt: str | None = None
+    ) -> None:
         """Ask the server what it serves.
 
         Raises:
             ServerError: it cannot be reached, or is of another kind.
         """
-        self.settings = settings
-        self.conversation = Conversation(system_prompt)
-        self.context_used = 0
-        """Tokens of the last prompt and its answer."""
+        super().__init__(settings, system_prompt)
         self._address = address
-        self._running: Running | None = None
+        self._context_used = 0
         try:
             (model,) = address.get("/v1/models")["data"]
-            told = model["entropix"]
-            self.context_length = int(told["context_length"])
-            self.profile = Profile.load().replace(told["profile"], address.url)
-            self._fingerprint = str(told["fingerprint"])
+            described = model["entropix"]
+            self._context_length = int(described["context_length"])
+            self._served_profile = Profile.load().replace(described["profile"], address.url)
+            self.fingerprint = str(described["fingerprint"])
         except (ValueError, KeyError, TypeError) as error:
             raise ServerError(f"{address.url} is no entropix server: {error!r}") from error
 
-    def send(
-        self, text: str, turn: int | None = None, *, cancel: Token | None = None
-    ) -> Iterator[Step]:
-        """Ask a question; see `Session.send`."""
-        self.close()
-        if not text.strip():
-            raise PromptError("the message is empty: write a question")
-        return self._answer(self.conversation.asking(text, turn), cancel or Token())
+    @property
+    def context_length(self) -> int:
+        """The most tokens that the model can hold."""
+        return self._context_length
 
-    def regenerate(self, *, cancel: Token | None = None) -> Iterator[Step]:
-        """Answer the last question once more; see `Session.regenerate`."""
-        self.close()
-        return self._answer(replace(self.conversation), cancel or Token())
+    @property
+    def context_used(self) -> int:
+        """Tokens of the last prompt and its answer, as the server counted them."""
+        return self._context_used if self.conversation.turns else 0
 
-    def fork(
-        self,
-        step_index: int,
-        token: int | Sequence[int],
-        turn: int | None = None,
-        *,
-        cancel: Token | None = None,
-    ) -> Iterator[Step]:
-        """Put another token in the place of one of an answer; see `Session.fork`."""
-        self.close()
-        cancel = cancel or Token()
-        index = self.conversation.turn_at(turn)
-        old = self.conversation.turns[index].answer
-        kept = old.before(step_index)
-        if old.model not in (None, self._fingerprint):
-            raise SessionError("another model wrote that answer: ask the question again first")
-        begin = [token] if isinstance(token, int) else list(token)
-        answer = Answer(old.seed, kept, self._fingerprint)
-        # Turns that follow are set aside only after the server has taken the question.
-        asked = self.conversation.until(index)
-        reply = self._open(answer, asked, begin, cancel)
-        self.conversation.set_aside(index)
-        return self._begin(reply, answer, cancel)
+    @property
+    def profile(self) -> Profile:
+        """The profile that the settings mean; ``"auto"`` is the server's."""
+        named = self.settings.profile
+        profile = self._served_profile if named == AUTO else Profile.load(named)
+        return profile.replace(self.settings.changes)
 
-    def select(self, answer: int, turn: int | None = None) -> None:
-        """Make another of a question's answers part of the conversation; see `Session.select`."""
-        self.close()
-        self.conversation.select(answer, turn)
-
-    def instruct(self, system_prompt: str | None) -> None:
-        """Precede the conversation with other instructions."""
-        self.close()
-        self.conversation.system_prompt = system_prompt
-
-    def new(self) -> None:
-        """Begin another conversation."""
-        self.close()
-        self.conversation = Conversation(self.conversation.system_prompt)
-
-    def load(self, path: str | Path) -> None:
-        """Go on with a saved conversation."""
-        self.resume(Conversation.load(path))
-
-    def resume(self, conversation: Conversation) -> None:
-        """Go on with a conversation in place of this one."""
-        self.close()
-        self.conversation = conversation
-
-    def close(self) -> None:
-        """Stop the running answer at once."""
-        if self._running is not None:
-            self._running.end()
-            self._running = None
-
-    def _answer(self, asked: Conversation, cancel: Token) -> Iterator[Step]:
-        seed = self.settings.seed
-        own = secrets.randbits(SEED_BITS) if seed is None else seed + len(asked.last.answers)
-        return self._start(Answer(own, [], self._fingerprint), asked, [], cancel)
-
-    def _start(
-        self, answer: Answer, asked: Conversation, begin: list[int], cancel: Token
-    ) -> Iterator[Step]:
-        """Ask the server; a conversation that it refuses changes nothing here."""
-        reply = self._open(answer, asked, begin, cancel)
-        self.conversation.turns, self.conversation.dropped = asked.turns, asked.dropped
-        return self._begin(reply, answer, cancel)
-
-    def _begin(self, reply: Reply | None, answer: Answer, cancel: Token) -> Iterator[Step]:
-        """Add an answer to the last question, and return its steps."""
-        selected, kept = self.conversation.last.selected, len(answer.steps)
-        steps = self._stream(reply, answer, cancel)
-        self._running = Running(steps, cancel, self.conversation, selected, kept)
-        self.conversation.last.add(answer)
-        return steps
-
-    def _open(
-        self, answer: Answer, asked: Conversation, begin: list[int], cancel: Token
-    ) -> Reply | None:
-        """Ask, without the oldest turns where the context does not hold them; None if cancelled."""
+    def begin(
+        self, asked: Conversation, reply: Reply, forced: Sequence[int], cancel: CancelToken
+    ) -> Generator[Step, None, None]:
+        """See `ChatSession.begin`; the oldest turns are left out that the context cannot hold."""
         last = len(asked.turns) - 1
-        while not cancel.is_set():
-            body = self._body(answer, asked, begin)
+        response = None
+        while response is None and not cancel.is_set():
+            body = self._body(asked, reply, forced)
             try:
-                return self._address.post("/v1/chat/completions", body, cancel)
+                response = self._address.post("/v1/chat/completions", body, cancel)
             except ServerError as error:
                 if cancel.is_set():
                     break
                 if error.code != "context_length_exceeded" or asked.dropped >= last:
                     raise
                 asked.dropped += (last - asked.dropped + 1) // 2
-        return None
+        return self._steps(response, len(reply.steps), cancel)
 
-    def _body(self, answer: Answer, asked: Conversation, begin: list[int]) -> dict[str, Any]:
+    def _body(self, asked: Conversation, reply: Reply, forced: Sequence[int]) -> dict[str, Any]:
         settings = self.settings
         alternatives = min(settings.top_logprobs, MOST_ALTERNATIVES)
-        own = {"seed": answer.seed, "max_tokens": settings.max_tokens, "stop": settings.stop}
         given = {name: getattr(settings, name) for name in parameters()}
+        changed = differences(self._served_profile, self.profile)
         return {
-            **{"messages": asked.asked, "sampler": settings.sampler, "stream": True},
-            **{"stream_options": {"include_usage": True}, "set": self._changes()},
-            **{"logprobs": alternatives > 0, "top_logprobs": alternatives, "begin": begin},
-            "prefix": [step.token for step in answer.steps],
-            **own,
+            "messages": asked.asked,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "logprobs": alternatives > 0,
+            "top_logprobs": alternatives,
+            "sampler": settings.sampler,
+            "set": spell_infinities({name: value for name, (_, value) in changed.items()}),
+            "seed": reply.seed,
+            "max_tokens": settings.max_tokens,
+            "stop": settings.stop,
+            "prefix": [step.token for step in reply.steps],
+            "forced": list(forced),
             **{name: value for name, value in given.items() if value is not None},
         }
 
-    def _changes(self) -> Mapping[str, Any]:
-        """Return in what the settings' profile differs from the server's."""
-        named = self.settings.profile
-        wanted = self.profile if named == AUTO else Profile.load(named)
-        wanted = wanted.replace(self.settings.changes)
-        changed = {name: value for name, (_, value) in differences(self.profile, wanted).items()}
-        return dict(spell_infinities(changed))
-
-    def _stream(
-        self, reply: Reply | None, answer: Answer, cancel: Token
+    def _steps(
+        self, response: HttpResponse | None, before: int, cancel: CancelToken
     ) -> Generator[Step, None, None]:
-        """Yield the steps that come, and add them to the answer."""
-        if reply is None:
+        """Yield the steps that come; the server counts them from where it goes on."""
+        if response is None:
             return
-        kept = len(answer.steps)
         try:
-            with contextlib.closing(reply):
-                for event in reply.events():
+            with contextlib.closing(response):
+                for event in response.events():
                     if step := self._read(event):
-                        answer.steps.append(replace(step, index=step.index + kept))
-                        yield answer.steps[-1]
+                        yield replace(step, index=step.index + before)
         except ServerError:
             if not cancel.is_set():
                 raise
 
     def _read(self, event: dict[str, Any]) -> Step | None:
-        """Return the step that an event tells, or None."""
+        """Return the step of a server-sent event, if it has one."""
         try:
             if "error" in event:
                 raise ServerError(str(event["error"]["message"]))
             if usage := event.get("usage"):
-                self.context_used = int(usage["total_tokens"])
-            told = event["choices"][0].get("entropix", {}) if event["choices"] else {}
-            return Step.from_dict(told) if "token" in told else None
+                self._context_used = int(usage["total_tokens"])
+            record = event["choices"][0].get("entropix", {}) if event["choices"] else {}
+            return Step.from_dict(record) if "token" in record else None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ServerError(f"the server sent what is no answer: {error!r}") from error
 
 
-class RemoteThread(ModelThread):
-    """Runs the jobs of a chat on a server's model; nothing of MLX is touched here."""
+@dataclass(frozen=True)
+class Address:
+    """Where a server is, and its key."""
 
-    _session: RemoteSession  # type: ignore[assignment]
+    url: str
+    key: str | None = None
 
-    def _open_session(self) -> None:
-        chat = self._chat
-        if chat.server is None:
-            raise TypeError("this chat has no server")
-        find_sampler(chat.settings.sampler)
-        self._session = RemoteSession(chat.server, chat.settings, chat.system_prompt)
-        self._loaded.set()
-        session = self._session
-        self._report(events.Loaded(chat.model, session.context_length, session.profile))
+    def get(self, path: str) -> Any:
+        """Return the JSON of a route.
 
-    def _tokens_of(self, conversation: Conversation) -> int:
-        return self._session.context_used if conversation.turns else 0
+        Raises:
+            ServerError: there is no such server, or it refuses.
+        """
+        with contextlib.closing(HttpResponse(self, "GET", path, None, CancelToken())) as response:
+            return response.whole()
 
-    def _list_models(self) -> None:
-        self._report(events.ModelsListed([], NO_MODELS))
+    def post(self, path: str, body: Any, cancel: CancelToken) -> HttpResponse:
+        """Send JSON, and return the response once it begins.
 
-    def _duel(self, question: Question, sides: tuple[Settings, Settings], cancel: Token) -> None:
-        self._report(events.AnswerEnded(cancel, NO_DUEL))
+        Raises:
+            ServerError: there is no such server, it refuses, or the request was cancelled.
+        """
+        return HttpResponse(self, "POST", path, json.dumps(body).encode(), cancel)
+
+    def connect(self) -> http.client.HTTPConnection:
+        """Return a connection that is open.
+
+        Raises:
+            ServerError: this is no address.
+        """
+        parts = urlsplit(self.url)
+        kinds: dict[str, type[http.client.HTTPConnection]] = {
+            "http": http.client.HTTPConnection,
+            "https": http.client.HTTPSConnection,
+        }
+        try:
+            if not parts.hostname:
+                raise ValueError
+            connection = kinds[parts.scheme](parts.hostname, parts.port, timeout=CONNECT_SECONDS)
+        except (ValueError, KeyError):
+            message = f"{self.url!r} is no address of a server: write http://127.0.0.1:8080"
+            raise ServerError(message) from None
+        try:
+            connection.connect()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def path(self, route: str) -> str:
+        """Return the path of a route; the address may end with /v1, as other clients want it."""
+        return urlsplit(self.url).path.rstrip("/").removesuffix("/v1") + route
 
 
-def model_thread(chat: Chat, report: Callable[[events.Event], None]) -> ModelThread:
-    """Return the thread that a chat needs: one with the model, or one that asks a server."""
-    if chat.make_thread is not None:
-        return chat.make_thread(chat, report)
-    return (ModelThread if chat.server is None else RemoteThread)(chat, report)
+class HttpResponse:
+    """The response to one request, which a cancel token cuts off however long nothing comes."""
+
+    def __init__(
+        self,
+        address: Address,
+        method: str,
+        route: str,
+        content: bytes | None,
+        cancel: CancelToken,
+    ) -> None:
+        """Ask, and wait until the response begins; see `Address.post`."""
+        self._address = address
+        self._cancel = cancel
+        self._closed = threading.Event()
+        self._open = contextlib.ExitStack()
+        headers = {"Content-Type": "application/json"}
+        if address.key is not None:
+            headers["Authorization"] = f"Bearer {address.key}"
+        with self._explained():
+            connection = address.connect()
+            self._open.callback(connection.close)
+            self._watch(connection.sock)
+            connection.request(method, address.path(route), content, headers)
+            connection.sock.settimeout(READ_SECONDS)
+            self._response = connection.getresponse()
+            self._open.callback(self._response.close)
+            if self._response.status != http.client.OK:
+                raise _refusal(self._response)
+
+    def whole(self) -> Any:
+        """Return the JSON of the whole body."""
+        with self._explained():
+            return json.load(self._response)
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """Yield the server-sent events, until they end or the request is cancelled."""
+        while not self._cancel.is_set():
+            with self._explained():
+                line = self._response.readline()
+            if not line or line.startswith(b"data: [DONE]"):
+                return
+            if line.startswith(b"data: {"):
+                yield json.loads(line.removeprefix(b"data: "))
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._closed.set()
+        self._open.close()
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Turn errors of the connection into a `ServerError`."""
+        try:
+            yield
+        except ServerError:
+            self.close()
+            raise
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            self.close()
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            message = f"no answer from the server at {self._address.url}: {reason}"
+            raise ServerError(message) from error
+
+    def _watch(self, connected: socket.socket) -> None:
+        def cut() -> None:
+            while not self._closed.wait(CANCEL_SECONDS):
+                if self._cancel.is_set():
+                    with contextlib.suppress(OSError):
+                        connected.shutdown(socket.SHUT_RDWR)
+                    return
+
+        threading.Thread(target=cut, name="cancel", daemon=True).start()
+
+
+def _refusal(response: http.client.HTTPResponse) -> ServerError:
+    try:
+        error = json.loads(response.read(REFUSAL_BYTES))["error"]
+        return ServerError(f"the server refuses: {error['message']}", error["code"])
+    except (ValueError, KeyError, TypeError):
+        return ServerError(f"the server answers with status {response.status}: is it entropix?")

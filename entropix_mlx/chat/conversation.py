@@ -24,11 +24,11 @@ def new_id() -> str:
 
 
 @dataclass
-class Answer:
+class Reply:
     """One answer to a question; it may be unfinished."""
 
     seed: int
-    """What its tokens were drawn with."""
+    """Of the draws of its tokens."""
     steps: list[Step] = field(default_factory=list)
     model: str | None = None
     """The fingerprint of the model that wrote it, if that is known: the ids of its tokens mean
@@ -64,16 +64,16 @@ class Turn:
     """A question and its answers, of which one is part of the conversation."""
 
     question: str
-    answers: list[Answer] = field(default_factory=list)
+    answers: list[Reply] = field(default_factory=list)
     selected: int = 0
     """Index of the answer that is part of the conversation."""
 
     @property
-    def answer(self) -> Answer:
+    def answer(self) -> Reply:
         """The answer that is part of the conversation."""
         return self.answers[self.selected]
 
-    def add(self, answer: Answer) -> None:
+    def add(self, answer: Reply) -> None:
         """Add an answer, and make it part of the conversation."""
         self.answers.append(answer)
         self.selected = len(self.answers) - 1
@@ -91,11 +91,11 @@ class Conversation:
     system_prompt: str | None = None
     turns: list[Turn] = field(default_factory=list)
     dropped: int = 0
-    """How many of the oldest turns the model no longer sees, because its context is full."""
+    """The number of oldest turns that the model no longer sees, because its context is full."""
     title: str | None = None
-    """What the user calls it; see `name`."""
+    """Given by the user; see `name`."""
     id: str = field(default_factory=new_id, compare=False)
-    """Under which a `Store` keeps it."""
+    """Its name in a `Store`."""
 
     @property
     def name(self) -> str:
@@ -128,9 +128,7 @@ class Conversation:
         Raises:
             SessionError: there is none yet.
         """
-        if not self.turns:
-            raise SessionError("nothing was asked yet: send a question first")
-        return self.turns[-1]
+        return self.turns[self.turn_at(None)]
 
     def turn_at(self, turn: int | None) -> int:
         """Return the index of a turn, the last one for None.
@@ -138,10 +136,10 @@ class Conversation:
         Raises:
             SessionError: there is no such turn.
         """
-        if turn is None and self.turns:
-            return len(self.turns) - 1
         if turn is None:
-            raise SessionError("nothing was asked yet: send a question first")
+            if not self.turns:
+                raise SessionError("nothing was asked yet: send a question first")
+            return len(self.turns) - 1
         if not 0 <= turn < len(self.turns):
             raise SessionError(f"there is no turn {turn}: there are {len(self.turns)}, from 0")
         return turn
@@ -176,13 +174,13 @@ class Conversation:
             self.bring_back(index)
 
     def set_aside(self, turn: int) -> None:
-        """Keep the turns after a turn with its answer, out of the conversation."""
+        """Move the turns after a turn out of the conversation, to its answer."""
         if turn + 1 < len(self.turns):
             self.turns[turn].answer.following = self.turns[turn + 1 :]
             self.turns, self.dropped = self.turns[: turn + 1], 0
 
     def bring_back(self, turn: int) -> None:
-        """Let the turns that were kept with the answer of the last turn follow it again."""
+        """Move the turns back that were set aside with the answer of the last turn."""
         answer = self.turns[turn].answer
         if answer.following:
             self.turns = self.turns + answer.following
@@ -204,7 +202,7 @@ class Conversation:
         dropped = self.dropped if len(kept) + 1 >= len(self.turns) else 0
         return replace(self, turns=[*kept, Turn(question)], dropped=dropped)
 
-    def adopt(self, question: str, turn: int | None, answer: Answer) -> None:
+    def adopt(self, question: str, turn: int | None, answer: Reply) -> None:
         """Add a question that was answered elsewhere.
 
         Args:
@@ -331,7 +329,7 @@ def _from_record(record: dict[str, Any]) -> Conversation:
 
 def _turn(record: dict[str, Any]) -> Turn:
     answers = [
-        Answer(
+        Reply(
             int(answer["seed"]),
             [Step.from_dict(step) for step in answer["steps"]],
             answer.get("model"),

@@ -8,54 +8,47 @@ cache to the beginning that both have in common, and computes only the rest of t
 from __future__ import annotations
 
 import contextlib
-import secrets
-from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 from threading import Event
 
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-from ..answer.hooks import Choose, Hooks, OnFork
-from ..api.prompts import Message
+from ..answer.hooks import Choose, Hooks
+from ..answer.interventions.thinking import Thinking
+from ..api.prompts import conversation_prompt
 from ..engine.cached_text import CachedText
-from ..engine.job import Job
-from ..engine.runner import decode
-from ..engine.speculation.draft_model import Draft
-from ..errors import PromptError, check_type, whole_number
+from ..engine.runner import Runner
+from ..engine.sampler_state import check_biased
+from ..engine.speculation.draft_model import DraftModel
+from ..errors import ContextLengthError, EntropixError, SessionError
 from ..models.base import LanguageModel
 from ..models.config import fingerprint
 from ..notes.notes import Notes
-from ..profiles.confidence import Measured, Verdict
-from ..samplers.base import Sampler
-from ..settings import Settings
+from ..profiles.profile import Profile
+from ..profiles.selection import resolve
+from ..settings import ResolvedSettings, Settings
 from ..step import Step
-from ..traces.trace import TraceFolder
-from .checking import check_writer, checked_sampler, checked_tokens
-from .context import Context
-from .conversation import Answer, Conversation
-from .running import Running, header_of, retrieve_of
+from ..traces.trace import Header, TraceFolder
+from .base import ChatSession
+from .conversation import Conversation, Reply
+
+ROOM = 0.25
+"""The share of the context that stays free for the answer, unless `max_tokens` needs less."""
+KEPT = 0.5
+"""If old turns must be dropped, so many are that the prompt takes at most this share of the
+context. Dropping changes the beginning of the prompt, and so makes the KV cache useless; with a
+share well below ``1 - ROOM``, that happens once in several turns and not at every one."""
 
 
-class Session:
-    """Messages in, steps out.
+class Session(ChatSession):
+    """A conversation with a model in this process; see `ChatSession`.
 
-    `send`, `regenerate`, `edit` and `fork` return an iterator of steps. The question is part of the
-    conversation at once, and the answer grows while the iterator is read. You may stop reading at
-    any moment: the answer keeps the steps that were read, and the session can be used at once. Use
-    a session on the thread that loaded its model; only `cancel` may be called from any thread.
-
-    The four take a `cancel` token, an event that stops the answer before its next token once it is
-    set, also if it was set before the call. Give each answer a token of its own.
+    Use it on the thread that loaded its model.
 
     Attributes:
-        settings: how to generate; a new value holds from the next answer on.
-        conversation: the turns so far.
-        choose: called at a fork whose two best rollouts score alike, as for `stream_generate`; None
-            takes the best. A new value holds from the next answer on.
-        on_fork: told while rollouts grow, as for `stream_generate`; likewise.
-        notes: where things are looked up, or None; likewise.
-        draft_model: guesses what comes next, as for `stream_generate`; likewise.
+        notes: where passages are looked up, or None; a new value holds from the next answer on.
+        draft_model: proposes tokens, as for `stream_generate`; likewise.
     """
 
     def __init__(
@@ -77,32 +70,18 @@ class Session:
             tokenizer: from `load`; it must have a chat template.
             settings: how to generate.
             system_prompt: instructions that precede the conversation, and are never dropped.
-            on_prefill: called with the prompt tokens processed so far and their number; those that
-                were cached do not count.
-            on_drop: called when the context is full, with the number of turns left out by then.
-            choose: see the class.
+            on_prefill, on_drop, choose: see `ChatSession`.
             traces: where each answer is recorded as it comes.
         """
-        check_type("settings", settings, Settings, optional=True)
-        check_type("system_prompt", system_prompt, str, optional=True)
-        self.settings = settings or Settings()
-        self.conversation = Conversation(system_prompt)
-        self.choose = choose
-        self.on_fork: OnFork | None = None
+        super().__init__(settings, system_prompt)
+        self.on_prefill, self.on_drop, self.choose = on_prefill, on_drop, choose
+        self.fingerprint = fingerprint(model.config)
         self.notes: Notes | None = None
-        self.draft_model: Draft | None = None
+        self.draft_model: DraftModel | None = None
         self._model, self._tokenizer = model, tokenizer
-        self._on_prefill, self._on_drop = on_prefill, on_drop
         self._traces = traces
         self._context = Context(tokenizer, model.config.max_position_embeddings)
         self._text = CachedText.empty(model)
-        self._fingerprint = fingerprint(model.config)
-        self._running: Running | None = None
-
-    @property
-    def messages(self) -> list[Message]:
-        """The whole conversation, in the form that chat templates read."""
-        return self.conversation.messages
 
     @property
     def context_length(self) -> int:
@@ -110,239 +89,147 @@ class Session:
         return self._model.config.max_position_embeddings
 
     @property
+    def context_used(self) -> int:
+        """Tokens of the conversation that the model sees, its last answer included."""
+        if not self.conversation.turns:
+            return 0
+        turn = self.conversation.last
+        answered = len(turn.answer.steps) if turn.answers else 0
+        try:
+            return len(conversation_prompt(self._tokenizer, self.conversation.asked)) + answered
+        except EntropixError:  # the template refuses an opened chat; the next question will say so
+            return answered
+
+    @property
     def cached_tokens(self) -> int:
         """Tokens in the cache."""
         return len(self._text.ids)
 
     @property
-    def certainty(self) -> Verdict | None:
-        """Whether the last answer is unsure, by the session's profile.
+    def profile(self) -> Profile:
+        """The profile that the settings mean for this model."""
+        return resolve(self.settings.profile, self._model.config, self.settings.changes)
 
-        None where nothing was answered yet, or the profile has no threshold: ``entropix calibrate
-        --abstain`` sets one.
-        """
-        turns = self.conversation.turns
-        if not turns or not turns[-1].answers:
-            return None
-        settings = self.settings.resolved(self._model.config)
-        return settings.verdict(Measured.of(turns[-1].answer.steps))
-
-    def send(
-        self, text: str, turn: int | None = None, *, cancel: Event | None = None
-    ) -> Iterator[Step]:
-        """Ask a question and return the steps of the answer.
-
-        Args:
-            text: the question.
-            turn: index in `conversation.turns` of a turn to replace, together with all that follow
-                it; None asks after the last one.
-
-        Raises:
-            PromptError: the text is empty, or the chat template refuses the messages.
-            ContextLengthError: the text alone does not fit into the context.
-            SessionError: there is no such turn.
-            SamplerError, ProfileError: the settings do not fit.
-        """
-        check_type("text", text, str)
-        check_type("cancel", cancel, Event, optional=True)
-        turn = None if turn is None else whole_number("turn", turn)
-        self.close()
-        if not text.strip():
-            raise PromptError("the message is empty: write a question")
-        return self._answer(self.conversation.asking(text, turn), cancel)
-
-    def edit(self, message: int, text: str, *, cancel: Event | None = None) -> Iterator[Step]:
-        """Replace a question, drop all that followed it, and return the steps of the answer.
-
-        Args:
-            message: index in `messages`, of a question; a negative one counts from the end.
-            text: the new question.
-
-        Raises:
-            SessionError: there is no question at that index.
-            PromptError, ContextLengthError, SamplerError, ProfileError: as for `send`.
-        """
-        turn = self.conversation.turn_of(whole_number("message", message))
-        return self.send(text, turn, cancel=cancel)
-
-    def regenerate(self, *, cancel: Event | None = None) -> Iterator[Step]:
-        """Answer the last question once more, with the next seed; the old answer is kept beside.
-
-        Raises:
-            SessionError: nothing was asked yet.
-            SamplerError, ProfileError: the settings do not fit.
-        """
-        check_type("cancel", cancel, Event, optional=True)
-        self.close()
-        return self._answer(replace(self.conversation), cancel)
-
-    def fork(
-        self,
-        step_index: int,
-        token: int | Sequence[int],
-        turn: int | None = None,
-        *,
-        cancel: Event | None = None,
-    ) -> Iterator[Step]:
-        """Put another token in the place of one of an answer, and go on from there.
-
-        The steps before that token are taken over as they are: they are not computed again, and
-        not returned. The old answer is kept beside the new one, with the turns that followed it.
-
-        Args:
-            step_index: index of the step whose token is replaced.
-            token: the id of the token to put there, or of several, such as a rollout's.
-            turn: index in `conversation.turns` of the answer's turn; None is the last one.
-
-        Raises:
-            SessionError: there is no such turn, step or token, or another model wrote that answer.
-            ContextLengthError: the answer up to that step does not fit into the context.
-            SamplerError, ProfileError: the settings do not fit.
-        """
-        check_type("cancel", cancel, Event, optional=True)
-        turn = None if turn is None else whole_number("turn", turn)
-        step_index = whole_number("step_index", step_index)
-        tokens = checked_tokens(token, self._model.config.vocab_size)
-        self.close()
-        turn = self.conversation.turn_at(turn)
-        old = self.conversation.turns[turn].answer
-        kept = old.before(step_index)
-        check_writer(old, self._fingerprint)
-        sampler = checked_sampler(self.settings, self._model, self._tokenizer)
-        asked = self.conversation.until(turn)
-        prompt = self._context.resumed(asked, [step.token for step in kept])
-        # Nothing below raises.
-        self.conversation.set_aside(turn)
-        answer = Answer(old.seed, kept, self._fingerprint)
-        return self._start(answer, prompt, sampler, cancel, forced=tokens)
-
-    def adopt(self, text: str, turn: int | None, seed: int, steps: Sequence[Step]) -> None:
-        """Add a question, in the place of a turn as for `send`, and an answer of this model to it.
-
-        Raises:
-            SessionError: there is no such turn.
-        """
-        self.close()
-        self.conversation.adopt(text, turn, Answer(seed, list(steps), self._fingerprint))
-
-    def select(self, answer: int, turn: int | None = None) -> None:
-        """Make another of a question's answers part of the conversation.
-
-        The turns after it stay with the answer that was selected so far; those that once followed
-        the other one come back.
-
-        Args:
-            answer: index of the answer.
-            turn: index in `conversation.turns` of the question; None is the last one.
-
-        Raises:
-            SessionError: there is no such turn or answer.
-        """
-        answer = whole_number("answer", answer)
-        turn = None if turn is None else whole_number("turn", turn)
-        self.close()
-        self.conversation.select(answer, turn)
-
-    def cancel(self) -> None:
-        """Stop the running answer before its next token; from any thread."""
-        if running := self._running:
-            running.cancel.set()
-
-    def close(self) -> None:
-        """Stop the running answer at once; on the thread that reads it."""
-        if self._running is not None:
-            self._running.end()
-            self._running = None
-
-    def instruct(self, system_prompt: str | None) -> None:
-        """Precede the conversation with other instructions, from the next answer on."""
-        check_type("system_prompt", system_prompt, str, optional=True)
-        self.close()
-        self.conversation.system_prompt = system_prompt
-
-    def new(self) -> None:
-        """Begin another conversation, with the same system prompt."""
-        self.close()
-        self.conversation = Conversation(self.conversation.system_prompt)
-
-    def save(self, path: str | Path) -> None:
-        """Write the conversation as JSON.
-
-        Raises:
-            SessionError: the file cannot be written.
-        """
-        self.close()
-        self.conversation.save(path)
-
-    def load(self, path: str | Path) -> None:
-        """Go on with a saved conversation in place of this one.
-
-        Raises:
-            SessionError: there is no such file, or it is not a conversation.
-        """
-        self.resume(Conversation.load(path))
-
-    def resume(self, conversation: Conversation) -> None:
-        """Go on with a conversation in place of this one."""
-        self.close()
-        self.conversation = conversation
-
-    def _answer(self, asked: Conversation, cancel: Event | None) -> Iterator[Step]:
-        """Answer the last question of a conversation, whose turns become this session's."""
-        turn = asked.last
-        sampler = checked_sampler(self.settings, self._model, self._tokenizer)
-        prompt = self._context.fit(asked, self.settings.max_tokens)
-        # Nothing below raises: an answer that was refused has left this conversation unchanged.
-        if asked.dropped > self.conversation.dropped and self._on_drop:
-            self._on_drop(asked.dropped)
-        self.conversation.turns, self.conversation.dropped = asked.turns, asked.dropped
-        seed = self.settings.seed
-        # Each answer to one question is drawn with another seed.
-        seed = secrets.randbits(32) if seed is None else seed + len(turn.answers)
-        return self._start(Answer(seed, [], self._fingerprint), prompt, sampler, cancel)
-
-    def _start(
-        self,
-        answer: Answer,
-        prompt: list[int],
-        sampler: Sampler,
-        cancel: Event | None,
-        forced: Sequence[int] = (),
-    ) -> Iterator[Step]:
-        turn = self.conversation.last
-        cancel = cancel or Event()
-        steps = self._stream(answer, prompt, sampler, cancel, forced)
-        self._running = Running(steps, cancel, self.conversation, turn.selected, len(answer.steps))
-        turn.add(answer)
-        return steps
-
-    def _stream(
-        self,
-        answer: Answer,
-        prompt: list[int],
-        sampler: Sampler,
-        cancel: Event,
-        forced: Sequence[int],
+    def begin(
+        self, asked: Conversation, reply: Reply, forced: Sequence[int], cancel: Event
     ) -> Generator[Step, None, None]:
-        """Yield the steps that follow a prompt, and add them to the answer."""
-        kept = tuple(answer.steps)
-        retrieve = retrieve_of(self.notes, self.conversation)
-        job = Job.of_settings(
-            prompt,
-            replace(self.settings, seed=answer.seed),
-            sampler,
-            answered=kept,
-            forced=forced,
-            hooks=Hooks(
-                cancel, self._on_prefill, self.choose, self.on_fork, retrieve, self.draft_model
-            ),
+        """See `ChatSession.begin`."""
+        size = self._model.config.vocab_size
+        if beyond := [token for token in forced if not 0 <= token < size]:
+            raise SessionError(f"there is no token {beyond[0]} in this model's vocabulary")
+        resolved = self._checked_settings().with_seed(reply.seed)
+        if forced:
+            prompt = self._context.resumed(asked, [step.token for step in reply.steps])
+        else:
+            prompt = self._context.fit(asked, self.settings.max_tokens)
+        return self._generate(reply, prompt, resolved, forced, cancel)
+
+    def _checked_settings(self) -> ResolvedSettings:
+        """Return the settings of the next answer, or raise what the runner would raise later."""
+        config = self._model.config
+        resolved = self.settings.resolved(config)
+        Thinking(resolved.sampler.think, self._tokenizer, config.vocab_size)  # checks its text
+        check_biased(resolved.sampler, config.vocab_size)
+        return resolved
+
+    def _generate(
+        self,
+        reply: Reply,
+        prompt: list[int],
+        resolved: ResolvedSettings,
+        forced: Sequence[int],
+        cancel: Event,
+    ) -> Generator[Step, None, None]:
+        """Yield the steps that follow a prompt, and record them."""
+        before = tuple(reply.steps)
+        retrieve = None
+        if self.notes is not None:
+            self.notes.refresh()
+            retrieve = self.notes.about(self.conversation.last.question)
+        hooks = Hooks(
+            cancel, self.on_prefill, self.choose, self.on_fork, retrieve, self.draft_model
         )
-        steps = traced = decode(self._model, self._tokenizer, job, self._text)
+        runner = Runner(self._model, self._tokenizer)
+        slot = runner.add(prompt, resolved, hooks, answered=before, forced=forced, text=self._text)
+        steps = traced = runner.stream(slot)
         if self._traces is not None:
-            own = len(prompt) - len(kept)
-            header = header_of(self, self._traces.model, answer.seed, sampler.profile, own)
-            traced = self._traces.record(steps, header, kept)
+            header = self._header(self._traces.model, resolved, len(prompt) - len(before))
+            traced = self._traces.record(steps, header, before)
         with contextlib.closing(steps), contextlib.closing(traced):
-            for step in traced:
-                answer.steps.append(step)
-                yield step
+            yield from traced
+
+    def _header(self, model: str, resolved: ResolvedSettings, prompt_tokens: int) -> Header:
+        """Return how the trace of an answer begins."""
+        return Header(
+            model=model,
+            sampler=self.settings.sampler,
+            profile=resolved.profile,
+            seed=resolved.seed,
+            messages=self.conversation.asked,
+            context_length=self.context_length,
+            prompt_tokens=prompt_tokens,
+            options=self.settings.options,
+            notes=str(self.notes.folder.absolute()) if self.notes else "",
+        )
+
+
+@dataclass(frozen=True)
+class Context:
+    """The context of one model, and the prompts that fit into it."""
+
+    tokenizer: TokenizerWrapper
+    """It must have a chat template."""
+    length: int
+    """Tokens that the model can hold, those of the answer included."""
+
+    def fit(self, conversation: Conversation, max_tokens: int) -> list[int]:
+        """Return the prompt that asks the last question; drop the oldest turns if need be.
+
+        The last question and the system prompt are never dropped. `conversation.dropped` is set to
+        the number of turns left out, and nothing else is changed.
+
+        Args:
+            conversation: with one turn at least; its own `dropped` turns stay left out.
+            max_tokens: the most tokens of the answer; −1 for as many as there is space for.
+
+        Raises:
+            ContextLengthError: the last question alone does not fit.
+            PromptError: there is no chat template, or it refuses the messages.
+        """
+        room = ROOM * self.length
+        if max_tokens >= 0:
+            room = min(room, max_tokens)
+        last = len(conversation.turns) - 1
+        conversation.dropped = min(conversation.dropped, last)
+        prompt = self._encode(conversation)
+        if len(prompt) > self.length - room:
+            while conversation.dropped < last and len(prompt) > KEPT * self.length:
+                conversation.dropped += 1
+                prompt = self._encode(conversation)
+        self._check(prompt)
+        return prompt
+
+    def resumed(self, conversation: Conversation, answer: list[int]) -> list[int]:
+        """Return the prompt that asks the last question, and the beginning of an answer to it.
+
+        Args:
+            conversation: what was asked; no turn more is dropped.
+            answer: the tokens that the answer begins with.
+
+        Raises:
+            ContextLengthError: both together do not fit.
+            PromptError: as for `fit`.
+        """
+        prompt = self._encode(conversation) + answer
+        self._check(prompt)
+        return prompt
+
+    def _encode(self, conversation: Conversation) -> list[int]:
+        return conversation_prompt(self.tokenizer, conversation.asked)
+
+    def _check(self, prompt: list[int]) -> None:
+        if len(prompt) >= self.length:
+            raise ContextLengthError(
+                f"the message and what precedes it have {len(prompt)} tokens, and the model's"
+                f" context holds {self.length}, the answer included: shorten the message"
+            )

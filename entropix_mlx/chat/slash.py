@@ -43,7 +43,7 @@ COMMANDS = (
     Command("/new", "", "begin another conversation"),
     Command("/save", "FILE", "save the conversation"),
     Command("/load", "FILE", "go on with a saved conversation"),
-    Command("/chats", "", "list the chats that were kept", screen=True),
+    Command("/chats", "", "list the saved chats", screen=True),
     Command("/rename", "TITLE", "give this chat a title", screen=True),
     Command("/models", "", "choose another model", screen=True),
     Command("/settings", "", "sampler, temperature, most tokens, and the like", screen=True),

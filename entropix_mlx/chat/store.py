@@ -1,10 +1,10 @@
-"""Chats that are kept by themselves, in the platform's folder for data of programs.
+"""Chats that are saved automatically, in the platform's folder for data of programs.
 
 Each chat is a file ``ID.json`` as `Conversation.save` writes it, which can be copied and opened
-like any other. Beside it, ``ID.card`` holds what a list of chats shows and searches, since reading
-all conversations for that would take seconds; a card that is missing, damaged or older than its
-chat is made again. While a program has a chat open, ``open/PID`` names it: a mark whose program no
-longer runs tells of a crash.
+like any other. Beside it, ``ID.card`` holds the texts that a list of chats shows and searches:
+reading all conversations would take seconds. A card that is missing, damaged or older than its chat
+is made again. While a program has a chat open, ``open/PID`` names it; a mark whose program does not
+run is left from a crash.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CHAT, CARD = ".json", ".card"
 
 @dataclass(frozen=True)
 class Card:
-    """What a list shows of a chat."""
+    """The entry of a chat in a list."""
 
     id: str
     name: str
@@ -39,13 +39,13 @@ class Card:
     """When it was saved, in seconds since 1970."""
 
     def has(self, words: str) -> bool:
-        """Tell whether all of some words occur in it, however they are capitalised."""
+        """Return whether all of some words occur in it, however they are capitalised."""
         text = f"{self.name}\n{self.text}".casefold()
         return all(word in text for word in words.casefold().split())
 
 
 def default_folder() -> Path:
-    """Return where chats are kept unless somebody says otherwise."""
+    """Return the folder of chats where none is named."""
     import platformdirs
 
     return platformdirs.user_data_path("entropix_mlx", appauthor=False) / "chats"
@@ -59,7 +59,7 @@ class Store:
         self.folder = default_folder() if folder is None else folder
 
     def save(self, conversation: Conversation) -> None:
-        """Keep a conversation under its id, in place of what was kept so far.
+        """Save a conversation under its id, in place of an earlier state.
 
         Raises:
             SessionError: it cannot be written.

@@ -18,9 +18,10 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 from safetensors import SafetensorError, safe_open
 
 from .. import limits
-from ..errors import TokenizerError, WeightsError, brief, first_line
+from ..errors import TokenizerError, WeightsError, brief
+from ..models.config import read_object
 from .architecture import read_supported
-from .checkpoint import Checkpoint, Cut, Place, Tensor
+from .checkpoint import Checkpoint, Cut, Tensor, TensorLocation, from_numpy
 from .model_files import COMPANIONS, INDEX, check_files, inside
 from .tokenizer import ModelTokenizer, end_tokens, tokenizer_errors
 
@@ -118,7 +119,7 @@ def _read_index(folder: Path) -> dict[str, str] | None:
 
 def _open_shard(file: Path) -> dict[str, Tensor]:
     tensors = {}
-    read = _Reader(file)
+    reader = _Reader(file)
     try:
         with safe_open(str(file), framework="numpy") as shard:
             for name in shard.keys():  # noqa: SIM118 - it has no iterator
@@ -130,14 +131,8 @@ def _open_shard(file: Path) -> dict[str, Tensor]:
                         f" ({', '.join(_DTYPES)})"
                     )
                 dtype = _DTYPES[kind]
-                tensors[name] = Tensor(
-                    shape,
-                    dtype,
-                    file,
-                    partial(read, name),
-                    partial(read.part, name, shape, dtype),
-                    partial(read.places, name),
-                )
+                read = partial(reader.read, name, shape, dtype)
+                tensors[name] = Tensor(shape, dtype, file, read, partial(reader.locations, name))
     except (OSError, SafetensorError) as error:
         raise WeightsError(f"{file}: cannot be read: {error}. Download it again.") from error
     return tensors
@@ -150,32 +145,31 @@ class _Reader:
         self._file = file
         self._unread: dict[str, mx.array] = {}
 
-    def __call__(self, name: str) -> mx.array:
+    def read(
+        self, name: str, shape: tuple[int, ...], dtype: mx.Dtype, cut: Cut | None = None
+    ) -> mx.array:
+        try:
+            return self._lazily(name) if cut is None else self._part(name, shape, dtype, cut)
+        except (OSError, RuntimeError, LookupError, ValueError) as error:
+            message = f"{self._file}: cannot be read: {error}. Download it again."
+            raise WeightsError(message) from error
+
+    def _lazily(self, name: str) -> mx.array:
         """Return a tensor; MLX has only parsed the header, and reads the numbers when needed."""
-        try:
-            if name not in self._unread:
-                self._unread = dict(mx.load(str(self._file)))  # type: ignore[arg-type]
-            return self._unread.pop(name)  # a reference kept here would keep it in memory
-        except (RuntimeError, KeyError) as error:
-            message = f"{self._file}: cannot be read: {error}. Download it again."
-            raise WeightsError(message) from error
+        if name not in self._unread:
+            self._unread = dict(mx.load(str(self._file)))  # type: ignore[arg-type]
+        return self._unread.pop(name)  # a reference kept here would keep it in memory
 
-    def places(self, name: str) -> tuple[Place, ...]:
-        """Return the one place of a tensor's numbers."""
-        begin, end = self._header[name]["data_offsets"]
-        return (Place(self._file, self._start + begin, end - begin),)
-
-    def part(self, name: str, shape: tuple[int, ...], dtype: mx.Dtype, cut: Cut) -> mx.array:
+    def _part(self, name: str, shape: tuple[int, ...], dtype: mx.Dtype, cut: Cut) -> mx.array:
         """Return a part of a tensor; MLX would read all of it."""
-        stored = _BITS[dtype.size]
-        try:
-            (place,) = self.places(name)
-            numbers = np.memmap(place.file, stored, "r", place.offset, shape)
-            own = mx.array(np.ascontiguousarray(numbers[cut.of(shape)]))
-        except (OSError, ValueError) as error:
-            message = f"{self._file}: cannot be read: {error}. Download it again."
-            raise WeightsError(message) from error
-        return own if own.dtype == dtype else own.view(dtype)
+        ((file, offset, _),) = self.locations(name)
+        numbers = np.memmap(file, _BITS[dtype.size], "r", offset, shape)
+        return from_numpy(np.ascontiguousarray(numbers[cut.of(shape)]), dtype)
+
+    def locations(self, name: str) -> tuple[TensorLocation, ...]:
+        """Return the one location of a tensor."""
+        begin, end = self._header[name]["data_offsets"]
+        return (TensorLocation(self._file, self._start + begin, end - begin),)
 
     @cached_property
     def _start(self) -> int:
@@ -185,7 +179,7 @@ class _Reader:
 
     @cached_property
     def _header(self) -> dict[str, Any]:
-        """What the file says of its tensors, which the safetensors library has checked."""
+        """The table of tensors, which the safetensors library has checked."""
         with self._file.open("rb") as file:
             return dict(json.loads(file.read(self._start)[_LENGTH.size :]))
 
@@ -216,13 +210,9 @@ def _end_tokens(folder: Path, config: dict[str, Any]) -> list[int]:
     """
     file = folder / "generation_config.json"
     try:
-        generation = json.loads(limits.read_text(file, limits.CONFIG_BYTES))
+        generation = read_object(file, limits.CONFIG_BYTES, TokenizerError)
     except FileNotFoundError:
         generation = {}
-    except (OSError, ValueError, RecursionError) as error:
-        raise TokenizerError(f"{file}: cannot be read as JSON: {first_line(error)}") from error
-    if not isinstance(generation, dict):
-        raise TokenizerError(f"{file}: not a JSON object; download it again")
     stated = generation.get("eos_token_id")
     if stated is not None:
         return end_tokens(stated, file)

@@ -13,7 +13,8 @@ from mlx.utils import tree_flatten
 
 from ..errors import EntropixError, ModelNotFoundError
 from ..models.base import LanguageModel
-from ..models.llama.weight_layout import machine_memory, on_cpu, precision
+from ..models.llama.weight_layout import on_cpu, precision
+from ..models.memory import machine_memory
 from .architecture import is_tapped
 from .checkpoint import Checkpoint, Tensor
 from .formats import format_of, open_checkpoint
@@ -23,7 +24,7 @@ from .skeleton import make_skeleton
 
 
 @dataclass(frozen=True)
-class Entry:
+class LocalModel:
     """A model on this machine."""
 
     name: str
@@ -39,7 +40,7 @@ class Entry:
     """Why it cannot run here; None if it can."""
 
 
-def inventory(folders: Iterable[Path] = ()) -> Iterator[Entry]:
+def inventory(folders: Iterable[Path] = ()) -> Iterator[LocalModel]:
     """Yield the demo model, those of the hub's cache, and those in some folders.
 
     Args:
@@ -89,14 +90,14 @@ def _is_model(path: Path) -> bool:
         return False
 
 
-def _describe(name: str, path: Path) -> Entry:
+def _describe(name: str, path: Path) -> LocalModel:
     nbytes = 0
     try:
         nbytes = _size(path)
         checkpoint = open_checkpoint(path)
         model, tensors = _skeleton(checkpoint)
     except (EntropixError, OSError) as error:
-        return Entry(name, path, nbytes, None, None, str(error))
+        return LocalModel(name, path, nbytes, None, None, str(error))
     needed, memory = _memory_needed(model), machine_memory()
     fault = None
     if needed > memory:
@@ -104,7 +105,7 @@ def _describe(name: str, path: Path) -> Entry:
     dtypes: Counter[mx.Dtype] = Counter()
     for tensor in tensors.values():
         dtypes[tensor.dtype] += math.prod(tensor.shape)
-    return Entry(
+    return LocalModel(
         name,
         path,
         nbytes,

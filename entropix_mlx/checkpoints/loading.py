@@ -22,10 +22,9 @@ from ..models.llama.weight_layout import arranged, should_unpack, size_of
 from . import mlx_lm_model
 from .adapters import Extras, add_to_model, add_to_tokenizer
 from .architecture import is_tapped, note_parts
-from .checkpoint import Checkpoint, Tensor
+from .checkpoint import Checkpoint, Tensor, digest
 from .formats import open_checkpoint
 from .locate import default_model, locate
-from .sharding import digest
 from .skeleton import load_tokenizer, make_skeleton
 
 READ_AT_ONCE = 2**24

@@ -18,8 +18,8 @@ from ..models.llama.weight_layout import (
     size_of,
 )
 from ..models.sharded.coordinator import LeadingTapped
-from ..models.sharded.tapped import ShardedTapped
-from ..models.tapped.model import TappedConfig, TappedModel
+from ..models.sharded.model import ShardedTapped
+from ..models.tapped.model import TappedModel, tapped_shape
 from .architecture import module_of
 from .checkpoint import Checkpoint
 from .skeleton import packing_of
@@ -90,7 +90,7 @@ def _share(checkpoint: Checkpoint, model: nn.Module, group: Group) -> ShardedTap
 def _can_be_split(checkpoint: Checkpoint, size: int) -> bool:
     """Tell whether the heads of a model divide by a number of ranks, and all that mlx-lm splits."""
     model, config = _built(checkpoint)
-    shape = TappedConfig.of(config, 0)
+    shape = tapped_shape(config, 0)
     if shape.num_attention_heads % size or shape.num_key_value_heads % size:
         return False
     try:

@@ -1,4 +1,4 @@
-"""Building an empty model for a checkpoint, and checking that its tensors fit it.
+"""Building an empty model for a checkpoint, or a rank's share of it, and checking that tensors fit.
 
 Everything here happens before any weight is read, so that a mistake costs no time.
 """
@@ -6,6 +6,8 @@ Everything here happens before any weight is read, so that a mistake costs no ti
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import mlx.core as mx
@@ -18,9 +20,16 @@ from ..errors import TokenizerError, UnsupportedModelError, WeightsError
 from ..models.config import LlamaConfig, parse_config
 from ..models.llama.model import Model
 from ..models.sharded.coordinator import LeadingModel
-from ..models.sharded.model import ShardedModel
-from .checkpoint import FLOATS, Checkpoint, Tensor
-from .sharding import shared_out
+from ..models.sharded.model import ShardedModel, check_fits
+from ..models.sharded.vocabulary import token_range
+from .checkpoint import FLOATS, Checkpoint, Cut, Tensor
+
+BY_ROWS = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj")
+"""Layers of which a rank has some outputs."""
+BY_COLUMNS = ("o_proj", "down_proj")
+"""Layers of which a rank has some inputs; their outputs are summed."""
+BY_TOKENS = ("embed_tokens", "lm_head")
+"""Layers with a row for each token."""
 
 _SMALLEST_VOCABULARY = 0.5
 """The share of a model's vocabulary that its tokenizer must know. Some ids of a model are padding
@@ -73,7 +82,6 @@ def make_skeleton(
 
 
 def _empty(shape: LlamaConfig, group: Group | None) -> Model:
-    """Return a model, or this rank's share of it."""
     if group is None:
         return Model(shape)
     return ShardedModel(shape, group) if group.tell is None else LeadingModel(shape, group)
@@ -87,6 +95,53 @@ def shape_of(checkpoint: Checkpoint) -> LlamaConfig:
     """
     tied = {"tie_word_embeddings": "lm_head.weight" not in checkpoint.tensors}
     return parse_config(tied | dict(checkpoint.config), str(checkpoint.path))
+
+
+def shared_out(checkpoint: Checkpoint, shape: LlamaConfig, rank: int, size: int) -> Checkpoint:
+    """Return what one rank reads of a checkpoint, as a checkpoint of a smaller model.
+
+    Args:
+        checkpoint: of the port's models.
+        shape: its shape.
+        rank: from 0.
+        size: ranks in all.
+
+    Raises:
+        UnsupportedModelError: the model cannot be split over so many ranks.
+    """
+    check_fits(shape, size, checkpoint.path)
+    tensors = {
+        name: _share(name, tensor, rank, size) for name, tensor in checkpoint.tensors.items()
+    }
+    return replace(checkpoint, tensors=tensors)
+
+
+def _share(name: str, tensor: Tensor, rank: int, size: int) -> Tensor:
+    """Return what a rank reads of one tensor; of some, all."""
+    layer, _, kind = name.rpartition(".")
+    layer = layer.rpartition(".")[2]
+    if layer in BY_TOKENS:
+        own = token_range(tensor.shape[0], rank, size)
+        return tensor.part(Cut(0, own.start, own.stop))
+    if layer in BY_ROWS:
+        return tensor.part(_even(name, tensor, 0, rank, size))
+    if layer in BY_COLUMNS and kind != "bias":
+        return tensor.part(_even(name, tensor, len(tensor.shape) - 1, rank, size))
+    if layer in BY_COLUMNS and rank > 0:  # the sum takes it once
+        return tensor._replace(read=partial(mx.zeros, tensor.shape, tensor.dtype))
+    return tensor
+
+
+def _even(name: str, tensor: Tensor, axis: int, rank: int, size: int) -> Cut:
+    """Return a rank's part of an axis that divides, packed weights and their scales alike."""
+    each, left = divmod(tensor.shape[axis], size)
+    if left:
+        raise UnsupportedModelError(
+            f"{tensor.file}: the tensor {name}, {tensor.shape} as it is packed, cannot be split"
+            f" over {size} ranks: take another number of ranks, or a model that is packed in"
+            " smaller groups or not at all"
+        )
+    return Cut(axis, each * rank, each * (rank + 1))
 
 
 def packing_of(checkpoint: Checkpoint) -> Callable[[str, nn.Module], bool | dict[str, Any]]:

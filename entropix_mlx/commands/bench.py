@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from .shared import draft_option, options, output
+from .shared import loading, options, output
 
 if TYPE_CHECKING:
-    from ..lab.bench.bench import Figure, Machine, Report
+    from ..lab.bench.figures import BenchReport, Figure
 
 NAME_WIDTH, FIGURE_WIDTH, SPREAD_WIDTH = 24, 20, 18
 MADE_UP = "caches hold made-up keys and values, which a step's cost does not depend on"
@@ -19,42 +19,43 @@ HOW_TO_READ = "÷ X: the figure divided by X's of the same repeat, median (lowes
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.set_defaults(run=run, verbose=True)
+    parser.set_defaults(run=run)
     options.add_model(parser)
     add = parser.add_argument
     add("--quick", action="store_true", help="less of everything, in under two minutes")
-    add(
-        "--profile-step", action="store_true", help="measure only where a decoding step's time goes"
-    )
     add("--json", action="store_true", help="print one object with every figure")
-    draft_option.add_options(parser)
+    options.add_draft_model(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure, and print a table or JSON."""
-    draft_option.check(arguments)
-    model, tokenizer = options.load_model(arguments)
-    draft = draft_option.load_draft(arguments, model, tokenizer)
-    from ..lab.bench.bench import FULL, QUICK, bench
+    asked = options.model_options(arguments)
+    model, tokenizer = loading.load_model(asked)
+    draft = loading.load_draft(asked, model, tokenizer)
+    from ..lab.bench.bench import bench
+    from ..lab.bench.figures import FULL, QUICK
 
     report = bench(
         model,
         tokenizer,
         QUICK if arguments.quick else FULL,
-        profile_step=arguments.profile_step,
         draft_model=draft,
-        on_progress=lambda what: output.tell(f"measuring: {what} …"),
+        on_progress=lambda what: output.report(f"measuring: {what} …"),
     )
     if arguments.json:
-        record = {"model": options.model_name(arguments)} | report.to_dict()
-        output.write_json(record, indent=2)
+        output.write_json({"model": asked.name} | report.to_dict(), indent=2)
     else:
-        output.write("\n".join(_table(options.model_name(arguments), report)) + "\n")
+        output.write("\n".join(_table(asked.name, report)) + "\n")
     return 0
 
 
-def _table(model: str, report: Report) -> Iterator[str]:
-    yield f"{model} on {_described(report.machine)}"
+def _table(model: str, report: BenchReport) -> Iterator[str]:
+    machine = report.machine
+    yield (
+        f"{model} on {machine.system} {machine.processor}, {machine.cores} cores,"
+        f" {machine.device}, MLX {machine.mlx}, mlx-lm {machine.mlx_lm}; it copies"
+        f" {machine.copy_bandwidth:.1f} GB/s"
+    )
     yield f"decoding runs of {report.effort.tokens} tokens; {MADE_UP}"
     yield HOW_TO_READ
     for section, figures in groupby(report.rows, lambda figure: figure.section):
@@ -63,13 +64,6 @@ def _table(model: str, report: Report) -> Iterator[str]:
             yield case
             yield from (line for figure in members for line in _lines(figure))
     yield f"\n{report.seconds:.0f} s in all"
-
-
-def _described(machine: Machine) -> str:
-    return (
-        f"{machine.system} {machine.processor}, {machine.cores} cores, {machine.device}, MLX"
-        f" {machine.mlx}, mlx-lm {machine.mlx_lm}; it copies {machine.copy_bandwidth:.1f} GB/s"
-    )
 
 
 def _lines(figure: Figure) -> Iterator[str]:

@@ -10,25 +10,40 @@ import datetime
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..errors import PromptError
+from ..lab.evaluation.arms import FORMS, PLAIN, Arm, Design, answers, plan
+from ..lab.evaluation.confidence import RISK, Abstention, fit_threshold
+from ..lab.evaluation.questions import FIT, REPORT, Selection
+from ..lab.evaluation.records import AnswerRecord, parse_record
+from ..lab.evaluation.report import ReportTable, interval, percent
+from ..lab.evaluation.tasks import problems_of
+from ..models.config import fingerprint
+from ..profiles.confidence import SCORES
 from ..profiles.selection import profile_for, user_folder
 from ..profiles.writing import prepare, write_profile
-from . import abstention
-from .shared import arg_types, options, output
+from ..settings import BATCH, Settings
+from .shared import loading, options, output
+from .shared.answers import progress_bar
 
 if TYPE_CHECKING:  # MLX is imported where a model is needed
-    from ..lab.calibration.ablation import Gain
-    from ..lab.calibration.intervention_sites import Worth
-    from ..lab.calibration.thinking_text import Choice
+    from ..lab.calibration.ablation import AblationEffect
+    from ..lab.calibration.calibrate import Calibration
+    from ..lab.calibration.thoughts import ThoughtChoice
+    from ..lab.calibration.worth import Worth
 
 FINDINGS = ".partial.jsonl"
 """What stands in place of the profile's suffix in the name of the file of findings."""
 PRECISION = re.compile(r"(\.gguf|[-.](q\d\w*|f16|f32|bf16))+$", re.IGNORECASE)
 """The end of a model's name that states its precision, which the profile does not depend on."""
+LIMIT = 1000
+"""Questions of each half for ``--abstain``, unless the caller says otherwise."""
+MAX_TOKENS = 32
+_ABSTAIN_ONLY = ("risk", "level", "score", "limit", "also")
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -37,10 +52,10 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     options.add_model(parser)
     add("--prompts", metavar="FILE", help="prompts, one a line (default: a varied set)")
-    add("--tokens", type=arg_types.positive, default=32, help="the most an answer (default: 32)")
+    add("--tokens", type=options.positive, default=32, help="the most an answer (default: 32)")
     add(
         "--seed",
-        type=arg_types.whole,
+        type=int,
         default=0,
         help="the same seed gives the same profile (default: 0)",
     )
@@ -55,32 +70,67 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="go on with a calibration that was stopped, from the file of findings beside OUTPUT",
     )
-    abstention.add_options(parser)
-    parser.set_defaults(verbose=True)
+    _add_abstain(parser)
+
+
+def _add_abstain(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group(
+        "unsure answers", "set the threshold below which an answer is called unsure, and nothing"
+        " else; the profile is otherwise the one that --profile auto finds"
+    ).add_argument  # fmt: skip
+    add("--abstain", metavar="TASK", help="a task of entropix eval, one half of which is answered")
+    share = f"the share of wrong answers among the others (default {RISK})"
+    add("--risk", type=float, help=share)
+    kept = "keep to the risk with this probability, such as 0.9 (default: on average)"
+    add("--level", type=float, help=kept)
+    add("--score", choices=tuple(SCORES), help="default: the one that separates best")
+    add(
+        "--limit",
+        type=options.positive,
+        metavar="N",
+        help=f"questions of each half (default {LIMIT}, or as many as there are)",
+    )
+    add("--also", metavar="TASK", help="show risk and coverage with another task, too")
+    add("--sampler", default="greedy", help="that answers (default: greedy)")
+    add("--form", choices=FORMS, default=PLAIN, help="as for entropix eval (default: plain)")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Calibrate the thresholds of the strategies, or the one below which an answer is unsure."""
-    name = PRECISION.sub("", options.model_name(arguments))
+    name = PRECISION.sub("", options.model_options(arguments).name)
     path = Path(arguments.output or user_folder() / f"{name.lower()}.toml")
     prepare(path)
-    if abstention.asked_for(arguments):
-        return abstention.run(arguments, name, path)
-    return _solve(arguments, name, path)
+    _check_abstain(arguments)
+    if arguments.abstain:
+        _solve_abstention(arguments, name, path)
+    else:
+        _solve_thresholds(arguments, name, path)
+    output.write(f"{path}\n")
+    return 0
 
 
-def _solve(arguments: argparse.Namespace, name: str, path: Path) -> int:
-    """Calibrate, write the profile, and show the shares and AUROCs on the held-out prompts."""
-    model, tokenizer = options.load_model(arguments)
-    from ..lab.ask_model import Progress
+def _check_abstain(arguments: argparse.Namespace) -> None:
+    """Refuse an option that has no meaning, or is out of its range."""
+    for name in _ABSTAIN_ONLY:
+        if not arguments.abstain and getattr(arguments, name) is not None:
+            raise PromptError(f"--{name} is for --abstain: name a task with it")
+    for name in ("risk", "level"):
+        value = getattr(arguments, name)
+        if value is not None and not 0 < value < 1:
+            raise PromptError(f"--{name} is a share between 0 and 1, not {value:g}")
+
+
+def _solve_thresholds(arguments: argparse.Namespace, name: str, path: Path) -> None:
+    """Calibrate, write the profile, and show what was found."""
+    model, tokenizer = loading.load_model(options.model_options(arguments))
+    from ..lab.asking import Journal
     from ..lab.calibration.calibrate import calibrate
     from ..lab.calibration.prompt_sets import read_prompts
 
     findings = path.with_suffix(FINDINGS)
     if arguments.resume and not findings.exists():
-        output.tell(f"there is nothing to go on with in {findings}: beginning anew")
-    progress = Progress(findings, arguments.resume, _show_progress)
-
+        output.report(f"there is nothing to go on with in {findings}: beginning anew")
+    journal = Journal(findings, resume=arguments.resume, on_progress=_show_progress)
     result = calibrate(
         model,
         tokenizer,
@@ -88,81 +138,79 @@ def _solve(arguments: argparse.Namespace, name: str, path: Path) -> int:
         prompts=read_prompts(arguments.prompts) if arguments.prompts else None,
         tokens=arguments.tokens,
         seed=arguments.seed,
-        progress=progress,
+        journal=journal,
     )
     # Which answers are called unsure is another question: what was set for that stays.
     unsure = asdict(profile_for(model.config).abstain)
     profile = result.profile.replace({"abstain": unsure})
     write_profile(profile, path, datetime.date.today().isoformat())
-    progress.journal.close()
-    output.tell(f"{'strategy':14} share of tokens on held-out prompts")
-    for strategy, share in result.rates.items():
-        output.tell(f"{strategy:14} {share:6.1%}")
-    output.tell(f"\n{'measurement':22} AUROC for 'a draw at temperature 1 is not the top token'")
-    for measurement, value in result.auroc.items():
-        output.tell(f"{measurement:22} {value:.3f}")
+    journal.remove()
+    for table in _tables(result):
+        output.report(table.to_text())
+    if result.choice is not None and result.choice.harms:
+        output.report("even the best one does harm: max_insertions = 0 (--think inserts it still)")
+    for intervention, found in result.worths.items():
+        if not found.beyond:
+            output.report(f"{intervention} is worth its price nowhere: left out")
+
+
+def _tables(result: Calibration) -> Iterator[ReportTable]:
+    """Yield what was found: on the held-out prompts, of texts, of places, of interventions."""
+    rates = [(name, percent(share)) for name, share in result.rates.items()]
+    yield ReportTable("Tokens on held-out prompts", ("strategy", "share"), rates)
+    title = "AUROC for 'a draw at temperature 1 is not the top token'"
+    aurocs = [(name, f"{value:.3f}") for name, value in result.auroc.items()]
+    yield ReportTable(title, ("measurement", "AUROC"), aurocs)
     if result.choice is not None:
-        _tell_thoughts(result.choice)
-    _tell_worths(result.worths)
-    _tell_gains(result.gains)
-    output.write(f"{path}\n")
-    return 0
+        yield _text_table(result.choice)
+    yield _worth_table(result.worths)
+    yield _effect_table(result.effects)
 
 
-def _tell_thoughts(choice: Choice) -> None:
-    """Say what the thinking texts did, the best first, and which one is kept."""
-    output.tell(
-        f"\n{'thinking text':36} kept dropped  effect a token, nats (95 %)   log p   entropy"
-    )
-    for one in [*choice.tried, choice.kept]:
-        told = one.to_dict()
-        name = "chosen: " * (one is choice.kept) + json.dumps(one.text, ensure_ascii=False)
-        counts = f"{name:36} {told['n']:4} {told['dropped']:7}"
-        if not told["n"]:
-            output.tell(counts)
-            continue
-        effect, low, high = told["total"]
-        figures = f"{effect:+.3f} ({low:+.3f} to {high:+.3f})"
-        rest = f"{told['logprob'][0]:+.3f}  {told['entropy'][0]:+.3f}"
-        output.tell(f"{counts}  {figures:28} {rest}")
-    if choice.harms:
-        output.tell("even the best one does harm: max_insertions = 0 (--think inserts it still)")
+def _text_table(choice: ThoughtChoice) -> ReportTable:
+    rows = []
+    for one in [*choice.candidates, choice.chosen]:
+        record = one.to_dict()
+        name = "chosen: " * (one is choice.chosen) + json.dumps(one.text, ensure_ascii=False)
+        figures = ["–"] * 3
+        if one.accepted:
+            alone = (f"{record[measured][0]:+.3f}" for measured in ("logprob", "entropy"))
+            figures = [_figures(record["total"], 3), *alone]
+        rows.append((name, str(record["n"]), str(record["dropped"]), *figures))
+    header = ("text", "accepted", "dropped", "effect (95 %)", "log p", "entropy")
+    return ReportTable("Thinking texts, nats a token", header, rows)
 
 
-def _tell_worths(found: Mapping[str, Worth]) -> None:
-    """Say which places are worth an intervention, and what those gain that are not."""
-    output.tell(
-        "\nintervention  places     n  gain a place less its price (95 %), nats   forward tokens"
-    )
-    for name, one in found.items():
-        told = one.record()
-        for part in ("kept", "given_up"):
-            row = told[part]
-            if not row["n"]:
-                continue
-            mean, low, high = row["net"]
-            figures = f"{mean:+.2f} ({low:+.2f} to {high:+.2f})"
-            named = f"{name:13} {part.replace('_', ' '):8} {row['n']:3}"
-            output.tell(f"{named}  {figures:39} {row['cost']:.1f}")
-        if not one.kept:
-            output.tell(f"{name:13} is worth its price nowhere: left out")
+def _worth_table(worths: Mapping[str, Worth]) -> ReportTable:
+    rows = []
+    for name, found in worths.items():
+        record = found.record()
+        for part in ("beyond", "below"):
+            row = record[part]
+            if row["n"]:
+                figures = (str(row["n"]), _figures(row["net"], 2), f"{row['cost']:.1f}")
+                rows.append((name, f"{part} the threshold", *figures))
+    header = ("intervention", "places", "n", "effect less price (95 %)", "forward tokens")
+    return ReportTable("Forks and resampling by the place, nats", header, rows)
 
 
-def _tell_gains(found: Sequence[Gain]) -> None:
-    """Say what each intervention, and all together, gain and cost on the held-out prompts."""
-    output.tell(
-        "\nintervention  texts    n  gain of log p (95 %), nats    repeated, points (95 %)"
-        "    forward tokens a token"
-    )
-    for gain in found:
-        told = gain.to_dict()
-        mean, low, high = told["logprob"]
-        figures = f"{mean:+.3f} ({low:+.3f} to {high:+.3f})"
-        more, least, most = (100 * value for value in told["repetition"])
-        repeated = f"{more:+.1f} ({least:+.1f} to {most:+.1f})"
-        name = f"{gain.intervention:13} {gain.kind:6} {told['n']:3}"
-        harm = "  harmful" * (gain.harms and gain.overall)
-        output.tell(f"{name}  {figures:28}  {repeated:24}  {gain.cost:+.2f}{harm}")
+def _effect_table(effects: Sequence[AblationEffect]) -> ReportTable:
+    rows = []
+    for effect in effects:
+        record = effect.to_dict()
+        repeated = [100 * value for value in record["repetition"]]
+        figures = (_figures(record["logprob"], 3), _figures(repeated, 1), f"{effect.cost:+.2f}")
+        name = (effect.intervention, effect.kind, str(record["n"]))
+        rows.append((*name, *figures, "harmful" if effect.harms else ""))
+    header = ("intervention", "texts", "n", "log p, nats (95 %)", "repeated, points (95 %)",
+              "forward tokens a token", "")  # fmt: skip
+    return ReportTable("Answers with interventions, against answers without", header, rows)
+
+
+def _figures(found: Sequence[float], digits: int) -> str:
+    """Return a mean and its interval as a text."""
+    mean, low, high = (f"{value:+.{digits}f}" for value in found)
+    return f"{mean} ({low} to {high})"
 
 
 def _show_progress(done: int, total: int) -> None:
@@ -171,4 +219,58 @@ def _show_progress(done: int, total: int) -> None:
     filled = round(30 * done / total)
     end = "\n" if done == total else ""
     bar = "█" * filled + "░" * (30 - filled)
-    output.tell(f"\rcalibrating {bar} {done}/{total}", end=end)
+    output.report(f"\rcalibrating {bar} {done}/{total}", end=end)
+
+
+def _solve_abstention(arguments: argparse.Namespace, name: str, path: Path) -> None:
+    """Set the threshold on one half of a task, write it, and show what it does on the other."""
+    halves = {
+        f"{arguments.abstain}, the half it was set on": (arguments.abstain, FIT),
+        f"{arguments.abstain}, the other half": (arguments.abstain, REPORT),
+    }
+    if arguments.also:
+        halves[f"{arguments.also}: other questions, no guarantee"] = (arguments.also, REPORT)
+    selection = Selection(limit=arguments.limit or LIMIT, seed=arguments.seed)
+    arm = Arm(arguments.sampler, Settings(sampler=arguments.sampler, max_tokens=MAX_TOKENS))
+    design = Design(name, arguments.form, arguments.seed)
+    planned = {
+        half: plan(problems_of(task, selection, split), [arm], design)
+        for half, (task, split) in halves.items()
+    }
+    model, tokenizer = loading.load_model(options.model_options(arguments))
+    answered: dict[str, list[AnswerRecord]] = {}
+    with progress_bar(sum(map(len, planned.values()))) as bar:
+        for half, tasks in planned.items():
+            answered[half] = []
+            for _, line in answers(model, tokenizer, tasks, batch=BATCH, on_token=bar.token):
+                if "error" not in line:
+                    answered[half].append(parse_record(line))
+                bar.answer()
+    fit, report = list(answered.values())[:2]
+    risk = RISK if arguments.risk is None else arguments.risk
+    abstain = fit_threshold(fit, risk, arguments.level, arguments.score)
+    profile = profile_for(model.config).replace({"abstain": asdict(abstain)})
+    record = {"model": name, "fingerprint": fingerprint(model.config)} | profile.calibration
+    profile = profile.replace({"name": name.lower(), "calibration": record})
+    write_profile(profile, path, str(record.pop("date", datetime.date.today().isoformat())))
+    output.report(
+        f"an answer is called unsure where {abstain.score} is below {abstain.threshold:.4g}"
+    )
+    for half, records in answered.items():
+        if records:
+            output.report(f"{half}: {_line(Abstention.of(abstain, records, arguments.abstain))}")
+    if report:
+        best = Abstention.of(abstain, report, arguments.abstain)
+        output.report(
+            "in hindsight, the best threshold of any score on the other half:"
+            f" {best.best_score}, coverage {best.best_coverage:.1%}"
+        )
+
+
+def _line(found: Abstention) -> str:
+    if not found.given:
+        return f"none of {found.n} answers is sure: coverage 0"
+    return (
+        f"{found.given} of {found.n} answers given, coverage {percent(found.coverage)}; of these"
+        f" {found.wrong} wrong, risk {percent(found.observed_risk)} ({interval(found.interval)})"
+    )

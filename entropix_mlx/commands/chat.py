@@ -3,214 +3,366 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import os
 import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
+from math import exp
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..backends.address import KEY_VARIABLE, Address
-from ..errors import PromptError, SettingsError
+from ..backends.remote import KEY_VARIABLE, Address
+from ..chat import slash
+from ..chat.attachments import with_files
+from ..configuration import Configuration
+from ..errors import EntropixError, PromptError, SessionError, SettingsError
 from ..files import expanded
+from ..palette import printable, to_json
+from ..settings import Settings
+from ..step import Step
+from ..summary import Summary
 from ..traces.trace import TraceFolder
-from .shared import (
-    arg_types,
-    draft_option,
-    model_options,
-    notes_option,
-    options,
-    output,
-)
+from .shared import answers, loading, options, output
+from .shared.options import ModelOptions
+from .shared.output import USAGE
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
+    from ..backends.base import Backend
+    from ..chat.session import Session
     from ..models.base import LanguageModel
 
 ALTERNATIVES = 8
 """Most probable tokens that the terminal UI shows for each token."""
 PLAIN_ALTERNATIVES = 3
 """Most probable tokens that /steps lists for each token, with --plain."""
+ENDS = "Ctrl-C stops an answer, Ctrl-D ends; @FILE in a question inserts the file's text"
+
+
+@dataclass(frozen=True)
+class ChatRequest:
+    """Who answers, how, and what the conversation begins with."""
+
+    model: ModelOptions
+    settings: Settings
+    configuration: Configuration
+    plain: bool
+    demo: bool
+    server: Address | None
+    save: bool
+    system_prompt: str | None
+    trace: Path | None
+    ask: bool
+    notes: Path | None
+    color: str
+
+    @property
+    def traces(self) -> TraceFolder | None:
+        """The folder that records every answer; it is made here."""
+        return TraceFolder(self.trace, self.model.name) if self.trace else None
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.set_defaults(run=run)
+    add = parser.add_argument
     options.add_model(parser)
-    parser.add_argument("--plain", action="store_true", help="line by line, without a full screen")
-    parser.add_argument(
-        "--demo", action="store_true", help="play a recorded session, without a model"
-    )
-    parser.add_argument(
-        "--no-save", action="store_true", help="do not keep this chat (the terminal UI keeps all)"
-    )
-    parser.add_argument("--system-prompt", help="instructions that precede the conversation")
-    parser.add_argument(
-        "--trace",
-        type=arg_types.file,
-        metavar="DIR",
-        help="record every answer in a file of this folder as it comes",
-    )
-    parser.add_argument(
-        "--server",
-        metavar="URL",
-        help="converse with the model of an entropix serve, as at http://127.0.0.1:8080"
-        f" (its key in {KEY_VARIABLE})",
-    )
+    add("--plain", action="store_true", help="line by line, without a full screen")
+    add("--demo", action="store_true", help="play a recorded session, without a model")
+    add("--no-save", action="store_true", help="do not save this chat (the terminal UI saves all)")
+    add("--system-prompt", help="instructions that precede the conversation")
+    what = "record every answer in a file of this folder as it comes"
+    add("--trace", type=options.file, metavar="DIR", help=what)
+    where = "converse with the model of an entropix serve, as at http://127.0.0.1:8080"
+    add("--server", metavar="URL", help=f"{where} (its key in {KEY_VARIABLE})")
     options.add_settings(parser)
-    notes_option.add_option(parser)
-    draft_option.add_options(parser)
-    options.add_output(parser)
+    options.add_notes(parser)
+    options.add_draft_model(parser)
+    options.add_color(parser)
+    options.add_verbose(parser)
+
+
+def parse_request(arguments: argparse.Namespace) -> ChatRequest:
+    """Return what the arguments ask for.
+
+    Raises:
+        EntropixError: a value is impossible, or options contradict one another.
+    """
+    if arguments.demo or arguments.server is not None:
+        # What a recording or a server cannot do is refused only where it was typed.
+        arguments.model, arguments.trace = arguments.typed.model, arguments.typed.trace
+        arguments.ask = arguments.typed.ask
+    if arguments.demo:
+        _check_demo(arguments)
+    elif arguments.server is not None:
+        _check_server(arguments)
+    address = None
+    if arguments.server is not None:
+        address = Address(arguments.server, os.environ.get(KEY_VARIABLE) or None)
+    listed = PLAIN_ALTERNATIVES if arguments.plain else ALTERNATIVES
+    return ChatRequest(
+        model=options.model_options(arguments),
+        settings=options.to_settings(arguments, top_logprobs=listed),
+        configuration=arguments.configuration,
+        plain=arguments.plain,
+        demo=arguments.demo,
+        server=address,
+        save=not arguments.no_save,
+        system_prompt=arguments.system_prompt,
+        trace=arguments.trace,
+        ask=arguments.ask,
+        notes=arguments.notes,
+        color=arguments.color,
+    )
+
+
+def _check_demo(arguments: argparse.Namespace) -> None:
+    for name in ("plain", "server", "model", "draft_model", "trace", "notes"):
+        if getattr(arguments, name):
+            option = "--" + name.replace("_", "-")
+            raise SettingsError(f"--demo plays a recording on the full screen: leave {option} out")
+
+
+def _check_server(arguments: argparse.Namespace) -> None:
+    from ..backends.remote import NO_ASKING, NO_TRACE
+
+    if arguments.ask:
+        raise SettingsError(NO_ASKING)
+    if arguments.trace:
+        raise SettingsError(NO_TRACE)
+    if arguments.notes is not None:
+        raise SettingsError("the server cannot search your notes: leave --notes out")
+    if arguments.plain or arguments.model is not None or arguments.draft_model is not None:
+        raise SettingsError("--server is for the full screen, and the server has its own model")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Converse on a full screen, or line by line."""
-    draft_option.check(arguments)
-    if arguments.demo or arguments.server is not None:
-        pass_over_configured(arguments)
-    if arguments.demo:
-        _check_demo(arguments)
-        return run_demo(arguments)
-    server = _server(arguments)
-    _check_screen(arguments)
-    return run_plain(arguments) if arguments.plain else run_screen(arguments, server)
+    request = parse_request(arguments)
+    if request.demo:
+        return run_demo(request)
+    configuration = request.configuration
+    if configuration.theme is not None or configuration.keys:
+        from tui.app import ChatApp  # slow to import, and needed for little
+
+        ChatApp.check(configuration)  # mistakes are errors also where no screen is shown
+    return run_plain(request) if request.plain else run_screen(request)
 
 
-def run_screen(arguments: argparse.Namespace, server: Address | None = None) -> int:
+def run_demo(request: ChatRequest) -> int:
+    """Open the terminal UI on a recording."""
+    output.check_screen("the demo cannot be shown in a pipe")
+    from tui.running import run_chat
+    from tui.terminal import require_full_screen
+
+    from ..backends.recorded import RecordedBackend, demo_recording
+
+    require_full_screen("use a terminal that can")
+    run_chat(RecordedBackend(request.settings, demo_recording()), None, request.configuration)
+    return 0
+
+
+def run_screen(request: ChatRequest) -> int:
     """Open the terminal UI."""
     output.check_screen("add --plain in a pipe")
     from tui.running import run_chat
     from tui.terminal import require_full_screen
 
-    from ..backends.local import Chat
     from ..chat.store import Store
 
     require_full_screen("add --plain")
-    settings = options.to_settings(arguments, ALTERNATIVES)
+    backend = _local(request) if request.server is None else _remote(request, request.server)
+    run_chat(backend, Store() if request.save else None, request.configuration)
+    return 0
+
+
+def _remote(request: ChatRequest, server: Address) -> Backend:
+    from ..backends.remote import RemoteBackend
+
+    return RemoteBackend(server, request.settings, request.system_prompt)
+
+
+def _local(request: ChatRequest) -> Backend:
+    from ..backends.local import LocalBackend
+
+    asked = request.model
 
     def load(model: str | None) -> tuple[LanguageModel, TokenizerWrapper]:
+        from ..checkpoints.adapters import Extras
         from ..checkpoints.loading import load
 
-        # What was asked for beside the model fits that one, and not another that is picked later.
-        asked = model_options.of_model(arguments) if model == arguments.model else None
-        return load(model, dequantize=arguments.dequantize, extras=asked)
+        # The extras fit the model they were asked for with, and not another that is picked later.
+        extras = Extras(**asked.extras) if model == asked.model else None
+        return load(model, dequantize=asked.dequantize, extras=extras)
 
-    name = options.model_name(arguments) if server is None else server.url
-    traces = _trace_folder(arguments)
-    chat = Chat(
-        name,
-        lambda: load(arguments.model),
-        settings,
-        arguments.system_prompt,
-        arguments.ask,
-        traces,
-        server,
+    return LocalBackend(
+        asked.name,
+        lambda: load(asked.model),
+        request.settings,
+        request.system_prompt,
+        request.ask,
+        request.traces,
         load_named=load,
-        notes=notes_option.opened(arguments),
-        load_draft=partial(draft_option.load_draft, arguments),
+        notes=loading.open_notes(request.notes),
+        load_draft=partial(loading.load_draft, asked),
     )
-    run_chat(chat, None if arguments.no_save else Store(), arguments.configuration)
-    return 0
 
 
-def _check_screen(arguments: argparse.Namespace) -> None:
-    """Refuse a mistake in what a configuration file says of the screen, also where none is shown.
-
-    Raises:
-        ConfigurationError: there is one.
-    """
-    configuration = arguments.configuration
-    if configuration and (configuration.theme is not None or configuration.keys):
-        from tui.app import ChatApp  # slow to import, and needed for little
-
-        ChatApp.check(configuration)
-
-
-def pass_over_configured(arguments: argparse.Namespace) -> None:
-    """Leave out what only the configuration file asks for and a recording or a server cannot do."""
-    configured = arguments.configuration.options if arguments.configuration else {}
-    for name in ("model", "trace", "ask"):
-        value = configured.get(name)
-        parsed = expanded(str(value), SettingsError) if name == "trace" else value
-        if value and str(getattr(arguments, name)) == str(parsed):
-            setattr(arguments, name, False if name == "ask" else None)
-
-
-def _check_demo(arguments: argparse.Namespace) -> None:
-    """Refuse what a recording cannot do."""
-    given = {
-        "--plain": arguments.plain,
-        "--server": arguments.server,
-        "--model": arguments.model,
-        "--draft-model": arguments.draft_model,
-        "--trace": arguments.trace,
-        "--notes": arguments.notes,
-    }
-    for option, value in given.items():
-        if value:
-            raise SettingsError(f"--demo plays a recording on the full screen: leave {option} out")
-
-
-def run_demo(arguments: argparse.Namespace) -> int:
-    """Open the terminal UI on what was recorded."""
-    output.check_screen("the demo cannot be shown in a pipe")
-    from tui.running import run_chat
-    from tui.terminal import require_full_screen
-
-    from ..backends.recorded import demo_chat
-
-    require_full_screen("use a terminal that can")
-    run_chat(demo_chat(options.to_settings(arguments, ALTERNATIVES)), None, arguments.configuration)
-    return 0
-
-
-def _server(arguments: argparse.Namespace) -> Address | None:
-    """Return the address of the server, after refusing what cannot be done there."""
-    if arguments.server is None:
-        return None
-    from ..backends.remote import NO_ASKING, NO_TRACE
-
-    for name, reason in (("ask", NO_ASKING), ("trace", NO_TRACE)):
-        if getattr(arguments, name):
-            raise SettingsError(reason)
-    if arguments.notes is not None:
-        raise SettingsError("the server cannot look things up in your notes: leave --notes out")
-    if arguments.plain or arguments.model is not None or arguments.draft_model is not None:
-        raise SettingsError("--server is for the full screen, and the server has its own model")
-    return Address(arguments.server, os.environ.get(KEY_VARIABLE) or None)
-
-
-def run_plain(arguments: argparse.Namespace) -> int:
+def run_plain(request: ChatRequest) -> int:
     """Converse until the end of stdin."""
     if sys.stdin is None:
         raise PromptError("there is no stdin to read questions from: use entropix generate")
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")  # do not stop at bytes that are not UTF-8
-    settings = options.to_settings(arguments, PLAIN_ALTERNATIVES)
-    traces = _trace_folder(arguments)
-    notes = notes_option.opened(arguments)
-    model, tokenizer = options.load_model(arguments)
-    if arguments.verbose:
-        options.hint_at_calibration(settings, settings.resolved(model.config))
+    traces = request.traces
+    notes = loading.open_notes(request.notes)
+    model, tokenizer = loading.load_model(request.model)
+    loading.resolve(request.settings, model)
     from ..chat.session import Session
-    from .chat_plain import PlainChat, tell_dropped
 
     session = Session(
         model,
         tokenizer,
-        settings,
-        system_prompt=arguments.system_prompt,
-        on_prefill=output.prefill_progress(arguments.verbose),
-        on_drop=tell_dropped,
-        choose=output.ask if arguments.ask else None,
+        request.settings,
+        system_prompt=request.system_prompt,
+        on_prefill=output.prefill_progress(),
+        on_drop=_report_dropped,
+        choose=answers.choose_branch if request.ask else None,
         traces=traces,
     )
     session.notes = notes
-    session.draft_model = draft_option.load_draft(arguments, model, tokenizer)
-    return PlainChat(session, arguments.verbose, arguments.color).run()
+    session.draft_model = loading.load_draft(request.model, model, tokenizer)
+    return PlainChat(session, request.color).run()
 
 
-def _trace_folder(arguments: argparse.Namespace) -> TraceFolder | None:
-    if arguments.trace is None:
-        return None
-    return TraceFolder(arguments.trace, options.model_name(arguments))
+def _report_dropped(turns: int) -> None:
+    output.report(f"(the context is full: the model no longer sees the first {turns} turns)")
+
+
+class PlainChat:
+    """Reads lines, and sends each to the session as a question, or runs the command that it is."""
+
+    def __init__(self, session: Session, color: str) -> None:
+        self._session = session
+        self._colour = output.use_colour(color, sys.stdout)
+        self._commands: dict[str, Callable[[str], Iterator[Step] | None]] = {
+            "/regenerate": lambda _: session.regenerate(),
+            "/edit": self._edit,
+            "/steps": lambda _: self._list_steps(),
+            "/fork": self._fork,
+            "/select": self._select,
+            "/system": lambda text: session.instruct(text or None),
+            "/new": lambda _: session.new(),
+            "/save": lambda path: session.save(_file(path)),
+            "/load": lambda path: session.load(_file(path)),
+            "/help": lambda _: output.report(f"{slash.listing(slash.shared())}\n{ENDS}"),
+        }
+
+    def run(self) -> int:
+        """Read lines to the end of stdin and return the exit code.
+
+        A mistake in a line is reported on stderr. On a terminal the user can correct it, so the
+        code is 0; in a pipe nobody can, so it is that of a usage error.
+        """
+        interactive = sys.stdin.isatty()
+        if interactive:
+            output.info("write a question, or /help")
+        mistakes = 0
+        for line in _lines(interactive):
+            if line == "/quit":
+                break
+            try:
+                self._answer(line)
+            except EntropixError as error:
+                output.report_error(str(error))
+                mistakes += 1
+        return USAGE if mistakes and not interactive else 0
+
+    def _answer(self, line: str) -> None:
+        command = slash.parse(line, slash.shared())
+        if command is None:
+            steps: Iterator[Step] | None = self._session.send(with_files(line))
+        else:
+            name, argument = command
+            steps = self._commands[name](argument)
+        if steps is None:
+            return
+        summary = Summary()
+        try:
+            for step in steps:
+                summary.add(step)
+                answers.write_step(step, self._colour)
+        except KeyboardInterrupt:
+            if not sys.stdin.isatty():
+                raise
+        finally:
+            self._session.close()
+            output.write("\n")
+        shares, done = answers.shares(summary, self._colour), summary.interventions
+        speed = f"{summary.tokens_per_second:.1f} tokens/s"
+        output.info(f"({'; '.join(filter(None, (shares, done, speed)))})")
+        answers.report_if_unsure(self._session.certainty)
+
+    def _edit(self, text: str) -> Iterator[Step]:
+        turns = self._session.conversation.turns
+        if not turns:
+            raise SessionError("nothing was asked yet: there is no question to edit")
+        return self._session.send(with_files(text), turn=len(turns) - 1)
+
+    def _fork(self, argument: str) -> Iterator[Step]:
+        step, _, token = argument.partition(" ")
+        if not token:
+            raise SessionError("write /fork STEP TOKEN, in numbers that /steps lists")
+        return self._session.fork(_whole(step), _whole(token))
+
+    def _list_steps(self) -> None:
+        turns = self._session.conversation.turns
+        for step in turns[-1].answer.steps if turns else ():
+            others = (other for other in step.top_logprobs if other.token != step.token)
+            listed = "  ".join(
+                f"{other.token} {_quoted(other.text)} {exp(other.logprob):.0%}" for other in others
+            )
+            output.write(f"{step.index:4}  {step.token:6} {_quoted(step.text):16} {listed}\n")
+
+    def _select(self, number: str) -> None:
+        self._session.select(_whole(number) - 1)
+        output.write_text(self._session.messages[-1]["content"] + "\n")
+
+
+def _lines(interactive: bool) -> Iterator[str]:
+    """Yield the lines of stdin that are not empty; Ctrl-C at the prompt ends, as Ctrl-D does."""
+    if not interactive:
+        yield from filter(None, map(str.strip, iter(sys.stdin.readline, "")))
+        return
+    with contextlib.suppress(ImportError):
+        import readline  # noqa: F401 - gives input() a history and editing
+    while True:
+        try:
+            line = input("> ").strip()
+        except (EOFError, KeyboardInterrupt):
+            output.write("\n")
+            return
+        if line:
+            yield line
+
+
+def _quoted(text: str) -> str:
+    return to_json(printable(text))
+
+
+def _file(argument: str) -> Path:
+    if not argument:
+        raise SessionError("this command needs a file: /help shows how")
+    return expanded(argument, SessionError)
+
+
+def _whole(text: str) -> int:
+    try:
+        return options.count(text.strip())
+    except argparse.ArgumentTypeError:
+        message = f"{text!r} is not a number: /help shows what the command takes"
+        raise SessionError(message) from None

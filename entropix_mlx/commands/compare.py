@@ -1,24 +1,27 @@
-"""`entropix compare`: several samplers answer one prompt, side by side."""
+"""`entropix compare`: several samplers answer one prompt, side by side.
+
+No score here says which sampler is better. Probability under the model, repetition and variety
+contradict one another; the reader has to weigh them.
+"""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from ..lab.compare import generate_samples
 from ..settings import Settings
-from ..step import Step
-from ..summary import Result, Sample, summarize, to_table
+from ..summary import Sample, summarize, to_table
 from ..traces.trace import make_folder, recorded
-from .shared import (
-    arg_types,
-    options,
-    output,
-    prompt_input,
-)
+from .shared import loading, options, output, prompts
+
+if TYPE_CHECKING:
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+    from ..api.batch import BatchAnswer
+    from ..models.base import LanguageModel
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +29,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
     add = parser.add_argument
     options.add_model(parser)
-    prompt_input.add_prompt(parser)
+    prompts.add_prompt(parser)
     add(
         "--sampler",
         action="append",
@@ -37,21 +40,21 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--seeds",
-        type=arg_types.positive,
+        type=options.positive,
         default=5,
         metavar="N",
         help="how many answers each gives (default 5)",
     )
     add(
         "--seed",
-        type=arg_types.whole,
+        type=int,
         default=0,
         help="of the first answer; the others count on (default 0)",
     )
     options.add_generation(parser)
     add(
         "--top-logprobs",
-        type=arg_types.count,
+        type=options.count,
         default=0,
         metavar="N",
         help="list the N most probable tokens of each step (with --trace)",
@@ -59,7 +62,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="print one object, with the answers")
     add(
         "--trace",
-        type=arg_types.file,
+        type=options.file,
         metavar="DIR",
         help="record every answer in a file of this folder",
     )
@@ -69,39 +72,65 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Let each sampler answer with each seed, and print a summary of each sampler's answers."""
     settings = [
-        options.to_settings(
-            argparse.Namespace(**vars(arguments), sampler=name), arguments.top_logprobs
-        )
-        for name in dict.fromkeys(arguments.samplers)
+        options.to_settings(arguments, sampler=name) for name in dict.fromkeys(arguments.samplers)
     ]
     if arguments.trace:
         make_folder(arguments.trace)
-    prompt = prompt_input.read_prompt(arguments.prompt)
-    model, tokenizer = options.load_model(arguments)
-    tokens = prompt_input.encode_prompt(tokenizer, prompt, arguments)
+    asked, source = options.model_options(arguments), prompts.prompt_options(arguments)
+    prompt = source.read()
+    model, tokenizer = loading.load_model(asked)
+    tokens = source.encode(tokenizer, prompt)
 
-    def watch(each: Settings, steps: Iterator[Step]) -> Iterable[Step]:
-        if arguments.verbose:
-            output.tell(f"{each.sampler}, seed {each.seed} …")
-        if not arguments.trace:
-            return steps
-        header = prompt_input.trace_header(arguments, each, prompt, tokens, model)
-        return recorded(steps, _trace_file(arguments.trace, each), header)
+    def report(answer: BatchAnswer) -> None:
+        """Record an answer that has ended."""
+        own = answer.settings
+        if own is None:
+            return
+        output.info(f"{own.sampler}, seed {own.seed}")
+        if arguments.trace:
+            system = source.system_prompt
+            header = prompts.trace_header(model, asked.name, own, tokens, prompt, system)
+            file = Path(arguments.trace) / f"{own.sampler}-{own.seed}.jsonl"
+            for _ in recorded(answer.steps, file, header):
+                pass
 
     seeds = range(arguments.seed, arguments.seed + arguments.seeds)
-    samples = list(generate_samples(model, tokenizer, tokens, settings, seeds, watch))
+    samples = [
+        sample
+        for each in settings
+        for sample in _answers(model, tokenizer, tokens, each, seeds, report)
+    ]
     results = summarize(samples)
     if arguments.json:
-        output.write_json(_to_record(results, samples), indent=2)
+        texts = [{"sampler": s.sampler, "seed": s.seed, "text": s.text} for s in samples]
+        record = {"results": [asdict(result) for result in results], "answers": texts}
+        output.write_json(record, indent=2)
     else:
         output.write(to_table(results))
     return 0
 
 
-def _trace_file(folder: str, settings: Settings) -> Path:
-    return Path(folder) / f"{settings.sampler}-{settings.seed}.jsonl"
+def _answers(
+    model: LanguageModel,
+    tokenizer: TokenizerWrapper,
+    prompt: list[int],
+    settings: Settings,
+    seeds: Sequence[int],
+    on_end: Callable[[BatchAnswer], None],
+) -> Iterator[Sample]:
+    """Generate an answer with each of the seeds, up to `BATCH` at once.
 
+    Those of other samplers are not generated with them, so that speeds can be compared.
+    """
+    from ..api.batch import batch_generate
 
-def _to_record(results: list[Result], samples: list[Sample]) -> dict[str, Any]:
-    texts = [{"sampler": s.sampler, "seed": s.seed, "text": s.text} for s in samples]
-    return {"results": [asdict(result) for result in results], "answers": texts}
+    own = settings.resolved(model.config).settings
+    seeded = [replace(own, seed=seed) for seed in seeds]
+    batch = batch_generate(model, tokenizer, [prompt] * len(seeded), seeded, steady=True)
+    for index, step in batch:
+        if step.finish_reason is not None:
+            on_end(batch.answers[index])
+    for answer, own in zip(batch.answers, seeded, strict=True):
+        if answer.error is not None:
+            raise answer.error
+        yield Sample(own.sampler, own.seed or 0, tuple(answer.steps))

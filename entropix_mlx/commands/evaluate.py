@@ -1,41 +1,45 @@
-"""`entropix eval`: questions with known answers, answered in several ways."""
+"""`entropix eval`: questions with known answers, answered by several arms; and whole studies."""
 
 from __future__ import annotations
 
 import argparse
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import zip_longest
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .. import limits
 from ..api.answers_file import AnswersFile
 from ..errors import OutputError, PromptError
 from ..files import check_target, keep_source, write_whole, writing
-from ..lab.evaluation import noted as noted_task
-from ..lab.evaluation.arms import FORMS, OWN_PROFILE, PLAIN, Arm, Axes, arms_of
+from ..lab.evaluation.arms import (
+    FORMS,
+    PLAIN,
+    Arm,
+    Axes,
+    Design,
+    answers,
+    arms_of,
+    named_arm,
+    plan,
+)
 from ..lab.evaluation.page import render
-from ..lab.evaluation.questions import EXAMPLES, SPLITS, Question, Wanted
-from ..lab.evaluation.records import Planned, Record, parse_record, read_records
-from ..lab.evaluation.report import Report
-from ..lab.evaluation.run import Design, answers, plan
-from ..lab.evaluation.tasks import questions_of
-from ..lab.evaluation.voting import check_comparisons, joined, made_of_several
-from ..profiles.fields import overlaid
+from ..lab.evaluation.questions import EXAMPLES, SPLITS, Problem, Selection
+from ..lab.evaluation.records import AnswerRecord, PlannedAnswer, parse_record, read_records
+from ..lab.evaluation.report import EvaluationReport
+from ..lab.evaluation.results import check_comparisons, combinations_of, combine
+from ..lab.evaluation.tasks import ARITHMETIC, NOTES, own_notes, problems_of
+from ..profiles.fields import hint
 from ..profiles.profile import Profile
 from ..profiles.selection import AUTO
-from ..settings import BATCH
-from ..traces.reading import read_trace
+from ..settings import BATCH, Settings
 from .ranks import coordinator
-from .shared import (
-    arg_types,
-    notes_option,
-    options,
-    output,
-    progress,
-)
-from .shared.exit_codes import INTERRUPTED, USAGE
-from .shared.profile_overrides import changes_of
+from .shared import loading, options, output
+from .shared.answers import progress_bar
+from .shared.output import INTERRUPTED, USAGE
 
 if TYPE_CHECKING:
     from ..notes.notes import Notes
@@ -45,20 +49,27 @@ MAX_TOKENS = 32
 DEFAULT_ARMS = ("greedy", "entropix")
 SHARES_BY = "smollm2-135m-instruct"
 """The profile whose thresholds tell strategies apart where none is named: the demo model's."""
-BETWEEN = ";"
-"""Stands between the changes that one --set makes together."""
 MOST_FAILURES = 5
-"""Failures that are told at the end; the answers' file has all of them."""
+"""Failures that are reported at the end; the answers' file has all of them."""
+EACH = "; may be repeated, and each is compared"
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.set_defaults(run=run)
     options.add_model(parser)
+    add = parser.add_argument
+    add(
+        "--study",
+        action=Study,
+        type=options.file,
+        metavar="FILE",
+        help="take the options of a TOML file, such as studies/heat.toml; those behind it on the"
+        " command line replace them",
+    )
     _add_questions(parser)
     _add_arms(parser)
-    notes_option.add_option(parser)
-    _add_comparisons(parser)
+    options.add_notes(parser)
     _add_output(parser)
     options.add_verbose(parser)
 
@@ -70,16 +81,16 @@ def _add_questions(parser: argparse.ArgumentParser) -> None:
         action="append",
         dest="tasks",
         metavar="TASK",
-        help="arithmetic, facts, one kind of facts such as capitals, notes, open, svamp=FILE,"
-        " gsm8k=FILE, or a .jsonl file of yours; may be repeated (default: arithmetic)",
+        help="arithmetic, sentences, stories, facts, one kind of facts such as capitals, notes,"
+        " svamp=FILE, gsm8k=FILE, or a .jsonl file of yours; may be repeated (default: arithmetic)",
     )
     add(
         "--limit",
-        type=arg_types.positive,
+        type=options.positive,
         metavar="N",
-        help="questions of each task (default: 200 of arithmetic, all of the others)",
+        help="questions of each task (default: 200 of generated ones, all of the others)",
     )
-    add("--rungs", metavar="NAMES", help="only these rungs of the tasks, with commas between them")
+    add("--levels", metavar="NAMES", help="only these levels of the tasks, with commas between")
     add(
         "--split",
         choices=SPLITS,
@@ -87,7 +98,7 @@ def _add_questions(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--examples",
-        type=arg_types.count,
+        type=options.count,
         default=EXAMPLES,
         metavar="K",
         help=f"worked examples, drawn anew for each question (default: {EXAMPLES})",
@@ -103,55 +114,68 @@ def _add_questions(parser: argparse.ArgumentParser) -> None:
 def _add_arms(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
+        "--arm",
+        action="append",
+        dest="arms",
+        default=[],
+        metavar="'NAME: SETTINGS'",
+        help="an arm by its name: settings and fields of the profile, as in 'cold:"
+        " branch.max_branches=0; branch.max_temperature=0.05' or 'hot: sampler=\"min_p\";"
+        " temperature=2'; may be repeated",
+    )
+    add(
         "--sampler",
         action="append",
         dest="samplers",
         metavar="NAME",
         help=f"{options.samplers()}; with a profile of its own, as in entropix:reference; may be"
-        f" repeated (default: {' and '.join(DEFAULT_ARMS)})",
+        f" repeated (default, without --arm: {' and '.join(DEFAULT_ARMS)})",
+    )
+    add("--profile", action="append", help=f"of samplers that name none (default: auto){EACH}")
+    add(
+        "--set",
+        action="append",
+        default=[],
+        dest="assignments",
+        metavar="FIELD=VALUE",
+        help=f"change a field of the profile, or several with ; between them{EACH}",
+    )
+    add("--temp", action="append", type=float, help=f"base temperature{EACH}")
+    add(
+        "--max-tokens",
+        "-m",
+        type=options.token_count,
+        default=MAX_TOKENS,
+        help="of an answer (default: %(default)s)",
     )
     add(
         "--seeds",
-        type=arg_types.positive,
+        type=options.positive,
         default=1,
         metavar="N",
-        help="answers to each question in each of the ways that are compared (default: 1)",
+        help="answers of each arm to each question (default: 1)",
     )
-    add(
-        "--seed",
-        type=arg_types.whole,
-        default=0,
-        help="of questions, examples and draws (default 0)",
-    )
-    options.add_generation(parser, several=True)
-    parser.set_defaults(max_tokens=MAX_TOKENS)
-
-
-def _add_comparisons(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add(
-        "--vote",
-        action="append",
-        type=arg_types.positive,
-        default=[],
-        metavar="N",
-        help="also what most of the first N answers of each way say; needs --seeds",
-    )
-    add(
-        "--best-of",
-        action="append",
-        type=arg_types.positive,
-        default=[],
-        metavar="N",
-        help="also the one with the highest mean log p among the first N answers of each way",
-    )
+    seed = "of questions, examples and draws (default: 0)"
+    add("--seed", type=int, default=0, help=seed)
+    for option, what in (
+        ("--vote", "what most of the first N answers of each arm say"),
+        ("--best-of", "the one with the highest mean log p among the first N answers of each arm"),
+    ):
+        add(
+            option,
+            action="append",
+            type=options.positive,
+            default=[],
+            metavar="N",
+            help=f"also compare {what}; needs --seeds",
+        )
     add(
         "--contrast",
         action="append",
         nargs=2,
         default=[],
         metavar=("ARM", "ARM"),
-        help="compare these two of the ways, and no others; may be repeated (default: every two)",
+        help="compare these two arms, and no others; may be repeated (default: every two)",
     )
 
 
@@ -163,7 +187,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
     add(
         "--read",
         action="append",
-        type=arg_types.file,
+        type=options.file,
         metavar="FILE",
         help="sum up the answers of such a file, without a model; may be repeated",
     )
@@ -172,43 +196,87 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="how well scores of an answer's own tokens tell the right ones from the wrong ones",
     )
-    add(
-        "--human",
-        type=arg_types.file,
-        metavar="TRACE",
-        help="compare the surprise of open answers with that of a text that entropix read recorded",
-    )
     add("--json", action="store_true", help="print one object")
     add("--markdown", action="store_true", help="print tables in Markdown")
-    add("--page", type=arg_types.file, metavar="FILE", help="write a page with plots for a browser")
+    add("--page", type=options.file, metavar="FILE", help="write a page with plots for a browser")
+
+
+class Study(argparse.Action):
+    """Takes the options of a study where it stands among the arguments.
+
+    A study is a TOML file. Its keys are options, by their long names; a list repeats an option.
+    ``[arms]`` has settings by the name of the arm, ``contrasts`` texts such as "forks - cold". What
+    ``about`` says is for readers.
+    """
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        """Read the file, and parse what it says into the same namespace."""
+        known = {name for action in parser._actions for name in action.option_strings}
+        try:
+            words = list(self._words(self._read(values), known))
+        except PromptError as error:
+            raise argparse.ArgumentError(self, f"{values}: {error}") from error
+        parser.parse_args(words, namespace)
+
+    def _read(self, path: Path) -> dict[str, Any]:
+        try:
+            return tomllib.loads(limits.read_text(path, limits.CONFIGURATION_BYTES))
+        except (OSError, ValueError) as error:
+            raise PromptError(f"it cannot be read: {error}") from error
+
+    def _words(self, study: dict[str, Any], known: set[str]) -> Iterator[str]:
+        """Yield the words of a command line that says the same."""
+        for name, settings in study.pop("arms", {}).items():
+            yield from ("--arm", f"{name}: {settings}")
+        for contrast in study.pop("contrasts", []):
+            first, minus, second = contrast.partition(" - ")
+            if not minus:
+                raise PromptError(f"contrast {contrast!r}: write 'ARM - ARM'")
+            yield from ("--contrast", first.strip(), second.strip())
+        study.pop("about", None)
+        for key, value in study.items():
+            option = f"--{key}"
+            if option not in known:
+                raise PromptError(f"unknown key {key!r}; {hint(option, known)}")
+            if isinstance(value, bool):
+                yield from [option] if value else []
+                continue
+            for each in value if isinstance(value, list) else [value]:
+                yield f"{option}={each}"
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Answer all questions in all ways, and print what that shows."""
+    """Have all arms answer all questions, and print what that shows."""
     _check(arguments)
-    _check_page(arguments)
-    human = _human(arguments)
     if arguments.read:
         found = [record for file in arguments.read for record in read_records(file)]
-        return _report(arguments, found, human)
-    questions = _questions(arguments)
-    arms = _arms(arguments)
-    made = made_of_several(arguments.vote, arguments.best_of)
-    check_comparisons([arm.name for arm in arms], made, arguments.contrast, arguments.seeds)
-    design = Design(options.model_name(arguments), arguments.form, arguments.seed, arguments.seeds)
-    planned = plan(questions, arms, design)
+        return _report(arguments, found)
+    problems, arms = _problems(arguments), _arms(arguments)
+    combined = combinations_of(arguments.vote, arguments.best_of)
+    check_comparisons([arm.name for arm in arms], combined, arguments.contrast, arguments.seeds)
+    design = Design(
+        options.model_options(arguments).name, arguments.form, arguments.seed, arguments.seeds
+    )
+    planned = plan(problems, arms, design)
     file, done = None, []
     if arguments.output:
         file = AnswersFile(arguments.output, planned, resume=arguments.resume)
         planned = [task for task in planned if task.key not in file.done]
         done = read_records(arguments.output) if file.done else []
-        if arguments.verbose and file.done:
-            output.tell(f"{len(file.done)} answers are there, {len(planned)} to go")
+        if file.done:
+            output.info(f"{len(file.done)} answers are there, {len(planned)} to go")
     code = 0
     if planned:
-        new, code = _answer(arguments, planned, file)
+        with _notes(arguments, planned) as notes:
+            new, code = _generate(arguments, planned, file, notes)
         done += new
-    return code if code == INTERRUPTED else _report(arguments, done, human) or code
+    return code if code == INTERRUPTED else _report(arguments, done) or code
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -217,98 +285,68 @@ def _check(arguments: argparse.Namespace) -> None:
         raise PromptError("choose one of --json and --markdown")
     if arguments.read and (arguments.output or arguments.tasks):
         raise PromptError("--read sums up answers that are there: leave --task and --output out")
+    if arguments.page is not None:  # so that no answers are generated in vain
+        for source in (*(arguments.read or ()), arguments.output):
+            if source is not None:
+                keep_source(arguments.page, source)
+        check_target(arguments.page)
 
 
-def _check_page(arguments: argparse.Namespace) -> None:
-    """Check that the page can be written before answers are generated for it."""
-    if arguments.page is None:
-        return
-    for source in (*(arguments.read or ()), arguments.output):
-        if source is not None:
-            keep_source(arguments.page, source)
-    check_target(arguments.page)
-
-
-def _human(arguments: argparse.Namespace) -> list[float]:
-    """Read the trace of a human text before hours are spent on what is compared with it."""
-    return [step.logprob for step in read_trace(arguments.human).steps] if arguments.human else []
-
-
-def _questions(arguments: argparse.Namespace) -> list[Question]:
+def _problems(arguments: argparse.Namespace) -> list[Problem]:
     """Return the questions of all tasks, one of each task in turn.
 
     So a run that is resumed with a higher limit asks the same questions first.
     """
-    wanted = Wanted(
+    selection = Selection(
         limit=arguments.limit,
         seed=arguments.seed,
-        rungs=tuple(arguments.rungs.split(",")) if arguments.rungs else (),
+        levels=tuple(arguments.levels.split(",")) if arguments.levels else (),
         examples=arguments.examples,
     )
-    tasks = dict.fromkeys(arguments.tasks or ("arithmetic",))
-    found = [questions_of(task, wanted, arguments.split) for task in tasks]
-    turns = zip_longest(*found)
-    every = [question for turn in turns for question in turn if question is not None]
-    return list({question.id: question for question in every}.values())
+    tasks = dict.fromkeys(arguments.tasks or (ARITHMETIC,))
+    turns = zip_longest(*(problems_of(task, selection, arguments.split) for task in tasks))
+    every = [problem for turn in turns for problem in turn if problem is not None]
+    return list({problem.id: problem for problem in every}.values())
 
 
 def _arms(arguments: argparse.Namespace) -> list[Arm]:
-    """Return every combination of samplers, profiles, changes and temperatures."""
-    changes = [
-        (assignments, _changes(assignments)) for assignments in dict.fromkeys(arguments.assignments)
-    ]
+    """Return the named arms, and every combination of samplers, profiles, changes, temperatures."""
+    base = Settings(max_tokens=arguments.max_tokens)
     axes = Axes(
         samplers=tuple(dict.fromkeys(arguments.samplers or DEFAULT_ARMS)),
         profiles=tuple(dict.fromkeys(arguments.profile or (AUTO,))),
-        changes=changes or (("", {}),),
-        temperatures=tuple(dict.fromkeys(arguments.temperature or (None,))),
+        changes=tuple(dict.fromkeys(arguments.assignments or ("",))),
+        temperatures=tuple(dict.fromkeys(arguments.temp or (None,))),
     )
-    shared = vars(arguments) | {
-        "sampler": axes.samplers[0].partition(OWN_PROFILE)[0],
-        "profile": axes.profiles[0],
-        "assignments": [],
-        "temperature": None,
-        "seed": None,
-    }
-    return arms_of(axes, options.to_settings(argparse.Namespace(**shared)))
-
-
-def _changes(assignments: str) -> dict[str, Any]:
-    """Return what one --set changes: several fields have a semicolon between them."""
-    changes: dict[str, Any] = {}
-    for assignment in assignments.split(BETWEEN):
-        changes = overlaid(changes, changes_of(assignment.strip()))
-    return changes
-
-
-def _answer(
-    arguments: argparse.Namespace, planned: list[Planned], file: AnswersFile | None
-) -> tuple[list[Record], int]:
-    """Generate answers, and keep each as it ends; return them and an exit code."""
-    with _notes(arguments, planned) as notes:
-        return _generate(arguments, planned, file, notes)
+    named = [named_arm(text, base) for text in arguments.arms]
+    every = arms_of(axes, base) if arguments.samplers or not named else []
+    arms = {arm.name: arm for arm in [*every, *named]}
+    if len(arms) < len(every) + len(named):
+        raise PromptError("two arms have the same name: choose another for one of them")
+    return list(arms.values())
 
 
 @contextmanager
-def _notes(arguments: argparse.Namespace, planned: list[Planned]) -> Iterator[Notes | None]:
+def _notes(arguments: argparse.Namespace, planned: list[PlannedAnswer]) -> Iterator[Notes | None]:
     """Open the folder that is named; without one, the task `notes` brings its own."""
-    if arguments.notes or not any(task.question.task == noted_task.NAME for task in planned):
-        yield notes_option.opened(arguments)
+    if arguments.notes or not any(one.question.task == NOTES for one in planned):
+        yield loading.open_notes(arguments.notes)
     else:
-        with noted_task.own_notes() as notes:
+        with own_notes() as notes:
             yield notes
 
 
 def _generate(
     arguments: argparse.Namespace,
-    planned: list[Planned],
+    planned: list[PlannedAnswer],
     file: AnswersFile | None,
     notes: Notes | None,
-) -> tuple[list[Record], int]:
-    model, tokenizer = options.load_model(arguments)
-    records: list[Record] = []
+) -> tuple[list[AnswerRecord], int]:
+    """Generate answers, and keep each as it ends; return them and an exit code."""
+    model, tokenizer = loading.load_model(options.model_options(arguments))
+    records: list[AnswerRecord] = []
     failures: list[str] = []
-    with file or nullcontext(), progress.shown(len(planned), arguments.verbose) as bar:
+    with file or nullcontext(), progress_bar(len(planned)) as bar:
         try:
             for task, line in answers(
                 model,
@@ -328,25 +366,23 @@ def _generate(
                 bar.answer()
         except KeyboardInterrupt:
             again = f"; add --resume to go on with {arguments.output}" if file else ""
-            output.tell(f"\nstopped: {len(records)} answers complete{again}")
+            output.report(f"\nstopped: {len(records)} answers complete{again}")
             return records, INTERRUPTED
-    if arguments.verbose:
-        output.tell(f"{len(records)} answers, {bar.totals}")
+    output.info(f"{len(records)} answers, {bar.totals}")
     for failure in failures[:MOST_FAILURES]:
-        output.tell_error(failure)
+        output.report_error(failure)
     return records, USAGE if failures else 0
 
 
-def _report(arguments: argparse.Namespace, records: list[Record], human: list[float]) -> int:
-    """Print what the answers amount to; `human` are log probabilities of a human text."""
+def _report(arguments: argparse.Namespace, records: list[AnswerRecord]) -> int:
     if not records:
         raise OutputError("there are no answers to sum up")
-    made = made_of_several(arguments.vote, arguments.best_of)
-    joint = [record for several in made for record in joined(records, *several)]
+    combined = combinations_of(arguments.vote, arguments.best_of)
+    joint = [record for how in combined for record in combine(records, how)]
     named = (arguments.profile or [AUTO])[0]
     profile = Profile.load(SHARES_BY if named == AUTO else named) if arguments.confidence else None
     pairs = [(first, second) for first, second in arguments.contrast]
-    report = Report.of([*records, *joint], profile, human, pairs)
+    report = EvaluationReport.of([*records, *joint], profile, pairs)
     if arguments.json:
         output.write_json(report.to_dict(), indent=2)
     elif arguments.markdown:

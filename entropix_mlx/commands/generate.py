@@ -1,27 +1,65 @@
-"""`entropix generate`: answer one prompt, or many."""
+"""`entropix generate`: answer one prompt; or several prompts, or one several times."""
 
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from ..api.answers_file import AnswersFile, Task, all_tasks
+from ..api.prompt_file import PromptLine, at_line, read_prompt_file
+from ..errors import PromptError
 from ..files import check_target
-from ..settings import Settings
+from ..settings import BATCH, ResolvedSettings, Settings
 from ..step import Step
 from ..summary import Summary
 from ..traces.trace import recorded
-from . import generate_many
-from .shared import (
-    arg_types,
-    draft_option,
-    notes_option,
-    options,
-    output,
-    prompt_cache,
-    prompt_input,
-)
-from .shared.exit_codes import INTERRUPTED
+from .ranks import coordinator
+from .shared import answers, loading, options, output, prompts
+from .shared.options import ModelOptions, OutputOptions
+from .shared.output import INTERRUPTED, USAGE
+from .shared.prompts import PromptOptions
+
+if TYPE_CHECKING:
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+    from ..api.batch import Batch
+    from ..api.data_parallel import Dealt
+
+MANY_ONLY = ("output", "resume", "batch")
+ONE_ONLY = ("jsonl", "trace", "ask", "prefill_response", "prompt_cache_file")
+MOST_FAILURES = 5
+"""Failures that are listed at the end; the answers' file has all of them."""
+
+Write = Callable[[Task, dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class GenerateRequest:
+    """What is answered, how, and where the answers go."""
+
+    model: ModelOptions
+    prompt: PromptOptions
+    settings: Settings
+    output: OutputOptions
+    notes: Path | None
+    """A folder of texts to quote from."""
+    ask: bool
+    trace: Path | None
+    n: int
+    """Answers to each prompt."""
+    file: Path | None
+    """Where answers are kept."""
+    resume: bool
+    batch: int
+
+    @property
+    def many(self) -> bool:
+        """Whether there may be more than one answer, or there is a file of answers."""
+        return bool(self.prompt.file or self.n > 1 or self.file)
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -29,74 +67,219 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
     add = parser.add_argument
     options.add_model(parser)
-    prompt_input.add_prompt(parser, file=True)
-    prompt_cache.add_options(parser)
-    generate_many.add_options(parser)
+    prompts.add_prompt(parser, many=True)
+    add("--n", type=options.positive, default=1, help="answers to each prompt (default: 1)")
+    what = "write the answers to a file, a line each as they end (JSON Lines)"
+    options.add_answers_file(parser, what, batch=None)
+    options.add_mode(parser)
     options.add_settings(parser)
-    notes_option.add_option(parser)
-    draft_option.add_options(parser)
+    options.add_notes(parser)
+    options.add_draft_model(parser)
     options.add_top_logprobs(parser, "with --jsonl or --trace")
-    add(
-        "--trace",
-        type=arg_types.file,
-        metavar="FILE",
-        help="record every step in a file as it goes (JSON Lines)",
+    steps = "record every step in a file as it goes (JSON Lines)"
+    add("--trace", type=options.file, metavar="FILE", help=steps)
+    options.add_output(
+        parser,
+        totals="print one object with text and totals",
+        steps="print a line for each step, with its metrics",
     )
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print one object with text and totals")
-    form.add_argument("--jsonl", action="store_true", help="print one step a line, measured")
-    options.add_output(parser)
+
+
+def parse_request(arguments: argparse.Namespace) -> GenerateRequest:
+    """Return what the arguments ask for.
+
+    Raises:
+        EntropixError: a value is impossible, or options contradict one another.
+    """
+    request = GenerateRequest(
+        model=options.model_options(arguments),
+        prompt=prompts.prompt_options(arguments),
+        settings=options.to_settings(arguments),
+        output=options.output_options(arguments),
+        notes=arguments.notes,
+        ask=arguments.ask,
+        trace=arguments.trace,
+        n=arguments.n,
+        file=arguments.output,
+        resume=arguments.resume,
+        batch=arguments.batch or BATCH,
+    )
+    for name in ONE_ONLY if request.many else MANY_ONLY:
+        if getattr(arguments, name):
+            why = "is for one answer" if request.many else "is for --prompts, --n and --output"
+            raise PromptError(f"--{name.replace('_', '-')} {why}: leave it out")
+    options.check_answers_file(arguments)
+    return request
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Answer one prompt, or many."""
-    draft_option.check(arguments)
-    if generate_many.asked_for(arguments):
-        return generate_many.run(arguments)
-    if arguments.trace:
-        check_target(arguments.trace)
-    prompt = prompt_input.read_prompt(arguments.prompt)
-    asked = options.to_settings(arguments, arguments.top_logprobs)
-    notes = notes_option.opened(arguments)
-    model, tokenizer = options.load_model(arguments)
-    draft = draft_option.load_draft(arguments, model, tokenizer)
-    settings = asked.resolved(model.config)
-    if arguments.verbose:
-        options.hint_at_calibration(asked, settings)
-    cache, tokens = prompt_cache.encode(tokenizer, prompt, arguments)
+    request = parse_request(arguments)
+    return answer_many(request) if request.many else answer_one(request)
+
+
+def answer_one(request: GenerateRequest) -> int:
+    """Answer one prompt, and print the answer as it comes; return the exit code."""
+    if request.trace:
+        check_target(request.trace)
+    prompt = request.prompt.read()
+    notes = loading.open_notes(request.notes)
+    model, tokenizer = loading.load_model(request.model)
+    draft = loading.load_draft(request.model, model, tokenizer)
+    resolved = loading.resolve(request.settings, model)
+    cache, tokens = request.prompt.load_cache(), request.prompt.encode(tokenizer, prompt)
     from ..api.generate import stream_generate
 
     steps: Iterator[Step] = stream_generate(
         model,
         tokenizer,
         tokens,
-        settings,
+        resolved.settings,
         prompt_cache=cache,
-        on_prefill=output.prefill_progress(arguments.verbose),
-        choose=output.ask if arguments.ask else None,
-        retrieve=notes_option.about(notes, prompt),
+        on_prefill=output.prefill_progress(),
+        choose=answers.choose_branch if request.ask else None,
+        retrieve=notes.about(prompt) if notes else None,
         draft_model=draft,
     )
-    if arguments.trace:
-        header = prompt_input.trace_header(arguments, settings, prompt, tokens, model)
-        steps = recorded(steps, arguments.trace, header)
+    if request.trace:
+        system = request.prompt.system_prompt
+        header = prompts.trace_header(
+            model, request.model.name, resolved.settings, tokens, prompt, system, request.notes
+        )
+        steps = recorded(steps, request.trace, header)
     summary = Summary(prompt_tokens=len(tokens))
-    interrupted = prompt_input.show_steps(steps, arguments, summary.add)
-    if interrupted:
-        summary.finish_reason = "interrupted"
-    _tell_totals(arguments, settings, summary)
-    return INTERRUPTED if interrupted else 0
+    code = answers.show_steps(steps, request.output, summary)
+    _show_totals(request.output, resolved, summary)
+    return code
 
 
-def _tell_totals(arguments: argparse.Namespace, settings: Settings, summary: Summary) -> None:
-    """Print what the answer amounts to, and whether it is unsure."""
-    verdict = settings.verdict(summary.measured)
-    if arguments.json:
-        told = {} if verdict is None else {"certainty": verdict.to_dict()}
-        output.write_json(summary.to_dict() | {"seed": settings.seed} | told, indent=2)
-    elif not arguments.jsonl:
+def _show_totals(form: OutputOptions, resolved: ResolvedSettings, summary: Summary) -> None:
+    """Print the totals of an answer, and whether it is unsure."""
+    verdict = resolved.verdict(summary.metrics)
+    if form.json:
+        certainty = {} if verdict is None else {"certainty": verdict.to_dict()}
+        output.write_json(summary.to_dict() | {"seed": resolved.seed} | certainty, indent=2)
+    elif not form.jsonl:
         output.write("\n")
-    if arguments.verbose:
-        colour = output.wants_colour(arguments.color, sys.stderr)
-        output.print_statistics(summary, settings.seed or 0, colour)
-        output.tell_if_unsure(verdict)
+    speculation = ""
+    if summary.accepted:
+        speculation = (
+            f", {summary.tokens_per_pass:.2f} tokens/forward pass"
+            f" ({summary.accepted}/{summary.proposed} proposed tokens accepted)"
+        )
+    answers.print_statistics(
+        summary,
+        form.color,
+        f"{summary.prompt_tokens} prompt tokens, first token after"
+        f" {summary.time_to_first_token:.1f} s; {summary.completion_tokens} tokens at"
+        f" {summary.tokens_per_second:.1f} tokens/s{speculation}",
+        f"finished: {summary.finish_reason}; seed {resolved.seed}",
+    )
+    answers.report_if_unsure(verdict)
+
+
+def answer_many(request: GenerateRequest) -> int:
+    """Answer all prompts, and print or keep each answer as it ends; return the exit code."""
+    tasks = all_tasks(_read_prompts(request), request.n)
+    file = None
+    if request.file:
+        file = AnswersFile(request.file, tasks, resume=request.resume)
+        tasks = file.missing
+        if file.done:
+            output.info(f"{_count(len(file.done))} there, {len(tasks)} to go")
+    if not tasks:
+        return 0
+    notes = loading.open_notes(request.notes)
+    model, tokenizer = loading.load_model(request.model)
+    loading.resolve(request.settings, model)
+    batch = coordinator.generate_batch(
+        request.model.leader,
+        model,
+        tokenizer,
+        _encode(request.prompt, tokenizer, tasks),
+        [task.settings for task in tasks],
+        request.batch,
+        loading.load_draft(request.model, model, tokenizer),
+        [notes.about(task.asked.question) for task in tasks] if notes else None,
+    )
+    asked = min(request.batch, len(tasks))
+    fewer = f": the memory does not allow {asked}" if batch.size < asked else ""
+    output.info(f"{_count(batch.size)} at once{fewer}")
+    with file or nullcontext():
+        return _generate(request, batch, tasks, file.write if file else _printing(request))
+
+
+def _read_prompts(request: GenerateRequest) -> list[PromptLine]:
+    prompt = request.prompt
+    if prompt.file:
+        return read_prompt_file(prompt.file, request.settings, prompt.system_prompt)
+    return [PromptLine(1, request.settings, prompt.read(), system_prompt=prompt.system_prompt)]
+
+
+def _encode(
+    prompt: PromptOptions, tokenizer: TokenizerWrapper, tasks: list[Task]
+) -> list[list[int]]:
+    """Return the tokens of each task's prompt.
+
+    Raises:
+        PromptError: a chat template refuses a prompt; the message names its line in a file.
+    """
+    found: dict[int, list[int]] = {}
+    for asked in {task.asked.line: task.asked for task in tasks}.values():
+        with at_line(prompt.file, asked.line) if prompt.file else nullcontext():
+            found[asked.line] = asked.tokens(tokenizer, bare=prompt.bare)
+    return [found[task.asked.line] for task in tasks]
+
+
+def _printing(request: GenerateRequest) -> Write:
+    """Return a function that prints an answer: an object a line, or a text below a heading."""
+
+    def write_text(task: Task, record: dict[str, Any]) -> None:
+        prompt = f"prompt {task.asked.line}, " if request.prompt.file else ""
+        output.write(f"── {prompt}answer {task.sample + 1}, seed {record['seed']} ──\n")
+        output.write_text(record.get("text", "") + "\n")
+
+    def write_json(task: Task, record: dict[str, Any]) -> None:
+        output.write_json(record)
+
+    return write_json if request.output.json else write_text
+
+
+def _generate(
+    request: GenerateRequest, batch: Batch | Dealt, tasks: list[Task], write: Write
+) -> int:
+    """Run a batch and write its answers as they end; return the exit code."""
+    written: set[int] = set()
+
+    def end(index: int) -> None:
+        answer = batch.answers[index]
+        write(tasks[index], tasks[index].record(answer, batch.size))
+        written.add(index)
+        answer.steps.clear()  # thousands of answers would fill the memory
+
+    with answers.progress_bar(len(tasks)) as bar:
+        try:
+            for index, step in batch:
+                bar.token()
+                if step.finish_reason:
+                    end(index)
+                    bar.answer()
+            for index in range(len(tasks)):
+                if index not in written:  # it failed, or was not allowed a token
+                    end(index)
+        except KeyboardInterrupt:
+            again = f"; add --resume to go on with {request.file}" if request.file else ""
+            output.info(f"\nstopped: {_count(len(written))} complete{again}")
+            return INTERRUPTED
+    failed = [index for index, answer in enumerate(batch.answers) if answer.error]
+    output.info(f"{_count(len(tasks) - len(failed))}, {bar.totals}")
+    for index in failed[:MOST_FAILURES]:
+        line = f"line {tasks[index].asked.line}: " if request.prompt.file else ""
+        output.report_error(f"{line}{batch.answers[index].error}")
+    if len(failed) > MOST_FAILURES:
+        output.report_error(f"{len(failed)} answers failed in all")
+    return USAGE if failed else 0
+
+
+def _count(answers: int) -> str:
+    return f"{answers} answer{'' if answers == 1 else 's'}"

@@ -13,7 +13,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.set_defaults(run=run)
     parser.add_argument(
-        "folders", nargs="*", type=Path, metavar="FOLDER", help="list what is in these folders too"
+        "folders", nargs="*", type=Path, metavar="FOLDER", help="list models in these folders, too"
     )
 
 

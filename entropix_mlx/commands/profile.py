@@ -1,4 +1,4 @@
-"""`entropix profile`: read, compare and check profiles."""
+"""`entropix profile`: show, compare and check profiles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .shared import output
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
-    """Add the three things that can be done."""
+    """Add the three actions."""
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     name = f"{', '.join(builtin_names())}, or a TOML file"
     show = actions.add_parser("show", help="print a profile, with its comments")
@@ -21,7 +21,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     diff.add_argument("first", metavar="A", help=name)
     diff.add_argument("second", metavar="B", help=name)
     diff.set_defaults(run=_diff)
-    check = actions.add_parser("check", help="tell whether a profile can be used")
+    check = actions.add_parser("check", help="check that a profile can be used")
     check.add_argument("profile", metavar="FILE", help=name)
     check.set_defaults(run=_check)
 
@@ -38,7 +38,7 @@ def _diff(arguments: argparse.Namespace) -> int:
     for name, (one, other) in found.items():
         output.write(f"{name}: {toml_value(one)} → {toml_value(other)}\n")
     if not found:
-        output.tell("the two profiles decide alike")
+        output.report("the two profiles decide alike")
     return 0
 
 

@@ -6,28 +6,19 @@ import argparse
 
 from ..errors import OutputError
 from ..files import keep_source, write_whole, writing
-from ..traces.reading import read_trace
 from ..traces.report import render
-from .shared import arg_types, output
+from ..traces.trace import read_trace
+from .shared import options, output
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.set_defaults(run=run)
     add = parser.add_argument
-    add(
-        "traces",
-        nargs="+",
-        metavar="TRACE",
-        help="a file that --trace or entropix read wrote; two are compared",
-    )
-    add(
-        "--output",
-        "-o",
-        type=arg_types.file,
-        metavar="FILE",
-        help="the page to write (default: print it)",
-    )
+    written = "a file that --trace or entropix read --output wrote; two are compared"
+    add("traces", nargs="+", metavar="TRACE", help=written)
+    page = "the page to write (default: print it)"
+    add("--output", "-o", type=options.file, metavar="FILE", help=page)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -40,5 +31,5 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     with writing(arguments.output, OutputError):
         write_whole(arguments.output, page)
-    output.tell(f"wrote {arguments.output}: open it in a browser")
+    output.report(f"wrote {arguments.output}: open it in a browser")
     return 0

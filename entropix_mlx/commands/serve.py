@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import argparse
 import os
-import socket
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from ..backends.address import KEY_VARIABLE
+from ..backends.remote import KEY_VARIABLE
 from ..errors import EntropixError, SettingsError
-from ..files import expanded
 from ..profiles.selection import AUTO, resolve
-from ..settings import BATCH, Settings
-from .shared import arg_types, options, output
-
-if TYPE_CHECKING:
-    from mlx_lm.tokenizer_utils import TokenizerWrapper
-
-    from ..models.base import LanguageModel
+from ..settings import BATCH
+from .shared import loading, options, output
 
 HOST, PORT = "127.0.0.1", 8080
 LARGEST_PORT = 65535
@@ -40,121 +33,77 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add("--port", type=_port, default=PORT, help=f"default {PORT}; 0 takes any that is free")
     add("--profile", default=AUTO, help="thresholds: a name, a TOML file, or auto (default)")
     add("--sampler", default=options.DEFAULT_SAMPLER, help=f"{options.samplers()}")
-    add(
-        "--max-tokens",
-        type=arg_types.positive,
-        default=MAX_TOKENS,
-        help=f"of an answer whose request names none (default: {MAX_TOKENS})",
-    )
-    add(
-        "--batch",
-        type=arg_types.positive,
-        default=BATCH,
-        help=f"answers at once (default: {BATCH})",
-    )
-    add(
-        "--max-queue",
-        type=arg_types.count,
-        default=MAX_QUEUE,
-        help=f"answers that may wait beside them (default: {MAX_QUEUE})",
-    )
-    add(
-        "--cache-memory",
-        type=_size,
-        default=CACHE_MEMORY,
-        metavar="SIZE",
-        help="memory for prompts that come again, such as 512M (default: 1G; 0 is off)",
-    )
-    _add_access(parser)
-    options.add_verbose(parser)
-
-
-def _add_access(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
+    most = "of an answer whose request names none (default: %(default)s)"
+    add("--max-tokens", type=options.positive, default=MAX_TOKENS, help=most)
+    at_once = "answers at once (default: %(default)s)"
+    add("--batch", type=options.positive, default=BATCH, help=at_once)
+    waiting = "answers that may wait beside them (default: %(default)s)"
+    add("--max-queue", type=options.count, default=MAX_QUEUE, help=waiting)
+    memory = "memory for prompts that come again, such as 512M (default: 1G; 0 is off)"
+    add("--cache-memory", type=_size, default=CACHE_MEMORY, metavar="SIZE", help=memory)
     add("--api-key", help=f"key that a request must show (or in {KEY_VARIABLE})")
-    add("--api-key-file", type=arg_types.file, metavar="FILE", help="a file that holds the key")
+    add("--api-key-file", type=options.file, metavar="FILE", help="a file that holds the key")
     add("--no-api-key", action="store_true", help="let anybody in who reaches another --host")
     add(
         "--allow-origin",
         action="append",
+        type=_origin,
         default=[],
         metavar="ORIGIN",
         help="let pages of this origin ask, as in https://example.org; may be repeated",
     )
     add("--monitor", action="store_true", help="let the page show what other clients are answered")
+    options.add_verbose(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until a signal comes."""
     if find_spec("starlette") is None or find_spec("uvicorn") is None:
         raise EntropixError("the server needs two more packages: pip install starlette uvicorn")
-    from ..server.access import Access, is_loopback
     from ..server.app import Server
     from ..server.batching import Batcher, Capacity
-    from ..server.metrics import Metrics
-    from ..server.model_info import Served
-    from ..server.monitor import Monitor
-    from ..server.run_server import listen
+    from ..server.metrics import ServerMetrics
+    from ..server.middleware import Access, is_loopback
+    from ..server.model_info import ServedModel
+    from ..server.run_server import bind, listen
+    from ..server.streaming import Monitor
 
-    origins = tuple(_origin(origin) for origin in arguments.allow_origin)
     local = is_loopback(arguments.host)
-    key = _key(arguments)
+    key = _key(arguments.api_key, arguments.api_key_file, arguments.no_api_key)
     if not local and key is None and not arguments.no_api_key:
         raise SettingsError(
             f"everybody who reaches {arguments.host} could use the model: give --api-key-file,"
             f" {KEY_VARIABLE} or --api-key, or --no-api-key if that is meant"
         )
-    settings = Settings(
-        max_tokens=arguments.max_tokens, sampler=arguments.sampler, profile=arguments.profile
-    )
-    settings.check()
-    bound = _bind(arguments.host, arguments.port)
-
-    def load() -> tuple[LanguageModel, TokenizerWrapper]:
-        return options.load_model(arguments)
-
-    metrics = Metrics()
+    settings = options.to_settings(arguments)
+    bound = bind(arguments.host, arguments.port)
+    model = options.model_options(arguments)
+    metrics = ServerMetrics()
     capacity = Capacity(arguments.batch, arguments.max_queue, arguments.cache_memory)
-    batcher = Batcher(load, capacity, metrics)
+    batcher = Batcher(partial(loading.load_model, model), capacity, metrics)
     batcher.start()
     config = batcher.model.config
     settings = replace(settings, profile=resolve(settings.profile, config))
-    served = Served(options.model_name(arguments), config, settings)
-    access = Access(key, origins, only_local=local and key is None)
+    served = ServedModel(model.name, config, settings)
+    access = Access(key, tuple(arguments.allow_origin), only_local=local and key is None)
     bound.listen()
-    if arguments.verbose:
-        _tell(bound, served.name)
+    host, port = bound.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    output.info(f"serving {served.name} at http://{shown}:{port}/v1 (Ctrl-C ends)")
     listen(Server(served, batcher, metrics, access, Monitor(arguments.monitor)), bound)
     return 0
 
 
-def _tell(bound: socket.socket, name: str) -> None:
-    host, port = bound.getsockname()[:2]
-    shown = f"[{host}]" if ":" in host else host
-    output.tell(f"serving {name} at http://{shown}:{port}/v1 (Ctrl-C ends)")
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    """Take the address, before the model is loaded."""
-    try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        bound = socket.socket(family, kind)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
-    except (OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise SettingsError(f"cannot listen on {host} port {port}: {reason}") from error
-    return bound
-
-
-def _key(arguments: argparse.Namespace) -> str | None:
-    """Return the key, or None."""
-    ways = (arguments.api_key is not None, arguments.api_key_file is not None, arguments.no_api_key)
-    if sum(ways) > 1:
+def _key(given: str | None, file: Path | None, none: bool) -> str | None:
+    """Return the key that is given, in a file or in the environment; None without one."""
+    if sum((given is not None, file is not None, none)) > 1:
         raise SettingsError("choose one of --api-key-file, --api-key and --no-api-key")
-    given: str | None = arguments.api_key
-    if given is None and arguments.api_key_file is not None:
-        given = _read_key(arguments.api_key_file)
+    if file is not None:
+        try:
+            given = file.read_text(encoding="utf-8").strip()
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise SettingsError(f"cannot read the API key in {file}: {reason}") from error
     if given is None:
         given = os.environ.get(KEY_VARIABLE) or None
     if given is not None and not (given.strip() and given.isprintable()):
@@ -162,16 +111,8 @@ def _key(arguments: argparse.Namespace) -> str | None:
     return given
 
 
-def _read_key(path: Path) -> str:
-    try:
-        return expanded(str(path), SettingsError).read_text(encoding="utf-8").strip()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise SettingsError(f"cannot read the API key in {path}: {reason}") from error
-
-
 def _origin(text: str) -> str:
-    """Check an origin as browsers send it: a scheme and a host, without a path."""
+    """Parse an origin as browsers send it: a scheme and a host, without a path."""
     parts = urlsplit(text)
     if text != "*" and not (parts.netloc and text == f"{parts.scheme}://{parts.netloc}"):
         raise SettingsError(f"--allow-origin: an origin such as https://example.org, not {text!r}")

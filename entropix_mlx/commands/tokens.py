@@ -8,11 +8,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from ..palette import to_json
-from .shared import arg_types, options, output
+from .shared import loading, options, output
 
 if TYPE_CHECKING:
     from ..lab.undertrained import Candidate, Findings
-
 
 TITLES = f"{'kind':8}  {'id':>6}  {'norm':>8}  distance  text\n"
 
@@ -25,7 +24,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add(
         "--undertrained",
         nargs="?",
-        type=arg_types.positive,
+        type=options.positive,
         const=20,
         default=0,
         metavar="N",
@@ -34,7 +33,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add(
         "--unused",
         action="append",
-        type=arg_types.count,
+        type=options.count,
         default=[],
         metavar="ID",
         help="a token known to be unused, to compare with; may be repeated (default: the reserved"
@@ -46,7 +45,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """List the reserved tokens, and with --undertrained the suspects."""
-    model, tokenizer = options.load_model(arguments)
+    model, tokenizer = loading.load_model(options.model_options(arguments))
     from ..lab.undertrained import find
 
     findings = find(model, tokenizer, arguments.undertrained, arguments.unused)
@@ -57,8 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     for kind, found in (("reserved", findings.reserved), ("suspect", findings.suspects)):
         for candidate in found:
             output.write(_line(kind, candidate))
-    if arguments.verbose:
-        _explain(findings)
+    _explain(findings)
     return 0
 
 
@@ -69,14 +67,14 @@ def _line(kind: str, candidate: Candidate) -> str:
 
 
 def _explain(findings: Findings) -> None:
-    output.tell("norm: of the embedding; distance: to the mean of the unused tokens")
+    output.info("norm: of the embedding; distance: to the mean of the unused tokens")
     if findings.suspects:
-        output.tell(
+        output.info(
             f"suspects have the smallest {findings.indicator}; that of all tokens is"
             f" {findings.mean:.4f} ± {findings.deviation:.4f}. This is a ranking, not a verdict"
         )
     if findings.reserved:
         best = min(findings.reserved, key=lambda c: math.inf if c.distance is None else c.distance)
-        output.tell(
+        output.info(
             f"to pause with a reserved token: entropix generate --set think.text={best.token} …"
         )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from ..traces.reading import read_trace
+from ..traces.trace import read_trace
 from .shared import output
+
+INSTEAD = "make a page of the trace by entropix report"
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -19,8 +21,8 @@ def run(arguments: argparse.Namespace) -> int:
     from tui.terminal import require_full_screen
     from tui.viewer import ViewerApp
 
-    require_full_screen("make a page of the trace by entropix report")
+    require_full_screen(INSTEAD)
     trace = read_trace(arguments.trace)
-    output.check_screen("make a page of the trace by entropix report")
+    output.check_screen(INSTEAD)
     ViewerApp.of_trace(trace, arguments.configuration).run()
     return 0

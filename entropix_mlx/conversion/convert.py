@@ -5,7 +5,10 @@ Weights go from the source to the new folder one layer at a time, so that memory
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -19,13 +22,15 @@ from ..checkpoints.architecture import is_tapped
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.formats import open_checkpoint
 from ..checkpoints.locate import locate
+from ..checkpoints.mlx_lm_model import is_folder, make_tapped
 from ..checkpoints.skeleton import load_tokenizer, make_skeleton
-from ..errors import UnsupportedModelError
+from ..errors import EntropixError, OutputError, UnsupportedModelError, first_line
 from ..models.llama.model import Model
-from .handover import convert_by_mlx_lm
-from .layers import Layer, Packing, blank_arrays, convert_layer, packing_of, plan_layers
+from .layers import Layer, Quantization, blank_arrays, convert_layer, plan_layers, quantization_of
 from .model_folder import check_free, new_folder, write_json, write_weights
 from .recipe import Recipe
+
+logger = logging.getLogger(__name__)
 
 
 def convert(
@@ -59,7 +64,7 @@ def convert(
     path = locate(source)
     checkpoint = open_checkpoint(path)
     if is_tapped(checkpoint.config):
-        return convert_by_mlx_lm(checkpoint, out, recipe, force)
+        return _convert_by_mlx_lm(checkpoint, out, recipe, force)
     model, tensors = make_skeleton(checkpoint)
     layers = plan_layers(model, tensors, recipe)
     if recipe.bits is not None and not any(layer.wanted for layer in layers):
@@ -81,6 +86,47 @@ def convert(
     return out
 
 
+def _convert_by_mlx_lm(checkpoint: Checkpoint, out: Path, recipe: Recipe, force: bool) -> Path:
+    """Have mlx-lm's own converter write a model that only mlx-lm computes."""
+    from mlx_lm import convert as mlx_lm_convert
+
+    if not is_folder(checkpoint):
+        raise UnsupportedModelError(
+            f"{checkpoint.path}: mlx-lm's own converter writes this model, and reads Hugging Face"
+            " folders only: convert the model's folder instead"
+        )
+    model = make_tapped(checkpoint)
+    arrays: dict[str, mx.array] = dict(tree_flatten(model.parameters()))
+    nbytes = sum(array.nbytes for array in arrays.values())
+    logger.info("%s: mlx-lm's own converter writes this model", checkpoint.path.name)
+    packed = recipe.bits is not None
+    with new_folder(out, checkpoint.path, nbytes, force) as folder:
+        folder.rmdir()  # mlx-lm makes it
+        try:
+            # Its prints are no part of this program's output.
+            with contextlib.redirect_stdout(sys.stderr):
+                mlx_lm_convert(
+                    str(checkpoint.path),
+                    str(folder),
+                    quantize=packed,
+                    q_bits=recipe.bits,
+                    q_group_size=recipe.group_size if packed else None,
+                    dtype=recipe.dtype,
+                    dequantize=recipe.dequantize and not packed,
+                )
+        except (EntropixError, OSError):
+            raise
+        except Exception as error:  # whatever a model makes it stumble over
+            raise UnsupportedModelError(
+                f"{checkpoint.path}: mlx-lm cannot convert it: {first_line(error)}"
+            ) from error
+        if not (folder / "config.json").is_file():
+            raise OutputError(f"{out}: mlx-lm wrote no config.json; see its messages above")
+        for extra in (*folder.glob("*.py"), *folder.glob("README.md")):
+            extra.unlink()  # code is never run here, and the card says nothing
+    return out
+
+
 def _counted(
     arrays: Iterable[mx.array], total: int, on_progress: Callable[[int, int], None] | None
 ) -> Iterator[mx.array]:
@@ -97,7 +143,7 @@ def _config(
     layers: list[Layer],
     recipe: Recipe,
 ) -> dict[str, Any]:
-    """Return the ``config.json`` of the new folder: the source's, with every default filled in."""
+    """Return the new ``config.json``: the source's, with every default filled in."""
     dropped = ("quantization", "quantization_config", "_name_or_path")
     config = {key: value for key, value in checkpoint.config.items() if key not in dropped}
     if recipe.dtype:
@@ -107,14 +153,14 @@ def _config(
 
 
 def _described(
-    model: Model, tokenizer: TokenizerWrapper, packings: dict[str, Packing]
+    model: Model, tokenizer: TokenizerWrapper, quantized: dict[str, Quantization]
 ) -> dict[str, Any]:
-    """Return the keys of a ``config.json`` that follow from the model, tokenizer and packings."""
+    """Return the keys of a ``config.json`` that follow from a model and its quantized layers."""
     config = asdict(model.config) | {"eos_token_id": sorted(tokenizer.eos_token_ids)}
-    if packings:
-        # mlx-lm reads one default packing, and by name the layers that differ from it.
-        default = max(packings.values(), key=list(packings.values()).count)
-        differing = {n: p._asdict() for n, p in packings.items() if p != default}
+    if quantized:
+        # mlx-lm reads one default, and by name the layers that differ from it.
+        default = max(quantized.values(), key=list(quantized.values()).count)
+        differing = {n: p._asdict() for n, p in quantized.items() if p != default}
         config["quantization"] = config["quantization_config"] = default._asdict() | differing
     return config
 
@@ -123,7 +169,7 @@ def save(model: Model, tokenizer: TokenizerWrapper, folder: Path) -> None:
     """Write the weights, configuration and tokenizer of a loaded model into an existing folder."""
     weights = dict(tree_flatten(model.parameters()))
     write_weights(folder, weights, (mx.contiguous(array) for array in weights.values()))
-    packings = {name: packing_of(module) for name, module in model.named_modules()}
-    described = _described(model, tokenizer, {n: p for n, p in packings.items() if p})
+    quantized = {name: quantization_of(module) for name, module in model.named_modules()}
+    described = _described(model, tokenizer, {n: p for n, p in quantized.items() if p})
     write_json(folder / "config.json", described)
     tokenizer.save_pretrained(folder)

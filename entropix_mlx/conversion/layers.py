@@ -1,7 +1,7 @@
-"""What happens to one layer on its way from a checkpoint to a new folder.
+"""Converting one layer at a time.
 
-Its tensors are read, unpacked and cast as the recipe says, checked for NaN and infinity, and then
-packed.
+A layer's tensors are read, unpacked and cast as the recipe says, checked for NaN and infinity, and
+then packed.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ Parts = dict[str, mx.array]
 """A layer's arrays by the ending of their names: ``weight``, ``bias``, ``scales``, ``biases``."""
 
 
-class Packing(NamedTuple):
-    """How MLX packs quantized weights: the arguments of `mx.quantize`."""
+class Quantization(NamedTuple):
+    """The packing of quantized weights: the arguments of `mx.quantize`."""
 
     group_size: int
     bits: int
@@ -36,9 +36,9 @@ class Layer(NamedTuple):
     name: str
     tensors: dict[str, Tensor]
     """By the ending of their names, as in `Parts`."""
-    stored: Packing | None
+    stored: Quantization | None
     """How the weights are packed in the checkpoint; None if they are not."""
-    wanted: Packing | None
+    wanted: Quantization | None
     """How they will be packed in the new folder; None if they will not be."""
 
 
@@ -54,21 +54,21 @@ def plan_layers(model: Model, tensors: dict[str, Tensor], recipe: Recipe) -> lis
         grouped.setdefault(name, {})[ending] = tensor
     layers = []
     for name, parts in grouped.items():
-        stored = packing_of(modules[name])
+        stored = quantization_of(modules[name])
         wanted = None if recipe.dequantize else stored
         if recipe.bits is not None:
             shape = parts["weight"].shape
             width = parts["scales"].shape[-1] * stored.group_size if stored else shape[-1]
             fits = len(shape) == 2 and width % recipe.group_size == 0
-            wanted = Packing(recipe.group_size, recipe.bits, "affine") if fits else None
+            wanted = Quantization(recipe.group_size, recipe.bits, "affine") if fits else None
         layers.append(Layer(name, parts, stored, wanted))
     return layers
 
 
-def packing_of(module: nn.Module) -> Packing | None:
+def quantization_of(module: nn.Module) -> Quantization | None:
     """Return how a layer's weights are packed; None if they are not."""
     if isinstance(module, (nn.QuantizedLinear, nn.QuantizedEmbedding)):
-        return Packing(module.group_size, module.bits, module.mode)
+        return Quantization(module.group_size, module.bits, module.mode)
     return None
 
 
@@ -115,14 +115,14 @@ def _unpack(parts: Parts, layer: Layer, recipe: Recipe) -> Parts:
     }
 
 
-def _dequantize(parts: Parts, packing: Packing, dtype: mx.Dtype | None) -> Parts:
+def _dequantize(parts: Parts, quantization: Quantization, dtype: mx.Dtype | None) -> Parts:
     """Return a layer's arrays with the weight unpacked, in `dtype` or else that of its scales."""
     scales, biases = parts["scales"], parts.get("biases")
     if biases is not None:
         dtype = dtype or scales.dtype
         # Multiply and add in float32, so that there is only one rounding.
         scales, biases = scales.astype(mx.float32), biases.astype(mx.float32)
-    weight = mx.dequantize(parts["weight"], scales, biases, **packing._asdict())
+    weight = mx.dequantize(parts["weight"], scales, biases, **quantization._asdict())
     bias = {"bias": parts["bias"]} if "bias" in parts else {}
     return {"weight": weight.astype(dtype) if dtype else weight} | bias
 

@@ -18,8 +18,9 @@ import mlx.core as mx
 
 from .. import limits
 from ..checkpoints.model_files import COMPANIONS, INDEX
-from ..errors import OutputError
+from ..errors import OutputError, WeightsError
 from ..files import flush_to_disk, reason
+from ..models.config import read_object
 from ..palette import to_json
 
 LARGEST_FILE = 5 * 2**30
@@ -117,12 +118,11 @@ def _is_replaceable(entry: Path) -> bool:
 
 
 def _describes_model(config: Path) -> bool:
-    """Tell whether a file is a model's configuration, and not one of something else."""
+    """Return whether a file is a model's configuration, and not one of something else."""
     try:
-        content = json.loads(limits.read_text(config, limits.CONFIG_BYTES))
-    except (OSError, ValueError, RecursionError):
+        return "model_type" in read_object(config, limits.CONFIG_BYTES)
+    except (OSError, WeightsError):
         return False
-    return isinstance(content, dict) and "model_type" in content
 
 
 def _put_in_place(unfinished: Path, out: Path) -> None:

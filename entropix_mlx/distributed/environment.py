@@ -29,7 +29,7 @@ _MPI = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE
 
 
 @dataclass(frozen=True)
-class Place:
+class RankEnvironment:
     """One rank among several."""
 
     rank: int
@@ -50,7 +50,7 @@ class Place:
         return f"{self.name(rank)} was lost, and all other ranks were ended: start them again"
 
 
-def of_environment(environment: Mapping[str, str] = os.environ) -> Place | None:
+def of_environment(environment: Mapping[str, str] = os.environ) -> RankEnvironment | None:
     """Return the place of this process; None where it was started alone.
 
     Raises:
@@ -86,7 +86,7 @@ def _placed(
     size: int,
     known: tuple[tuple[str, ...], int] | None,
     hosts: tuple[str, ...],
-) -> Place | None:
+) -> RankEnvironment | None:
     """Return a place among more than one; `known` is rank 0's host and MLX's lowest port."""
     if size < 2:
         return None
@@ -98,12 +98,12 @@ def _placed(
         raise GroupError(f"{PATIENCE} is {given!r}, and must be a number of seconds")
     host, _, port = environment.get(ADDRESS, "").rpartition(":")
     if port.isdecimal():
-        return Place(int(rank), size, (host, int(port)), hosts, float(given))
+        return RankEnvironment(int(rank), size, (host, int(port)), hosts, float(given))
     if known is None or not known[0] or known[1] < 2:
         raise GroupError(
             f"the ranks do not know where rank 0 listens: set {ADDRESS}=HOST:PORT for all of them"
         )
-    return Place(int(rank), size, (known[0][0], known[1] - 1), hosts, float(given))
+    return RankEnvironment(int(rank), size, (known[0][0], known[1] - 1), hosts, float(given))
 
 
 def _read(name: str) -> list[Any]:

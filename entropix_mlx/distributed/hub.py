@@ -21,7 +21,7 @@ from queue import Queue
 from typing import Any
 
 from ..errors import GroupError, LostRankError
-from .environment import PATIENCE, Place
+from .environment import PATIENCE, RankEnvironment
 
 HELLO_SECONDS = 2.0
 """Who connects and does not say within this who it is, is no rank."""
@@ -102,7 +102,7 @@ def _watch_for_silence(connection: socket.socket) -> None:
 class Hub:
     """Rank 0's side: a line to every other rank."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: RankEnvironment) -> None:
         """Listen.
 
         Raises:
@@ -229,7 +229,7 @@ class Spoke:
         self._orders: Queue[dict[str, Any] | None] = Queue()
 
     @classmethod
-    def join(cls, place: Place, hello: Record) -> Spoke:
+    def join(cls, place: RankEnvironment, hello: Record) -> Spoke:
         """Connect to rank 0, which may still be starting.
 
         Raises:

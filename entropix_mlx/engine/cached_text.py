@@ -1,11 +1,30 @@
-"""Texts in the model's cache: which tokens it holds of each, and rollouts that go on from one."""
+"""Texts in the model's cache: which tokens it holds of each, prompts on their way in, and branches.
+
+The life of the cache of one answer, from left to right:
+
+    ids of the text    │ prompt ............ │ answer ......  │
+    in the cache       │ prompt ............ │ answer ......  │ 1 unconfirmed │
+                                              └ anchor: another answer may begin here
+
+1. A `Prompt` finds the cached text with which it has most in common, shortens it to that, and joins
+   it chunk by chunk.
+2. `take` anchors the place behind the prompt and hands the text to the answer; where several
+   answers go on from one prompt, each gets a twin that reads the shared part and copies nothing.
+3. A pass may be queued before the host knows what was drawn: its token is in the cache,
+   unconfirmed. `confirm` makes it part of the text, `take_back` removes it.
+4. At a fork, `BranchCaches` share the text, which nobody changes meanwhile; `commit` appends the
+   beginning of the branch that won.
+5. When the answer ends, the text is shortened to what was committed, and serves the next prompt.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import mlx.core as mx
 
+from ..answer.position import Likelihood
+from ..answer.requests import TEXT
 from ..models.base import AttentionLayers, LanguageModel
 from ..models.llama.cache import (
     RowsCache,
@@ -16,24 +35,21 @@ from ..models.llama.cache import (
     copied,
     hold,
     share,
-    takes_runs,
+    takes_blocks,
     trim,
 )
 
-TEXT = 0
-"""The number of a text's only row; at a branch point, every rollout has a row."""
 SAMPLE_STEP = 64
 """Tokens by which the memory of a text grows that shares its beginning with others."""
-ROLLOUT_STEP = 16
-"""Tokens by which the memory of rollouts grows."""
+BRANCH_STEP = 16
+"""Tokens by which the memory of branches grows."""
 
 
 class CachedText:
     """One text in the model's cache: the caches of all layers, and the ids of the tokens in them.
 
     `ids` lists the tokens that are known to belong to the text. Between `Engine.queue` and the
-    moment when the host knows what was drawn, the caches may hold one token more: a guess.
-    `take_back` removes it, `confirm` makes it part of the text.
+    moment when the host knows what was drawn, the caches may hold tokens more: unconfirmed ones.
     """
 
     members = (TEXT,)
@@ -46,8 +62,6 @@ class CachedText:
         known; `ids` begins after them."""
         trim(self.layers, self.base)  # an interrupt may have left more in some layers
         self.ids: list[int] = []
-        self.guessed = 0
-        """Tokens in the caches that nobody has confirmed, 0 or 1."""
 
     @classmethod
     def empty(cls, model: LanguageModel) -> CachedText:
@@ -64,7 +78,6 @@ class CachedText:
     def confirm(self, tokens: Sequence[int]) -> None:
         """Note the id of the token that the caches hold beyond `ids`, or will after this pass."""
         self.ids.extend(tokens)
-        self.guessed = 0
 
     def take_back(self) -> None:
         """Remove from the caches what is not in `ids`."""
@@ -80,7 +93,6 @@ class CachedText:
         """
         trim(self.layers, self.base + min(length, len(self.ids)))
         del self.ids[int(self.layers[0].offset) - self.base :]
-        self.guessed = 0
 
     def anchor(self) -> None:
         """Have the caches remember this place, so that `shorten` can return to it."""
@@ -88,11 +100,11 @@ class CachedText:
             anchor(layer)
 
     def hold(self) -> None:
-        """Have the caches remember the place before a side text, which will be forgotten."""
+        """Have the caches remember this place before tokens that will be taken back."""
         for layer in self.layers:
             hold(layer)
 
-    def takes_runs(self, layers: AttentionLayers) -> bool:
+    def takes_blocks(self, layers: AttentionLayers) -> bool:
         """Tell whether several tokens can follow in one pass, and any of them be taken back.
 
         Args:
@@ -100,7 +112,7 @@ class CachedText:
         """
         if layers == "all" and isinstance(self.layers[0], SharedPrefixCache):
             return False  # each token's scores of all layers would need a copy of what is shared
-        return all(map(takes_runs, self.layers))
+        return all(map(takes_blocks, self.layers))
 
     def arrays(self) -> list[mx.array]:
         """Return the keys and values that only this text has, for MLX to compute."""
@@ -124,25 +136,83 @@ class CachedText:
 
 
 class Prompt:
-    """The beginning of one text, or of several, as far as it is not in the cache yet."""
+    """A prompt on its way into the cache, from which one answer goes on, or several.
 
-    def __init__(self, text: CachedText, unread: Sequence[int], shared: bool = False) -> None:
+    What the cache holds of it is looked up when its computation begins (`find`), not before: the
+    prompts that are computed until then may begin as it does.
+    """
+
+    def __init__(
+        self,
+        tokens: Sequence[int],
+        find: Callable[[Sequence[int]], CachedText],
+        *,
+        shared: bool = False,
+        scored: int | None = None,
+    ) -> None:
         """Prepare.
 
         Args:
-            text: what is in the cache.
-            unread: the tokens that are to follow it there.
+            tokens: the whole prompt. The last token is computed with the first pass of the answer.
+            find: returns the text that a prompt is to join, which may begin as it does.
             shared: whether several answers go on from it, so that none of them may change it.
+            scored: how many of the most probable tokens to list beside each token's own likelihood;
+                None measures none.
         """
-        self.text = text
-        self.unread = list(unread)
-        self.total = len(self.unread) + 1
-        self._shared = shared
+        self.tokens = list(tokens)
+        self.shared = shared
+        self.scored = scored
+        self.likelihoods: list[Likelihood] = []
+        """Of the tokens after the first, if they are asked for."""
+        self.cached = 0
+        """Tokens that were in the cache before."""
+        self.opened = False
+        """Whether its computation has begun."""
+        self._find = find
+        self._text: CachedText | None = None
+
+    @property
+    def text(self) -> CachedText:
+        """What is in the cache, of which this prompt is the end."""
+        if self._text is None:
+            text = self._text = self._find(self.tokens)
+            # The last token must be computed again: what follows it was not kept.
+            text.shorten(text.common(self.tokens[:-1]))
+            self.cached = len(text.ids)
+            self.opened = True
+        return self._text
+
+    def is_like(self, other: Prompt) -> bool:
+        """Tell whether answers to another prompt can go on from this one."""
+        if self.opened or self._find != other._find or self.scored != other.scored:
+            return False
+        return self.tokens == other.tokens
+
+    @property
+    def unread(self) -> int:
+        """How many tokens are still to be computed before an answer may begin."""
+        return len(self.tokens) - 1 - len(self.text.ids)
+
+    @property
+    def total(self) -> int:
+        """Tokens to compute, the last one included."""
+        return len(self.tokens) - self.cached
 
     @property
     def done(self) -> int:
-        """Tokens that were computed here."""
-        return self.total - 1 - len(self.unread)
+        """Tokens of those that were computed."""
+        return len(self.text.ids) - self.cached
+
+    @property
+    def complete(self) -> bool:
+        """Whether an answer may begin."""
+        return self.opened and not self.unread
+
+    def chunk(self, most: int) -> tuple[list[int], list[int]]:
+        """Return the next tokens to compute, and the token after each of them."""
+        begin = len(self.text.ids)
+        end = min(begin + most, len(self.tokens) - 1)
+        return self.tokens[begin:end], self.tokens[begin + 1 : end + 1]
 
     def take(self) -> CachedText:
         """Return a text that goes on from the prompt, all of which is in the cache.
@@ -150,47 +220,42 @@ class Prompt:
         The place is remembered, so that another answer can begin here.
         """
         self.text.anchor()
-        return self.text.twin() if self._shared else self.text
+        return self.text.twin() if self.shared else self.text
 
 
 class BranchCaches:
-    """The rollouts at a branch point: each goes on from the same text, which none of them changes.
+    """The branches of a fork: each goes on from the same text, which none of them changes.
 
-    ForkRule that grow in the same passes form a group, with one cache a layer for all of them. One
+    Branches that grow in the same passes form a group, with one cache a layer for all of them. One
     that stops growing leaves its group; what it has cached is kept, since it may still win.
     """
 
     def __init__(self, text: CachedText, count: int) -> None:
-        """Begin rollouts 0 to `count` − 1, none of which has a token yet."""
+        """Begin branches 0 to `count` − 1, none of which has a token yet."""
         self._text = text
-        layers = [share(layer, ROLLOUT_STEP, count) for layer in text.layers]
+        layers = [share(layer, BRANCH_STEP, count) for layer in text.layers]
         self._groups = [BranchGroup(list(range(count)), layers)]
 
-    def select(self, branches: Sequence[int]) -> list[BranchGroup]:
-        """Return the groups that hold these rollouts and no others.
+    def select(self, branches: Iterable[int]) -> list[BranchGroup]:
+        """Return the groups that hold these branches and no others.
 
-        A group that also holds others is split; those lose a guess that it may hold.
+        A group that also holds others is split; those lose an unconfirmed token.
         """
-        wanted = set(branches)
-        self._groups = [part for group in self._groups for part in group.split(wanted)]
-        chosen = [group for group in self._groups if group.members[0] in wanted]
+        selected = set(branches)
+        self._groups = [part for group in self._groups for part in group.split(selected)]
+        chosen = [group for group in self._groups if group.members[0] in selected]
         for group in self._groups:
             if group not in chosen:
                 group.take_back()
         return chosen
 
     def take_back(self) -> None:
-        """Remove from the caches what was only guessed."""
+        """Remove unconfirmed tokens from the caches."""
         for group in self._groups:
             group.take_back()
 
-    def shorten(self, branches: Sequence[int], count: int) -> None:
-        """Take the last `count` tokens of these rollouts away."""
-        for group in self.select(branches):
-            group.shorten(count)
-
     def commit(self, branch: int, tokens: Sequence[int]) -> None:
-        """Append the first tokens of a rollout to the text; the ids say how many."""
+        """Append the first tokens of a branch to the text; the ids say how many."""
         if not tokens:  # and perhaps nothing was computed at all
             return
         group = next(group for group in self._groups if branch in group.members)
@@ -201,47 +266,37 @@ class BranchCaches:
 
 
 class BranchGroup:
-    """ForkRule of one length, whose next tokens are computed together."""
+    """Branches of one length, whose next tokens are computed together."""
 
-    def __init__(self, members: list[int], layers: list[RowsCache]) -> None:
+    def __init__(self, members: list[int], layers: list[RowsCache], end: int | None = None) -> None:
         """Combine.
 
         Args:
-            members: the numbers of the rollouts, in the order of the rows.
+            members: the numbers of the branches, in the order of the rows.
             layers: a cache a layer.
+            end: tokens of each text that are confirmed; None for all that are cached.
         """
         self.members = members
         self.layers = layers
-        self.guessed = 0
-        """Tokens in the caches that nobody has confirmed, 0 or 1."""
+        self._end = int(layers[0].offset) if end is None else end
 
-    def split(self, wanted: set[int]) -> list[BranchGroup]:
-        """Return this group, or its two parts if only some of its members are wanted."""
-        inside = [row for row, member in enumerate(self.members) if member in wanted]
+    def split(self, selected: set[int]) -> list[BranchGroup]:
+        """Return this group, or its two parts if only some of its members are selected."""
+        inside = [row for row, member in enumerate(self.members) if member in selected]
         if len(inside) in (0, len(self.members)):
             return [self]
-        rest = [row for row, member in enumerate(self.members) if member not in wanted]
+        rest = [row for row, member in enumerate(self.members) if member not in selected]
         return [self._of_rows(inside), self._of_rows(rest)]
 
     def confirm(self, tokens: Sequence[int]) -> None:
-        """Note that the tokens that were guessed, or come with this pass, are what was wanted."""
-        self.guessed = 0
-
-    def hold(self) -> None:
-        """Do nothing: rollouts remember every place."""
+        """Note that the token of each branch belongs to it, which is cached or comes next."""
+        self._end += 1
 
     def take_back(self) -> None:
-        """Remove from the caches what was only guessed."""
-        self.shorten(self.guessed)
-
-    def shorten(self, count: int) -> None:
-        """Take the last `count` tokens of every member away."""
+        """Remove unconfirmed tokens from the caches."""
         for layer in self.layers:
-            layer.trim(count)
-        self.guessed = 0
+            layer.trim(int(layer.offset) - self._end)
 
     def _of_rows(self, rows: list[int]) -> BranchGroup:
         members = [self.members[row] for row in rows]
-        part = BranchGroup(members, [layer.of_rows(rows) for layer in self.layers])
-        part.guessed = self.guessed
-        return part
+        return BranchGroup(members, [layer.of_rows(rows) for layer in self.layers], self._end)

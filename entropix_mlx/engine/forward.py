@@ -1,77 +1,94 @@
-"""One position of many texts at a time: run the model, measure, decide, draw.
+"""One forward pass over many texts: run the model, measure, decide, draw.
 
 `Engine.queue` starts a pass and returns before it is computed; `Pass.read` waits for it. Between
-the two the caller can queue the next pass, which keeps the device busy.
+the two the caller can queue the next pass, which keeps the device busy:
+
+    host     queue 1 ── queue 2 ── read 1 ── queue 3 ── read 2 ──
+    device            [ pass 1 ][ pass 2 ]  [ pass 3 ]
+
+A pass goes through five steps, of which only the last waits:
+
+1. Every slot brings rows: its text, its branches, or a block of tokens that follow one another. The
+   model computes all rows at once, since reading the weights is what costs; attention runs over
+   each slot's own cache.
+2. Rows that share a sampler form a part (`PassPart`). A part is measured as one batch.
+3. The sampler plans, and a token is drawn for each row with the randomness of its slot's seed and
+   of its place in the text. A block of many tokens is planned in pieces, since the logits of all
+   its positions would fill the memory.
+4. Whoever queues the next pass uses the drawn tokens as arrays (`Pass.drawn`): they need not be
+known.
+5. `Pass.read` fetches everything that was packed for the host in one array a part.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
 import mlx.core as mx
 
-from ..answer.position import Reading
+from ..answer.position import Likelihood, Position
 from ..models.base import AttentionLayers, Forward, LanguageModel, Rows
-from ..models.llama.attention import Looks, Masked, RowScores
+from ..models.llama.attention import AttentionQueries, Masked, RowScores
 from ..models.llama.cache import TextCache
 from ..models.memory import CLEAR_EVERY
 from ..samplers.base import Sampler
 from ..samplers.draw import draw_distinct, logprob, uniforms
-from ..samplers.memory import State, joined, rows_of
-from ..samplers.metrics.logits import numbers
-from ..samplers.position import Position, position
+from ..samplers.metrics.logits import most_probable, numbers
+from ..samplers.position import Sampled, sample
+from ..samplers.state import State, joined, rows_of
+from ..settings import ResolvedSettings
 from .cached_text import CachedText
-from .speculation.proposer import Guesser
 
-RUN_AT_ONCE = 4
-"""Tokens of a run that are measured and planned together: several arrays of the size of their
+PREFILL_CHUNK = 256
+"""Tokens of a prompt that are computed at once while nothing else waits."""
+BLOCK_AT_ONCE = 4
+"""Tokens of a block that are measured and planned together: several arrays of the size of their
 logits are in memory then."""
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """How the tokens of one answer are measured and drawn."""
-
-    sampler: Sampler
-    seed: int
-    attention_layers: AttentionLayers = "last"
-    top_logprobs: int = 0
-    guesser: Guesser | None = None
-    """Guesses what comes next; None for no guesses."""
-
-    @property
-    def kind(self) -> tuple[int, int]:
-        """Rows of one kind are measured and drawn together."""
-        return id(self.sampler), self.top_logprobs
+LOGITS_AT_ONCE = 2**22
+"""Logits of a given text that are compared at once."""
 
 
 class SlotRows(NamedTuple):
-    """Rows of one answer that take a token each: its text, or rollouts of one length."""
+    """Rows of one slot that take a token each: its text, branches of one length, or a block."""
 
     layers: Sequence[TextCache]
     tokens: mx.array
     """`(rows,)`"""
-    sampling: Sampling
+    resolved: ResolvedSettings
     state: State = ()
-    """What the sampler remembers of each row's text, the token included; () for nothing yet. Of a
-    run, that is the text with its first token."""
-    run: bool = False
-    """As in `Rows`."""
+    """The sampler's state after each row's text, the token included; () for nothing yet. Of a
+    block, that is the text with its first token."""
+    block: bool = False
+    """Whether the tokens follow one another in one text."""
+
+    @property
+    def kind(self) -> tuple[int, int]:
+        """Rows of one kind are measured and drawn together."""
+        return kind_of(self.resolved)
 
     @property
     def rows(self) -> Rows:
-        """Return what the model computes."""
-        return Rows(self.layers, self.tokens, self.run)
+        """What the model computes."""
+        return Rows(self.layers, self.tokens, self.block)
+
+    @property
+    def places(self) -> Sequence[int]:
+        """Where in its text each position is that follows a token, once the tokens are cached."""
+        joined_before = (self.tokens.size - 1) * self.block
+        return self.rows.offsets(int(self.layers[0].offset) - joined_before)
+
+
+def kind_of(resolved: ResolvedSettings) -> tuple[int, int]:
+    """Return what slots have in common that are measured and drawn together."""
+    return id(resolved.sampler), resolved.settings.top_logprobs
 
 
 class Engine:
     """A model, and the passes that run on it."""
 
     def __init__(self, model: LanguageModel) -> None:
-        """Set up; the texts and their caches come with each pass."""
         self._model = model
         self._unstarted: Pass | None = None
         self._queued = 0
@@ -86,17 +103,11 @@ class Engine:
         self._queued += 1
         if self._queued % CLEAR_EVERY == 0:
             mx.clear_cache()
-        forward = self._forward(groups)
+        forward = self._model.step([group.rows for group in groups], _layers_of(groups))
         self.start_last()
         mx.async_eval(forward)
         self._unstarted = Pass(self, forward, groups)
         return self._unstarted
-
-    def _forward(self, groups: Sequence[SlotRows]) -> Forward:
-        layers: AttentionLayers = "last"
-        if any(group.sampling.attention_layers == "all" for group in groups):
-            layers = "all"
-        return self._model.step([group.rows for group in groups], layers)
 
     def start_last(self) -> None:
         """Have what follows from the last forward pass computed, without waiting."""
@@ -116,43 +127,56 @@ class Engine:
         text.confirm(tokens)
         mx.clear_cache()
 
+    def score(
+        self, text: CachedText, tokens: Sequence[int], following: Sequence[int], best: int = 0
+    ) -> list[Likelihood]:
+        """Put tokens into a text's cache, and return how well the one after each is predicted.
+
+        Args:
+            text: it holds the tokens afterwards, or none of them after an error.
+            tokens: at least one.
+            following: the token after each of them.
+            best: how many of the most probable tokens to list.
+        """
+        found: list[Likelihood] = []
+        size = max(1, LOGITS_AT_ONCE // self._model.config.vocab_size)
+        try:
+            states, _ = self._model.states(mx.array([list(tokens)]), text.layers, "last")
+            for begin in range(0, len(tokens), size):
+                inside = slice(begin, begin + size)
+                logits = self._model.head(states[:, inside])[0].astype(mx.float32)
+                found += _likelihoods(logits, mx.array(list(following[inside])), best)
+        except BaseException:
+            text.take_back()
+            raise
+        text.confirm(tokens)
+        return found
+
 
 class PassPart(NamedTuple):
     """Rows of a pass that share a sampler: arrays that may not have been computed yet."""
 
     sampler: Sampler
-    queued: Position
+    sampled: Sampled
 
     def arrays(self) -> list[mx.array]:
         """Return everything that will be read."""
-        return [self.queued.packed, self.queued.token, *self.queued.noted]
-
-    def readings(self) -> Iterator[Reading]:
-        """Yield the rows in Python numbers; this waits for the pass."""
-        # (mx.eval would wait for the next pass, too.)
-        for row in self.queued.read():
-            yield Reading(*row)
+        return [self.sampled.packed, self.sampled.token, *self.sampled.state]
 
 
 class Pass:
-    """A queued pass: one position of each row."""
+    """A forward pass in flight: one position of each row."""
 
     def __init__(self, engine: Engine, forward: Forward, groups: Sequence[SlotRows]) -> None:
         """Build the graph of measuring, deciding and drawing."""
         self._engine = engine
         self._attended = forward.attended
-        self._places = [
-            (group.sampling, offset)
-            for group in groups
-            for offset in group.rows.offsets(
-                int(group.layers[0].offset) - (group.tokens.size - 1) * group.run
-            )
-        ]
+        self._places = [(group.resolved.seed, at) for group in groups for at in group.places]
         self._parts = list(_parts(forward, groups, self._places))
         self._rows = [
-            (part, row) for part in self._parts for row in range(part.queued.token.shape[0])
+            (part, row) for part in self._parts for row in range(part.sampled.token.shape[0])
         ]
-        self._readings: list[Reading] | None = None
+        self._positions: list[Position] | None = None
 
     def arrays(self) -> list[mx.array]:
         """Return everything that will be read."""
@@ -163,142 +187,159 @@ class Pass:
         mx.async_eval(self.arrays())
 
     def drawn(self, rows: Sequence[int]) -> mx.array:
-        """Return the tokens that were drawn in some rows of one answer: `(rows,)`."""
+        """Return the tokens that were drawn in some rows of one slot: `(rows,)`."""
         part, inside = self._inside(rows)
-        return rows_of((part.queued.token,), inside)[0]
+        return rows_of((part.sampled.token,), inside)[0]
 
     def logprobs(self, rows: Sequence[int], tokens: mx.array | None = None) -> mx.array:
         """Return the log probabilities `(rows,)` of the drawn tokens, or of others `(rows,)`."""
         part, inside = self._inside(rows)
         if tokens is None:
-            return rows_of((part.queued.logprob,), inside)[0]
-        chosen = [part.queued.row(row).measured for row in inside]
+            return rows_of((part.sampled.logprob,), inside)[0]
+        chosen = [part.sampled.row(row).measured for row in inside]
         columns = [logprob(one, tokens[n, None, None]) for n, one in enumerate(chosen)]
         return mx.concatenate(columns)[:, 0]
 
-    def noted(self, rows: Sequence[int]) -> State:
-        """Return what the sampler remembers of the positions of some rows of one answer."""
+    def states(self, rows: Sequence[int]) -> State:
+        """Return the sampler's states at the positions of some rows of one slot."""
         part, inside = self._inside(rows)
-        return rows_of(part.queued.noted, inside)
+        return rows_of(part.sampled.state, inside)
 
-    def _inside(self, rows: Sequence[int]) -> tuple[PassPart, list[int]]:
-        """Return the part of some rows of one answer, and where they are in it."""
-        return self._rows[rows[0]][0], [self._rows[row][1] for row in rows]
-
-    def read(self) -> list[Reading]:
+    def read(self) -> list[Position]:
         """Wait for the pass and return every row in Python numbers: its one synchronisation."""
-        if self._readings is None:
+        if self._positions is None:
             self._engine.start_last()
-            self._readings = [reading for part in self._parts for reading in part.readings()]
+            # (mx.eval would wait for the next pass, too.)
+            rows = [row for part in self._parts for row in part.sampled.read()]
+            found = [
+                Position(*row, distribution=_RowDistribution(*of_row, *place))
+                for row, of_row, place in zip(rows, self._rows, self._places, strict=True)
+            ]
+            self._positions = found
             if not self._attended:
-                self._readings = [reading.without_attention() for reading in self._readings]
-        return self._readings
+                self._positions = [position.without_attention() for position in found]
+        return self._positions
 
-    def position(self, row: int) -> RowPosition:
-        """Return what is known about one row's position, which must have been read.
+    def position(self, row: int) -> Position:
+        """Return the position of one row, which must have been read.
 
         Raises:
             NonFiniteLogitsError: the model computed NaN or infinite logits there.
         """
-        reading = self.read()[row].checked()
-        part, index = self._rows[row]
-        return RowPosition(reading, part, index, *self._places[row])
+        return self.read()[row].checked()
+
+    def _inside(self, rows: Sequence[int]) -> tuple[PassPart, list[int]]:
+        """Return the part of some rows of one slot, and where they are in it."""
+        return self._rows[rows[0]][0], [self._rows[row][1] for row in rows]
 
 
-class RowPosition:
-    """What is known about the place after a token of one text."""
+class _RowDistribution(NamedTuple):
+    """The `Distribution` of one row of a pass."""
 
-    def __init__(
-        self, reading: Reading, part: PassPart, row: int, sampling: Sampling, position: int
-    ) -> None:
-        """Combine what was read with the arrays that it was read from."""
-        self.reading = reading
-        self._part = part
-        self._row = row
-        self._sampling = sampling
-        self._position = position
+    part: PassPart
+    row: int
+    seed: int
+    place: int
 
-    def given(self, tokens: Sequence[int]) -> list[Reading]:
-        """Return the reading with each of some tokens in place of the one that was drawn."""
-        measured = self._part.queued.row(self._row).measured
-        logprobs = numbers(logprob(measured, mx.array([list(tokens)])))[0]
-        return [
-            self.reading._replace(token=token, logprob=value)
-            for token, value in zip(tokens, logprobs, strict=True)
-        ]
+    def logprobs(self, tokens: Sequence[int]) -> list[float]:
+        measured = self.part.sampled.row(self.row).measured
+        found: list[float] = numbers(logprob(measured, mx.array([list(tokens)])))[0]
+        return found
 
     def openings(self, count: int) -> list[int]:
-        """Return different tokens that may stand here, the most probable one first."""
-        one = self._part.queued.row(self._row)
-        sampler, seed = self._part.sampler, self._sampling.seed
-        return draw_distinct(one.measured, one.plan, sampler, count, seed, self._position)
+        one = self.part.sampled.row(self.row)
+        sampler = self.part.sampler
+        return draw_distinct(one.measured, one.plan, sampler, count, self.seed, self.place)
 
 
 def _parts(
-    forward: Forward, groups: Sequence[SlotRows], places: Sequence[tuple[Sampling, int]]
+    forward: Forward, groups: Sequence[SlotRows], places: Sequence[tuple[int, int]]
 ) -> Iterator[PassPart]:
     """Yield the parts of a pass; groups that share a sampler must follow one another."""
-    # A single run is one text with several tokens; otherwise each row has a token.
+    # A single block is one text with several tokens; otherwise each row has a token.
     logits = forward.logits.reshape(-1, forward.logits.shape[-1])
-    scores = _by_group(forward, groups)
+    scores = _scores_by_group(forward, groups)
     row = number = 0
-    for (_, count, apart), members in groupby(groups, key=_kind):
+    for (_, best, apart), members in groupby(groups, key=_part_kind):
         of_part = list(members)
         size = sum(group.tokens.size for group in of_part)
         rows = slice(row, row + size)
-        sampler = of_part[0].sampling.sampler
-        randomness = mx.array([uniforms(s.seed, at, sampler.draws) for s, at in places[rows]])
+        sampler = of_part[0].resolved.sampler
+        randomness = mx.array([uniforms(seed, at, sampler.draws) for seed, at in places[rows]])
         of_rows = logits[rows] if size < len(places) else logits
-        looked = scores[number : number + len(of_part)]
+        of_groups = scores[number : number + len(of_part)]
         if apart:
-            yield from _in_pieces(of_part[0], of_rows, looked[0], randomness)
+            yield from _in_pieces(of_part[0], of_rows, of_groups[0], randomness)
         else:
             states = joined([group.state for group in of_part]) if sampler.remembered else ()
-            queued = position(sampler, of_rows, looked, randomness, count, states)
-            yield PassPart(sampler, queued)
+            sampled = sample(sampler, of_rows, of_groups, randomness, best, states)
+            yield PassPart(sampler, sampled)
         row, number = row + size, number + len(of_part)
 
 
-def _kind(group: SlotRows) -> tuple[int, int, int]:
+def _part_kind(group: SlotRows) -> tuple[int, int, int]:
     """Return what the rows of a part have in common.
 
-    A run that is cut into pieces has parts of its own.
+    A block that is cut into pieces has parts of its own.
     """
-    apart = group.run and group.tokens.size > _piece(group.sampling.sampler)
-    return *group.sampling.kind, id(group.layers) if apart else 0
+    apart = group.block and group.tokens.size > _piece_size(group.resolved.sampler)
+    return *group.kind, id(group.layers) if apart else 0
 
 
-def _piece(sampler: Sampler) -> int:
-    """Return how many tokens of a run are planned together.
+def _piece_size(sampler: Sampler) -> int:
+    """Return how many tokens of a block are planned together.
 
-    Where a sampler remembers the text, they are planned one after the other.
+    Where the sampler has a state, they are planned one after the other.
     """
-    return RUN_AT_ONCE if sampler.remembered is None else 1
+    return BLOCK_AT_ONCE if sampler.remembered is None else 1
 
 
 def _in_pieces(
-    group: SlotRows, logits: mx.array, looks: Sequence[RowScores], randomness: mx.array
+    group: SlotRows, logits: mx.array, scores: Sequence[RowScores], randomness: mx.array
 ) -> Iterator[PassPart]:
-    """Yield the parts of a run, each planned in the state that the one before leads to."""
-    sampler, state = group.sampling.sampler, group.state
-    size, count = _piece(sampler), group.sampling.top_logprobs
+    """Yield the parts of a block, each planned in the state that the one before leads to."""
+    sampler, state = group.resolved.sampler, group.state
+    size, best = _piece_size(sampler), group.resolved.settings.top_logprobs
     for begin in range(0, group.tokens.size, size):
         end = min(begin + size, group.tokens.size)
         here = slice(begin, end)
-        look = [one.part(begin, end) for one in looks if isinstance(one, Looks | Masked)]
-        queued = position(sampler, logits[here], [look], randomness[here], count, state)
-        yield PassPart(sampler, queued)
+        of_piece = [
+            one.part(begin, end) for one in scores if isinstance(one, AttentionQueries | Masked)
+        ]
+        sampled = sample(sampler, logits[here], [of_piece], randomness[here], best, state)
+        yield PassPart(sampler, sampled)
         following = group.tokens[end : end + 1]
         if sampler.remembered and following.size:
-            observed = logprob(queued.measured, following[:, None])[:, 0]
-            state = sampler.remembered.observe(queued.noted, following, observed)
+            observed = logprob(sampled.measured, following[:, None])[:, 0]
+            state = sampler.remembered.observe(sampled.state, following, observed)
 
 
-def _by_group(forward: Forward, groups: Sequence[SlotRows]) -> list[list[RowScores]]:
+def _layers_of(groups: Sequence[SlotRows]) -> AttentionLayers:
+    """Return the layers whose attention is measured in a pass: all, if any slot asks for them."""
+    of_all = any(group.resolved.settings.attention_layers == "all" for group in groups)
+    return "all" if of_all else "last"
+
+
+def _scores_by_group(forward: Forward, groups: Sequence[SlotRows]) -> list[list[RowScores]]:
     """Return the attention scores that are measured, a list of layers for each group."""
     by_layer = [(s,) if isinstance(s, RowScores) else s for s in forward.scores]
     by_group = [list(layers) for layers in zip(*by_layer, strict=True)]
     return [
-        layers if group.sampling.attention_layers == "all" else layers[-1:]
+        layers if group.resolved.settings.attention_layers == "all" else layers[-1:]
         for group, layers in zip(groups, by_group, strict=True)
     ]
+
+
+def _likelihoods(logits: mx.array, following: mx.array, best: int) -> list[Likelihood]:
+    """Return how well `(n, vocab)` logits predict the `(n,)` tokens that follow."""
+    logprobs = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
+    own = mx.take_along_axis(logprobs, following[:, None], axis=-1)[:, 0]
+    is_best = logits.argmax(axis=-1) == following
+    listed: list[tuple[tuple[int, float], ...]] = [()] * len(following)
+    if best:
+        tokens, gaps = map(numbers, most_probable(-logprobs, best))
+        listed = [
+            tuple((token, -gap) for token, gap in zip(*row, strict=True))
+            for row in zip(tokens, gaps, strict=True)
+        ]
+    return list(map(Likelihood, numbers(own), numbers(is_best), listed))

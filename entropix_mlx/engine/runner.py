@@ -1,64 +1,391 @@
-"""One answer: a scheduler with a single row."""
+"""The runner: who is admitted, what prompts share, and what becomes of the texts afterwards.
+
+Every answer of the program goes through a `Runner`: a single one, a batch, those of a server, those
+of a calibration.
+
+    add ──→ waiting ──→ slot of the scheduler ──→ ended
+                │                                    │
+                └─ the cached text that begins       its text joins the prompt cache ─┐
+                   most alike serves its prompt ←─────────────────────────────────────┘
+
+1. `add` checks all that can be wrong with an answer, before any pass, and puts it into the queue.
+2. An answer is admitted when fewer than `batch` run and the memory holds it beside them; one alone
+   always is.
+3. Waiting answers to the same prompt share what is cached of it. Where there is a prompt cache, a
+   prompt takes what it has in common with a text of the cache, or with one that is in use.
+4. `advance` runs one turn of the scheduler and returns the steps that were committed.
+5. What has ended leaves: its text is shortened to what was committed, and joins the prompt cache.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import contextlib
+from collections import deque
+from collections.abc import Collection, Generator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
 
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
+from ..answer.answer import Answer
+from ..answer.hooks import Hooks
+from ..answer.interventions.base import Intervention
+from ..answer.interventions.forks import Forks
+from ..answer.interventions.retrieval import Retrieval
+from ..answer.interventions.thinking import Thinking
+from ..answer.writer import Clock, Writer
+from ..errors import ContextLengthError, PromptError
 from ..models.base import LanguageModel
-from ..models.wired import wired_memory
+from ..models.memory import cache_tokens, wired_memory
+from ..settings import ResolvedSettings, Settings, draw_seed
 from ..step import Step
-from .cached_text import CachedText
-from .job import Job, begin, prepare
+from .cached_text import CachedText, Prompt
+from .prompt_cache import PromptCache
+from .sampler_state import SamplerStates, check_biased, first_state
 from .scheduler import Scheduler
+from .slot import Slot
+from .speculation.speculation import speculation_for
+
+RESOLVED = 16
+"""Settings whose samplers are kept: slots that share a sampler are measured together."""
+_NOT_DECIDING: dict[str, Any] = {
+    "seed": 0,
+    "max_tokens": 0,
+    "attention_layers": "last",
+    "top_logprobs": 0,
+    "speculation": "off",
+    "stop": (),
+}
+"""Fields of `Settings` that no sampler reads."""
 
 
-def decode(
-    model: LanguageModel,
-    tokenizer: TokenizerWrapper,
-    job: Job,
-    text: CachedText | None = None,
-    *,
-    pipelined: bool = True,
-) -> Generator[Step, None, None]:
-    """Generate one answer, one `Step` a token.
+class Runner:
+    """Answers on one model. It belongs on the thread that loaded the model.
 
-    Args:
-        model: from `load`.
-        tokenizer: from `load`.
-        job: what to generate.
-        text: what is in the cache already, updated in place. When the answer ends, however it does,
-            it holds the tokens of the prompt and of the answer but the last, or fewer if the
-            prefill did not end.
-        pipelined: whether to queue a position before the last one was read. The steps are the same.
+    Use it as a context manager: it holds the memory that Metal wires, and ends all answers when it
+    is left.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        tokenizer: TokenizerWrapper,
+        *,
+        batch: int = 1,
+        cache: PromptCache | None = None,
+        pipelined: bool = True,
+        steady: bool = False,
+    ) -> None:
+        """Begin without answers.
+
+        Args:
+            model: from `load`.
+            tokenizer: from `load`.
+            batch: the most answers that run at once.
+            cache: texts for prompts that begin as they do; None shares only equal prompts.
+            pipelined, steady: as for `Scheduler`.
+        """
+        self._model = model
+        self._tokenizer = tokenizer
+        self._batch = batch
+        self._cache = cache
+        self._scheduler = Scheduler(model, pipelined=pipelined, steady=steady)
+        self._waiting: deque[Slot] = deque()
+        self._admitted: list[Slot] = []
+        self._taken: dict[Slot, int] = {}
+        self._resolved: deque[tuple[Settings, ResolvedSettings]] = deque(maxlen=RESOLVED)
+        self._open = contextlib.ExitStack()
+
+    def __enter__(self) -> Runner:
+        self._open.enter_context(wired_memory.raised())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+        self._open.close()
+
+    @property
+    def waiting(self) -> int:
+        """Answers that have no slot yet."""
+        return len(self._waiting)
+
+    @property
+    def running(self) -> int:
+        """Answers that have one, their prompts included."""
+        return len(self._admitted)
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to do."""
+        return not (self._waiting or self._admitted)
+
+    def capacity(self, slots: Collection[Slot]) -> int:
+        """Return how many of some answers run at once, if all become as long as they may."""
+        longest = max((self._held(slot) for slot in slots), default=1)
+        return max(1, min(self._batch, len(slots), self._cache_tokens // longest))
+
+    def resolve(self, settings: Settings) -> ResolvedSettings:
+        """Return settings as `Settings.resolved` does; those that decide alike share a sampler.
+
+        Raises:
+            ProfileError, SamplerError: the settings do not fit.
+        """
+        alike = replace(settings, **_NOT_DECIDING)
+        known = next((resolved for other, resolved in self._resolved if other == alike), None)
+        if known is None:
+            known = alike.resolved(self._model.config)
+            self._resolved.append((alike, known))
+        own = replace(settings, profile=known.profile, changes={})
+        return replace(known, settings=own).with_seed(draw_seed() if own.seed is None else own.seed)
+
+    def add(
+        self,
+        prompt: Sequence[int],
+        resolved: ResolvedSettings,
+        hooks: Hooks | None = None,
+        *,
+        answered: Sequence[Step] = (),
+        forced: Sequence[int] = (),
+        text: CachedText | None = None,
+        scored: int | None = None,
+    ) -> Slot:
+        """Put an answer into the queue.
+
+        Args:
+            prompt: token ids; at least one.
+            resolved: its settings.
+            hooks: the caller's.
+            answered: the steps of an answer that is continued; the prompt ends with their tokens.
+            forced: tokens to commit first, whatever is drawn; the user's choice.
+            text: what is in the cache already, updated in place. When the answer ends, however it
+                does, it holds the tokens of the prompt and of the answer but the last.
+            scored: as in `Prompt`; nothing of the prompt is taken from the cache then.
+
+        Raises:
+            PromptError: the prompt is empty, or holds a token that the model does not have.
+            ContextLengthError: the prompt leaves no room in the context.
+            ProfileError: the thinking text does not fit the tokenizer.
+            SamplerError: a bias is of a token that the model does not have.
+            TokenizerError: the draft model reads other tokens.
+            UnsupportedModelError: speculation was asked for, and the model cannot take tokens back.
+        """
+        slot = self._slot(prompt, resolved, hooks or Hooks(), answered, forced, text, scored)
+        self._waiting.append(slot)
+        return slot
+
+    def advance(self) -> list[tuple[Slot, Step]]:
+        """Admit what has room, run one pass, and return the steps that were committed.
+
+        Slots that ended have `ended` set, and `error` if that was not their own end; the others are
+        not touched by it.
+        """
+        self._admit()
+        steps = self._scheduler.advance()
+        for slot, _ in steps:
+            self._taken[slot] += 1
+        self._retire()
+        return steps
+
+    def stream(self, slot: Slot) -> Generator[Step, None, None]:
+        """Yield the steps of the runner's only answer, and end it when the generator is left.
+
+        Raises:
+            NonFiniteLogitsError: the model computed NaN or infinite logits.
+        """
+        taken = 0
+        try:
+            with self:
+                while not slot.ended:
+                    for _, step in self.advance():
+                        taken += 1
+                        yield step
+                        if step.finish_reason or slot.cancelled:
+                            return
+                    if slot.asked is not None and slot.choose is not None:
+                        slot.reply(slot.choose(slot.asked))
+            if slot.error is not None:
+                raise slot.error
+        finally:
+            slot.settle(taken)
+
+    def drop_waiting(self) -> list[Slot]:
+        """End the answers that have no slot yet, and return them."""
+        dropped = [*self._waiting]
+        for slot in dropped:
+            slot.end()
+        self._waiting.clear()
+        return dropped
+
+    def close(self) -> None:
+        """End all answers; the caches hold what was committed."""
+        self.drop_waiting()
+        self._scheduler.close()
+        self._retire()
+
+    # ── Making a slot ───────────────────────────────────────────────────────────────────────────
+
+    def _slot(
+        self,
+        prompt: Sequence[int],
+        resolved: ResolvedSettings,
+        hooks: Hooks,
+        answered: Sequence[Step],
+        forced: Sequence[int],
+        text: CachedText | None,
+        scored: int | None,
+    ) -> Slot:
+        """Return the slot of an answer, or one that has ended where it may not have a token."""
+        model, tokenizer = self._model, self._tokenizer
+        settings, sampler, vocab = resolved.settings, resolved.sampler, model.config.vocab_size
+        base = text.base if text is not None else 0
+        context_room = self._context_room([*prompt], forced, base)
+        check_biased(sampler, vocab)
+        room = context_room if settings.max_tokens < 0 else min(settings.max_tokens, context_room)
+        before = list(prompt[: len(prompt) - len(answered)])
+        clock = Clock()
+        limit = len(answered) + room
+        writer = Writer(tokenizer, sampler.position_score, limit, settings.stop, clock, before)
+        answer = Answer(
+            writer,
+            self._interventions(resolved, hooks, before),
+            context_room=context_room,
+            cancelled=hooks.cancelled,
+        )
+        answer.resume(answered)
+        states = None
+        if sampler.remembered is not None:
+            state = first_state(sampler, tokenizer, vocab, before, answered)
+            states = SamplerStates(sampler.remembered, state)
+        slot = Slot(
+            answer,
+            self._prompt(prompt, text, scored),
+            resolved,
+            forced=forced,
+            hooks=hooks,
+            clock=clock,
+            states=states,
+            speculation=speculation_for(model, tokenizer, resolved, hooks.draft_model, base),
+        )
+        if room == 0 and scored is None:
+            slot.end()
+        return slot
+
+    def _prompt(self, tokens: Sequence[int], text: CachedText | None, scored: int | None) -> Prompt:
+        if text is not None:
+            return Prompt(tokens, lambda _: text)
+        if scored is not None:  # every token must be computed
+            return Prompt(tokens, lambda _: CachedText.empty(self._model), scored=scored)
+        return Prompt(tokens, self._find_text)
+
+    def _context_room(self, prompt: list[int], forced: Sequence[int], base: int) -> int:
+        """Return how many tokens the context holds after a prompt."""
+        if not prompt:
+            raise PromptError("the prompt is empty: give at least one token")
+        check_tokens([*prompt, *forced], self._model.config.vocab_size)
+        context, length = self._model.config.max_position_embeddings, base + len(prompt)
+        if length >= context:
+            raise ContextLengthError(
+                f"the prompt has {length} tokens, and the model's context holds {context}, the"
+                " answer included: shorten the prompt"
+            )
+        return context - length
+
+    def _interventions(
+        self, resolved: ResolvedSettings, hooks: Hooks, prompt: Sequence[int]
+    ) -> list[Intervention]:
+        """Return what may be done in place of committing the drawn token, first things first."""
+        tokenizer, sampler = self._tokenizer, resolved.sampler
+        thinking = Thinking(sampler.think, tokenizer, self._model.config.vocab_size, prompt)
+        forks = Forks(
+            sampler.fork_rule,
+            tokenizer,
+            hooks.on_fork,
+            seed=resolved.seed,
+            prompt=prompt,
+            stops=resolved.settings.stop,
+            asks=hooks.choose is not None,
+        )
+        if hooks.retrieve is None:
+            return [thinking, forks]
+        rule = resolved.profile.notes
+        return [Retrieval(rule, tokenizer, hooks.retrieve, forks.due), thinking, forks]
+
+    # ── Admission ───────────────────────────────────────────────────────────────────────────────
+
+    def _admit(self) -> None:
+        """Give slots of the scheduler to waiting answers until as many run as may."""
+        for slot in [slot for slot in self._waiting if slot.cancelled or slot.ended]:
+            slot.end()
+            self._waiting.remove(slot)
+            self._keep_text(slot)
+        while self._waiting and len(self._admitted) < self._batch and self._fits(self._waiting[0]):
+            slot = self._waiting.popleft()
+            self._share_prompt(slot)
+            self._admitted.append(slot)
+            self._taken[slot] = 0
+            self._scheduler.add(slot)
+
+    def _fits(self, slot: Slot) -> bool:
+        """Tell whether the memory holds an answer beside those that run; one alone always may."""
+        if not self._admitted:
+            return True
+        return sum(map(self._held, (slot, *self._admitted))) <= self._cache_tokens
+
+    def _held(self, slot: Slot) -> int:
+        """Return how many tokens of the cache an answer may take."""
+        return int(min(slot.longest, self._model.config.max_position_embeddings))
+
+    @cached_property
+    def _cache_tokens(self) -> int:
+        return cache_tokens(self._model)
+
+    def _share_prompt(self, slot: Slot) -> None:
+        """Let the waiting answers to the same prompt go on from what is cached for this one."""
+        prompt = slot.prompt
+        for other in self._waiting:
+            if other.prompt.is_like(prompt):
+                prompt.shared = True
+                other.prompt = prompt
+
+    def _find_text(self, prompt: Sequence[int]) -> CachedText:
+        """Return the cached text that a prompt is to join."""
+        found = None
+        if self._cache is not None:
+            used = [slot.text or slot.prompt.text for slot in self._admitted if slot.prompt.opened]
+            found = self._cache.take(prompt[:-1], used)
+        return found or CachedText.empty(self._model)
+
+    # ── The end ─────────────────────────────────────────────────────────────────────────────────
+
+    def _retire(self) -> None:
+        """Let the answers leave that have ended, and keep their texts."""
+        for slot in [slot for slot in self._admitted if slot.ended]:
+            self._admitted.remove(slot)
+            slot.settle(self._taken.pop(slot))
+            self._keep_text(slot)
+
+    def _keep_text(self, slot: Slot) -> None:
+        """Put the text of an answer into the prompt cache, or of the last one that shared it."""
+        prompt = slot.prompt
+        others = (*self._waiting, *self._admitted)
+        if self._cache is None or not prompt.opened:
+            return
+        if prompt.shared and any(other.prompt is prompt for other in others):
+            return
+        if slot.error is None or prompt.shared:  # what its cache holds may be the reason
+            self._cache.give(prompt.text)
+
+
+def check_tokens(tokens: Sequence[int], vocab_size: int) -> None:
+    """Check that a model has some tokens.
 
     Raises:
-        PromptError: the prompt is empty, or holds a token that the model does not have.
-        ContextLengthError: the prompt leaves no room in the context.
-        ProfileError: the thinking text does not fit the tokenizer.
-        NonFiniteLogitsError: the model computed NaN or infinite logits.
+        PromptError: it does not.
     """
-    text = CachedText.empty(model) if text is None else text
-    prompt = prepare(model, text, job)
-    row = begin(model, tokenizer, job, prompt)
-    if row is None:
-        return
-    scheduler = Scheduler(model, pipelined=pipelined)
-    scheduler.add(row)
-    committed = 0
-    with wired_memory.raised():
-        try:
-            while scheduler.rows:
-                for _, step in scheduler.advance():
-                    committed += 1
-                    yield step
-                    if step.finish_reason or job.hooks.cancelled():
-                        return
-                if row.asked is not None and job.hooks.choose is not None:
-                    row.reply(job.hooks.choose(row.asked))
-            if row.error is not None:
-                raise row.error
-        finally:
-            scheduler.close()
-            row.settle(committed)
+    # MLX reads beyond an embedding without a word.
+    if beyond := [token for token in tokens if not 0 <= token < vocab_size]:
+        raise PromptError(
+            f"there is no token {beyond[0]} in this model, which has {vocab_size}: leave that text"
+            " out, or use the tokenizer that the model was trained with"
+        )

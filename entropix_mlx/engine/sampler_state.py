@@ -1,9 +1,13 @@
-"""What a sampler with a memory remembers of one answer: of its text, and of its rollouts.
+"""The states of samplers that remember the text: of one answer, and of its branches.
 
 A state belongs to a place of a text. It is kept where a position was received, and from there the
-token that joins the text leads to the next one. So nothing has to be undone: a guess that was wrong
-is dropped with its state, a text that is shortened goes on from the state that was kept there, and
-a side text leaves the states as they were.
+token that joins the text leads to the next one:
+
+    place     prompt    The      sky      is
+    state       s0  ──→  s1  ──→  s2  ──→  s3        observe(state, token, log p)
+
+States are never changed in place, so nothing has to be undone: an unconfirmed token is dropped with
+its state, and each branch of a fork goes on from the state of the text.
 """
 
 from __future__ import annotations
@@ -14,17 +18,11 @@ from typing import NamedTuple
 import mlx.core as mx
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-from ..answer.requests import DRAWN, Follow, Roll
+from ..answer.requests import DRAWN, Advance
 from ..errors import SamplerError
 from ..samplers.base import Sampler
-from ..samplers.memory import (
-    Beginning,
-    Memory,
-    State,
-    joined,
-    rows_of,
-)
 from ..samplers.metrics.logits import numbers
+from ..samplers.state import Memory, State, TextStart, joined, rows_of
 from ..step import Step
 from .forward import Pass
 
@@ -32,116 +30,87 @@ BREAKERS = ("\n", ":", '"', "*")
 """Texts over which no repetition extends: the default of DRY's implementations."""
 
 
-class _Kept(NamedTuple):
+class _RowState(NamedTuple):
     """The state of one text: a row of a state that may have others."""
 
     state: State
     row: int
 
 
-class Remembering:
-    """The states of one answer: those of its text and, at a branch point, of each rollout."""
+class SamplerStates:
+    """The states of one answer: that of its text and, at a fork, of each branch."""
 
     def __init__(self, memory: Memory, state: State) -> None:
         """Begin.
 
         Args:
             memory: the sampler's.
-            state: what is remembered before the answer's next position.
+            state: before the answer's next position.
         """
         self._memory = memory
-        self._text = _Kept(state, 0)
-        self._branches: list[list[_Kept]] = []
-        """Of each rollout, the state at the branch point, and after each of its tokens."""
+        self._text = _RowState(state, 0)
+        self._branches: list[list[_RowState]] = []
+        """Of each branch, the state at the fork, and after each of its tokens."""
 
-    def wanted(self, want: Follow | Roll, members: Sequence[int]) -> State:
-        """Return the states in which the positions after wanted tokens are planned.
+    def after(self, request: Advance, members: Sequence[int]) -> State:
+        """Return the states in which the positions after requested tokens are planned.
 
         Args:
-            want: the text's or the rollouts' next tokens.
-            members: the rollouts, or the text, for which to return them.
+            request: the next tokens of the text, or of branches.
+            members: the branches, or the text, for which to return them.
         """
-        state = self._states(members)
-        if isinstance(want, Follow):
-            tokens, logprobs = [want.token], [want.logprob]
-        else:
-            rows = [want.branches.index(member) for member in members]
-            tokens = [want.tokens[row] for row in rows]
-            logprobs = [want.logprobs[row] if want.logprobs else None for row in rows]
-        if None in logprobs:  # a side text's, or the last token of the prompt, which is known
+        state = self._of(members)
+        if not request.logprobs:  # the last token of the prompt, which is part of the state
             return state
-        return self._memory.observe(state, mx.array(tokens), mx.array(logprobs))
+        logprobs = dict(zip(request.tokens, request.logprobs, strict=True))
+        tokens = mx.array([request.tokens[member] for member in members])
+        return self._memory.observe(state, tokens, mx.array([logprobs[m] for m in members]))
 
-    def guessed(
-        self, want: Follow | Roll, members: Sequence[int], last: Pass, places: Sequence[int]
-    ) -> State:
-        """Return the states in which the positions after guessed tokens are planned.
-
-        Args:
-            want: what the guess is to follow.
-            members: see `wanted`.
-            last: the pass that serves it.
-            places: where the members are among the rows of that pass.
-        """
-        if want.side:
-            return self._states(members)
-        tokens = last.drawn(places) if want.then == DRAWN else mx.full(len(places), want.then)
-        logprobs = last.logprobs(places, None if want.then == DRAWN else tokens)
-        return self._memory.observe(last.noted(places), tokens, logprobs)
-
-    def received(self, want: Follow | Roll, last: Pass, places: dict[int, int]) -> None:
-        """Keep what was noted at the positions that followed a want.
+    def ahead(self, then: int, last: Pass, places: Sequence[int]) -> State:
+        """Return the states in which the positions after expected tokens are planned.
 
         Args:
-            want: the want.
-            last: the pass that served it.
-            places: where the text, or each rollout, is among the rows of the pass.
+            then: the tokens that are expected, as in `Advance`.
+            last: the pass that they follow.
+            places: where the text or the branches are among its rows.
         """
-        if want.side:
-            return
-        state = last.noted(list(places.values()))
+        tokens = last.drawn(places) if then == DRAWN else mx.full(len(places), then)
+        logprobs = last.logprobs(places, None if then == DRAWN else tokens)
+        return self._memory.observe(last.states(places), tokens, logprobs)
+
+    def receive(self, last: Pass, places: dict[int, int]) -> None:
+        """Keep the states at the positions that were read.
+
+        Args:
+            last: the pass.
+            places: where the text, or each branch, is among its rows.
+        """
+        state = last.states(list(places.values()))
         for row, member in enumerate(places):
-            if isinstance(want, Follow):
-                self._text = _Kept(state, row)
+            if self._branches:
+                self._branches[member].append(_RowState(state, row))
             else:
-                self._branches[member].append(_Kept(state, row))
+                self._text = _RowState(state, row)
 
     def split(self, branches: int) -> None:
-        """Begin rollouts at the place of the text."""
+        """Begin branches at the place of the text."""
         self._branches = [[self._text] for _ in range(branches)]
 
     def keep(self, branch: int, length: int) -> None:
-        """Go on after the first tokens of a rollout, and forget the others."""
+        """Go on after the first tokens of a branch, and forget the others."""
         self._text = self._branches[branch][length]
         self._branches = []
 
-    def _states(self, members: Sequence[int]) -> State:
-        """Return what was kept last of rollouts, or of the text, as one state."""
-        if not self._branches:
-            kept = [self._text]
+    def _of(self, members: Sequence[int]) -> State:
+        """Return the last states of branches, or of the text, as one state."""
+        if self._branches:
+            last = [self._branches[member][-1] for member in members]
         else:
-            kept = [self._branches[member][-1] for member in members]
-        first = kept[0].state
-        if all(one.state is first for one in kept):
-            return rows_of(first, [one.row for one in kept])
-        return joined([rows_of(one.state, [one.row]) for one in kept])
-
-
-def remembering(
-    sampler: Sampler,
-    tokenizer: TokenizerWrapper,
-    vocab: int,
-    prompt: Sequence[int],
-    answered: Sequence[Step],
-) -> Remembering | None:
-    """Return what a sampler remembers before an answer goes on; None if it has no memory.
-
-    Args: as for `first_state`.
-    """
-    memory = sampler.remembered
-    if memory is None:
-        return None
-    return Remembering(memory, first_state(sampler, tokenizer, vocab, prompt, answered))
+            last = [self._text]
+        first = last[0].state
+        if all(one.state is first for one in last):
+            return rows_of(first, [one.row for one in last])
+        return joined([rows_of(one.state, [one.row]) for one in last])
 
 
 def first_state(
@@ -167,7 +136,7 @@ def first_state(
     if memory is None:
         return ()
     breakers = _breakers(tokenizer) if sampler.adjustment else []
-    state = memory.start(Beginning(prompt, vocab, breakers))
+    state = memory.start(TextStart(prompt, vocab, breakers))
     for step in answered:
         state = memory.observe(state, mx.array([step.token]), mx.array([step.logprob]))
     mx.eval(*state)

@@ -1,7 +1,27 @@
-"""An answer on its way through the passes: what it wants, and where its rows are."""
+"""A slot: the place of one answer in the batch, and its rows in the passes that are in flight.
+
+The pipeline of a slot is optimistic. Between two passes it has either a *request* that nobody has
+queued yet, or a *flight*: rows that were queued in the last pass, and that are read while the next
+one runs. Each turn of the scheduler calls, in this order:
+
+1. `queue`: rows for the next pass. With a request, they take its tokens. With a flight, they take
+   the tokens that are expected to follow it (drawn on the device, unknown to the host): unconfirmed
+   ones.
+2. `queued`: where those rows are in the pass.
+3. `receive`: the flight is read, the answer goes on from its positions and asks for something. If
+   that is what was queued ahead, those rows are the next flight and nothing was lost. If not, they
+   are taken back from the cache, and the request is queued in the next turn: the slot sits out one
+   pass.
+
+    turn       1           2             3               4
+    queue      the         [sky] ahead   [is] ahead      Wait            ("is" was taken back)
+    receive                after "the"   after "sky":    –
+                           → sky         → insert "Wait"
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -9,98 +29,87 @@ from typing import NamedTuple
 import mlx.core as mx
 
 from ..answer.answer import Answer
-from ..answer.clock import Clock
 from ..answer.hooks import Choose, Hooks
 from ..answer.interventions.forks import chosen
-from ..answer.requests import (
-    DRAWN,
-    NOTHING,
-    Ask,
-    Follow,
-    Keep,
-    Roll,
-    Split,
-    Unread,
-)
-from ..answer.side_texts import without_reads
+from ..answer.position import Position
+from ..answer.requests import DRAWN, NOTHING, TEXT, Advance, Ask, Keep, Split
+from ..answer.writer import Clock
+from ..settings import ResolvedSettings
 from ..step import Fork, Step
-from .cached_text import (
-    TEXT,
-    BranchCaches,
-    BranchGroup,
-    CachedText,
-    Prompt,
-)
-from .forward import Pass, Sampling, SlotRows
-from .sampler_state import Remembering
-from .speculation.proposer import Guesser
+from .cached_text import BranchCaches, BranchGroup, CachedText, Prompt
+from .forward import Pass, SlotRows, kind_of
+from .sampler_state import SamplerStates
+from .speculation.speculation import Speculation
 
 
 class _Flight(NamedTuple):
-    """A position that was queued and not read yet."""
+    """Rows of a pass that was queued and not read yet."""
 
-    want: Follow | Roll
-    """What it serves."""
+    request: Advance
+    """What they serve."""
+    branches: BranchCaches | None
+    """The branches that they belong to; None for the text."""
     places: dict[int, int]
-    """Where the text, or each rollout, is among the rows of the pass."""
-    run: tuple[int, ...] = ()
-    """Tokens that were guessed to follow the text's; they have the rows after its own."""
+    """Where the text, or each branch, is among the rows of the pass."""
+    block: tuple[int, ...] = ()
+    """Tokens that were proposed to follow the text's; their rows follow its own."""
 
 
 class Slot:
-    """One answer: its life, its text in the cache, and the position that is being computed.
-
-    Between two passes a row has either a *want* that nobody has queued yet, or a *flight*: a
-    position that was queued in the last pass and will be read in the next. Where it has a flight,
-    `queue` also starts what is expected to follow it (a guess); `receive` finds out whether the
-    guess was right.
-    """
+    """One answer in the batch: its rules, its text in the cache, and the rows in flight."""
 
     def __init__(
         self,
         answer: Answer,
         prompt: Prompt,
-        last: int,
-        sampling: Sampling,
+        resolved: ResolvedSettings,
         *,
         forced: Sequence[int] = (),
         hooks: Hooks | None = None,
         clock: Clock | None = None,
-        remembering: Remembering | None = None,
+        states: SamplerStates | None = None,
+        speculation: Speculation | None = None,
     ) -> None:
         """Prepare an answer; it starts when its prompt is in the cache.
 
         Args:
-            answer: what it wants.
-            prompt: what precedes it, without its last token.
-            last: that token.
-            sampling: how its tokens are measured and drawn.
+            answer: what it asks for.
+            prompt: what precedes it.
+            resolved: how its tokens are measured and drawn.
             forced: tokens to commit first.
-            hooks: whom to tell.
+            hooks: the caller's.
             clock: stands still while a person chooses.
-            remembering: what the sampler remembers of its text.
+            states: the sampler's, if it remembers the text.
+            speculation: what is proposed ahead; None for nothing.
         """
         self.prompt = prompt
-        self.sampling = sampling
+        self.resolved = resolved
         self.error: Exception | None = None
+        """What ended the answer, if it was not its own end."""
         self.ended = False
         self.asked: Fork | None = None
-        """The rollouts among which a person is to choose; see `reply`."""
+        """The fork that a person is to decide; see `reply`."""
         self.text: CachedText | None = None  # until the prompt is in the cache
         self._answer = answer
-        self._start = len(prompt.text.ids) + len(prompt.unread) + 1
-        self._life = without_reads(answer.live(last, forced))
+        self._requests = answer.live(prompt.tokens[-1], forced)
         self._hooks = hooks or Hooks()
         self._clock = clock or Clock()
-        self._remembering = remembering
+        self._states = states
+        self._speculation = speculation
+        self._alone = True
+        self._chosen: Fork | None = None
         self._branches: BranchCaches | None = None
-        self._want: Follow | Roll | None = None
+        self._request: Advance | None = None
         self._flight: _Flight | None = None
         self._members: list[int] = []
         self._places: dict[int, int] = {}
-        self._run: tuple[int, ...] = ()
-        self._guesser, self._alone = sampling.guesser, True
-        self._told = False
+        self._block: tuple[int, ...] = ()
+        self._prefilled = False
+
+    @property
+    def kind(self) -> tuple[int, int]:
+        """Slots of one kind are measured and drawn together."""
+        return kind_of(self.resolved)
 
     @property
     def cancelled(self) -> bool:
@@ -109,11 +118,17 @@ class Slot:
 
     @property
     def choose(self) -> Choose | None:
-        """Whom to ask where rollouts score alike."""
+        """Who decides forks that are too close to call."""
         return self._hooks.choose
 
-    def tell_prefill(self, done: int, total: int) -> None:
-        """Tell how much of the prompt is computed."""
+    @property
+    def longest(self) -> float:
+        """The most tokens that its text may have."""
+        most = self.resolved.settings.max_tokens
+        return math.inf if most < 0 else len(self.prompt.tokens) + most
+
+    def report_prefill(self, done: int, total: int) -> None:
+        """Report how much of the prompt is computed."""
         if self._hooks.on_prefill is None:
             return
         try:
@@ -130,19 +145,24 @@ class Slot:
     def start(self) -> None:
         """Begin the answer; its prompt is in the cache."""
         self.text = self.prompt.take()
-        if not self.text.takes_runs(self.sampling.attention_layers):
-            self._guesser = None
-        self._go_on(None)
+        if not self.text.takes_blocks(self.resolved.settings.attention_layers):
+            self._speculation = None
+        if self._answer.room:
+            self._go_on(None)
+        else:
+            self.end()
 
     def end(self, error: Exception | None = None) -> None:
         """Stop here; the cache holds what was committed, all but the last token."""
-        self._life.close()
+        if self.ended:
+            return
+        self._requests.close()
         self.error = error
         self.ended = True
         self.asked = None
-        self._branches = self._want = self._flight = None
-        if self._guesser is not None:
-            self._guesser.close()
+        self._branches = self._request = self._flight = None
+        if self._speculation is not None:
+            self._speculation.close()
         if self.text is not None:
             self.text.take_back()
 
@@ -155,207 +175,205 @@ class Slot:
             taken: the number of those steps.
         """
         if self.text is not None:
-            self.text.shorten(self._start + min(taken - 1, self._answer.kept))
+            start = len(self.prompt.tokens)
+            self.text.shorten(start + min(taken - 1, self._answer.committed))
 
     def reply(self, branch: int) -> None:
-        """Go on with the rollout that a person chose.
+        """Go on with the branch that a person chose.
 
         Raises:
-            ValueError: there is no such rollout.
+            ValueError: there is no such branch.
         """
         if self.asked is not None:
-            fork = chosen(self.asked, branch)
+            self._chosen = chosen(self.asked, branch)
             self.asked = None
             self._clock.go_on()
-            self._go_on(fork)
+
+    # ── 1. Queue ────────────────────────────────────────────────────────────────────────────────
 
     def queue(self, last: Pass | None, alone: bool = True) -> list[SlotRows]:
-        """Return the rows that this answer has in the next pass.
+        """Return the rows that this slot has in the next pass.
 
         Args:
-            last: the pass before, in which this answer may have a flight.
+            last: the pass before, in which this slot may have a flight.
             alone: whether no other answer runs.
         """
         self._alone = alone
-        self._members, self._places, self._run = [], {}, ()
-        if self._want is not None:
-            return [self._certain(self._want, holder) for holder in self._holders(self._want)]
-        if self._flight is None or last is None or self._flight.want.then == NOTHING:
+        self._members, self._places, self._block = [], {}, ()
+        if self._chosen is not None:
+            self._take_choice(self._chosen)
+        if self._request is not None:
+            request = self._request
+            return [self._known(request, holder) for holder in self._holders(request)]
+        flight = self._flight
+        if flight is None or last is None or flight.request.then == NOTHING:
             return []
-        want, places, run = self._flight
-        guesser = self._guesser_of(want)
-        if run or (guesser is not None and not guesser.looks_ahead):
+        speculation = self._speculation if flight.branches is None else None
+        if flight.block or (speculation is not None and speculation.waits(flight.request)):
             return []  # how it goes on depends on what is not known yet
-        return [self._guessed(want, holder, last, places) for holder in self._holders(want)]
+        return [self._ahead(flight, holder, last) for holder in self._holders(flight.request)]
 
-    def _certain(self, want: Follow | Roll, holder: CachedText | BranchGroup) -> SlotRows:
-        """Return the rows that take tokens which are known."""
+    def _take_choice(self, fork: Fork) -> None:
+        """Go on from a fork that a person decided."""
+        self._chosen = None
+        try:
+            self._go_on(fork)
+        except Exception as error:  # this answer's alone: the others go on
+            self.end(error)
+
+    def _known(self, request: Advance, holder: CachedText | BranchGroup) -> SlotRows:
+        """Return the rows that take the tokens of a request."""
         members = list(holder.members)
         self._members += members
-        tokens = want.taken
-        ids = [tokens[member] for member in members]
-        if want.side:
-            holder.hold()
+        ids = [request.tokens[member] for member in members]
         holder.confirm(ids)
-        state = self._remembering.wanted(want, members) if self._remembering else ()
-        self._run = self._guess(want)
-        taken = mx.array([*ids, *self._run])
-        return SlotRows(holder.layers, taken, self.sampling, state, bool(self._run))
+        state = self._states.after(request, members) if self._states else ()
+        self._block = self._propose(request)
+        tokens = mx.array([*ids, *self._block])
+        return SlotRows(holder.layers, tokens, self.resolved, state, bool(self._block))
 
-    def _guessed(
-        self, want: Follow | Roll, holder: CachedText | BranchGroup, last: Pass, at: dict[int, int]
-    ) -> SlotRows:
-        """Return the rows that take the tokens which probably follow a want."""
+    def _ahead(self, flight: _Flight, holder: CachedText | BranchGroup, last: Pass) -> SlotRows:
+        """Return the rows that take the tokens which are expected to follow a flight."""
         self._members += (members := list(holder.members))
-        places = [at[member] for member in members]
-        drawn = last.drawn(places) if want.then == DRAWN else mx.full(len(places), want.then)
-        holder.guessed = 1
-        memory = self._remembering
-        state = memory.guessed(want, members, last, places) if memory else ()
-        self._run = self._guess(want, ahead=1)
-        if self._run:
-            drawn = mx.concatenate([drawn.astype(mx.uint32), mx.array(self._run, mx.uint32)])
-        return SlotRows(holder.layers, drawn, self.sampling, state, bool(self._run))
+        places, then = [flight.places[member] for member in members], flight.request.then
+        tokens = last.drawn(places) if then == DRAWN else mx.full(len(places), then)
+        state = self._states.ahead(then, last, places) if self._states else ()
+        self._block = self._propose(flight.request, ahead=1)
+        if self._block:
+            tokens = mx.concatenate([tokens.astype(mx.uint32), mx.array(self._block, mx.uint32)])
+        return SlotRows(holder.layers, tokens, self.resolved, state, bool(self._block))
 
-    def _guess(self, want: Follow | Roll, ahead: int = 0) -> tuple[int, ...]:
-        """Return what probably follows a want and `ahead` unknown tokens, by the text so far."""
-        guesser = self._guesser_of(want)
-        return tuple(guesser.guess(self._known_text.ids, ahead, self._alone)) if guesser else ()
-
-    def _guesser_of(self, want: Follow | Roll) -> Guesser | None:
-        """Return what guesses the tokens after a want; None where nobody does."""
-        if isinstance(want, Roll) or want.side or want.then != DRAWN:
-            return None
-        return self._guesser
+    def _propose(self, request: Advance, ahead: int = 0) -> tuple[int, ...]:
+        """Return the block that probably follows a request on the text."""
+        if self._speculation is None or self._branches is not None:
+            return ()
+        ids = self._known_text.ids
+        return self._speculation.propose(request, ids, ahead=ahead, alone=self._alone)
 
     def queued(self, first: int) -> None:
         """Note where the rows of `queue` are in the pass: there, and in order."""
         self._places = {member: first + n for n, member in enumerate(self._members)}
-        if not self._told and self._places:
-            self._told = True
-            self.tell_prefill(self.prompt.total, self.prompt.total)
+        if not self._prefilled and self._places:
+            self._prefilled = True
+            self.report_prefill(self.prompt.total, self.prompt.total)
+
+    # ── 2. Receive ──────────────────────────────────────────────────────────────────────────────
 
     def receive(self, last: Pass | None) -> None:
         """Read the flight and go on from it; without one, what was queued now is the flight."""
-        if self._flight is None or last is None:
-            if self._want is not None and self._places:
-                self._flight = _Flight(self._want, self._places, self._run)
-                self._want = None
+        flight = self._flight
+        if flight is None or last is None:
+            if self._request is not None and self._places:
+                self._take_off(self._request)
             return
-        want, places, run = self._flight
         self._flight = None
         try:
-            positions = {member: last.position(place) for member, place in places.items()}
-            expected = {
-                member: position.reading.token if want.then == DRAWN else want.then
-                for member, position in positions.items()
-            }
-            if self._remembering is not None:
-                self._remembering.received(want, last, places)
-            found = [positions[member] for member in want.taken]
-            if run:
-                self._go_through(last, places[TEXT], run)
+            positions = {member: last.position(place) for member, place in flight.places.items()}
+            if self._states is not None:
+                self._states.receive(last, flight.places)
+            if flight.block:
+                self._accept(flight, last)
             else:
-                self._go_on(found if isinstance(want, Roll) else found[0])
+                self._go_on([positions[member] for member in flight.request.tokens])
         except Exception as error:  # this answer's alone: the others go on
             self.end(error)
         else:
-            self._check_guess(expected, want)
+            self._check_ahead(flight, positions)
 
-    def _go_through(self, last: Pass, first: int, run: tuple[int, ...]) -> None:
-        """Go on from one position of a run after the other, as long as its tokens are wanted.
+    def _accept(self, flight: _Flight, last: Pass) -> None:
+        """Go on from one position of a block after the other, as far as it is accepted."""
+        if self._speculation is None:
+            raise RuntimeError("a block is in flight that nobody proposed")
+        first, block = flight.places[TEXT], flight.block
 
-        Args:
-            last: the pass that was read.
-            first: the place of the position after the want, of which the state is kept already.
-            run: the tokens that were guessed.
-        """
-        for number in range(len(run) + 1):
+        def go_on(number: int) -> Advance | None:
             steps, before = self._answer.steps, len(self._answer.steps)
-            self._go_on(last.position(first + number))
+            self._go_on([last.position(first + number)])
             if len(steps) > before:
-                guessed = 0 if number else len(run)
-                steps[before] = replace(steps[before], proposed=guessed, accepted=int(number > 0))
-            want = self._want
-            if not isinstance(want, Follow) or want.side or (want.token,) != run[number:][:1]:
-                break
-            self._known_text.confirm([want.token])
-            if self._remembering is not None:
-                self._remembering.received(want, last, {TEXT: first + number + 1})
-            self._want = None
+                proposed = 0 if number else len(block)
+                steps[before] = replace(steps[before], proposed=proposed, accepted=int(number > 0))
+            return self._request if self._branches is None else None
+
+        def confirm(number: int, token: int) -> None:
+            self._known_text.confirm([token])
+            if self._states is not None:
+                self._states.receive(last, {TEXT: first + number + 1})
+            self._request = None
+
+        self._speculation.accept(block, go_on, confirm)
         if not self.ended:
             self._known_text.take_back()
 
-    def _check_guess(self, expected: dict[int, int], served: Follow | Roll) -> None:
-        """Take what was queued ahead for the next flight if it is what is wanted now.
+    def _check_ahead(self, served: _Flight, positions: dict[int, Position]) -> None:
+        """Take what was queued ahead for the next flight if it is what is asked for now.
 
         Args:
-            expected: the token that was queued for the text, or for each rollout.
-            served: the want that the guess was to follow.
+            served: the flight that it was to follow.
+            positions: those that were read.
         """
-        want, places, rolled = self._want, self._places, isinstance(served, Roll)
-        if not places:
+        if not self._places:
             return
+        request, then = self._request, served.request.then
+        expected = {
+            member: position.token if then == DRAWN else then
+            for member, position in positions.items()
+        }
         right = (
-            want is not None
-            and isinstance(want, Roll) is rolled
-            and want.side is served.side
-            and all(expected.get(member) == token for member, token in want.taken.items())
+            request is not None
+            and self._branches is served.branches
+            and all(expected.get(member) == token for member, token in request.tokens.items())
         )
-        if right and want is not None:
-            tokens = want.taken
-            for holder in self._holders(want):
-                holder.confirm([tokens[member] for member in holder.members])
-            places = {member: places[member] for member in tokens}
-            self._flight = _Flight(want, places, self._run)
-            self._want = None
-        elif rolled and self._branches is not None:
+        if right and request is not None:
+            for holder in self._holders(request):
+                holder.confirm([request.tokens[member] for member in holder.members])
+            self._take_off(request)
+        elif served.branches is not None and self._branches is not None:
             self._branches.take_back()
         elif self.text is not None:
             self.text.take_back()
 
-    def _go_on(self, sent: object) -> None:
-        """Send the answer what it wants, until it wants a pass, or a person, or nothing more."""
+    def _take_off(self, request: Advance) -> None:
+        """Make the rows that were queued the flight of a request."""
+        places = {member: self._places[member] for member in request.tokens}
+        self._flight = _Flight(request, self._branches, places, self._block)
+        self._request = None
+
+    def _go_on(self, sent: list[Position] | Fork | None) -> None:
+        """Send the answer what was found, until it asks for a pass, or a person, or nothing."""
         try:
-            want = self._life.send(sent)
-            while isinstance(want, Split | Keep | Unread):
-                self._serve(want)
-                want = self._life.send(None)
+            request = self._requests.send(sent)
+            while isinstance(request, Split | Keep):
+                self._serve(request)
+                request = self._requests.send(None)
         except StopIteration:
             self.end()
             return
-        if isinstance(want, Ask):
-            self.asked = want.fork
+        if isinstance(request, Ask):
+            self.asked = request.fork
             self._clock.stop()
-        elif isinstance(want, Follow | Roll):
-            self._want = want
+        else:
+            self._request = request
 
-    def _serve(self, want: Split | Keep | Unread) -> None:
+    def _serve(self, request: Split | Keep) -> None:
         """Do what needs no pass."""
         text = self._known_text
-        if isinstance(want, Split):
+        if isinstance(request, Split):
             text.take_back()
-            self._branches = BranchCaches(text, want.branches)
-            if self._remembering is not None:
-                self._remembering.split(want.branches)
-        elif isinstance(want, Keep):
-            if self._branches is not None:
-                self._branches.commit(want.branch, want.tokens)
-            self._branches = None
-            if self._remembering is not None:
-                self._remembering.keep(want.branch, len(want.tokens))
-        elif self._branches is not None:
-            self._branches.shorten(want.branches, want.length)
-        else:
-            text.shorten(len(text.ids) - want.length)
+            self._branches = BranchCaches(text, request.branches)
+            if self._states is not None:
+                self._states.split(request.branches)
+            return
+        if self._branches is not None:
+            self._branches.commit(request.branch, request.tokens)
+        self._branches = None
+        if self._states is not None:
+            self._states.keep(request.branch, len(request.tokens))
 
-    def _holders(self, want: Follow | Roll) -> Sequence[CachedText | BranchGroup]:
-        """Return whose caches the rows of a want are in."""
-        if isinstance(want, Follow):
-            return [self._known_text]
+    def _holders(self, request: Advance) -> Sequence[CachedText | BranchGroup]:
+        """Return whose caches the rows of a request are in."""
         if self._branches is None:
-            raise RuntimeError("rollouts were wanted where none began")
-        return self._branches.select(want.branches)
+            return [self._known_text]
+        return self._branches.select(request.tokens)
 
     @property
     def _known_text(self) -> CachedText:

@@ -21,9 +21,8 @@ from lm_eval.api.registry import register_model
 
 from ..answer.position import Likelihood
 from ..api.batch import batch_generate
-from ..api.likelihoods import Likelihoods
 from ..api.prompts import conversation_text
-from ..api.score import begin_token, windows
+from ..api.score import Likelihoods, begin_token, windows
 from ..checkpoints.loading import load
 from ..errors import PromptError
 from ..settings import BATCH, Settings

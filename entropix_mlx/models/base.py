@@ -86,12 +86,12 @@ class LanguageModel(nn.Module):
         raise NotImplementedError
 
     @property
-    def measures_runs(self) -> bool:
-        """Whether `states` returns the attention of every token of a run (see `cache.Watched`)."""
+    def measures_blocks(self) -> bool:
+        """Whether `states` returns the attention of every token of a block, see `BlockCache`."""
         return False
 
     @property
-    def takes_runs(self) -> bool:
+    def takes_blocks(self) -> bool:
         """Whether `step` takes runs: whether its caches can be cut behind any token."""
         return True
 

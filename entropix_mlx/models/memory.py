@@ -1,13 +1,15 @@
-"""How many texts fit into the machine's memory beside the model."""
+"""The machine's memory: how many texts fit beside a model, and Metal's limit for wired memory."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import os
+import threading
+from collections.abc import Iterator, Sequence
 
 import mlx.core as mx
 
 from .base import LanguageModel
-from .llama.weight_layout import machine_memory
 
 CLEAR_EVERY = 256
 """Passes between two releases of MLX's unused buffers."""
@@ -21,7 +23,7 @@ def fitting_rows(model: LanguageModel, lengths: Sequence[int], most: int) -> int
     Args:
         model: from `load`.
         lengths: tokens that each text may have; −1 for as many as the context holds.
-        most: what was asked for.
+        most: the requested number.
     """
     context = model.config.max_position_embeddings
     held = [context if length < 0 else min(length, context) for length in lengths]
@@ -31,16 +33,63 @@ def fitting_rows(model: LanguageModel, lengths: Sequence[int], most: int) -> int
 
 def cache_tokens(model: LanguageModel) -> int:
     """Return how many tokens caches may hold beside what is in memory now, on all machines."""
-    return model.least(own_room(model))
+    return model.least(own_cache_tokens(model))
 
 
-def own_room(model: LanguageModel) -> int:
-    """Return how many tokens this machine's memory holds."""
-    free = (_memory() - mx.get_active_memory()) * CACHE_SHARE
+def own_cache_tokens(model: LanguageModel) -> int:
+    """Return the same for this machine alone."""
+    free = (usable_memory() - mx.get_active_memory()) * CACHE_SHARE
     return int(free // max(1, model.bytes_per_token))
 
 
-def _memory() -> int:
+def usable_memory() -> int:
     """Return the memory that the device can use, in bytes."""
+    limit = _recommended()
+    return machine_memory() if limit is None else limit
+
+
+def machine_memory() -> int:
+    """Return the size of the machine's memory in bytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _recommended() -> int | None:
     limit = mx.device_info().get("max_recommended_working_set_size")
-    return machine_memory() if limit is None else int(limit)
+    return None if limit is None else int(limit)
+
+
+class WiredMemory:
+    """The process's limit for wired memory, in which a model stays while it runs.
+
+    mlx-lm raises it, too. It belongs to the process, so its users are counted: the first one raises
+    it, and the last one restores what was there before, in whatever order they come and go.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._before = 0
+
+    @contextlib.contextmanager
+    def raised(self) -> Iterator[None]:
+        """Keep the limit at what the device recommends; does nothing where there is no Metal."""
+        recommended = _recommended()
+        if recommended is None:
+            yield
+            return
+        with self._lock:
+            if self._users == 0:
+                self._before = mx.set_wired_limit(recommended)
+            self._users += 1
+        try:
+            yield
+        finally:
+            mx.synchronize()
+            with self._lock:
+                self._users -= 1
+                if self._users == 0:
+                    mx.set_wired_limit(self._before)
+
+
+wired_memory = WiredMemory()
+"""The one count of this process."""

@@ -1,9 +1,12 @@
-"""The files of a folder of notes, and the passages of each."""
+"""The files of a folder of notes, and their passages: a paragraph each, or as many of its sentences
+as fit.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
@@ -11,7 +14,6 @@ from typing import NamedTuple
 
 from .. import limits
 from ..errors import NotesError
-from .passages import Piece, pieces
 
 MARKDOWN = (".md", ".markdown")
 TEXT = (".txt", ".text", ".rst", ".org")
@@ -19,17 +21,19 @@ PDF = (".pdf",)
 NO_PDF_READER = "PDF files are read by pypdf: pip install 'entropix_mlx[notes]'"
 _BINARY = "\0"
 
+_HEADING = re.compile(r"\s{0,3}#{1,6}\s+(.*?)[\s#]*$")
+_UNDERLINE = re.compile(r"\s{0,3}(=+|-{3,})\s*$")
+_FENCE = re.compile(r"\s{0,3}(`{3,}|~{3,})")
+_SENTENCE = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])")
+_MARKS = re.compile(r"^\s*(?:[-*+•]\s+|>\s?)+")
+
 
 class Unreadable(Exception):
     """Why a file cannot be read; the folder's other files can be."""
 
 
-class NoReader(Unreadable):
-    """A package is missing: the file itself may be all right."""
-
-
 class Note(NamedTuple):
-    """A file as it was when the folder was looked through."""
+    """A file as it was when the folder was read."""
 
     name: str
     """Path relative to the folder, with slashes."""
@@ -38,18 +42,22 @@ class Note(NamedTuple):
     size: int
 
 
-class Passage(NamedTuple):
-    """A piece of a file."""
+class Piece(NamedTuple):
+    """A passage and where it stands."""
 
-    piece: Piece
-    page: int | None
-    """Of a PDF file, from 1; lines are counted on the page."""
+    text: str
+    line: int
+    """Of its first word, from 1; in a PDF file, on the page."""
+    heading: str
+    """That of the section; empty without one."""
+    page: int | None = None
+    """Of a PDF file, from 1."""
 
 
 def listed(folder: Path) -> dict[str, Note]:
-    """Return the files of a folder that notes may be in, by name.
+    """Return the files of a folder that may hold notes, by name.
 
-    Hidden files and folders are passed over, and so are links: they may lead out of the folder.
+    Hidden files and folders are skipped, and so are links: they may lead out of the folder.
 
     Raises:
         NotesError: the folder cannot be read, or holds more files than `NOTE_FILES`.
@@ -78,7 +86,7 @@ def listed(folder: Path) -> dict[str, Note]:
     return found
 
 
-def passages(folder: Path, name: str) -> Iterator[Passage]:
+def passages(folder: Path, name: str) -> Iterator[Piece]:
     """Yield the passages of a file.
 
     Raises:
@@ -100,22 +108,21 @@ def passages(folder: Path, name: str) -> Iterator[Passage]:
     if _BINARY in text:
         raise Unreadable("not a text: it holds zero bytes")
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    for piece in pieces(text, markdown=suffix in MARKDOWN):
-        yield Passage(piece, None)
+    yield from pieces(text, markdown=suffix in MARKDOWN)
 
 
-def _of_pdf(content: bytes) -> Iterator[Passage]:
+def _of_pdf(content: bytes) -> Iterator[Piece]:
     try:
         from pypdf import PdfReader
     except ImportError:
-        raise NoReader(NO_PDF_READER) from None
-    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it tells of every small fault
+        raise Unreadable(NO_PDF_READER) from None
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it logs every small fault
     try:
         for number, page in enumerate(PdfReader(BytesIO(content)).pages, 1):
             if number > limits.NOTE_PAGES:
                 return
             for piece in pieces(page.extract_text()):
-                yield Passage(piece, number)
+                yield piece._replace(page=number)
     except Exception as error:  # of pypdf, which raises what it likes about a damaged file
         raise Unreadable(f"not a PDF file that can be read: {type(error).__name__}") from error
 
@@ -142,3 +149,74 @@ def _writable(name: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def pieces(text: str, *, markdown: bool = False) -> Iterator[Piece]:
+    """Yield the passages of a text, each at most `NOTE_PASSAGE_CHARACTERS` long.
+
+    A blank line ends a passage, and so does a heading. A longer paragraph is cut between sentences
+    or lines, and a longer sentence between words. In Markdown, the marks of headings, list items
+    and quotes are removed.
+    """
+    heading, fence = "", ""
+    paragraph: list[tuple[int, str]] = []
+    # Not `splitlines`: editors count the lines that line feeds end, and no others.
+    for number, line in enumerate(text.split("\n"), 1):
+        opened = _FENCE.match(line) if markdown else None
+        if opened and (not fence or opened[1].startswith(fence)):
+            fence = "" if fence else opened[1]
+        found = _HEADING.match(line) if markdown and not fence else None
+        underlined = markdown and not fence and paragraph and _UNDERLINE.match(line)
+        if found or underlined or not line.strip():
+            if underlined and line.strip()[0] == "=":
+                heading = paragraph.pop()[1].strip()
+            yield from _packed(paragraph, heading)
+            paragraph = []
+            heading = found[1].strip() if found else heading
+            continue
+        paragraph.append((number, _MARKS.sub("", line) if markdown else line))
+    yield from _packed(paragraph, heading)
+
+
+def _packed(paragraph: list[tuple[int, str]], heading: str) -> Iterator[Piece]:
+    """Yield passages of as many sentences as fit."""
+    packed, begun = "", 0
+    for line, sentence in _sentences(paragraph):
+        longer = f"{packed} {sentence}" if packed else sentence
+        if packed and len(longer) > limits.NOTE_PASSAGE_CHARACTERS:
+            yield Piece(packed, begun, heading)
+            packed = ""
+            longer = sentence
+        begun = begun if packed else line
+        packed = longer
+    if packed:
+        yield Piece(packed, begun, heading)
+
+
+def _sentences(paragraph: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Yield the sentences of a paragraph, each with its line; a line break ends none."""
+    starts: list[tuple[int, int]] = []
+    text = ""
+    for number, line in paragraph:
+        stripped = " ".join(line.split())
+        text += " " if text else ""
+        starts.append((len(text), number))
+        text += stripped
+    at = 0
+    for sentence in _SENTENCE.split(text):
+        begun = text.index(sentence, at)
+        at = begun + len(sentence)
+        for offset, piece in _cut(sentence):
+            yield max(number for start, number in starts if start <= begun + offset), piece
+
+
+def _cut(sentence: str) -> Iterator[tuple[int, str]]:
+    """Yield a sentence, in pieces that end between words where it is too long."""
+    begun = 0
+    while begun < len(sentence):
+        rest = sentence[begun : begun + limits.NOTE_PASSAGE_CHARACTERS]
+        if begun + len(rest) < len(sentence) and (space := rest.rfind(" ")) > 0:
+            rest = rest[: space + 1]
+        if rest.strip():
+            yield begun, rest.strip()
+        begun += len(rest)

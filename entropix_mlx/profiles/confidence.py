@@ -1,6 +1,6 @@
-"""How sure a model was of a whole answer: scores that are computed from the answer's own tokens.
+"""Scores of how sure a model was of a whole answer, computed from the answer's own tokens.
 
-With every score, higher is surer. None is a probability of being right. What a score says about
+With every score, higher is surer. None is a probability of being right. How well a score predicts
 that is found with questions whose answers are known: `entropix eval --confidence` compares the
 scores, and `entropix calibrate --abstain` finds the threshold below which an answer is called
 unsure.
@@ -14,16 +14,16 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from ..errors import brief
 from ..step import NOT_OF_THE_MODEL, Step
-from .fields import shown
 
-MEASURED = ("logprob", "entropy", "varentropy", "margin", "attention_entropy")
+SCORED = ("logprob", "entropy", "varentropy", "margin", "attention_entropy")
 """The fields of a step that scores are computed from."""
 
 
 @dataclass(frozen=True)
-class Measured:
-    """What was measured at an answer's tokens; those of inserted texts are left out."""
+class AnswerMetrics:
+    """The metrics of an answer's tokens; those of inserted texts are left out."""
 
     logprob: tuple[float, ...] = ()
     entropy: tuple[float, ...] = ()
@@ -31,18 +31,18 @@ class Measured:
     margin: tuple[float, ...] = ()
     attention_entropy: tuple[float, ...] = ()
     first: int = 0
-    """The place of the first token that is not blank."""
+    """Index of the first token that is not blank."""
 
     @classmethod
-    def of(cls, steps: Iterable[Step]) -> Measured:
-        """Return what was measured at the steps of an answer."""
+    def of(cls, steps: Iterable[Step]) -> AnswerMetrics:
+        """Return the metrics of the steps of an answer."""
         own = [step for step in steps if step.origin not in NOT_OF_THE_MODEL]
-        first = next((place for place, step in enumerate(own) if step.text.strip()), 0)
-        values = {name: tuple(getattr(step, name) for step in own) for name in MEASURED}
+        first = next((index for index, step in enumerate(own) if step.text.strip()), 0)
+        values = {name: tuple(getattr(step, name) for step in own) for name in SCORED}
         return cls(**values, first=first)
 
 
-Score = Callable[[Measured], float]
+Score = Callable[[AnswerMetrics], float]
 
 SCORES: dict[str, Score] = {
     "mean_logprob": lambda tokens: fmean(tokens.logprob),
@@ -54,8 +54,6 @@ SCORES: dict[str, Score] = {
     "attention_entropy": lambda tokens: -fmean(tokens.attention_entropy),
 }
 """By name: a score of an answer that has at least one token of its own."""
-
-
 NO_SCORE = "none"
 """The score of a profile that calls no answer unsure."""
 
@@ -64,7 +62,7 @@ def check_score(value: Any) -> str:
     """Return the name of a score: the rule of a profile's field."""
     known = (NO_SCORE, *SCORES)
     if value not in known:
-        raise ValueError(f"must be one of {', '.join(known)}, not {shown(value)}")
+        raise ValueError(f"must be one of {', '.join(known)}, not {brief(value)}")
     return str(value)
 
 
@@ -85,7 +83,7 @@ class Verdict:
 
     @property
     def reason(self) -> str:
-        """What is said of an answer that is unsure."""
+        """The sentence that a user reads about an unsure answer."""
         return (
             f"unsure: {self.score} {self.value:.3g} is below {self.threshold:.3g}, which was set"
             f" for a risk of {self.risk:.0%}"
@@ -103,6 +101,6 @@ class Verdict:
         }
 
 
-def score_of(name: str, tokens: Measured) -> float:
+def score_of(name: str, tokens: AnswerMetrics) -> float:
     """Return a score of an answer; minus infinity where it has no token of its own."""
     return SCORES[name](tokens) if tokens.logprob else -math.inf

@@ -1,6 +1,6 @@
-"""What a field may hold, and what is said of a value that it may not.
+"""Rules for the values of fields, and messages about values that break them.
 
-A *rule* is a function that takes a value and returns it as it is kept. About a value that does not
+A *rule* is a function that takes a value and returns it as it is stored. For a value that does not
 fit, it raises a `ValueError` such as "must be a number, not 'x'"; the caller adds the field's name.
 """
 
@@ -9,13 +9,12 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
-import reprlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any
 
-from ..errors import ProfileError
+from ..errors import ProfileError, brief
 
 LARGEST = 1e15
 """The largest finite number: a product of two of them and a measurement is still a float32."""
@@ -26,21 +25,13 @@ LARGEST_TOP_K = 2**24
 
 Rule = Callable[[Any], Any]
 
-_SHORTENED = reprlib.Repr()
-_SHORTENED.maxstring = _SHORTENED.maxother = 60
-_SHORTENED.maxlong = 30
-
-
-def shown(value: Any) -> str:
-    """Return a value for a message, shortened where it is long."""
-    try:
-        return _SHORTENED.repr(value)
-    except ValueError:  # Python refuses to write a whole number of more than 4300 digits
-        return "a number of thousands of digits"
-
-
 INFINITIES = ("inf", "-inf")
 """How JSON spells them."""
+PASSAGE = "{passage}"
+"""Where a passage stands in the text that introduces it."""
+
+shown = brief
+"""The name under which api, server and settings import it."""
 
 
 @dataclass(frozen=True)
@@ -62,38 +53,35 @@ class Number:
         word = "a whole number" if self.whole else "a number"
         kind: Any = Integral if self.whole else Real
         if isinstance(value, bool) or not isinstance(value, kind) or not abs(value) >= 0:  # NaN
-            raise ValueError(f"must be {word}, not {shown(value)}")
+            raise ValueError(f"must be {word}, not {brief(value)}")
         above = value > self.low if self.open else value >= self.low
         if not (above and value <= self.high):
-            raise ValueError(f"must be {word} {self._range(value)}, not {shown(value)}")
+            raise ValueError(f"must be {word} {self._range(value)}, not {brief(value)}")
         if not (self.whole or abs(value) <= LARGEST or abs(value) == math.inf):
-            raise ValueError(f"must be infinite or up to {LARGEST:g}, not {shown(value)}")
+            raise ValueError(f"must be infinite or up to {LARGEST:g}, not {brief(value)}")
         return int(value) if isinstance(value, Integral) else float(value)
 
     def _range(self, value: Any) -> str:
         least = f"above {self.low:g}" if self.open else f"of at least {self.low:g}"
-        if self.high >= LARGEST_TOP_K:  # a limit of the machine: said where it is exceeded
-            return f"of at most {_told(self.high)}" if value > self.high else least
+        if self.high >= LARGEST_TOP_K:  # a limit of the machine: stated where it is exceeded
+            most = self.high if isinstance(self.high, int) else f"{self.high:g}"
+            return f"of at most {most}" if value > self.high else least
         if self.open:
             return f"{least} and at most {self.high}"
         return f"between {self.low} and {self.high}"
 
 
-def _told(bound: float) -> str:
-    return str(bound) if isinstance(bound, int) else f"{bound:g}"
-
-
 def check_flag(value: Any) -> bool:
     """Return a truth value."""
     if not isinstance(value, bool):
-        raise ValueError(f"must be true or false, not {shown(value)}")
+        raise ValueError(f"must be true or false, not {brief(value)}")
     return value
 
 
 def check_numbers(value: Any) -> list[int | float]:
     """Return a list of finite numbers, at least one."""
     if not isinstance(value, (list, tuple)) or not value:
-        raise ValueError(f"must be a list of numbers, not {shown(value)}")
+        raise ValueError(f"must be a list of numbers, not {brief(value)}")
     check = Number()
     try:
         return [check(item) for item in value]
@@ -104,7 +92,7 @@ def check_numbers(value: Any) -> list[int | float]:
 def check_biases(value: Any) -> dict[int, float]:
     """Return biases by the ids of their tokens; JSON writes the ids as texts."""
     if not isinstance(value, Mapping):
-        raise ValueError(f"must map token ids to numbers, not {shown(value)}")
+        raise ValueError(f"must map token ids to numbers, not {brief(value)}")
     token, bias = Number(0, LARGEST_WHOLE, whole=True), Number()
     found = {}
     for key, number in value.items():
@@ -119,34 +107,30 @@ def check_biases(value: Any) -> dict[int, float]:
 def check_text(value: Any) -> str:
     """Return a text."""
     if not isinstance(value, str):
-        raise ValueError(f"must be a text, not {shown(value)}")
+        raise ValueError(f"must be a text, not {brief(value)}")
     return value
 
 
 def check_thinking_text(value: Any) -> Any:
-    """Return what may be inserted: a text, a token id, or a list of them."""
+    """Return a thinking text: a text, a token id, or a list of them."""
     items = value if isinstance(value, list) else [value]
     fits = all(isinstance(v, (str, int)) and not isinstance(v, bool) and v != "" for v in items)
     if not items or not fits:
-        raise ValueError(f"must be a text, a token id, or a list of them, not {shown(value)}")
+        raise ValueError(f"must be a text, a token id, or a list of them, not {brief(value)}")
     return value
 
 
 def check_words(value: Any) -> list[str]:
     """Return a list of words."""
     if not isinstance(value, list) or not all(isinstance(v, str) and v.strip() for v in value):
-        raise ValueError(f"must be a list of words, not {shown(value)}")
+        raise ValueError(f"must be a list of words, not {brief(value)}")
     return value
 
 
-PASSAGE = "{passage}"
-"""Where a passage stands in the text that introduces it."""
-
-
 def check_passage_text(value: Any) -> str:
-    """Return a text that says where a passage is written."""
+    """Return a text that holds `PASSAGE` once."""
     if not isinstance(value, str) or value.count(PASSAGE) != 1:
-        raise ValueError(f"must be a text that holds {PASSAGE} once, not {shown(value)}")
+        raise ValueError(f"must be a text that holds {PASSAGE} once, not {brief(value)}")
     return value
 
 
@@ -155,7 +139,7 @@ def one_of(*values: str) -> Rule:
 
     def check(value: Any) -> str:
         if value not in values:
-            raise ValueError(f"must be one of {', '.join(values)}, not {shown(value)}")
+            raise ValueError(f"must be one of {', '.join(values)}, not {brief(value)}")
         return str(value)
 
     return check
@@ -196,13 +180,8 @@ def spell_infinities(value: Any) -> Any:
 def read_value(rule: Rule, value: Any, where: str) -> Any:
     """Return a value that a rule has checked.
 
-    Args:
-        rule: what the value must be.
-        value: the value.
-        where: the file and the field, for the message.
-
     Raises:
-        ProfileError: the value is not what it must be.
+        ProfileError: the value breaks it; the message begins with `where`, the file and the field.
     """
     try:
         return rule(value)
@@ -213,14 +192,8 @@ def read_value(rule: Rule, value: Any, where: str) -> Any:
 def build_section(section: type, data: Mapping[str, Any], source: str, name: str) -> Any:
     """Return an instance of a section's dataclass, all of whose fields were made by `ruled`.
 
-    Args:
-        section: the dataclass.
-        data: a value for each of its fields.
-        source: the file, for messages.
-        name: the section's name, for messages.
-
     Raises:
-        ProfileError: a field is unknown, missing, or not what it must be.
+        ProfileError: a field is unknown, missing, or breaks its rule.
     """
     fields = dataclasses.fields(section)
     reject_unknown(data, [f.name for f in fields], source, f"{name}.")
@@ -243,7 +216,7 @@ def reject_unknown(data: Iterable[str], known: Iterable[str], source: str, prefi
 
 
 def hint(name: str, known: Iterable[str], prefix: str = "") -> str:
-    """Return what is said after an unknown name: the one that may be meant, or all there are."""
+    """Return the advice after an unknown name: the one that may be meant, or all there are."""
     known = list(known)
     near = nearest(name, known)
     return f"did you mean {prefix}{near}?" if near else f"known: {', '.join(known) or 'none'}"
@@ -256,12 +229,9 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Return tables within tables as one: what `above` states replaces what `below` does."""
-    result = dict(below)
-    for key, value in above.items():
-        old = result.get(key)
-        if isinstance(old, Mapping) and isinstance(value, Mapping):
-            result[key] = overlaid(old, value)
-        else:
-            result[key] = value
+    """Return nested tables as one, where those of `above` replace those of `below`."""
+    result = {**below, **above}
+    for key in below.keys() & above.keys():
+        if isinstance(below[key], Mapping) and isinstance(above[key], Mapping):
+            result[key] = overlaid(below[key], above[key])
     return result

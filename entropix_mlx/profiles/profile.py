@@ -1,7 +1,7 @@
 """A profile: every threshold, coefficient and option of the samplers, read from TOML.
 
-The numbers stand in `profiles/*.toml` with their meaning; `sections.py` gives them names, types and
-ranges. A profile file may state only what it changes: the rest comes from the profile named by its
+The numbers stand in `profiles/*.toml`; `sections.py` gives them names, types, ranges and their
+meaning. A profile file may state only what it changes: the rest comes from the profile named by its
 ``extends`` key, `reference` by default.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import tomllib
+import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
@@ -17,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from .. import limits, old_names
-from ..errors import ProfileError
+from ..errors import ProfileError, brief
 from . import sampler_specs
-from .fields import build_section, overlaid, reject_unknown, shown
+from .fields import build_section, overlaid, reject_unknown
 from .sections import (
     Abstain,
     Adaptive,
@@ -27,9 +28,9 @@ from .sections import (
     Baselines,
     BranchStrategy,
     ForkRule,
-    Notes,
     PositionScore,
     Resample,
+    RetrievalRule,
     Targets,
     Think,
     Thresholds,
@@ -40,14 +41,14 @@ REFERENCE = "reference"
 
 @dataclass(frozen=True)
 class Profile:
-    """All numbers that the samplers use. `Profile.load` reads and checks one."""
+    """All numbers that samplers and interventions use. `Profile.load` reads and checks one."""
 
     name: str
     description: str
     base: Base
     thresholds: Thresholds
     think: Think
-    notes: Notes
+    notes: RetrievalRule
     branch: BranchStrategy
     resample: Resample
     adaptive: Adaptive
@@ -77,16 +78,11 @@ class Profile:
     def replace(self, changes: Mapping[str, Any], source: str = "profile") -> Profile:
         """Return a profile with some fields changed: ``{"thresholds": {"low_entropy": 0.2}}``.
 
-        Args:
-            changes: fields by section; the sections and fields that it leaves out stay.
-            source: where the changes stand, for messages.
-
         Raises:
-            ProfileError: a field is unknown or out of range.
+            ProfileError: a field is unknown or out of range; the message begins with `source`.
         """
-        known = old_names.of_profile(changes, source)
-        merged = overlaid(dataclasses.asdict(self), sampler_specs.moved(known, source))
-        return _build(merged, source)
+        renamed = old_names.of_profile(changes, source)
+        return _build(overlaid(dataclasses.asdict(self), renamed), source)
 
 
 def differences(first: Profile, second: Profile) -> dict[str, tuple[Any, Any]]:
@@ -130,7 +126,7 @@ def read_source(name: str | Path) -> tuple[str, str]:
         return str(name), limits.read_text(Path(name), limits.PROFILE_BYTES)
     except (OSError, ValueError) as error:  # a ValueError: not UTF-8, or a NUL in the name
         raise ProfileError(
-            f"no profile {shown(str(name))}: give a TOML file, or one of"
+            f"no profile {brief(str(name))}: give a TOML file, or one of"
             f" {', '.join(builtin_names())} ({getattr(error, 'strerror', None) or error})"
         ) from error
 
@@ -168,20 +164,11 @@ def _parse(text: str, source: str) -> dict[str, Any]:
         raise ProfileError(f"{source}: its tables or lists are nested too deeply") from error
 
 
-_SECTIONS: dict[str, type] = {
-    "base": Base,
-    "thresholds": Thresholds,
-    "think": Think,
-    "notes": Notes,
-    "branch": BranchStrategy,
-    "resample": Resample,
-    "adaptive": Adaptive,
-    "position_score": PositionScore,
-    "baselines": Baselines,
-    "cntp": ForkRule,
-    "targets": Targets,
-    "abstain": Abstain,
-}
+@functools.cache
+def sections() -> dict[str, type]:
+    """Return the dataclass of each section of a profile, by the section's name."""
+    hints: dict[str, type] = typing.get_type_hints(Profile)
+    return {name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)}
 
 
 def _build(data: Mapping[str, Any], source: str) -> Profile:
@@ -190,11 +177,11 @@ def _build(data: Mapping[str, Any], source: str) -> Profile:
     for key in ("name", "description"):
         values[key] = data.get(key, "")
         if not isinstance(values[key], str):
-            raise ProfileError(f"{source}: {key} must be a text, not {shown(values[key])}")
+            raise ProfileError(f"{source}: {key} must be a text, not {brief(values[key])}")
     values["calibration"] = data.get("calibration", {})
     if not isinstance(values["calibration"], dict):
         raise ProfileError(f"{source}: [calibration] must be a table")
-    for key, section in _SECTIONS.items():
+    for key, section in sections().items():
         if not isinstance(data.get(key), Mapping):
             raise ProfileError(f"{source}: [{key}] must be a table of numbers")
         values[key] = build_section(section, data[key], source, key)

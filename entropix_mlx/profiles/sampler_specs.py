@@ -1,14 +1,15 @@
-"""Which samplers there are and what they take, read from ``samplers.toml``; no MLX, no sampler yet.
+"""The samplers and their parameters, as ``samplers.toml`` describes them; no MLX, no sampler yet.
 
-`SAMPLERS` in `samplers/registry.py` is this table, with the samplers that it describes.
+Whoever needs parameters takes them from here: `parameters` lists them with help and rule, `specs`
+says which sampler takes which, and `check_parameters` checks those that a user gave.
 """
 
 from __future__ import annotations
 
 import functools
 import tomllib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from importlib import resources
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,7 +23,6 @@ from .fields import (
     check_biases,
     check_flag,
     check_numbers,
-    overlaid,
     read_value,
     reject_unknown,
 )
@@ -34,61 +34,50 @@ if TYPE_CHECKING:
 
 FILE = "samplers.toml"
 
-_RANGE = ("low", "high", "above")
-_PARAMETER = ("type", "help", *_RANGE)
-_SHARED = (*_PARAMETER, "every")
-_OPTION = (*_PARAMETER, "default", "formerly")
-_SAMPLER = ("help", "takes", "module", "tree", "parameters", "options")
-
 
 @dataclass(frozen=True)
 class Option:
     """A number, or the like, that a sampler takes."""
 
     name: str
-    help: str
     rule: Rule
     """Checks a value, as `fields.py` says."""
+    help: str
+    """One line."""
     default: Any = None
     """The value of a sampler's own option where a profile does not state one."""
-    formerly: str = ""
-    """The field of a profile that held the option in older files."""
     every: bool = False
     """Whether every sampler takes it."""
 
 
 @dataclass(frozen=True)
-class Kind:
-    """A sampler, as far as it is known before it is built."""
+class SamplerSpec:
+    """What is known of a sampler before it is built."""
 
     name: str
     help: str
+    """One line."""
     module: str
     """The module of the package `samplers` that builds it."""
     takes: Mapping[str, Option]
     """The shared sampling parameters that can be given, with their ranges for this sampler."""
-    options: Mapping[str, Option] = field(default_factory=dict)
+    options: Mapping[str, Option]
     """Its own, which a profile states."""
     tree: bool = False
     """Whether it decides by the thresholds of a profile."""
 
     def check(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return sampling parameters as plain numbers.
+        """Return sampling parameters as plain numbers; those that are None are left out.
 
         Raises:
             SamplerError: the sampler does not take one of them, or it is out of range.
         """
+        given = {name: value for name, value in given.items() if value is not None}
         if refused := [name for name in given if name not in self.takes]:
             raise SamplerError(
                 f"the {self.name} sampler takes no {' or '.join(refused)}: leave it out"
             )
-        values = {}
-        for name, value in given.items():
-            try:
-                values[name] = self.takes[name].rule(value)
-            except ValueError as error:
-                raise SamplerError(f"{name} of the {self.name} sampler {error}") from None
-        return values
+        return _checked(given, self.takes, f" of the {self.name} sampler")
 
     def fitting(self, settings: Record) -> Record:
         """Return `Settings` for this sampler, without the parameters that it would refuse."""
@@ -98,8 +87,6 @@ class Kind:
         return replace(settings, **changes)
 
     def _accepts(self, name: str, value: Any) -> bool:
-        if value is None:
-            return True
         try:
             self.check({name: value})
         except SamplerError:
@@ -107,11 +94,7 @@ class Kind:
         return True
 
     def complete(self, stated: Any, source: str) -> dict[str, Any]:
-        """Return values of all options: those that a profile states, and defaults.
-
-        Args:
-            stated: the profile's table ``[samplers.NAME]``.
-            source: the profile, for messages.
+        """Return all options: those of a profile's table ``[samplers.NAME]``, and defaults.
 
         Raises:
             ProfileError: it is no table, or an option is unknown or out of range.
@@ -128,128 +111,99 @@ class Kind:
         }
 
 
-@functools.cache
-def kinds() -> Mapping[str, Kind]:
-    """Return the samplers by name, in the order of the file."""
-    return MappingProxyType(read_kinds(_table(), FILE))
+def _checked(given: Mapping[str, Any], known: Mapping[str, Option], whose: str) -> dict[str, Any]:
+    values = {}
+    for name, value in given.items():
+        try:
+            values[name] = known[name].rule(value)
+        except ValueError as error:
+            raise SamplerError(f"{name}{whose} {error}") from None
+    return values
 
 
-@functools.cache
-def parameters() -> Mapping[str, Option]:
-    """Return the sampling parameters that samplers share, by name."""
-    return MappingProxyType(_read_parameters(_table(), FILE))
+def check_parameters(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return sampling parameters as plain numbers; those that are None are left out.
+
+    Raises:
+        SamplerError: a value that no sampler takes.
+    """
+    stated = {name: value for name, value in given.items() if value is not None}
+    return _checked(stated, parameters(), "")
 
 
 def complete(stated: Any, source: str) -> dict[str, dict[str, Any]]:
     """Return the options of the samplers that have some: ``result["top_n_sigma"]["n_sigma"]``.
 
-    Args:
-        stated: a profile's tables ``[samplers.NAME]``, which need not state anything.
-        source: the profile, for messages.
+    A profile's tables ``[samplers.NAME]`` need not state anything.
 
     Raises:
         ProfileError: it is no table, or a sampler or an option is unknown or out of range.
     """
     if not isinstance(stated, Mapping):
         raise ProfileError(f"{source}: [samplers] must be a table")
-    reject_unknown(stated, kinds(), source, "samplers.")
-    values = {name: kind.complete(stated.get(name, {}), source) for name, kind in kinds().items()}
+    reject_unknown(stated, specs(), source, "samplers.")
+    values = {name: spec.complete(stated.get(name, {}), source) for name, spec in specs().items()}
     return {name: options for name, options in values.items() if options}
 
 
-def moved(changes: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Return the fields of a profile with each option where it belongs now, not where it was once.
-
-    Raises:
-        ProfileError: the value of such an option is out of range.
-    """
-    result = dict(changes)
-    found: dict[str, dict[str, Any]] = {}
-    for kind in kinds().values():
-        for option in kind.options.values():
-            section, _, name = option.formerly.partition(".")
-            fields = result.get(section)
-            if isinstance(fields, Mapping) and name in fields:
-                value = read_value(option.rule, fields[name], f"{source}: {option.formerly}")
-                found.setdefault(kind.name, {})[option.name] = value
-                result[section] = {key: fields[key] for key in fields if key != name}
-    stated = result.get("samplers", {})
-    if found and isinstance(stated, Mapping):
-        result["samplers"] = overlaid(found, stated)
-    return result
+@functools.cache
+def parameters() -> Mapping[str, Option]:
+    """Return the sampling parameters that samplers share, by name."""
+    shared = _tables()["parameters"]
+    return MappingProxyType({name: _option(name, **table) for name, table in shared.items()})
 
 
-def read_kinds(data: Mapping[str, Any], source: str) -> dict[str, Kind]:
-    """Return the samplers that a table like that of `FILE` describes.
-
-    Raises:
-        ProfileError: a key is unknown or missing, or a default is out of its range.
-    """
-    return {name: _read_kind(name, data, source) for name in data["samplers"]}
+@functools.cache
+def specs() -> Mapping[str, SamplerSpec]:
+    """Return the samplers by name, in the order of the file."""
+    samplers = _tables()["samplers"]
+    return MappingProxyType({name: _spec(name, **table) for name, table in samplers.items()})
 
 
-def _table() -> dict[str, Any]:
+@functools.cache
+def _tables() -> dict[str, Any]:
+    """Return the file. Its keys are the arguments of `_spec`, `_option` and `_rule`."""
     file = resources.files("entropix_mlx.profiles") / FILE
     return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
-def _read_parameters(data: Mapping[str, Any], source: str) -> dict[str, Option]:
-    return {
-        name: _read_option(name, table, _SHARED, source, f"parameters.{name}")
-        for name, table in data["parameters"].items()
-    }
+def _spec(
+    name: str,
+    *,
+    takes: list[str],
+    module: str = "",
+    parameters: Mapping[str, Any] = MappingProxyType({}),
+    options: Mapping[str, Any] = MappingProxyType({}),
+    **others: Any,
+) -> SamplerSpec:
+    shared = _tables()["parameters"]
+    every = [parameter for parameter, table in shared.items() if table.get("every")]
+    ranges = {each: shared[each] | parameters.get(each, {}) for each in (*takes, *every)}
+    return SamplerSpec(
+        name=name,
+        module=module or name,
+        takes={each: _option(each, **table) for each, table in ranges.items()},
+        options={option: _option(option, **table) for option, table in options.items()},
+        **others,
+    )
 
 
-def _read_kind(name: str, data: Mapping[str, Any], source: str) -> Kind:
-    table, where = data["samplers"][name], f"samplers.{name}"
-    reject_unknown(table, _SAMPLER, source, f"{where}.")
-    _require(table, ("help", "takes"), source, where)
-    shared = _read_parameters(data, source)
-    reject_unknown(table["takes"], shared, source, f"{where}.takes: ")
-    takes = {parameter: shared[parameter] for parameter in table["takes"]}
-    takes |= {parameter: option for parameter, option in shared.items() if option.every}
-    narrowed = table.get("parameters", {})
-    reject_unknown(narrowed, takes, source, f"{where}.parameters.")
-    for parameter, limits in narrowed.items():
-        whole = data["parameters"][parameter] | limits
-        place = f"{where}.parameters.{parameter}"
-        takes[parameter] = _read_option(parameter, whole, _SHARED, source, place)
-    options = {
-        option: _read_option(option, own, _OPTION, source, f"{where}.options.{option}")
-        for option, own in table.get("options", {}).items()
-    }
-    module, tree = table.get("module", name), table.get("tree", False)
-    return Kind(name, table["help"], module, takes, options, tree)
+def _option(name: str, *, type: str, **others: Any) -> Option:
+    bounds = {key: others.pop(key) for key in ("low", "high", "above") if key in others}
+    return Option(name, _rule(type, **bounds), **others)
 
 
-def _read_option(
-    name: str, table: Mapping[str, Any], known: Iterable[str], source: str, where: str
-) -> Option:
-    reject_unknown(table, known, source, f"{where}.")
-    _require(table, ("type", "help"), source, where)
-    rule, default = _rule(table, source, where), None
-    if "default" in known:
-        _require(table, ("default",), source, where)
-        default = read_value(rule, table["default"], f"{source}: {where}.default")
-    formerly, every = table.get("formerly", ""), table.get("every", False)
-    return Option(name, table["help"], rule, default, formerly, every)
-
-
-def _rule(table: Mapping[str, Any], source: str, where: str) -> Rule:
-    low = table.get("above", table.get("low", -LARGEST))
-    is_open = "above" in table
+def _rule(
+    kind: str, low: float = -LARGEST, high: float | None = None, above: float | None = None
+) -> Rule:
+    least, is_open = (low, False) if above is None else (above, True)
     rules: dict[str, Rule] = {
-        "number": Number(low, table.get("high", LARGEST), open=is_open),
-        "whole number": Number(low, table.get("high", LARGEST_TOP_K), whole=True, open=is_open),
+        "number": Number(least, LARGEST if high is None else high, open=is_open),
+        "whole number": Number(
+            least, LARGEST_TOP_K if high is None else high, whole=True, open=is_open
+        ),
         "list of numbers": check_numbers,
         "flag": check_flag,
         "token biases": check_biases,
     }
-    reject_unknown([table["type"]], rules, source, f"{where}.type ")
-    return rules[table["type"]]
-
-
-def _require(table: Mapping[str, Any], keys: Iterable[str], source: str, where: str) -> None:
-    for key in keys:
-        if key not in table:
-            raise ProfileError(f"{source}: {where}.{key} is missing")
+    return rules[kind]

@@ -12,11 +12,11 @@ from ..models.config import ModelShape, fingerprint
 from .profile import REFERENCE, Profile, builtin_names
 
 AUTO = "auto"
-"""Stands for the profile that fits the model."""
+"""Names the profile that fits the model."""
 
 
 def user_folder() -> Path:
-    """Return where a user's own calibrated profiles are kept."""
+    """Return the folder of a user's own calibrated profiles."""
     home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(home) / "entropix" / "profiles"
 
@@ -24,11 +24,11 @@ def user_folder() -> Path:
 def profile_for(config: ModelShape) -> Profile:
     """Return the profile that was calibrated for a model: a user's newest before a built-in one.
 
-    A user's profile that cannot be read is passed over: it was not asked for by name.
+    A user's profile that cannot be read is skipped: it was not asked for by name.
     """
-    wanted = fingerprint(config)
+    key = fingerprint(config)
     for profile in _candidates():
-        if profile.calibration.get("fingerprint") == wanted:
+        if profile.calibration.get("fingerprint") == key:
             return profile
     return Profile.load(REFERENCE)
 
@@ -38,12 +38,7 @@ def resolve(
     config: ModelShape,
     changes: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Profile:
-    """Return a profile for a model, with some fields changed.
-
-    Args:
-        profile: a profile, its name or its file, or `AUTO`.
-        config: the model's.
-        changes: as for `Profile.replace`.
+    """Return a profile for a model, `AUTO` or one that `Profile.load` takes, with some changes.
 
     Raises:
         ProfileError: no such profile, a bad one, or a field that is unknown or out of range.

@@ -1,8 +1,8 @@
 """The entropix decision tree, as a table: one row a strategy, the first that fits wins.
 
-A row says within which bounds the measurements must lie, and each sampling parameter as an affine
-function of them, clipped: that covers every formula of the published sampler. The numbers come from
-the profile; `profiles/reference.toml` states each formula beside its coefficients.
+A row states bounds for the metrics, and each sampling parameter as an affine function of them,
+clipped: that covers every formula of the published sampler. The numbers come from the profile;
+`profiles/reference.toml` states each formula beside its coefficients.
 
 Nothing here imports MLX: `classify` decides again about a recorded step, without a model.
 """
@@ -22,7 +22,7 @@ TREE_SAMPLER = "entropix"
 
 
 class Affine(NamedTuple):
-    """constant + Σ slope · measurement, clipped to [low, high]."""
+    """constant + Σ slope · metric, clipped to [low, high]."""
 
     constant: float
     slopes: dict[str, float] = {}  # noqa: RUF012 - never mutated
@@ -35,7 +35,7 @@ class TreeRow(NamedTuple):
 
     strategy: Strategy
     bounds: dict[str, tuple[float, float]]
-    """By measurement: it must lie above the first number and below the second."""
+    """By metric: it must lie above the first number and below the second."""
     temperature: Affine
     top_p: Affine
     top_k: Affine
@@ -43,7 +43,7 @@ class TreeRow(NamedTuple):
     min_p: Affine
 
     def fits(self, metrics: Metrics[float]) -> bool:
-        """Tell whether the measurements lie within the bounds."""
+        """Tell whether the metrics lie within the bounds."""
         return all(low < metrics[name] < high for name, (low, high) in self.bounds.items())
 
 
@@ -176,8 +176,8 @@ def _adaptive_row(profile: Profile) -> TreeRow:
 def classify(steps: Iterable[Step], profile: Profile) -> list[Strategy]:
     """Return the strategies that a profile would have chosen where some steps stand.
 
-    The measurements are those of the text as it is. All tokens of an inserted or retrieved text
-    stay `think`; where the text could not be inserted, it still cannot.
+    The metrics are those of the text as it is. All tokens of an inserted or retrieved text stay
+    `think`; where the text could not be inserted, it still cannot.
     """
     rows = table(profile)
     return [
@@ -187,7 +187,7 @@ def classify(steps: Iterable[Step], profile: Profile) -> list[Strategy]:
 
 
 def first_fit(rows: list[TreeRow], metrics: Metrics[float]) -> Strategy:
-    """Return the strategy of the first row of a table within whose bounds measurements lie."""
+    """Return the strategy of the first row of a table that fits."""
     return next(row.strategy for row in rows if row.fits(metrics))
 
 

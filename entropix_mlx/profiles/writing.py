@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import ProfileError
 from ..files import write_whole, writing
 from .profile import REFERENCE, Profile
-from .sampler_specs import kinds
+from .sampler_specs import specs
 
 CALIBRATED = ("thresholds", "adaptive")
 """The sections that calibration solves."""
@@ -38,7 +38,7 @@ COMMENTS = {
     "quantiles": "10, 25, 50, 75 and 90 % of the tokens lie below",
     "rates": "on prompts that were held out",
     "thoughts": "what texts did: mean, and 95 % from and to, in nats a token after the place",
-    "worth": "forks and resampling by the place: nats an event; kept lie beyond the threshold",
+    "worth": "forks and resampling by the place: nats an event; `kept` lie beyond the threshold",
     "gains": "on prompts that were held out, with one intervention, or all together, against none",
     "auroc": "for 'a draw at temperature 1 is not the most probable token'; 0.5: tells nothing",
 }
@@ -82,11 +82,11 @@ def _changes(mine: dict[str, Any], published: dict[str, Any]) -> dict[str, dict[
 def sampler_comments(profile: Profile) -> str:
     """Return the options of a profile's samplers with their help, as comments of a TOML file."""
     lines = ["# Options of the samplers, as they stand in this profile:"]
-    for kind in kinds().values():
-        if kind.options:
-            lines += ["#", f"# [samplers.{kind.name}]  # {kind.help}"]
-        for option in kind.options.values():
-            line = f"# {option.name} = {toml_value(profile.samplers[kind.name][option.name])}"
+    for spec in specs().values():
+        if spec.options:
+            lines += ["#", f"# [samplers.{spec.name}]  # {spec.help}"]
+        for option in spec.options.values():
+            line = f"# {option.name} = {toml_value(profile.samplers[spec.name][option.name])}"
             lines.append(f"{line:28}  # {option.help}")
     return "\n".join(lines) + "\n"
 

@@ -21,10 +21,9 @@ import mlx.core as mx
 
 from ..profiles.profile import Profile
 from ..step import Strategy
-from .base import Planned, Sampler, constant_plan
-from .memory import Beginning, State
+from .base import Planned, Planner, Sampler, constant_plan
 from .metrics.logits import LARGEST_GAP, LOG2_E, Measured
-from .planner import Planner
+from .state import State, TextStart
 
 WIDTH = 0.3
 SHARPNESS = 10.0
@@ -44,13 +43,13 @@ def build(name: str, profile: Profile, given: Mapping[str, float]) -> Sampler:
 
 @dataclass(frozen=True)
 class AdaptiveP:
-    """Remembers the sum of weighted probabilities and that of the weights, `(rows,)` each."""
+    """The sum of weighted probabilities and that of the weights, `(rows,)` each."""
 
     target: float
     decay: float
     arrays = 2
 
-    def start(self, beginning: Beginning) -> State:
+    def start(self, text: TextStart) -> State:
         """Begin as if the target had been met for long."""
         weight = 1.0 / (1.0 - self.decay)
         return mx.array([self.target * weight]), mx.array([weight])

@@ -1,18 +1,18 @@
-"""What a sampler is and what it hands to the draw: the words that all samplers share."""
+"""What a sampler is and what it hands to the draw: the terms that all samplers share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 
 from ..profiles.profile import Profile
 from ..profiles.sections import ForkRule, PositionScore, Think
 from ..step import Decision, Metrics, Strategy
-from .memory import Both, Memory, State, Window
 from .metrics.logits import Measured, numbers
+from .state import Both, Memory, State, Window
 
 STRATEGIES = tuple(Strategy)
 """On the device, a strategy is its index here."""
@@ -22,18 +22,18 @@ TOP_K_OFF = 0
 
 
 class Plan(NamedTuple):
-    """What to do at one position of each sequence: `(batch,)` arrays."""
+    """How to draw at one position of each sequence: `(batch,)` arrays."""
 
     strategy: mx.array
     """Index into `STRATEGIES`."""
     temperature: mx.array
     top_p: mx.array
     top_k: mx.array
-    """`TOP_K_OFF` where there is none; of any other number, the whole part counts."""
+    """`TOP_K_OFF` where there is none; any other number is rounded down."""
     min_p: mx.array
 
     def decisions(self, metrics: Metrics[mx.array]) -> list[Decision]:
-        """Return the plans and measurements of a batch as Python numbers."""
+        """Return the plans and metrics of a batch as Python numbers."""
         plans = zip(*(numbers(array) for array in self), strict=True)
         measurements = zip(*(numbers(array) for array in metrics), strict=True)
         return [
@@ -50,9 +50,31 @@ class Planned(NamedTuple):
     plan: Plan
     gaps: mx.array | None = None
     """`(batch, vocab)`: what is drawn from in place of the distribution that was measured, as gaps
-    of which the smallest is 0. Measurements and log probabilities stay those of the model."""
-    noted: State | None = None
-    """What is remembered of the position; None for the state that the plan was made with."""
+    of which the smallest is 0. Metrics and log probabilities stay those of the model."""
+    state: State | None = None
+    """The state with the position observed; None for the state that the plan was made with."""
+
+
+PlanFunction = Callable[..., Plan | Planned]
+"""Called with what was measured and, where the sampler has a memory, its state."""
+
+
+@dataclass(frozen=True)
+class Planner:
+    """A plan function as a rule and its numbers, which profiles do not share.
+
+    The rule is compiled with its numbers as inputs, so that another threshold compiles nothing.
+    """
+
+    rule: PlanFunction
+    """A function of a module, the same object for every profile. It gets what was measured, the
+    numbers and, where the sampler has a memory, its state."""
+    numbers: Any
+    """What the rule computes with: an array, or a tuple or dictionary of arrays."""
+
+    def __call__(self, measured: Measured, *state: State) -> Plan | Planned:
+        """Plan, as `Sampler.plan` does."""
+        return self.rule(measured, self.numbers, *state)
 
 
 Number = float | mx.array
@@ -85,12 +107,11 @@ class Sampler:
     name: str
     profile: Profile
     """Where its numbers come from."""
-    plan: Callable[..., Plan | Planned]
-    """Called with what was measured and, where there is a memory, its state. It knows nothing of
-    interventions: where no thinking text may be inserted, the host calls the strategy `think` by
-    another name."""
-    own_rollouts: ForkRule | None = None
-    """How to follow the strategy `branch`, where that is not the profile's way."""
+    plan: PlanFunction
+    """It knows nothing of interventions: where no thinking text may be inserted, the host calls the
+    strategy `think` by another name."""
+    own_fork_rule: ForkRule | None = None
+    """Its own rule for forks, in place of the profile's."""
     max_top_k: int | None = None
     """The largest top-k that a plan can hold; None where plans set none."""
     needs_order: bool = False
@@ -100,9 +121,9 @@ class Sampler:
     excludes_top: bool = False
     """Whether the strategy `resample` may not draw the most probable token."""
     memory: Memory | None = None
-    """What `plan` is told of the text; None where it depends on its position alone."""
+    """The state that `plan` gets; None where a plan depends on its position alone."""
     adjustment: Mapping[str, mx.array] = field(default_factory=dict)
-    """The numbers by which the logits of the draw are changed; see `adjustment.py`."""
+    """The numbers by which the logits of the draw are changed; see `logit_processors.py`."""
     takes_chance: bool = False
     """Whether its plans are partly left to chance: then `draws` is 2, and the second of the
     position's random numbers is `Measured.chance`."""
@@ -113,13 +134,13 @@ class Sampler:
         return self.profile.think
 
     @property
-    def branches(self) -> ForkRule:
-        """How to follow the strategy `branch`."""
-        return self.own_rollouts or self.profile.branch
+    def fork_rule(self) -> ForkRule:
+        """Where forks are, and how they are compared."""
+        return self.own_fork_rule or self.profile.branch
 
     @property
     def position_score(self) -> PositionScore:
-        """What a step tells as its confidence."""
+        """The weights of the score that a step states."""
         return self.profile.position_score
 
     def planned(self, measured: Measured, state: State = ()) -> Planned:
@@ -128,7 +149,7 @@ class Sampler:
 
     @property
     def remembered(self) -> Memory | None:
-        """All that is remembered of a text: for the adjustment, then for `plan`."""
+        """The whole memory: that of the adjustment, then that of `plan`."""
         if not self.adjustment:
             return self.memory
         return Window() if self.memory is None else Both(Window(), self.memory)

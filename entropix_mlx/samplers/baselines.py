@@ -1,4 +1,4 @@
-"""Samplers to compare entropix with: a temperature and filters, fixed or adjusted to a position.
+"""Samplers to compare entropix with: greedy, a temperature and filters, forks by entropy, XTC.
 
 A rule that puts a floor under a token's logit or probability is a floor under p / max p, which is
 what min-p is, so `top_n_sigma` and `p_less` are a min-p that follows the distribution.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -15,20 +16,8 @@ import mlx.core as mx
 
 from ..profiles.profile import Profile
 from ..step import Strategy
-from .base import (
-    TOP_K_OFF,
-    Plan,
-    Planned,
-    Sampler,
-    constant_plan,
-)
-from .metrics.logits import (
-    LN_2,
-    MIN_TEMPERATURE,
-    Measured,
-    relative_probability,
-)
-from .planner import Planner
+from .base import CODE, TOP_K_OFF, Plan, Planned, Planner, Sampler, constant_plan
+from .metrics.logits import LARGEST_GAP, LN_2, MIN_TEMPERATURE, Measured, relative_probability
 
 Adjust = Callable[[Plan, Measured, Mapping[str, Any]], Plan | Planned]
 """Changes a plan of fixed parameters; it gets what was measured and the sampler's own options, each
@@ -36,8 +25,13 @@ of them an array, so that other options compile nothing anew."""
 
 
 def build(name: str, profile: Profile, given: Mapping[str, float]) -> Sampler:
-    """Build one of `ADJUSTMENTS`."""
-    return baseline(name, profile, given, ADJUSTMENTS[name])
+    """Build `greedy`, `cntp`, or one of `ADJUSTMENTS`."""
+    if name == "greedy":
+        return Sampler(name=name, profile=profile, plan=Planner(_plan_greedy, ()), draws=0)
+    if name == "cntp":
+        return _cntp(profile, given)
+    sampler = baseline(name, profile, given, ADJUSTMENTS[name])
+    return replace(sampler, draws=2, takes_chance=True) if name == "xtc" else sampler
 
 
 def baseline(name: str, profile: Profile, given: Mapping[str, float], adjust: Adjust) -> Sampler:
@@ -54,12 +48,10 @@ def baseline(name: str, profile: Profile, given: Mapping[str, float], adjust: Ad
     fixed: dict[str, Any] = {"temperature": defaults.temperature, **own, **given}
     top_k = int(fixed.get("top_k", TOP_K_OFF))
     options = profile.samplers.get(name, {})
-
-    numbers = (_arrays(fixed), _arrays(options))
     return Sampler(
         name=name,
         profile=profile,
-        plan=Planner(_rule(adjust), numbers),
+        plan=Planner(_rule(adjust), (_arrays(fixed), _arrays(options))),
         max_top_k=top_k or None,
         needs_order=top_k != TOP_K_OFF or fixed.get("top_p", 1.0) < 1.0,
     )
@@ -80,6 +72,34 @@ def _rule(adjust: Adjust) -> Callable[..., Plan | Planned]:
         return adjust(constant_plan(measured, Strategy.SAMPLE, **fixed), measured, options)
 
     return rule
+
+
+def _plan_greedy(measured: Measured, numbers: tuple[()]) -> Plan:
+    return constant_plan(measured, Strategy.ARGMAX)
+
+
+def _cntp(profile: Profile, given: Mapping[str, float]) -> Sampler:
+    """Build cautious next-token prediction (arXiv 2507.03038).
+
+    It forks where the entropy calls for two branches or more, else it takes the best token. The
+    temperature is that of drawing the first tokens of the branches.
+    """
+    temperature = given.get("temperature", profile.baselines.temperature)
+    numbers = (mx.array(float(temperature)), mx.array(profile.cntp.min_entropy))
+    return Sampler(
+        name="cntp",
+        profile=profile,
+        plan=Planner(_plan_cntp, numbers),
+        own_fork_rule=profile.cntp,
+        draws=0,
+    )
+
+
+def _plan_cntp(measured: Measured, numbers: tuple[mx.array, mx.array]) -> Plan:
+    temperature, min_entropy = numbers
+    basic = constant_plan(measured, Strategy.ARGMAX, temperature)
+    forks = measured.metrics.entropy >= min_entropy
+    return basic._replace(strategy=mx.where(forks, CODE[Strategy.BRANCH], basic.strategy))
 
 
 def _fixed(plan: Plan, measured: Measured, options: Mapping[str, Any]) -> Plan:
@@ -124,6 +144,22 @@ def _dynatemp(plan: Plan, measured: Measured, options: Mapping[str, Any]) -> Pla
     return plan._replace(temperature=low + (high - low) * share)
 
 
+def _xtc(plan: Plan, measured: Measured, options: Mapping[str, Any]) -> Planned:
+    """Exclude top choices (text-generation-webui, pull request 6335; llama.cpp has it, too).
+
+    At the given share of positions, all tokens of at least `threshold` but the least probable of
+    them cannot be drawn. p is the prediction at temperature 1, before any filter; temperature and
+    filters then act on what is left.
+    """
+    gaps, top_surprise, _ = measured.odds
+    above = mx.power(0.5, gaps + top_surprise) >= options["threshold"]
+    least = mx.where(above, gaps, 0.0).max(axis=-1, keepdims=True)
+    chance = mx.zeros((1,)) if measured.chance is None else measured.chance
+    excluded = above & (gaps < least) & (chance < options["probability"])[:, None]
+    left = mx.where(excluded, LARGEST_GAP, gaps)
+    return Planned(plan, gaps=left - left.min(axis=-1, keepdims=True))
+
+
 ADJUSTMENTS: dict[str, Adjust] = {
     "temperature": _fixed,
     "top_p": _fixed,
@@ -132,5 +168,6 @@ ADJUSTMENTS: dict[str, Adjust] = {
     "p_less": _p_less,
     "adaptive_temperature": _adaptive_temperature,
     "dynatemp": _dynatemp,
+    "xtc": _xtc,
 }
 """The baselines that draw, and how each adjusts its plan to the distribution."""

@@ -1,11 +1,23 @@
 """Drawing a token from a plan: temperature, then min-p, top-k and top-p, then one exact draw.
 
-The filters act on the tempered probabilities of the whole vocabulary; what survives is
-renormalised and drawn from by inverting its cumulative distribution. The uniforms come from a
-hash of (seed, position, draw), computed on the host, so that a position's draw never depends on
-what was queued, rolled back or batched before it, and there is no random state to share.
+1. Temperature: each token's weight is its probability relative to the highest, to the power 1 / T.
+2. Filters: each keeps the tokens before some rank. min-p keeps weights of at least a share
+   of the highest, top-k the first k, top-p the tokens before which less than its share of the whole
+   vocabulary's weight has been summed up. The first token survives every filter.
+3. Draw: with C the running sum of the surviving weights and u a uniform number in [0, 1), the
+   token is the first one with C > u · total. (Gumbel noise would need a random number a token.)
 
-Where a sampler ranks tokens, only the best `max_top_k` are sorted; see `most_probable`.
+How much of this is done depends on the sampler:
+
+- Where plans may have a top-k or top-p, tokens are needed in order. Only the best `max_top_k` are
+  sorted (see `most_probable`), and the weights of all others are only summed, for top-p's total.
+- Where min-p is the only filter, the order does not matter: nothing is sorted, and the draw goes
+  over the whole vocabulary in two steps (see `_draw_unranked`).
+- Where nothing is drawn, the most probable token is found without weights.
+
+The uniforms come from a hash of (seed, position, draw), computed on the host, so that a position's
+draw never depends on what was queued, rolled back or batched before it, and there is no random
+state to share.
 """
 
 from __future__ import annotations
@@ -23,41 +35,33 @@ from .base import CODE, Plan
 from .metrics.logits import (
     LN_2,
     MIN_TEMPERATURE,
+    Candidates,
     Measured,
     Odds,
+    most_probable,
     numbers,
     relative_probability,
 )
-from .ranking import Candidates, most_probable
 
 DRAW_BLOCK = 256
 """Tokens in a block of the vocabulary, for drawing from all of it."""
 FILTERED_OUT = 1e6
 """Taken from the log probability of a token that a filter removed: it comes after all others."""
-
-
 SMALLEST = 2.0**-126
 """The smallest normal float32: what is below it counts as a probability of 0."""
 
 
 class Drawing(Protocol):
-    """What plans may ask of the draw; a `Sampler` says it, under the same names."""
+    """What plans may ask of the draw: fields of a `Sampler` and of a `CompileKey`."""
 
     @property
-    def max_top_k(self) -> int | None: ...  # noqa: D102
+    def max_top_k(self) -> int | None: ...
     @property
-    def needs_order(self) -> bool: ...  # noqa: D102
+    def needs_order(self) -> bool: ...
     @property
-    def draws(self) -> int: ...  # noqa: D102
+    def draws(self) -> int: ...
     @property
-    def excludes_top(self) -> bool: ...  # noqa: D102
-
-
-class Draw(NamedTuple):
-    """A chosen token of each sequence and its natural log probability at temperature 1."""
-
-    token: mx.array
-    logprob: mx.array
+    def excludes_top(self) -> bool: ...
 
 
 class Ranked(NamedTuple):
@@ -68,8 +72,8 @@ class Ranked(NamedTuple):
     """Tempered probabilities, relative to the highest."""
     cumulative: mx.array
     """Their running sum, the token's own included."""
-    kept: mx.array
-    """Whether the token survives; each filter keeps a prefix."""
+    survives: mx.array
+    """Whether no filter removed the token."""
 
 
 def uniforms(seed: int, position: int, draws: int) -> list[list[float]]:
@@ -95,22 +99,14 @@ def ranks_needed(sampler: Drawing, vocab: int) -> int:
     return max(2 if sampler.excludes_top else 1, sampler.max_top_k or vocab)
 
 
-def draw(measured: Measured, plan: Plan, sampler: Drawing, randomness: mx.array) -> Draw:
-    """Choose a token for each sequence.
-
-    Args:
-        measured: the position's distribution, from `metrics.measure`.
-        plan: what the sampler asks for at this position.
-        sampler: what its plans may ask for: how many tokens to rank, how many to draw.
-        randomness: `(batch or 1, draws, 2)`, from `uniforms`.
-    """
-    return Draw(*(column[:, 0] for column in draw_columns(measured, plan, sampler, randomness)))
-
-
-def draw_columns(
+def draw(
     measured: Measured, plan: Plan, sampler: Drawing, randomness: mx.array
 ) -> tuple[mx.array, mx.array]:
-    """Return token and log probability as `draw` does, as columns `(batch, 1)`."""
+    """Choose a token for each sequence, with randomness `(batch or 1, draws, 2)` from `uniforms`.
+
+    Returns:
+        The tokens and their natural log probabilities at temperature 1, `(batch, 1)` each.
+    """
     odds = measured.odds
     if sampler.draws == 0:
         best = odds.ranked.tokens[:, :1] if odds.ranked else None
@@ -127,32 +123,25 @@ def draw_columns(
 def draw_distinct(
     measured: Measured, plan: Plan, sampler: Drawing, count: int, seed: int, position: int
 ) -> list[int]:
-    """Return the most probable token of a sequence, then others drawn without replacement.
+    """Return the most probable token of one sequence, then others drawn without replacement.
 
     They are drawn by adding Gumbel noise to the log probabilities and taking the highest sums
     (Kool et al., arXiv 1903.06059). Tokens that the plan filters out come only after all others.
-
-    Args:
-        measured: one position of one sequence; likewise `plan`.
-        plan: the distribution to draw from.
-        sampler: whose plan it is.
-        count: how many tokens.
-        seed: the draw depends on this and the position alone.
-        position: in the text.
+    The draw depends on the seed and the position in the text alone.
     """
     gaps = measured.odds.gaps
     if sampler.needs_order:
         needed = max(count, ranks_needed(sampler, gaps.shape[-1]))
-        candidates, _, _, kept = _rank(gaps, most_probable(gaps, needed), plan, sampler)
+        candidates, _, _, survives = _rank(gaps, most_probable(gaps, needed), plan, sampler)
     else:
         candidates = Candidates(mx.broadcast_to(mx.arange(gaps.shape[-1]), gaps.shape), gaps)
-        kept = relative_probability(gaps, plan.temperature) >= plan.min_p[:, None]
+        survives = relative_probability(gaps, plan.temperature) >= plan.min_p[:, None]
     temperature = mx.maximum(plan.temperature, MIN_TEMPERATURE)[:, None]
     key = mx.random.key(int.from_bytes(_hash(seed, position, "distinct")))
-    noisy = mx.random.gumbel(gaps.shape[:1] + kept.shape[1:], key=key) - (
+    noisy = mx.random.gumbel(gaps.shape[:1] + survives.shape[1:], key=key) - (
         candidates.gaps * LN_2 / temperature
     )
-    noisy = mx.where(kept, noisy, noisy - FILTERED_OUT)
+    noisy = mx.where(survives, noisy, noisy - FILTERED_OUT)
     noisy = mx.where(candidates.gaps == 0, math.inf, noisy)
     best = most_probable(-noisy, count).tokens
     drawn: list[list[int]] = numbers(mx.take_along_axis(candidates.tokens, best, axis=-1))
@@ -168,37 +157,38 @@ def logprob(measured: Measured, tokens: mx.array) -> mx.array:
 def _rank(gaps: mx.array, ranked: Candidates, plan: Plan, sampler: Drawing) -> Ranked:
     """Return which of the ranked tokens survive the filters of a plan.
 
-    1. Every filter keeps the tokens before some rank: min-p those above a weight, top-k the first
-       k, top-p those before which less than its share of the total has been summed up.
-    2. The total is that of the whole vocabulary, ranked or not: a share is one of all tokens.
-    3. What was summed up before a token is the running sum without its own weight. Of the first
-       token that is exactly 0, so it survives any top-p.
-    4. Where the best token is barred, the second stands in if no other survives.
+    1. Weights come in falling order, so each filter removes everything from some rank on, and the
+       order in which the filters are applied does not matter.
+    2. Top-p's total is that of the whole vocabulary, ranked or not: a share is one of all tokens.
+    3. The sum before a token is the running sum without its own weight. Of the first token that is
+       exactly 0, so it survives any top-p.
+    4. Where the best token is barred, the second stands in if no other survives, and the running
+       sum begins anew without the barred weight.
     """
     tempered = relative_probability(gaps, plan.temperature)
     weights = mx.take_along_axis(tempered, ranked.tokens, axis=-1)
     total = tempered.sum(axis=-1, keepdims=True)
     cumulative = mx.cumsum(weights, axis=-1)
     count = mx.array(np.arange(1, weights.shape[-1] + 1, dtype=np.float32))
-    kept = (weights >= mx.maximum(plan.min_p[:, None], SMALLEST)) & (
+    survives = (weights >= mx.maximum(plan.min_p[:, None], SMALLEST)) & (
         cumulative - weights < plan.top_p[:, None] * total
     )
     if sampler.max_top_k is not None:
-        kept = kept & (count <= plan.top_k[:, None])
+        survives = survives & (count <= plan.top_k[:, None])
     if sampler.excludes_top:
         barred = (plan.strategy == CODE[Strategy.RESAMPLE])[:, None]
-        kept = mx.where(barred, (kept | (count == 2)) & (count > 1), kept)
-        cumulative = mx.cumsum(mx.where(kept, weights, 0.0), axis=-1)
-    return Ranked(ranked, weights, cumulative, kept)
+        survives = mx.where(barred, (survives | (count == 2)) & (count > 1), survives)
+        cumulative = mx.cumsum(mx.where(survives, weights, 0.0), axis=-1)
+    return Ranked(ranked, weights, cumulative, survives)
 
 
 def _draw_ranked(odds: Odds, plan: Plan, sampler: Drawing, uniform: mx.array) -> mx.array:
     """Draw where ranks matter.
 
-    Of several draws the adaptive strategy keeps the one of highest log p + confidence. Confidence
-    is the same for all tokens of a position, so that is the one of lowest rank; and since a larger
-    uniform never gives a lower rank, it is the draw of the smallest uniform. A uniform of 0 gives
-    rank 0, the most probable token.
+    Of several draws the adaptive strategy keeps the one of highest log p + position score. The
+    score is the same for all tokens of a position, so that is the one of lowest rank; and since a
+    larger uniform never gives a lower rank, it is the draw of the smallest uniform. So one draw is
+    enough. A uniform of 0 gives rank 0, the most probable token.
     """
     gaps = odds.gaps
     candidates = odds.ranked or most_probable(gaps, ranks_needed(sampler, gaps.shape[-1]))
@@ -207,15 +197,18 @@ def _draw_ranked(odds: Odds, plan: Plan, sampler: Drawing, uniform: mx.array) ->
     lowest = uniform.min(axis=-1, keepdims=True)
     uniform = mx.where(strategy == CODE[Strategy.ADAPTIVE], lowest, uniform[:, :1])
     uniform = mx.where(strategy == CODE[Strategy.ARGMAX], 0.0, uniform)
-    chosen = _invert(ranked.cumulative, ranked.kept, uniform)
+    chosen = _invert(ranked.cumulative, ranked.survives, uniform)
     return mx.take_along_axis(candidates.tokens, chosen, axis=-1)
 
 
 def _draw_unranked(gaps: mx.array, plan: Plan, uniform: mx.array) -> mx.array:
     """Draw where min-p is the only filter: exact over the whole vocabulary, nothing sorted.
 
-    First a block of tokens, then a token inside it: one running sum over the whole vocabulary in
-    float32 would round its small probabilities away.
+    One running sum over 100,000 weights in float32 would round the small ones away: beside a sum of
+    1, a weight below 6e-8 adds nothing, and its token could never be drawn. So first a block of
+    `DRAW_BLOCK` tokens is drawn by the blocks' sums, with the first uniform, then a token inside
+    the block by its own weights, with the second. A token's probability is the product of both, its
+    share of the block times the block's share of all.
     """
     weights = relative_probability(gaps, plan.temperature)
     weights = mx.where(weights >= plan.min_p[:, None], weights, 0.0)
@@ -232,13 +225,18 @@ def _draw_unranked(gaps: mx.array, plan: Plan, uniform: mx.array) -> mx.array:
 def _invert(cumulative: mx.array, possible: mx.array, uniform: mx.array) -> mx.array:
     """Return the drawn indices `(batch, 1)`, by inverting a cumulative distribution.
 
+    For weights 3, 2, 1 of which the last is filtered out, and u = 0.7::
+
+        cumulative   3    5    6
+        possible     3    5    0        total 5, u · total = 3.5
+        above        no   yes  no       the first index above is drawn: 1
+
     1. Of an index that cannot be drawn (filtered out, or of weight 0), the cumulative weight is
-       replaced by 0, so that it is never above what it is compared with, whatever was rounded.
+       replaced by 0, so that it is never above u · total, whatever was rounded.
     2. The total is the largest cumulative weight that is left. (A GPU sums in parallel: there the
        last one need not be the largest.)
-    3. The uniform is below 1, so the product with the total is below it, and the index of the total
-       is above it: there always is a first index above, and that one is drawn. Its probability is
-       the step of the cumulative weight, which is the index's own weight.
+    3. u is below 1, so u · total is below the total: there always is a first index above it. The
+       probability of an index is the step of the cumulative weight, which is its own weight.
 
     Args:
         cumulative: `(batch, n)`.

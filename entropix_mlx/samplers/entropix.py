@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import mlx.core as mx
+import numpy as np
 
-from ..profiles.profile import Profile
-from ..profiles.tree import Affine, TreeRow, table
-from ..step import Metrics
-from .base import CODE, Plan, Sampler
+from ..errors import NonFiniteLogitsError
+from ..profiles.profile import REFERENCE, Profile
+from ..profiles.tree import TREE_SAMPLER, Affine, TreeRow, table
+from ..step import Decision, Metrics
+from .base import CODE, Plan, Planner, Sampler
 from .metrics.logits import Measured
-from .planner import Planner
+from .position import measure
 
 
 def build(name: str, profile: Profile, given: Mapping[str, float]) -> Sampler:
@@ -27,7 +31,7 @@ def build(name: str, profile: Profile, given: Mapping[str, float]) -> Sampler:
     return Sampler(
         name=name,
         profile=profile,
-        plan=Planner(_plan, _pack(rows)),
+        plan=Planner(_plan, _packed(rows)),
         max_top_k=max(_highest_top_k(row) for row in rows),
         needs_order=True,
         draws=profile.adaptive.candidates,
@@ -44,24 +48,24 @@ def _highest_top_k(row: TreeRow) -> int:
     return math.floor(min(row.top_k.high, max(row.top_k.low, highest)))
 
 
-class _Table(NamedTuple):
+class _PackedTree(NamedTuple):
     """The decision tree as two arrays."""
 
     bounds: mx.array
-    """`(rows, 2, measurements)`: a row fits where all measurements lie above the first and,
-    negated, above the second."""
+    """`(rows, 2, metrics)`: a row fits where all metrics lie above the first and, negated, above
+    the second."""
     rows: mx.array
-    """`(rows, parameters · (measurements + 3))`: what is chosen of a row that fits, packed so that
-    one gather fetches it. Of each field of a `Plan`, in order: slopes, constant, low, high."""
+    """`(rows, parameters · (metrics + 3))`: what is chosen of a row that fits, packed so that one
+    gather fetches it. Of each field of a `Plan`, in order: slopes, constant, low, high."""
 
 
-def _pack(rows: list[TreeRow]) -> _Table:
+def _packed(rows: list[TreeRow]) -> _PackedTree:
     names = Metrics._fields
     unbounded = (-math.inf, math.inf)
     pairs = [[row.bounds.get(name, unbounded) for name in names] for row in rows]
     bounds = [[[low for low, _ in row], [-high for _, high in row]] for row in pairs]
     packed = [[_coefficients(p) for p in (_code(row), *row[2:])] for row in rows]
-    return _Table(mx.array(bounds), mx.array(packed).reshape(len(rows), -1))
+    return _PackedTree(mx.array(bounds), mx.array(packed).reshape(len(rows), -1))
 
 
 def _code(row: TreeRow) -> Affine:
@@ -73,21 +77,62 @@ def _coefficients(parameter: Affine) -> list[float]:
     return [*slopes, parameter.constant, parameter.low, parameter.high]
 
 
-def _plan(measured: Measured, table: _Table) -> Plan:
+def _plan(measured: Measured, tree: _PackedTree) -> Plan:
     """Decide for each sequence.
 
-    1. Every row is compared with the measurements at once; the first that fits is the row to take.
+    1. Every row is compared with the metrics at once; the first that fits is the row to take.
        (The last one always fits.)
-    2. Its packed numbers are fetched, and cut into `(batch, parameters, measurements + 3)`.
-    3. Each parameter is constant + Σ slope · measurement, clipped. The strategy is one of them, a
+    2. Its packed numbers are fetched, and cut into `(batch, parameters, metrics + 3)`.
+    3. Each parameter is constant + Σ slope · metric, clipped. The strategy is one of them, a
        constant: its code.
     """
-    values = measured.values[:, None]  # (batch, 1, measurements)
-    signed = values[:, None] * mx.array([[1.0], [-1.0]])  # (batch, 1, 2, measurements)
-    row = (signed > table.bounds).all(axis=(-2, -1)).argmax(axis=-1)
+    values = measured.values[:, None]  # (batch, 1, metrics)
+    signed = values[:, None] * mx.array([[1.0], [-1.0]])  # (batch, 1, 2, metrics)
+    row = (signed > tree.bounds).all(axis=(-2, -1)).argmax(axis=-1)
     parameters = len(Plan._fields)
-    chosen = table.rows[row].reshape(-1, parameters, table.rows.shape[-1] // parameters)
+    chosen = tree.rows[row].reshape(-1, parameters, tree.rows.shape[-1] // parameters)
     slopes, constant, low, high = mx.split(chosen, [-3, -2, -1], axis=-1)
     result = constant + (slopes * values).sum(axis=-1, keepdims=True)
     result = mx.clip(result, low, high)
     return Plan(*(result[:, i, 0] for i in range(parameters)))
+
+
+def decide(
+    logits: Any,
+    attention_scores: Any,
+    profile: str | Path | Profile = REFERENCE,
+    just_inserted: bool = False,
+) -> Decision:
+    """Return what a profile decides for one position, without a model.
+
+    Args:
+        logits: `(vocab,)` numbers: a list, a NumPy array or an MLX array.
+        attention_scores: `(heads, keys)` scaled dot products of the last query, before softmax.
+        profile: a profile, its name or its file.
+        just_inserted: whether the thinking text was inserted just before this position.
+
+    Raises:
+        NonFiniteLogitsError: the logits hold NaN or +∞, or nothing but −∞.
+        ProfileError: no such profile, or a bad one.
+        ValueError: the arrays have another number of dimensions, or none in one.
+    """
+    z, scores = _to_numpy(logits), _to_numpy(attention_scores)
+    if z.ndim != 1 or scores.ndim != 2 or not z.size or not scores.size:
+        raise ValueError(
+            "decide() takes logits (vocab,) and attention_scores (heads, keys),"
+            f" not shapes {z.shape} and {scores.shape}"
+        )
+    if not np.isfinite(z.max()):
+        raise NonFiniteLogitsError("the logits hold NaN or infinity: nothing can be decided")
+    # Softmax ignores a shift; made in float64, it keeps small differences between large logits.
+    centred = mx.array((z - z.max()).astype(np.float32))
+    measured = measure(centred[None], [mx.array(scores.astype(np.float32))[None]])
+    plan = build(TREE_SAMPLER, Profile.load(profile), {}).planned(measured).plan
+    (decision,) = plan.decisions(measured.metrics)
+    return replace(decision, strategy=decision.strategy.sampled()) if just_inserted else decision
+
+
+def _to_numpy(values: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+    if isinstance(values, mx.array):  # NumPy has no bfloat16
+        values = values.astype(mx.float32)
+    return np.array(values, dtype=np.float64)

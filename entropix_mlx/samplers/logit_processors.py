@@ -13,11 +13,11 @@ They are made in this order, as llama.cpp does, with z the logit of a token in n
    `dry_allowed_length`). No such piece contains a breaker (a line break, a colon, a double quote or
    an asterisk), and a breaker is not penalised.
 
-2 to 4 look at the last `WINDOW` tokens of the text. In DRY, a piece of more than `LONGEST` tokens
+2 to 4 consider the last `WINDOW` tokens of the text. In DRY, a piece of more than `LONGEST` tokens
 counts as one of `LONGEST`.
 
-Only the draw sees the result: what is measured, thresholds and log probabilities are the model's
-own. A sampler's filters act on the changed logits.
+Only the draw sees the result: metrics, thresholds and log probabilities are the model's own. A
+sampler's filters act on the changed logits.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import Any
 import mlx.core as mx
 
 from .base import Sampler
-from .memory import NO_TOKEN, WINDOW, State
+from .state import NO_TOKEN, WINDOW, State
 
 LONGEST = 50
 """The longest piece of text that DRY tells apart from longer ones."""
@@ -40,11 +40,9 @@ DRY = {"dry_multiplier": 0.0, "dry_base": 1.75, "dry_allowed_length": 2}
 
 
 def adjusted(sampler: Sampler, given: Mapping[str, Any]) -> Sampler:
-    """Return a sampler that draws from changed logits; the sampler itself if nothing changes.
+    """Return a sampler that draws from logits changed by the parameters above, which are checked.
 
-    Args:
-        sampler: any.
-        given: the parameters above, checked.
+    Where they change nothing, it is the sampler itself.
     """
     numbers: dict[str, mx.array] = {}
     if given.get("logit_bias"):
@@ -65,10 +63,7 @@ def adjusted(sampler: Sampler, given: Mapping[str, Any]) -> Sampler:
 def adjust(logits: mx.array, numbers: Mapping[str, mx.array], state: State) -> mx.array:
     """Return the logits `(rows, vocab)` that are drawn from.
 
-    Args:
-        logits: the model's.
-        numbers: as `adjusted` made them: which there are decides what is done.
-        state: a `Window`'s.
+    What is done depends on which numbers `adjusted` made; the state is a `Window`'s.
     """
     logits = logits.astype(mx.float32)
     window, answered, breakers = state

@@ -19,10 +19,9 @@ import mlx.core as mx
 
 from ..profiles.profile import Profile
 from ..step import Strategy
-from .base import Plan, Sampler, constant_plan
-from .memory import Beginning, State
+from .base import Plan, Planner, Sampler, constant_plan
 from .metrics.logits import LN_2, Measured
-from .planner import Planner
+from .state import State, TextStart
 
 
 def build(name: str, profile: Profile, given: Mapping[str, float]) -> Sampler:
@@ -38,7 +37,7 @@ def build(name: str, profile: Profile, given: Mapping[str, float]) -> Sampler:
 
 @dataclass(frozen=True)
 class Mirostat:
-    """Remembers μ, `(rows,)` bits."""
+    """μ, `(rows,)` bits."""
 
     target: float
     """τ, in bits."""
@@ -46,7 +45,7 @@ class Mirostat:
     """η"""
     arrays = 1
 
-    def start(self, beginning: Beginning) -> State:
+    def start(self, text: TextStart) -> State:
         """Begin with μ = 2 τ."""
         return (mx.array([2.0 * self.target]),)
 

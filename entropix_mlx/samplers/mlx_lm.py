@@ -8,9 +8,9 @@
         print(response.text, end="")
 
 A sampler sees logits alone: attention counts as not measured, and there are no forks and no
-thinking, since a sampler neither knows the text nor can try a way and come back. Where those would
-be, it draws with the strategy's parameters. All of it is lazy: nothing waits for the device, so
-mlx-lm's pipeline runs as with its own samplers.
+thinking, since a sampler neither knows the text nor can try a branch and come back. Where those
+would be, it draws with the strategy's parameters. All of it is lazy: nothing waits for the device,
+so mlx-lm's pipeline runs as with its own samplers.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ import mlx.core as mx
 from ..profiles.profile import REFERENCE, Profile
 from .base import Sampler
 from .draw import uniforms
-from .memory import State
-from .position import position
-from .registry import Overrides, make_sampler
+from .position import sample
+from .registry import make_sampler
+from .state import State
 
 SEED_BITS = 32
 
@@ -38,7 +38,7 @@ def sampler(
     profile: str | Path | Profile = REFERENCE,
     *,
     seed: int | None = None,
-    **overrides: Any,
+    **given: Any,
 ) -> Callable[[mx.array], mx.array]:
     """Return a ``sampler=`` for mlx-lm's `stream_generate` and `BatchGenerator`.
 
@@ -50,14 +50,14 @@ def sampler(
         name: of the sampler, one of `SAMPLERS`.
         profile: thresholds, coefficients and options: a profile, its name or its file.
         seed: the same one repeats an answer on the same machine; None draws a fresh one.
-        **overrides: fields of `Overrides`, such as ``temperature=0.5``.
+        **given: sampling parameters, such as ``temperature=0.5``.
 
     Raises:
-        SamplerError: no such sampler, or an override that it does not take.
+        SamplerError: no such sampler, or a parameter that it does not take.
         ProfileError: no such profile, or a bad one.
     """
-    sampler = make_sampler(name, profile, Overrides(**overrides))
-    return _Sampler(sampler, secrets.randbits(SEED_BITS) if seed is None else seed)
+    sampler = make_sampler(name, profile, given)
+    return _TokenSource(sampler, secrets.randbits(SEED_BITS) if seed is None else seed)
 
 
 def logits_processor(
@@ -79,7 +79,7 @@ def logits_processor(
     return process
 
 
-class _Sampler:
+class _TokenSource:
     """Draws one token after another of a text."""
 
     def __init__(self, sampler: Sampler, seed: int) -> None:
@@ -94,12 +94,12 @@ class _Sampler:
         random = [uniforms(self._seed + row, self._at, sampler.draws) for row in range(rows)]
         unknown = mx.zeros((rows, 1, 1))  # attention is not measured here: it counts as 0
         state = self._state if rows == 1 else ()
-        queued = position(sampler, logits, [[unknown]], mx.array(random), state=state)
+        queued = sample(sampler, logits, [[unknown]], mx.array(random), state=state)
         self._at += 1
         token = queued.token
         if rows == 1 and sampler.remembered is not None:
             lowered = logits.astype(mx.float32)
             own = mx.take_along_axis(lowered, token[:, None], axis=-1)[:, 0]
             logprob = own - mx.logsumexp(lowered, axis=-1)
-            self._state = sampler.remembered.observe(queued.noted, token, logprob)
+            self._state = sampler.remembered.observe(queued.state, token, logprob)
         return token

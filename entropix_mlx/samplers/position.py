@@ -1,15 +1,30 @@
-"""One position of several texts at once: measure, plan and draw, as few kernels.
+"""One position of several texts at once: measure, plan and draw, in as few kernels as possible.
 
-`position` queues the computation; `Position.read` waits for it and fetches everything that the host
-needs as one array.
+`sample` queues the computation; `Sampled.read` waits for it and fetches everything that the host
+needs as one array::
 
-Where the default device is a GPU the functions are compiled by `mx.compile`. Three rules keep it
-from compiling again:
+    logits, scores
+      │ measure        metrics and gaps of the model's own prediction          metrics/
+      ▼
+    Measured           changed by biases and penalties, for the draw alone     logit_processors
+      │ plan           strategy, temperature, top-p, top-k, min-p              the sampler
+      ▼
+    Plan               and perhaps another distribution to draw from
+      │ draw           one token                                               draw
+      ▼
+    Sampled            all numbers packed into one array a row
 
-1. A sampler's numbers are inputs of the compiled function, not parts of it; see `Planner`.
-2. The number of keys grows with every token, so what depends on it is compiled once for all shapes
-   (``shapeless``), apart from the rest.
-3. The rest is compiled once for each number of rows, vocabulary and `Kind`.
+Where the default device is a GPU the functions are compiled by `mx.compile`, which traces a
+function once for all arguments that it takes to be alike. Three rules keep it from tracing again
+while a text grows, or when a user moves a threshold:
+
+1. A sampler's numbers are inputs of the compiled function, not parts of it; see `Planner`. So the
+   profile and its thresholds are no part of what is compiled.
+2. The number of keys grows with every token, so what depends on it (the attention metrics) is
+   compiled once for all shapes (``shapeless``), apart from the rest.
+3. The rest, `_decide`, is compiled once for each number of rows, vocabulary and `CompileKey`: what
+   changes which operations there are (whether ranks are needed, how many tokens are drawn) is in
+   the key, and the function is cached by it.
 
 On the CPU nothing is compiled unless the environment variable ``ENTROPIX_COMPILE`` is 1: there MLX
 needs a C++ compiler for it.
@@ -25,35 +40,24 @@ from typing import Any, NamedTuple
 
 import mlx.core as mx
 
-from ..models.llama.attention import Looks, RowScores
+from ..models.llama.attention import RowScores
 from ..step import Decision, Metrics
-from .base import (
-    STRATEGIES,
-    Plan,
-    Planned,
-    Sampler,
-    as_planned,
-)
-from .draw import draw_columns, logprob, ranks_needed
+from .base import STRATEGIES, Plan, PlanFunction, Planner, Sampler, as_planned
+from .draw import draw, logprob, ranks_needed
 from .logit_processors import adjust
-from .memory import Beginning, State, Window, repeated
-from .metrics.attention_runs import measure_looks
+from .metrics.attention import PLAIN_ATTENTION, compiled_attention, measure_attention
 from .metrics.fused import columns_of
 from .metrics.logits import (
     FUSED,
     LN_2,
     PLAIN,
-    PLAIN_ATTENTION,
-    AttentionKernels,
+    LogitKernels,
     Measured,
     Odds,
-    Packing,
-    compiled_attention,
-    measure_attention,
     measure_logits,
     numbers,
 )
-from .planner import Planner
+from .state import State, TextStart, Window, repeated
 
 Alternatives = tuple[tuple[int, float], ...]
 """The most probable tokens and their natural log probabilities at temperature 1, best first."""
@@ -61,20 +65,17 @@ Alternatives = tuple[tuple[int, float], ...]
 _METRICS = len(Metrics._fields)
 _PLAN = len(Plan._fields)
 _TOP_SURPRISE = _METRICS + _PLAN
-_ALTERNATIVES = _TOP_SURPRISE + 3
-"""First column of the alternatives: their tokens, then their log probabilities."""
-
 
 _Arrays = tuple[mx.array, mx.array, mx.array, tuple[mx.array, ...], State]
 
-KINDS = 32
-"""Compiled functions that are kept; a process rarely needs more than two."""
+MOST_COMPILED = 32
+"""Compiled functions in the cache; a process rarely needs more than two."""
 
 
-class Kind(NamedTuple):
+class CompileKey(NamedTuple):
     """All that a compiled function depends on besides shapes."""
 
-    rule: Callable[..., Plan | Planned]
+    rule: PlanFunction
     max_top_k: int | None
     needs_order: bool
     draws: int
@@ -96,21 +97,21 @@ class Read(NamedTuple):
     alternatives: Alternatives
 
 
-class Position(NamedTuple):
+class Sampled(NamedTuple):
     """A queued position of several rows: arrays that may not have been computed yet."""
 
     packed: mx.array
-    """`(rows, columns)` float32: the measurements, the plan, the top surprise, the drawn token and
-    its log probability, then the alternatives' tokens and log probabilities. A float32 holds any
-    token up to 2^24 exactly."""
+    """`(rows, columns)` float32: the metrics, the plan, the top surprise, the drawn token and its
+    log probability, then the alternatives' tokens and log probabilities. A float32 holds any token
+    up to 2^24 exactly."""
     token: mx.array
     """`(rows,)`: the drawn tokens, for the next forward pass."""
     gaps: mx.array
     """`(rows, vocab)`"""
     changed: tuple[mx.array, ...] = ()
     """The gaps that were drawn from, where they are not those that were measured."""
-    noted: State = ()
-    """What the sampler remembers of the position."""
+    state: State = ()
+    """The sampler's, with the position observed: `Memory.observe` takes it with the next token."""
 
     @property
     def measured(self) -> Measured:
@@ -129,11 +130,11 @@ class Position(NamedTuple):
         """What was planned."""
         return Plan(*(self.packed[:, _METRICS + field] for field in range(_PLAN)))
 
-    def row(self, index: int) -> Position:
+    def row(self, index: int) -> Sampled:
         """Return one row as a position of its own."""
         rows = slice(index, index + 1)
         changed = tuple(array[rows] for array in self.changed)
-        return Position(self.packed[rows], self.token[rows], self.gaps[rows], changed)
+        return Sampled(self.packed[rows], self.token[rows], self.gaps[rows], changed)
 
     def read(self) -> list[Read]:
         """Wait for the position and return its rows in Python numbers.
@@ -167,7 +168,7 @@ def _whole(number: float) -> int:
     return 0 if math.isnan(number) else int(number)
 
 
-def position(
+def sample(
     sampler: Sampler,
     logits: mx.array,
     scores: Sequence[Sequence[RowScores]],
@@ -175,25 +176,27 @@ def position(
     top_logprobs: int = 0,
     state: State = (),
     given: mx.array | None = None,
-) -> Position:
+) -> Sampled:
     """Measure, plan and draw for several rows at once.
 
     Args:
         sampler: of all rows.
         logits: `(rows, vocab)`.
-        scores: the attention scores of each group of rows, in the order of the rows: one array
-            `(rows of the group, heads, keys)` for each measured layer, or its looks where the rows
-            are tokens that follow one another. Groups may differ in their number of keys.
+        scores: of each group of rows, in the order of the rows, the attention scores in each
+            measured layer. Groups may differ in their number of keys.
         randomness: `(rows or 1, draws, 2)`, from `uniforms`.
         top_logprobs: how many of the most probable tokens to report.
-        state: what the sampler remembers of each row's text; () if that is empty.
+        state: the sampler's, of each row's text; () before the first token.
         given: `(rows,)`, tokens to take in place of those that would be drawn.
     """
-    rule, values = _rule(sampler)
+    plan = sampler.plan
+    rule, values = (
+        (plan.rule, plan.numbers) if isinstance(plan, Planner) else (_without_numbers(plan), ())
+    )
     memory = sampler.remembered
     if memory is not None and not state:
-        state = repeated(memory.start(Beginning(vocab=logits.shape[-1])), logits.shape[0])
-    kind = Kind(
+        state = repeated(memory.start(TextStart(vocab=logits.shape[-1])), logits.shape[0])
+    key = CompileKey(
         rule,
         sampler.max_top_k,
         sampler.needs_order,
@@ -206,21 +209,23 @@ def position(
         given is not None,
     )
     if compiles():
-        kernels, decide = compiled_attention(), _compiled(kind)
+        kernels, decide = compiled_attention(), _compiled(key)
     else:
-        kernels, decide = PLAIN_ATTENTION, partial(_decide, kind, PLAIN)
-    measured = [_attention(group, kernels) for group in scores]
+        kernels, decide = PLAIN_ATTENTION, partial(_decide, key, PLAIN)
+    measured = [measure_attention(group, kernels) for group in scores]
     attention = measured[0] if len(measured) == 1 else mx.concatenate(measured)
     tokens = () if given is None else (given,)
-    return Position(
+    return Sampled(
         *decide(logits, attention, randomness, (values, sampler.adjustment), state, tokens)
     )
 
 
-def _attention(layers: Sequence[RowScores], kernels: AttentionKernels) -> mx.array:
-    looks = [layer for layer in layers if isinstance(layer, Looks)]
-    scores = [layer for layer in layers if not isinstance(layer, Looks)]
-    return measure_looks(looks, kernels) if looks else measure_attention(scores, kernels)
+def measure(logits: mx.array, scores: Sequence[RowScores], ranks: int = 0) -> Measured:
+    """Measure one position of each sequence in a batch, without planning or drawing.
+
+    Args and shapes: as for `measure_logits` and `measure_attention`.
+    """
+    return measure_logits(logits, measure_attention(scores), ranks)
 
 
 def compiles() -> bool:
@@ -229,23 +234,15 @@ def compiles() -> bool:
     return on_gpu or os.environ.get("ENTROPIX_COMPILE") == "1"
 
 
-def _rule(sampler: Sampler) -> tuple[Callable[..., Plan | Planned], Any]:
-    """Return the planning function of a sampler and its numbers, apart where it keeps them so."""
-    plan = sampler.plan
-    if isinstance(plan, Planner):
-        return plan.rule, plan.numbers
-    return _without_numbers(plan), ()
-
-
-@lru_cache(maxsize=KINDS)
-def _without_numbers(plan: Callable[..., Plan | Planned]) -> Callable[..., Plan | Planned]:
+@lru_cache(maxsize=MOST_COMPILED)
+def _without_numbers(plan: PlanFunction) -> PlanFunction:
     """Return a plan as a rule, the same object whenever it is the same plan."""
     return lambda measured, _, *state: plan(measured, *state)
 
 
 def _decide(
-    kind: Kind,
-    packing: Packing,
+    key: CompileKey,
+    kernels: LogitKernels,
     logits: mx.array,
     attention: mx.array,
     randomness: mx.array,
@@ -253,40 +250,41 @@ def _decide(
     state: State,
     given: tuple[mx.array, ...],
 ) -> _Arrays:
-    """Return the arrays of a `Position`; the function that is compiled."""
+    """Return the arrays of a `Sampled`; the function that is compiled."""
     # Where nothing is drawn, only a plan may need ranks, and none needs more than its top-k.
-    needed = (kind.max_top_k or 0) if given else ranks_needed(kind, logits.shape[-1])
-    measured = measure_logits(logits, attention, max(needed, kind.top_logprobs), packing)
-    if kind.takes_chance:
+    needed = (key.max_top_k or 0) if given else ranks_needed(key, logits.shape[-1])
+    measured = measure_logits(logits, attention, max(needed, key.top_logprobs), kernels)
+    if key.takes_chance:
         measured = measured._replace(chance=randomness[:, -1, 0])
-    own = state[Window.arrays :] if kind.adjusts else state
-    if kind.adjusts:
+    # A state is the window of the adjustment, if there is one, then the arrays of the plan.
+    own = state[Window.arrays :] if key.adjusts else state
+    if key.adjusts:
         adjusted = adjust(logits, values[1], state[: Window.arrays])
         measured = measured._replace(changed=Odds.of(adjusted, needed))
-    plan, gaps, noted = as_planned(
-        kind.rule(measured, values[0], own) if kind.remembers else kind.rule(measured, values[0])
+    plan, gaps, observed = as_planned(
+        key.rule(measured, values[0], own) if key.remembers else key.rule(measured, values[0])
     )
     if gaps is not None:
         measured = measured._replace(changed=Odds(gaps, measured.top_surprise))
-    if noted is not None:
-        state = state[: len(state) - len(own)] + noted
+    if observed is not None:
+        state = state[: len(state) - len(own)] + observed
     if given:
         token = given[0][:, None]
         drawn = token, logprob(measured, token)
     else:
-        drawn = draw_columns(measured, plan, kind, randomness)
+        drawn = draw(measured, plan, key, randomness)
         token = drawn[0]
     outcome = [*(field[:, None] for field in plan), measured.top_surprise, *drawn]
-    packed = [packing.columns([*columns_of(measured.values), *outcome])]
-    if kind.top_logprobs and measured.ranked:
-        tokens, gaps = (array[:, : kind.top_logprobs] for array in measured.ranked)
+    packed = [kernels.columns([*columns_of(measured.values), *outcome])]
+    if key.top_logprobs and measured.ranked:
+        tokens, gaps = (array[:, : key.top_logprobs] for array in measured.ranked)
         packed += [tokens.astype(mx.float32), (gaps + measured.top_surprise) * -LN_2]
     row = mx.concatenate(packed, axis=-1) if len(packed) > 1 else packed[0]
     changed = () if measured.changed is None else (measured.changed.gaps,)
     return row, token[:, 0], measured.gaps, changed, state
 
 
-@lru_cache(maxsize=KINDS)
-def _compiled(kind: Kind) -> Callable[..., _Arrays]:
-    compiled: Callable[..., Any] = mx.compile(partial(_decide, kind, FUSED))
+@lru_cache(maxsize=MOST_COMPILED)
+def _compiled(key: CompileKey) -> Callable[..., _Arrays]:
+    compiled: Callable[..., Any] = mx.compile(partial(_decide, key, FUSED))
     return compiled

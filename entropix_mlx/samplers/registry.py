@@ -3,56 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import SamplerError
-from ..profiles.fields import nearest, shown
+from ..errors import SamplerError, brief
+from ..profiles.fields import nearest
 from ..profiles.profile import REFERENCE, Profile
-from ..profiles.sampler_specs import Kind, kinds, parameters
+from ..profiles.sampler_specs import SamplerSpec, parameters, specs
 
 if TYPE_CHECKING:
     from .base import Sampler
 
-SAMPLERS: Mapping[str, Kind] = kinds()
+SAMPLERS: Mapping[str, SamplerSpec] = specs()
 """What is known of each sampler before it is built, in the order of `samplers.toml`."""
 
 
-@dataclass(frozen=True)
-class Overrides:
-    """Sampling parameters given by hand; None leaves the sampler's own.
-
-    Raises:
-        SamplerError: a value out of range.
-    """
-
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    logit_bias: Mapping[int, float] | None = None
-    repetition_penalty: float | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    dry_multiplier: float | None = None
-    dry_base: float | None = None
-    dry_allowed_length: int | None = None
-
-    def __post_init__(self) -> None:
-        for name, value in self.given().items():
-            try:
-                object.__setattr__(self, name, parameters()[name].rule(value))
-            except ValueError as error:
-                raise SamplerError(f"{name} {error}") from None
-
-    def given(self) -> dict[str, Any]:
-        """Return the parameters that were given."""
-        return {name: value for name, value in vars(self).items() if value is not None}
-
-
-def find_sampler(name: str) -> Kind:
+def find_sampler(name: str) -> SamplerSpec:
     """Return what is known of a sampler.
 
     Raises:
@@ -61,35 +28,35 @@ def find_sampler(name: str) -> Kind:
     if name not in SAMPLERS:
         near = nearest(name, SAMPLERS)
         choice = f"did you mean {near}?" if near else f"choose one of {', '.join(SAMPLERS)}"
-        raise SamplerError(f"no sampler {shown(name)}: {choice}")
+        raise SamplerError(f"no sampler {brief(name)}: {choice}")
     return SAMPLERS[name]
 
 
 def make_sampler(
     name: str = "entropix",
     profile: str | Path | Profile = REFERENCE,
-    overrides: Overrides | None = None,
+    given: Mapping[str, Any] | None = None,
 ) -> Sampler:
     """Build a sampler.
 
     Args:
         name: one of `SAMPLERS`.
         profile: thresholds, coefficients and options: a profile, its name or its file.
-        overrides: parameters that replace the profile's base parameters (`entropix`), or that
+        given: sampling parameters that replace the profile's base parameters (`entropix`), or that
             replace or join the sampler's own (the baselines); those that every sampler takes change
             the logits that it draws from.
 
     Raises:
-        SamplerError: no such sampler, or an override that it does not take.
+        SamplerError: no such sampler, or a parameter that it does not take.
         ProfileError: no such profile, or a bad one.
     """
-    kind = find_sampler(name)
-    given = kind.check((overrides or Overrides()).given())
-    module = import_module(f"{__package__}.{kind.module}")
-    own = {key: value for key, value in given.items() if not parameters()[key].every}
+    spec = find_sampler(name)
+    checked = spec.check(given or {})
+    module = import_module(f"{__package__}.{spec.module}")
+    own = {key: value for key, value in checked.items() if not parameters()[key].every}
     sampler: Sampler = module.build(name, Profile.load(profile), own)
-    if len(own) == len(given):
+    if len(own) == len(checked):
         return sampler
     from .logit_processors import adjusted
 
-    return adjusted(sampler, given)
+    return adjusted(sampler, checked)

@@ -1,59 +1,60 @@
-"""The HTTP interface: routes, limits, access and errors, all in OpenAI's shape."""
+"""The HTTP interface: routes and errors in OpenAI's shape, and a page of its own at /."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Callable
+import functools
+import json
+import secrets
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from importlib import resources
+from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
 from ..errors import EntropixError
-from . import page
-from .access import Access
+from ..palette import LOOKS
+from ..settings import SEED_BITS
 from .batching import Batcher
-from .events import Item
-from .metrics import Metrics
-from .middleware import Guard, error_response
-from .model_info import Served
-from .monitor import Monitor
+from .metrics import ServerMetrics
+from .middleware import Access, Guard, error_response
+from .model_info import ServedModel
 from .openai import parse as openai
 from .openai.body import Body
 from .openai.errors import RequestError, as_request_error
-from .openai.parse import Asked
-from .openai.responses import Choice
-from .openai.responses import Response as Frame
-from .openai.token_text import TokenText
-from .prompts import to_items
-from .stream_response import (
-    STREAM,
-    Answering,
-    Asking,
-    event_bytes,
-    until_gone,
-)
+from .openai.parse import CompletionRequest, Prompt
+from .openai.responses import Choice, CompletionResponse, TokenText
+from .streaming import Monitor, MonitorResponder, Responder
 
-Parse = Callable[[Body, Served], Asked]
+if TYPE_CHECKING:
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+Parse = Callable[[Body, ServedModel], CompletionRequest]
 PROMETHEUS = "text/plain; version=0.0.4"
-PING_SECONDS = 15.0
-"""After which a monitor that has nothing to show sends an empty comment."""
+PAGE_HEADERS = {
+    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline';"
+    " script-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'; form-action 'none';"
+    " frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-cache",
+}
+"""The page may talk to its own server and to nobody else."""
 
 
 @dataclass(frozen=True)
 class Server:
     """Everything that the routes need."""
 
-    served: Served
+    served: ServedModel
     batcher: Batcher
-    metrics: Metrics
+    metrics: ServerMetrics
     access: Access
     monitor: Monitor
 
@@ -62,7 +63,6 @@ class Api:
     """The routes of a server."""
 
     def __init__(self, server: Server) -> None:
-        """Set up."""
         self._server = server
         self._tokens = TokenText(server.batcher.tokenizer)
         # One thread: tokenizers are not made to be used by several at once.
@@ -103,26 +103,24 @@ class Api:
         return JSONResponse(self._model())
 
     async def health(self, request: Request) -> Response:
-        """Tell whether the model's thread runs."""
+        """Answer whether the model's thread runs."""
         alive = self._server.batcher.alive
         status = "ok" if alive else "the model's thread has ended"
         return JSONResponse({"status": status}, 200 if alive else 503)
 
     async def metrics(self, request: Request) -> Response:
-        """Tell what was counted."""
+        """Send all counts."""
         self._check(request)
-        return PlainTextResponse(
-            self._server.metrics.text(), media_type="text/plain; version=0.0.4"
-        )
+        return PlainTextResponse(self._server.metrics.text(), media_type=PROMETHEUS)
 
     async def page(self, request: Request) -> Response:
         """Send the page; it asks for the key itself."""
-        return HTMLResponse(page.content(), headers=page.HEADERS)
+        return HTMLResponse(page(), headers=PAGE_HEADERS)
 
     async def monitor(self, request: Request) -> Any:
-        """Stream what is answered to others."""
+        """Stream the answers to all clients."""
         self._check(request)
-        return Watching(self._server.monitor)
+        return MonitorResponder(self._server.monitor)
 
     def _check(self, request: Request) -> None:
         self._server.access.check_key(request.headers)
@@ -137,58 +135,38 @@ class Api:
             "entropix": served.description() | {"monitor": self._server.monitor.enabled},
         }
 
-    async def _answer(self, request: Request, parse: Parse) -> Answering:
+    async def _answer(self, request: Request, parse: Parse) -> Responder:
         self._check(request)
         served = self._server.served
         body = Body.parse(await read_body(request, served))
         openai.check_model(body, served)
-        asked = parse(body, served)
+        parsed = parse(body, served)
         loop = asyncio.get_running_loop()
-        asking = await loop.run_in_executor(self._tokenizing, self._ask, asked)
-        return Answering(asking, self._server.batcher, self._server.monitor)
+        response = await loop.run_in_executor(self._tokenizing, self._begin, parsed)
+        return Responder(response, self._server.batcher, self._server.monitor)
 
-    def _ask(self, asked: Asked) -> Asking:
-        """Turn a request into an order's items; called on the tokenizer's thread."""
-        items = to_items(asked, self._server.batcher.tokenizer)
-        choices = [
-            Choice(item, asked, self._prompt_text(asked, item), self._tokens) for item in items
-        ]
-        return Asking(asked, items, choices, Frame(asked, items, self._server.served.name))
+    def _begin(self, request: CompletionRequest) -> CompletionResponse:
+        """Return the response to a request, without answers yet; on the tokenizer's thread.
 
-    def _prompt_text(self, asked: Asked, item: Item) -> str:
-        if not asked.echo:
-            return ""
-        prompt = asked.prompts[item.index // asked.n]
-        if isinstance(prompt, str):
-            return prompt
-        return str(self._server.batcher.tokenizer.decode(list(item.prompt)))
+        The answers to one prompt are next to one another.
 
-
-class Watching:
-    """An ASGI application that streams the monitor until its watcher leaves, or the server ends."""
-
-    def __init__(self, monitor: Monitor) -> None:
-        """Prepare."""
-        self._monitor = monitor
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send everything that comes."""
-        watcher = self._monitor.watch()
-        gone = asyncio.create_task(until_gone(receive))
-        gone.add_done_callback(lambda _: self._monitor.leave(watcher))
-        await send({"type": "http.response.start", "status": 200, "headers": STREAM})
-        try:
-            while True:
-                body = b": nothing yet\n\n"
-                with contextlib.suppress(TimeoutError):
-                    record = await asyncio.wait_for(watcher.get(), PING_SECONDS)
-                    if record is None:
-                        break
-                    body = event_bytes(record)
-                await send({"type": "http.response.body", "body": body, "more_body": True})
-            await send({"type": "http.response.body", "body": b""})
-        finally:
-            gone.cancel()
+        Raises:
+            PromptError: a prompt is empty, or the chat template refuses the messages.
+        """
+        tokenizer, seed = self._server.batcher.tokenizer, request.settings.seed
+        first = secrets.randbits(SEED_BITS) if seed is None else seed
+        prefix = request.prefix
+        if isinstance(prefix, str):
+            prefix = tuple(tokenizer.encode(prefix, add_special_tokens=False))
+        choices: list[Choice] = []
+        for prompt in request.prompts:
+            tokens = (*_tokens(prompt, tokenizer), *prefix)
+            echoed = _text(prompt, tokenizer) if request.echo else ""
+            for sample in range(request.n):
+                settings = replace(request.settings, seed=first + sample)
+                index = len(choices)
+                choices.append(Choice(index, tokens, settings, request, self._tokens, echoed))
+        return CompletionResponse(request, choices, self._server.served.name)
 
 
 def make_app(server: Server) -> Guard:
@@ -205,7 +183,7 @@ async def _refusal(request: Request, error: EntropixError) -> Response:
 
 
 async def _http_error(request: Request, error: HTTPException) -> Response:
-    """Answer about a route that there is not, or that is asked in another way."""
+    """Refuse an unknown route or method."""
     where = f"{request.method[:20]} {request.url.path[:200]}"
     known = "POST /v1/chat/completions, POST /v1/completions and GET /v1/models"
     message = f"there is no {where} here: the routes are {known}"
@@ -214,7 +192,7 @@ async def _http_error(request: Request, error: HTTPException) -> Response:
     return error_response(wrong)
 
 
-async def read_body(request: Request, served: Served) -> bytes:
+async def read_body(request: Request, served: ServedModel) -> bytes:
     """Return the body of a request.
 
     Raises:
@@ -245,3 +223,26 @@ async def read_body(request: Request, served: Served) -> bytes:
             headers={"Connection": "close"},
         ) from None
     return bytes(content)
+
+
+@functools.cache
+def page() -> str:
+    """Return the page: one file, which needs nothing from elsewhere."""
+    text = (resources.files(__package__) / "page.html").read_text(encoding="utf-8")
+    looks = {name: (look.glyph, f"rgb{look.rgb}") for name, look in LOOKS.items()}
+    return text.replace("$looks", json.dumps(looks))
+
+
+def _tokens(prompt: Prompt, tokenizer: TokenizerWrapper) -> Sequence[int]:
+    from ..api.prompts import conversation_prompt, text_prompt
+
+    if isinstance(prompt, str):
+        return text_prompt(tokenizer, prompt)
+    messages = [message for message in prompt if isinstance(message, dict)]
+    if messages:
+        return conversation_prompt(tokenizer, messages)
+    return [token for token in prompt if isinstance(token, int)]
+
+
+def _text(prompt: Prompt, tokenizer: TokenizerWrapper) -> str:
+    return prompt if isinstance(prompt, str) else str(tokenizer.decode(list(prompt)))

@@ -1,49 +1,135 @@
-"""Continuous batching: the thread that owns the model, and orders that join between two passes."""
+"""Continuous batching: the thread that owns the model; requests join it between two passes.
+
+A request hands its prompts over by `Batcher.submit`, and gets events back, which are reported on
+that thread.
+"""
 
 from __future__ import annotations
 
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .events import (
-    Ended,
-    Event,
-    Failed,
-    Item,
-    Order,
-)
-from .metrics import Metrics
-from .openai.errors import (
-    SERVER,
-    RequestError,
-    internal_error,
-    stopping_error,
-)
-from .prompt_cache import PromptCache
+from ..answer.position import Likelihood
+from ..errors import EntropixError
+from ..settings import Settings
+from ..step import Step
+from .metrics import ServerMetrics
+from .openai.errors import SERVER, RequestError, internal_error, stopping_error
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
+    from ..engine.prompt_cache import PromptCache
+    from ..engine.runner import Runner
+    from ..engine.slot import Slot
     from ..models.base import LanguageModel
-    from .rounds import Rounds
 
 Load = Callable[[], "tuple[LanguageModel, TokenizerWrapper]"]
 
 JOIN_SECONDS = 10.0
 """How long `stop` waits for the thread, which ends within one pass or chunk of a prompt."""
 RETRY_SECONDS = 5
-"""When a client that found the queue full is told to come back."""
+"""The `Retry-After` of clients that find the queue full."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
+class Begun:
+    """An answer's prompt is computed."""
+
+    index: int
+    """Of the answer among those of its request."""
+    cached: int
+    """Tokens of the prompt that were in the cache before."""
+    scores: tuple[Likelihood, ...] = ()
+    """Of the prompt's tokens after the first, if they were asked for."""
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """An answer has its next step."""
+
+    index: int
+    step: Step
+
+
+@dataclass(frozen=True)
+class Ended:
+    """An answer is complete."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class Failed:
+    """All answers of the request end here."""
+
+    error: Exception
+
+
+Event = Begun | Stepped | Ended | Failed
+Report = Callable[[list[Event]], None]
+"""Takes the events since the last call, on the model's thread."""
+Prompts = Sequence[tuple[Sequence[int], Settings]]
+"""The token ids and the settings of each answer."""
+
+
+class Submission:
+    """The prompts of one request, in the hands of the model's thread.
+
+    Attributes:
+        prompts: one an answer.
+        forced: tokens that each answer begins with, whatever would be drawn.
+        scored: whether the prompts' own tokens are scored, too.
+        left: answers that have not ended.
+        began: when it was submitted, by ``time.perf_counter``.
+        cancel: ends all answers before their next token; set it from any thread.
+    """
+
+    def __init__(
+        self, prompts: Prompts, report: Report, *, forced: Sequence[int] = (), scored: bool = False
+    ) -> None:
+        self.prompts = prompts
+        self.forced = forced
+        self.scored = scored
+        self.left = len(prompts)
+        self.began = time.perf_counter()
+        self.cancel = threading.Event()
+        self._report = report
+        self._events: list[Event] = []
+
+    def add(self, event: Event) -> None:
+        """Add an event, to be reported with the next `flush`; none follows the end of all."""
+        if not self.left:
+            return
+        self._events.append(event)
+        if isinstance(event, Failed):
+            self.left = 0
+            self.cancel.set()
+        elif isinstance(event, Ended):
+            self.left -= 1
+
+    def flush(self) -> None:
+        """Report the events that were added."""
+        if self._events:
+            events, self._events = self._events, []
+            self._report(events)
+
+    def fail(self, error: Exception) -> None:
+        """End all answers with an error, and report it."""
+        self.add(Failed(error))
+        self.flush()
+
+
+@dataclass(frozen=True)
 class Capacity:
-    """How much a server takes on at once."""
+    """The limits of what a server takes on at once."""
 
     batch: int
     """Answers that run together."""
@@ -54,28 +140,30 @@ class Capacity:
 
 
 class Batcher:
-    """Runs orders on a model, in a thread of its own.
+    """Answers requests with a model, in a thread of its own.
 
-    `submit`, `drain` and `stop` may be called on any other thread.
+    `submit`, `drain`, `interrupt` and `stop` may be called on any other thread.
     """
 
-    def __init__(self, load: Load, capacity: Capacity, metrics: Metrics) -> None:
+    def __init__(self, load: Load, capacity: Capacity, metrics: ServerMetrics) -> None:
         """Set up; `start` loads the model.
 
         Args:
             load: returns the model and its tokenizer; called on the thread.
-            capacity: how much to take on.
-            metrics: where everything is counted.
+            capacity: the limits of what it takes on.
+            metrics: counts what it does.
         """
         self._load = load
         self._capacity = capacity
         self._metrics = metrics
-        self._orders: queue.SimpleQueue[Order | None] = queue.SimpleQueue()
+        self._submissions: queue.SimpleQueue[Submission | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._outstanding = 0
-        self._draining = self._stopping = self._interrupted = False
+        self._open: list[Submission] = []
+        self._draining = self._interrupted = self._stopping = False
         self._ready = threading.Event()
         self._failure: Exception | None = None
+        self._served: dict[Slot, tuple[Submission, int]] = {}
+        self._begun: set[Slot] = set()
         self._thread = threading.Thread(target=self._run, name="model", daemon=True)
         self.model: LanguageModel
         self.tokenizer: TokenizerWrapper
@@ -98,110 +186,171 @@ class Batcher:
 
     @property
     def outstanding(self) -> int:
-        """Answers that were taken on and have not ended."""
-        return self._outstanding
+        """Answers that were submitted and have not ended."""
+        return sum(submission.left for submission in self._open)
 
-    def submit(self, items: Sequence[Item], tell: Callable[[list[Event]], None]) -> Order:
-        """Take an order on.
-
-        Args:
-            items: its answers.
-            tell: takes its events, on the model's thread.
+    def submit(
+        self, prompts: Prompts, report: Report, *, forced: Sequence[int] = (), scored: bool = False
+    ) -> Submission:
+        """Put the prompts of a request into the queue; see `Submission`.
 
         Raises:
             RequestError: the queue is full, or the server stops.
         """
-        left = len(items)
-
-        def count(events: list[Event]) -> None:
-            nonlocal left
-            gone = sum(isinstance(event, Ended) for event in events)
-            if any(isinstance(event, Failed) for event in events):
-                gone = left
-            left -= gone
-            with self._lock:
-                self._outstanding -= gone
-            tell(events)
-
+        submission = Submission(prompts, report, forced=forced, scored=scored)
         with self._lock:
             if self._draining or not self.alive:
                 raise stopping_error()
-            if self._outstanding + len(items) > self._capacity.batch + self._capacity.queue:
+            self._open = [other for other in self._open if other.left]
+            if self.outstanding + submission.left > self._capacity.batch + self._capacity.queue:
                 self._metrics.count("refused_requests")
                 raise _full()
-            self._outstanding += len(items)
-        order = Order(items, count)
-        self._orders.put(order)
-        return order
+            self._open.append(submission)
+            self._submissions.put(submission)
+        return submission
 
     def drain(self) -> None:
-        """Take nothing on any more; what waits ends with an error, and what runs goes on."""
-        self._draining = True
-        self._orders.put(None)
+        """Refuse new requests, end those that wait with an error, and let the others go on."""
+        self._end()
 
     def interrupt(self) -> None:
-        """End everything that runs; the thread goes on until `stop`."""
-        self._interrupted = self._draining = True
-        self._orders.put(None)
+        """End all answers; the thread goes on until `stop`."""
+        self._end(interrupt=True)
 
     def stop(self) -> None:
         """End everything and the thread. See `alive`: one that is inside MLX may take longer."""
-        self._stopping = self._draining = True
-        self._orders.put(None)
-        self._thread.join(JOIN_SECONDS)
+        self._end(interrupt=True, stop=True)
+        if self.alive:
+            self._thread.join(JOIN_SECONDS)
+
+    def _end(self, interrupt: bool = False, stop: bool = False) -> None:
+        with self._lock:  # whatever was submitted before is ahead of the None in the queue
+            self._draining = True
+            self._interrupted |= interrupt
+            self._stopping |= stop
+            self._submissions.put(None)
 
     def _run(self) -> None:
         try:
             self.model, self.tokenizer = self._load()
         except Exception as error:  # whoever waits for the model raises it
             self._failure = error
-            self._ready.set()
             return
-        from ..models.wired import wired_memory
-
-        with wired_memory.raised():
-            pool = PromptCache(self._capacity.cache_bytes)
-            rounds = self._rounds(pool)
+        finally:
             self._ready.set()
-            while not self._stopping:
-                rounds = self._round(rounds, pool)
-            self._take(rounds)
-            rounds.close(stopping_error())
+        from ..engine.prompt_cache import PromptCache
+        from ..engine.runner import Runner
 
-    def _rounds(self, pool: PromptCache) -> Rounds:
-        from .rounds import Rounds
+        while not self._stopping:
+            cache = PromptCache(self._capacity.cache_bytes)
+            batch = self._capacity.batch
+            with Runner(self.model, self.tokenizer, batch=batch, cache=cache) as runner:
+                self._serve(runner, cache)
 
-        return Rounds(self.model, self.tokenizer, self._capacity.batch, pool, self._metrics)
-
-    def _round(self, rounds: Rounds, pool: PromptCache) -> Rounds:
-        """Take new orders, and run one pass; return what goes on afterwards."""
+    def _serve(self, runner: Runner, cache: PromptCache) -> None:
+        """Run passes until the server stops, or one fails."""
         try:
-            self._take(rounds)
-            if not (self._stopping or rounds.idle):
-                rounds.advance()
+            while not self._stopping:
+                self._take(runner)
+                self._advance(runner, cache)
         except Exception:
             # Nothing that was computed can be trusted now; the model itself can.
             _log.exception("a pass failed: all answers were ended")
-            rounds.close(internal_error())
-            pool.clear()
-            return self._rounds(pool)
-        return rounds
+            self._fail_all(internal_error())
 
-    def _take(self, rounds: Rounds) -> None:
-        """Take what has come; wait for it if there is nothing else to do."""
-        wait = rounds.idle and not self._stopping
+    def _take(self, runner: Runner) -> None:
+        """Take new requests; wait for one if there is nothing else to do."""
+        wait = not self._served
         while True:
             try:
-                order = self._orders.get(block=wait)
+                submission = self._submissions.get(block=wait)
             except queue.Empty:
                 return
             wait = False
-            if order is not None:
-                rounds.take(order)
+            if submission is not None:
+                self._add(runner, submission)
             if self._interrupted:
-                rounds.close(stopping_error())
+                runner.close()
+                self._fail_all(stopping_error())
             elif self._draining:
-                rounds.drop_waiting(stopping_error())
+                self._fail_waiting(stopping_error())
+
+    def _add(self, runner: Runner, submission: Submission) -> None:
+        """Give the answers of a request to the runner; whatever is wrong with one ends them all."""
+        from ..answer.hooks import Hooks
+
+        hooks = Hooks(cancel=submission.cancel)
+        try:
+            for index, (prompt, settings) in enumerate(submission.prompts):
+                slot = runner.add(
+                    prompt,
+                    runner.resolve(settings),
+                    hooks,
+                    forced=submission.forced,
+                    scored=settings.top_logprobs if submission.scored else None,
+                )
+                self._served[slot] = submission, index
+        except EntropixError as error:
+            submission.fail(error)
+
+    def _advance(self, runner: Runner, cache: PromptCache) -> None:
+        """Run one pass, and report what happened to each request."""
+        submissions = dict.fromkeys(submission for submission, _ in self._served.values())
+        for slot, step in runner.advance():
+            submission, index = self._served[slot]
+            self._report_begun(slot)
+            self._metrics.step(step)
+            submission.add(Stepped(index, step))
+        for slot in [slot for slot in self._served if slot.ended]:
+            self._report_ended(slot)
+        self._metrics.gauge(
+            waiting_answers=runner.waiting,
+            running_answers=runner.running,
+            cached_texts=len(cache),
+            cached_bytes=cache.bytes,
+        )
+        for submission in submissions:
+            submission.flush()
+
+    def _report_begun(self, slot: Slot) -> None:
+        """Report, once, that the prompt of an answer is computed."""
+        if slot in self._begun:
+            return
+        self._begun.add(slot)
+        submission, index = self._served[slot]
+        prompt = slot.prompt
+        self._metrics.count("prompt_tokens", len(prompt.tokens))
+        self._metrics.count("cached_prompt_tokens", prompt.cached)
+        self._metrics.first_token(time.perf_counter() - submission.began)
+        submission.add(Begun(index, prompt.cached, tuple(prompt.likelihoods)))
+
+    def _report_ended(self, slot: Slot) -> None:
+        submission, index = self._served[slot]
+        if slot.error is not None:
+            submission.add(Failed(slot.error))
+        elif not slot.cancelled:
+            self._report_begun(slot)
+        del self._served[slot]
+        self._begun.discard(slot)
+        submission.add(Ended(index))
+
+    def _fail_all(self, error: Exception) -> None:
+        submissions = dict.fromkeys(submission for submission, _ in self._served.values())
+        self._served.clear()
+        self._begun.clear()
+        for submission in submissions:
+            submission.fail(error)
+
+    def _fail_waiting(self, error: Exception) -> None:
+        """End the requests of which no answer has begun."""
+        begun = {
+            submission
+            for slot, (submission, _) in self._served.items()
+            if slot.prompt.opened or slot in self._begun
+        }
+        for submission in dict.fromkeys(submission for submission, _ in self._served.values()):
+            if submission not in begun:
+                submission.fail(error)
 
 
 def _full() -> RequestError:

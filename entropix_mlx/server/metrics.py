@@ -1,4 +1,4 @@
-"""What a server counts, as Prometheus reads it."""
+"""The counts of a server, in Prometheus's text format."""
 
 from __future__ import annotations
 
@@ -13,79 +13,71 @@ FIRST_TOKEN_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 PREFIX = "entropix"
 
 
-class Metrics:
+class ServerMetrics:
     """Counts of one server. Every method may be called on any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._requests: Counter[tuple[str, int]] = Counter()
-        self._strategies: Counter[str] = Counter()
         self._counts: Counter[str] = Counter()
         self._gauges: dict[str, float] = {}
         self._first_token: Counter[float] = Counter()
         self._first_token_seconds = 0.0
-        self._first_tokens = 0
 
     def request(self, route: str, status: int) -> None:
         """Count a request that was answered."""
-        with self._lock:
-            self._requests[route, status] += 1
+        self._count(f'requests_total{{route="{route}",status="{status}"}}')
 
     def count(self, name: str, more: int = 1) -> None:
         """Count more of something."""
-        with self._lock:
-            self._counts[name] += more
+        self._count(f"{name}_total", more)
 
     def gauge(self, **values: float) -> None:
-        """Note how much there is of something now."""
+        """Set how much there is of something now."""
         with self._lock:
             self._gauges |= values
 
     def step(self, step: Step) -> None:
         """Count a generated token."""
-        with self._lock:
-            self._counts["generated_tokens"] += 1
-            self._strategies[str(step.strategy)] += 1
+        self._count("generated_tokens_total")
+        self._count(f'strategies_total{{strategy="{step.strategy}"}}')
 
     def first_token(self, seconds: float) -> None:
         """Count the time from a request to its first token."""
         bound = next((bound for bound in FIRST_TOKEN_SECONDS if seconds <= bound), float("inf"))
         with self._lock:
             self._first_token[bound] += 1
-            self._first_tokens += 1
             self._first_token_seconds += seconds
 
     def value(self, name: str) -> float:
-        """Return a count or a gauge."""
+        """Return a gauge, or a count."""
         with self._lock:
-            return self._gauges.get(name, self._counts[name])
+            return self._gauges.get(name, self._counts[f"{name}_total"])
 
     def text(self) -> str:
         """Return everything in Prometheus's text format."""
         with self._lock:
             return "".join(f"{line}\n" for line in self._lines())
 
+    def _count(self, series: str, more: int = 1) -> None:
+        with self._lock:
+            self._counts[series] += more
+
     def _lines(self) -> Iterator[str]:
-        yield f"# TYPE {PREFIX}_requests_total counter"
-        for (route, status), number in sorted(self._requests.items()):
-            yield f'{PREFIX}_requests_total{{route="{route}",status="{status}"}} {number}'
-        yield f"# TYPE {PREFIX}_strategies_total counter"
-        for strategy, number in sorted(self._strategies.items()):
-            yield f'{PREFIX}_strategies_total{{strategy="{strategy}"}} {number}'
-        for name, number in sorted(self._counts.items()):
-            yield f"# TYPE {PREFIX}_{name}_total counter"
-            yield f"{PREFIX}_{name}_total {number}"
+        named = ""
+        for series, number in sorted(self._counts.items()):
+            name = series.partition("{")[0]
+            if name != named:
+                yield f"# TYPE {PREFIX}_{name} counter"
+                named = name
+            yield f"{PREFIX}_{series} {number}"
         for gauge, value in sorted(self._gauges.items()):
             yield f"# TYPE {PREFIX}_{gauge} gauge"
             yield f"{PREFIX}_{gauge} {value:g}"
-        yield from self._first_token_lines()
-
-    def _first_token_lines(self) -> Iterator[str]:
         name, so_far = f"{PREFIX}_time_to_first_token_seconds", 0
         yield f"# TYPE {name} histogram"
         for bound in FIRST_TOKEN_SECONDS:
             so_far += self._first_token[bound]
             yield f'{name}_bucket{{le="{bound:g}"}} {so_far}'
-        yield f'{name}_bucket{{le="+Inf"}} {self._first_tokens}'
+        yield f'{name}_bucket{{le="+Inf"}} {self._first_token.total()}'
         yield f"{name}_sum {self._first_token_seconds:.6f}"
-        yield f"{name}_count {self._first_tokens}"
+        yield f"{name}_count {self._first_token.total()}"

@@ -1,16 +1,24 @@
-"""What surrounds every route: who may ask, which pages may read, and what a bug looks like."""
+"""Around every route: who may ask, which pages may read the answer, and errors as JSON.
+
+A request must show the key, come from no other site's page, and call the server by a name that is
+its own.
+"""
 
 from __future__ import annotations
 
+import hmac
+import ipaddress
 import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .access import Access
-from .metrics import Metrics
+from .metrics import ServerMetrics
 from .openai.errors import RequestError, internal_error
 
 ROUTES = ("/v1/chat/completions", "/v1/completions", "/v1/models", "/health", "/metrics", "/")
@@ -20,10 +28,60 @@ PREFLIGHT_SECONDS = "600"
 _log = logging.getLogger(__name__)
 
 
-class Guard:
-    """An ASGI application around another one."""
+@dataclass(frozen=True)
+class Access:
+    """Rules for who may ask."""
 
-    def __init__(self, app: ASGIApp, access: Access, metrics: Metrics) -> None:
+    key: str | None = None
+    origins: tuple[str, ...] = ()
+    """Origins whose pages may read answers; the server's own always may."""
+    only_local: bool = True
+    """Whether the server is to be called by a name of this machine alone. Otherwise a page could
+    point a name of its own at 127.0.0.1, and would count as the server's own."""
+
+    def check_key(self, headers: Mapping[str, str]) -> None:
+        """Check the key, in a time that does not depend on the one given.
+
+        Raises:
+            RequestError: it is missing or wrong.
+        """
+        if self.key is None:
+            return
+        kind, _, given = headers.get("authorization", "").partition(" ")
+        digests = [sha256(text.encode("utf-8", "replace")).digest() for text in (given, self.key)]
+        if not hmac.compare_digest(*digests) or kind.lower() != "bearer":
+            raise RequestError(
+                "the API key is missing or wrong: send it as 'Authorization: Bearer KEY'",
+                status=401,
+                code="invalid_api_key",
+                headers={"WWW-Authenticate": "Bearer"},
+            )
+
+    def check_source(self, headers: Mapping[str, str]) -> None:
+        """Check that no page of another site asks on behalf of its visitor.
+
+        Raises:
+            RequestError: one does.
+        """
+        host = headers.get("host", "")
+        if self.only_local and not _is_local(host):
+            message = "this server answers to localhost and 127.0.0.1 only"
+            raise RequestError(message, status=403, code="forbidden_host")
+        origin = headers.get("origin")
+        if origin is not None and not self.allows(origin, host):
+            message = "pages of this origin may not ask: start the server with --allow-origin"
+            raise RequestError(message, status=403, code="forbidden_origin")
+
+    def allows(self, origin: str, host: str) -> bool:
+        """Return whether pages of an origin may read answers."""
+        own = host and origin in (f"http://{host}", f"https://{host}")
+        return bool(own) or origin in self.origins or "*" in self.origins
+
+
+class Guard:
+    """An ASGI application that lets requests into another one."""
+
+    def __init__(self, app: ASGIApp, access: Access, metrics: ServerMetrics) -> None:
         self._app = app
         self._access = access
         self._metrics = metrics
@@ -35,24 +93,24 @@ class Guard:
                 await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        watched = _Watched(send, self._shared_with(headers))
+        marked = _MarkedSend(send, self._shared_with(headers))
         try:
             self._access.check_source(headers)
             if scope["method"] == "OPTIONS" and "origin" in headers:
-                await _preflight(headers)(scope, receive, watched)
+                await _preflight(headers)(scope, receive, marked)
             else:
-                await self._app(scope, receive, watched)
+                await self._app(scope, receive, marked)
         except RequestError as error:
-            await error_response(error)(scope, receive, watched)
+            await error_response(error)(scope, receive, marked)
         except ClientDisconnect:
             return
         except Exception:
             _log.exception("a request failed")
-            if not watched.status:
-                await error_response(internal_error())(scope, receive, watched)
+            if not marked.status:
+                await error_response(internal_error())(scope, receive, marked)
         finally:
             route = scope["path"] if scope["path"] in ROUTES else "other"
-            self._metrics.request(route, watched.status)
+            self._metrics.request(route, marked.status)
 
     def _shared_with(self, headers: Headers) -> str | None:
         """Return the origin whose pages may read the answer."""
@@ -61,8 +119,8 @@ class Guard:
         return origin if allowed else None
 
 
-class _Watched:
-    """A `send` that notes the status, and tells a browser which origin may read the answer."""
+class _MarkedSend:
+    """A `send` that adds headers for browsers, and keeps the status."""
 
     def __init__(self, send: Send, origin: str | None) -> None:
         self.status = 0
@@ -94,3 +152,18 @@ def _preflight(headers: Headers) -> Response:
         "access-control-max-age": PREFLIGHT_SECONDS,
     }
     return Response(status_code=204, headers=allowed)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host names this machine and nothing else."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _is_local(host: str) -> bool:
+    name, port = host.rsplit(":", 1) if ":" in host and not host.endswith("]") else (host, "")
+    return (not port or port.isdecimal()) and is_loopback(name)

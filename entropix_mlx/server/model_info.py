@@ -1,4 +1,4 @@
-"""What a server serves, and how much of it one request may ask for."""
+"""The model that is served, and the limits of one request."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ..profiles.selection import AUTO, profile_for, user_folder
 from ..settings import Settings
 from .openai.errors import RequestError
 
-_OF_NOBODY_ELSE = ("name", "description", "calibration")
+_NOT_NUMBERS = ("name", "description", "calibration")
 """What a profile holds beside the numbers that decide."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How much one request may ask for."""
+    """Limits of one request."""
 
     body_bytes: int = 4 * 2**20
     body_seconds: float = 30.0
@@ -36,32 +36,36 @@ class Limits:
     branch_width: int = 16
     branch_depth: int = 256
     shutdown_seconds: float = 10.0
-    """In which running answers may end after the server was told to stop."""
+    """Granted to running answers after a signal to stop."""
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedModel:
     """A model under its name, and how it answers unless a request says otherwise."""
 
     name: str
     config: ModelShape
     settings: Settings
-    """Their profile is a `Profile`."""
+    """Where a request does not say otherwise; with a profile that was read."""
     limits: Limits = field(default_factory=Limits)
 
+    @property
+    def profile(self) -> Profile:
+        """The profile where a request names none."""
+        return Profile.load(self.settings.profile)
+
     def description(self) -> dict[str, Any]:
-        """Return what a client can know of the model and of how it answers."""
-        profile = self.settings.profile
-        tables = asdict(profile) if isinstance(profile, Profile) else {}
-        told = {name: value for name, value in tables.items() if name not in _OF_NOBODY_ELSE}
+        """Return the model, its sampler and its profile, for clients."""
+        tables = asdict(self.profile)
+        numbers = {name: value for name, value in tables.items() if name not in _NOT_NUMBERS}
         return {
             "context_length": self.config.max_position_embeddings,
             "fingerprint": fingerprint(self.config),
             "sampler": self.settings.sampler,
-            "profile": spell_infinities(told),
+            "profile": spell_infinities(numbers),
         }
 
-    def profile(self, name: str) -> Profile:
+    def find_profile(self, name: str) -> Profile:
         """Return a built-in or calibrated profile: never a file that a request names.
 
         Raises:

@@ -1,24 +1,36 @@
-"""Serving until the end: the socket, signals, and a shutdown that ends answers cleanly."""
+"""Serving until the end: sockets, slow connections, signals, and a shutdown that ends answers.
+
+A connection that stands still is cut: it holds memory, and perhaps an answer.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 from types import FrameType
+from typing import Any
 
+import h11
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from ..errors import SettingsError
 from .app import Server, make_app
 from .middleware import Guard
-from .protocol import Protocol
+from .openai.errors import RequestError
 
+HEADER_SECONDS = 30.0
+"""In which the head of a request must have come."""
+WRITE_SECONDS = 60.0
+"""In which a client must take something of what it is sent."""
 CLOSING_SECONDS = 2.0
-"""What is left to send the last chunks after the running answers were ended."""
+"""Granted to send the last chunks after the running answers were ended."""
 
 
 class Listener(uvicorn.Server):
-    """uvicorn's server; told to stop, it lets running answers end, but not for ever."""
+    """uvicorn's server, which lets running answers end before it stops, but not for ever."""
 
     def __init__(self, app: Guard, server: Server) -> None:
         self._server = server
@@ -28,7 +40,7 @@ class Listener(uvicorn.Server):
             log_level="warning",
             access_log=False,
             server_header=False,
-            http=Protocol,
+            http=HttpConnection,
             ws="none",
             lifespan="off",
             timeout_graceful_shutdown=int(seconds + CLOSING_SECONDS) + 1,
@@ -37,12 +49,12 @@ class Listener(uvicorn.Server):
         super().__init__(config)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop at a signal; at a second one, without waiting for what runs."""
+        """Stop at a signal; at a second one, do not wait for running answers."""
         self.force_exit = self.should_exit
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Close the socket, wait for what runs, end what still runs then."""
+        """Close the socket, wait for running answers, and end those that take too long."""
         self._server.batcher.drain()
         self._server.monitor.close()
         ending = asyncio.create_task(self._end_late())
@@ -52,7 +64,7 @@ class Listener(uvicorn.Server):
             ending.cancel()
 
     async def _end_late(self) -> None:
-        """End what still runs after a while, so that every stream gets its last chunk."""
+        """End after a while all that still runs, so that every stream gets its last chunk."""
         await asyncio.sleep(self._server.served.limits.shutdown_seconds)
         self._server.batcher.interrupt()
 
@@ -66,3 +78,85 @@ def listen(server: Server, bound: socket.socket) -> None:
         server.batcher.stop()
     if server.batcher.alive:  # inside MLX: the interpreter would be aborted
         os._exit(0)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Take an address, on which nobody is answered yet.
+
+    Raises:
+        SettingsError: there is no such address, or it is taken.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, kind, protocol, _, address = found
+        # asyncio sets TCP_NODELAY only where a socket names its protocol; without it, each answer
+        # on a connection that is kept alive waits 40 ms and more for an acknowledgement.
+        bound = socket.socket(family, kind, protocol)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise SettingsError(f"cannot listen on {host} port {port}: {reason}") from error
+    return bound
+
+
+class HttpConnection(H11Protocol):
+    """One connection, with limits on the time that a client may take."""
+
+    _head_timer: asyncio.TimerHandle | None = None
+    _write_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin, and wait for a request."""
+        super().connection_made(transport)
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End, together with the answer that runs."""
+        for timer in (self._head_timer, self._write_timer):
+            if timer is not None:
+                timer.cancel()
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request."""
+        super().on_response_complete()
+        self._await_head()
+
+    def pause_writing(self) -> None:
+        """Begin to wait for a client that reads nothing."""
+        super().pause_writing()
+        self._write_timer = self.loop.call_later(WRITE_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """End that wait: the client reads again."""
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+        super().resume_writing()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection without requests, even if its client takes nothing any more."""
+        super().timeout_keep_alive_handler()
+        self.loop.call_later(WRITE_SECONDS, self.transport.abort)
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is not HTTP, in the shape of all other errors."""
+        error = RequestError("this is not a request of HTTP/1.1", code="invalid_http")
+        headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
+        events: tuple[Any, ...] = (
+            h11.Response(status_code=error.status, headers=headers, reason=b"Bad Request"),
+            h11.Data(data=json.dumps(error.body).encode()),
+            h11.EndOfMessage(),
+        )
+        for event in events:
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+    def _await_head(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+        self._head_timer = self.loop.call_later(HEADER_SECONDS, self._check_head)
+
+    def _check_head(self) -> None:
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.abort()

@@ -1,4 +1,4 @@
-"""The charts of a report, as inline SVG: a measurement over the tokens, and the H–V plane.
+"""The charts of a report, as inline SVG: a metric over the tokens, and the H–V plane.
 
 The page's style sheet has a class for each strategy, which gives an element its colour.
 """
@@ -19,7 +19,7 @@ _CHART_HEIGHT = 100
 
 
 class Frame(NamedTuple):
-    """Where the plane is drawn, and the largest H and V that it shows.
+    """The place of the plane, and the largest H and V that it shows.
 
     Both axes are square-root scales: on linear ones the corner where the model is sure, with H and
     V below 1, would be tiny.
@@ -35,11 +35,11 @@ class Frame(NamedTuple):
     height: float = 300
 
     def x(self, entropy: float) -> float:
-        """Return the horizontal place of an entropy; beyond an edge, that of the edge."""
+        """Return the horizontal coordinate of an entropy, at most that of the edge."""
         return self.left + self.width * _root_share(entropy, self.entropy)
 
     def y(self, varentropy: float) -> float:
-        """Return the vertical place of a varentropy; beyond an edge, that of the edge."""
+        """Return the vertical coordinate of a varentropy, at most that of the edge."""
         return self.top + self.height * (1 - _root_share(varentropy, self.varentropy))
 
 
@@ -52,12 +52,9 @@ def frame_of(steps: Sequence[Step]) -> Frame:
 
 
 def curve(values: Sequence[float], top: float, marks: Mapping[int, Strategy]) -> str:
-    """Return the curve of a measurement over the tokens.
+    """Return the curve of a metric over the tokens, up to the value `top` at the upper edge.
 
-    Args:
-        values: one a token.
-        top: the value at the upper edge.
-        marks: the interventions, by the index of their first token.
+    Interventions are marked at the index of their first token.
     """
     points = " ".join(
         f"{index}.5,{_CHART_HEIGHT * (1 - value / top):.1f}" for index, value in enumerate(values)
@@ -74,13 +71,7 @@ def curve(values: Sequence[float], top: float, marks: Mapping[int, Strategy]) ->
 
 
 def plane(steps: Sequence[Step], frame: Frame, profile: Profile | None) -> str:
-    """Return the entropy–varentropy plane with a dot a step.
-
-    Args:
-        steps: what to show.
-        frame: from `frame_of`.
-        profile: whose thresholds to draw; None for a sampler without thresholds.
-    """
+    """Return the entropy–varentropy plane with a dot a step, and the thresholds of a profile."""
     width, height = frame.left + frame.width + 10, frame.top + frame.height + 45
     return (
         f'<svg class="plane" viewBox="0 0 {width:g} {height:g}" role="img"'

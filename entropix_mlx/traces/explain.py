@@ -1,4 +1,4 @@
-"""Why a step was decided as it was: every condition of the decision table, with what was measured.
+"""Why a step was decided as it was: every condition of the decision tree, with its metric.
 
 Nothing here imports MLX: the terminal UI, the report and programs explain recorded steps with it.
 """
@@ -25,22 +25,22 @@ from ..step import (
 )
 
 SYMBOLS = {"entropy": "H", "varentropy": "V", "margin": "margin"}
-"""What the measurements are called that conditions are about."""
+"""Symbols of the metrics that conditions are about."""
 DROPPED = {
-    DropReason.END: "the answer would have ended there",
-    DropReason.ECHO: "it was said again at once",
-    DropReason.LOOP: "the answer repeated itself",
-    DropReason.WORSE: "the model went on better without it",
-    DropReason.LEFT: "the model went on better with the thought",
-    DropReason.LOST: "the model was lost there",
+    DropReason.END: "the answer would have ended with it",
+    DropReason.ECHO: "the model repeated it at once",
+    DropReason.LOOP: "the answer repeated itself after it",
+    DropReason.WORSE: "the continuation without it scored better",
+    DropReason.LEFT: "the continuation with the thought scored better",
+    DropReason.LOST: "the model did not know how to go on",
 }
-"""Why an insertion was not kept, in words."""
+"""Why an insertion, or what would have stood in its place, was dropped."""
 
 
 class Condition(NamedTuple):
-    """One side of a bound, and what was measured."""
+    """One side of a bound, and the metric that must lie on it."""
 
-    measurement: str
+    metric: str
     value: float
     bound: float
     above: bool
@@ -53,25 +53,25 @@ class Condition(NamedTuple):
 
     @property
     def distance(self) -> float:
-        """How far the value lies from the bound, in the measurement's unit."""
+        """Between the value and the bound, in the metric's unit."""
         return abs(self.value - self.bound)
 
     @property
     def text(self) -> str:
-        """What was measured and on which side of the bound it lies: ``"H 3.13 < 5.30"``."""
+        """The value, and on which side of the bound it lies: ``"H 3.13 < 5.30"``."""
         side = "=" if self.value == self.bound else "<" if self.value < self.bound else ">"
-        return self._told(side)
+        return self._written(side)
 
     @property
     def verdict(self) -> str:
-        """What it asks for, the sign struck out where that is not so: ``"H 3.13 ≯ 5.30"``."""
+        """The condition, its sign struck out where it does not hold: ``"H 3.13 ≯ 5.30"``."""
         if self.above:
-            return self._told(">" if self.met else "≯")
-        return self._told("<" if self.met else "≮")
+            return self._written(">" if self.met else "≯")
+        return self._written("<" if self.met else "≮")
 
-    def _told(self, sign: str) -> str:
+    def _written(self, sign: str) -> str:
         value, bound = _numbers(self.value, self.bound)
-        return f"{SYMBOLS.get(self.measurement, self.measurement)} {value} {sign} {bound}"
+        return f"{SYMBOLS.get(self.metric, self.metric)} {value} {sign} {bound}"
 
 
 class Case(NamedTuple):
@@ -91,24 +91,22 @@ class Explanation(NamedTuple):
     """Why a step was decided as it was. Printed, it is one line."""
 
     strategy: Strategy
-    """What was decided."""
     cases: tuple[Case, ...]
     """Every strategy, in the order of precedence; the first that fits wins. Empty where the
     thresholds had no part in the decision."""
     reason: Case | None
-    """The case that decided; None if the table would decide otherwise than the step says: text was
+    """The case that decided; None if the tree would decide otherwise than the step states: text was
     inserted, or another profile or a sampler without thresholds decided."""
     near: Case | None
     """The strategy that would have come first and lacked least."""
     name: str
-    """The strategy's name, or "fork" where several ways were followed."""
+    """The strategy's name, or "fork" where branches were compared."""
     action: str
     """What was done."""
     parameters: str
-    """The temperature that was drawn with, where it matters."""
+    """The temperature of the draw, where it matters."""
 
     def __str__(self) -> str:
-        """Return one line: what was decided, why, what it did, and the near miss."""
         near = f"; {self.near_miss}" if self.near_miss else ""
         return self.heading + self.reasons + self.outcome + near
 
@@ -131,7 +129,7 @@ class Explanation(NamedTuple):
 
     @property
     def near_miss(self) -> str:
-        """Which other strategy lacked least, and what it lacked; empty if none came near."""
+        """The other strategy that lacked least, and what it lacked; empty if none came near."""
         if self.near is None:
             return ""
         lacks = ", ".join(condition.text for condition in self.near.unmet)
@@ -140,9 +138,9 @@ class Explanation(NamedTuple):
 
 
 def standing(branch: Branch) -> str:
-    """Return how a way of a fork stands to the first one: ``"+0.39 ± 0.38 nats"``.
+    """Return a branch's lead over the first one: ``"+0.39 ± 0.38 nats"``.
 
-    In older records, which do not tell, that is its mean log probability.
+    In older records, which do not hold it, that is its mean log probability.
     """
     if branch.lead is None:
         return f"log p {branch.mean_logprob:.2f}"
@@ -151,7 +149,7 @@ def standing(branch: Branch) -> str:
 
 
 def fate(branch: Branch) -> str:
-    """Return why a way of a fork was not followed to its end; empty if it was."""
+    """Return why a branch was not followed to its end; empty if it was."""
     if branch.stopped is None:
         return ""
     count = len(branch.tokens)
@@ -159,7 +157,7 @@ def fate(branch: Branch) -> str:
     return f"{why} after {count} token{'s' if count > 1 else ''}"
 
 
-def judge(profile: Profile, metrics: Metrics[float]) -> tuple[Case, ...]:
+def cases_of(profile: Profile, metrics: Metrics[float]) -> tuple[Case, ...]:
     """Return every strategy of a profile with its conditions, in the order of precedence."""
     return tuple(_case(row, metrics) for row in table(profile))
 
@@ -170,13 +168,8 @@ def decided(cases: tuple[Case, ...]) -> Case:
 
 
 def explain(profile: Profile | None, step: Step) -> Explanation:
-    """Return why a step was decided as it was.
-
-    Args:
-        profile: the one that decided; None for a sampler that has no thresholds.
-        step: of an answer, or of a trace.
-    """
-    cases = () if profile is None or _without_table(step) else judge(profile, step.metrics)
+    """Return why a step was decided as it was; without a profile, the sampler has no thresholds."""
+    cases = () if profile is None or _without_table(step) else cases_of(profile, step.metrics)
     reason = decided(cases) if cases else None
     if reason is not None and reason.strategy is not _unsampled(step.strategy):
         reason = None
@@ -235,9 +228,8 @@ def _action(step: Step, profile: Profile | None) -> str:
     done = _done(step, profile)
     if step.dropped is None:
         return done
-    became = "was left" if step.dropped.reason is DropReason.LEFT else "was tried and dropped"
-    tried = f"“{printable(step.dropped.text.strip())}” {became}"
-    because = f"{tried}: {DROPPED[step.dropped.reason]}"
+    dropped = f"“{printable(step.dropped.text.strip())}” was dropped"
+    because = f"{dropped}: {DROPPED[step.dropped.reason]}"
     return f"{done}; {because}" if done else because
 
 
@@ -247,25 +239,24 @@ def _done(step: Step, profile: Profile | None) -> str:
         said = text.strip() if isinstance(text, str) else ""
         what = f"“{said}”" if said else "a thinking text"
         waited = step.triggered_at is not None and step.triggered_at < step.index
-        wished = f", as was wished for at token {step.triggered_at}" if waited else ""
-        return f"inserting {what}{wished}" if step.rolled_back else "part of the inserted text"
+        trigger = f", triggered at token {step.triggered_at}" if waited else ""
+        return f"inserting {what}{trigger}" if step.rolled_back else "part of the inserted text"
     if step.origin is Origin.RETRIEVED:
-        return (
-            f"looked up in {printable(step.source.label)}" if step.source else "part of a passage"
-        )
+        source = step.source
+        return f"retrieved from {printable(source.label)}" if source else "part of a passage"
     if step.fork is not None:
-        return f"following {len(step.fork.branches)} ways, {_chosen(step.fork)}"
+        return f"comparing {len(step.fork.branches)} branches, {_chosen(step.fork)}"
     if step.origin is Origin.CHOSEN:
         return "your choice"
     if step.strategy is Strategy.BRANCH and step.origin is Origin.SAMPLED and profile:
         rule = profile.branch
         most = f"at most {rule.max_branches} an answer, {rule.min_gap} tokens apart"
-        return f"no ways followed here ({most})"
+        return f"no fork here ({most})"
     return "the most probable token" if step.strategy is Strategy.ARGMAX else ""
 
 
 def _chosen(fork: Fork) -> str:
-    """Return which way of a fork was taken, and why."""
+    """Return which branch of a fork was accepted, and why."""
     if fork.chosen_by is ChosenBy.USER:
         return "you chose"
     if fork.chosen_by is ChosenBy.JUDGE:
@@ -273,12 +264,12 @@ def _chosen(fork: Fork) -> str:
     if not fork.winner:
         return "none clearly leads the first"
     winner = fork.branches[fork.winner]
-    led = "the best" if winner.lead is None else "one leads the first"
-    return f"{led} by {standing(winner)}"
+    leader = "the best" if winner.lead is None else "one leads the first"
+    return f"{leader} by {standing(winner)}"
 
 
 def _parameters(step: Step, profile: Profile | None) -> str:
-    """Return the temperature of a draw; also the profile's own where the table raised it."""
+    """Return the temperature of a draw; also the profile's own where the tree raised it."""
     if step.strategy is Strategy.ARGMAX or step.origin is not Origin.SAMPLED:
         return ""
     base = f"{profile.base.temperature:.2f} → " if profile else ""

@@ -1,7 +1,7 @@
 """A report of one or two traces: a single HTML page that needs no network and no model.
 
 Text, charts and tables are plain HTML and SVG, so that the page can be read and printed without a
-script. The measurements of each token are also in the page as JSON, for the panel that opens at the
+script. The metrics of each token are also in the page as JSON, for the panel that opens at the
 pointer. `report.html` is the template that holds the style sheet and the script.
 """
 
@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from html import escape
 from importlib import resources
+from pathlib import PurePosixPath
 from string import Template
 from typing import Any
 
@@ -33,11 +34,10 @@ from ..step import (
 from ..summary import Summary
 from .charts import Frame, curve, frame_of, plane
 from .explain import explain, fate
-from .links import file_link
 from .trace import Trace
 
 _DIGITS = 4
-"""Significant digits of each measurement in the page."""
+"""Significant digits of each number in the page."""
 
 CHOOSERS = {
     ChosenBy.SCORE: "score",
@@ -150,20 +150,20 @@ def _key() -> str:
     )
     return (
         f'<ul class="key">{items}<li><span class="inserted">inserted</span></li></ul>'
-        '<p class="faint screen">Point at a token, or focus the text and press ← and →, for all'
-        " that was measured there; Esc, or a tap on the panel, closes it.</p>"
+        '<p class="faint screen">Point at a token, or focus the text and press ← and →, for its'
+        " metrics and why it was chosen; Esc, or a tap on the panel, closes it.</p>"
     )
 
 
 def _comparison(traces: Sequence[Trace], split: int | None) -> str:
     if split is None:
         return "<p>Both answers are the same, token by token.</p>"
-    number = "no token" if not split else f"{split} token{'s' if split > 1 else ''}"
-    ways = " and ".join(_way_on(trace, split) for trace in traces)
-    return f"<p>The answers share {number} at their beginning; then they go on with {ways}.</p>"
+    shared = f"{split} token{'' if split == 1 else 's'}"
+    following = " and ".join(_next_token(trace, split) for trace in traces)
+    return f"<p>The answers share {shared} at their beginning, then continue with {following}.</p>"
 
 
-def _way_on(trace: Trace, index: int) -> str:
+def _next_token(trace: Trace, index: int) -> str:
     if index >= len(trace.steps):
         return "nothing"
     step = trace.steps[index]
@@ -224,13 +224,13 @@ def _facts(trace: Trace, summary: Summary) -> str:
 def _ending(trace: Trace) -> str:
     if trace.finish_reason:
         return trace.finish_reason
-    return "no: the recording broke off" if trace.totals is None else "no: stopped"
+    return "no: the recording was cut off" if trace.totals is None else "no: stopped"
 
 
 def _interventions(steps: Sequence[Step]) -> dict[int, Strategy]:
-    """Return the index of each intervention's first step, and the strategy whose look it has.
+    """Return the strategy as which each intervention is marked, by the index of its first step.
 
-    What a user chose looks like a fork.
+    What a user chose is marked as a fork.
     """
     marks = {}
     for step in steps:
@@ -266,11 +266,24 @@ def _answer(trace: Trace, number: int, marks: dict[int, Strategy], split: int | 
 
 
 def _quoted(source: Source, folder: str) -> str:
-    """Return the mark before a passage of the user's notes, which leads to its file."""
+    """Return the mark before a passage of the user's notes, which links to its file."""
     mark = f"{LOOKS[Strategy.THINK].glyph} {_text(source.label)}"
     link = file_link(folder, source.name)
     target = "" if link is None else f' href="{escape(link)}"'
-    return f'<a class="mark think"{target} title="looked up in the notes">{mark}</a> '
+    return f'<a class="mark think"{target} title="retrieved from the notes">{mark}</a> '
+
+
+def file_link(folder: str, name: str) -> str | None:
+    """Return a ``file:`` link to a file of a folder; None where it would lead elsewhere.
+
+    A trace may come from anybody: the link leads below the folder that it names, or nowhere. The
+    folder is an absolute path, the name a path relative to it, with slashes.
+    """
+    base, path = PurePosixPath(folder), PurePosixPath(name)
+    inside = name and not path.is_absolute() and not {"..", "."} & set(name.split("/"))
+    if not inside or base.root != "/" or ".." in base.parts:  # "//": another machine's
+        return None
+    return (base / path).as_uri()
 
 
 def _chart(values: Sequence[float], top: float, marks: dict[int, Strategy]) -> str:
@@ -320,7 +333,7 @@ def _fork(fork: Fork) -> str:
         '<tr><th></th><th class="number">lead, nats a token</th>'
         '<th class="number">mean log p</th><th class="number">mean H</th>'
         '<th class="number">copied</th><th class="number">judged</th>'
-        f"<th>not followed on</th><th>text</th></tr>{rows}</table></div>"
+        f"<th>pruned</th><th>text</th></tr>{rows}</table></div>"
     )
 
 
@@ -333,12 +346,12 @@ def _branch(branch: Branch, won: bool) -> str:
         f'<td class="number">{branch.mean_entropy:.2f}</td>'
         f'<td class="number">{branch.copied or ""}</td>'
         f'<td class="number">{"" if branch.judged is None else f"{branch.judged:.2f}"}</td>'
-        f'<td>{fate(branch)}</td><td class="way">{_text(branch.text)}</td></tr>'
+        f'<td>{fate(branch)}</td><td class="branch-text">{_text(branch.text)}</td></tr>'
     )
 
 
 def _lead(branch: Branch) -> str:
-    """Return a rollout's lead over the first, with its standard error; older traces tell none."""
+    """Return a branch's lead over the first, with its standard error; older traces hold none."""
     if branch.lead is None:
         return "–"
     return f"{branch.lead:+.2f}" + (f" ± {branch.error:.2f}" if branch.error else "")

@@ -1,4 +1,4 @@
-"""Traces: a generation as JSON Lines, written as it goes; `reading` reads them again.
+"""Traces: a generation as JSON Lines, written as it goes and read again without a model.
 
 Each line is one JSON object, and its key ``record`` says which kind of object:
 
@@ -11,36 +11,42 @@ footer      last    the totals: what `Summary.to_dict` returns
 ==========  ======  ===========================================================
 
 Each line is written as soon as it is known, so a crash loses at most the last one. A file without
-a footer is a recording that did not come to its end. ``docs/traces.md`` lists every field with its
-unit.
+a footer is a recording that was cut off.
 
 How the format grows: a field may be *added* to a header, a step, a footer or a profile, and a new
 kind of record may be added, without a new version. A reader ignores what it does not know; what an
 old file lacks has a default, which for a profile is the value of the profile `reference`. If a
 field is removed or renamed, or its type, unit or meaning changes, `VERSION` goes up by one. Files
-of a version in `FORMER` are read, and what is different in them is logged; `reading.read_trace`
-refuses all others.
+of a version in `FORMER` are read, and what is different in them is logged; `read_trace` refuses
+all others.
+
+A trace may come from another version, be cut off, or be edited by hand: every field is checked, and
+an error names the line and the field.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+import json
+import logging
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from .. import limits, old_names
 from .._version import installed_versions
-from ..errors import TraceError
+from ..errors import EntropixError, TraceError
 from ..files import without_waiting, writing
 from ..palette import to_json
 from ..profiles.fields import spell_infinities
 from ..profiles.profile import Profile
+from ..records import from_record
 from ..step import Step
 from ..summary import Summary
 
 FORMAT = "entropix trace"
-"""What a header says it begins; no other file has it."""
+"""The header's ``format``; no other file has it."""
 VERSION = 3
 """Of the format; see above when it changes."""
 FORMER = {
@@ -48,33 +54,38 @@ FORMER = {
     " and ask_margin of its profile counted nats",
     2: "some of its fields have other names (entropix_mlx/old_names.py)",
 }
-"""Former versions that can still be read, with what is said of them."""
+"""Former versions that can still be read, and what is logged about them."""
+IN_NATS = ("margin", "ask_margin")
+"""Fields of the sections about forks that had another unit in version 1."""
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Header:
-    """The conditions of a generation."""
+    """How a generation began."""
 
     model: str
     """Name of the model, for people."""
     sampler: str
     """Name of the sampler."""
     profile: Profile
-    """All fields of the profile. Infinite numbers are the texts ``"inf"`` and ``"-inf"``."""
+    """All sections of the profile; an infinite threshold is the text ``"inf"`` or ``"-inf"``, since
+    JSON has no such number."""
     seed: int
-    """The seed of the draws."""
+    """What the randomness of each position is derived from, with the position."""
     messages: Sequence[dict[str, str]]
-    """The prompt, as messages with ``role`` and ``content``."""
+    """The prompt, each message with its ``role`` and ``content``; the answer is in the steps."""
     context_length: int
-    """Tokens that the model's context holds."""
+    """Tokens that the model can hold, at most."""
     prompt_tokens: int
-    """Tokens of the prompt, the chat template included."""
+    """Tokens of the prompt, with those of the chat template."""
     options: dict[str, Any] = field(default_factory=dict)
-    """Fields of `Settings` that are not the default, without sampler and seed."""
+    """Settings that are not the default, without the sampler, the profile and the seed."""
     notes: str = ""
-    """Absolute path of the folder of notes; empty without one."""
+    """Absolute path of the folder of notes; empty without one, and in older traces."""
     versions: dict[str, str] = field(default_factory=installed_versions)
-    """Versions of entropix_mlx, mlx and mlx-lm."""
+    """Versions of the packages that computed it, by name."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +95,7 @@ class Trace:
     header: Header
     steps: list[Step]
     totals: dict[str, Any] | None
-    """The footer; None if the recording did not come to its end."""
+    """The footer; None if the recording was cut off."""
 
     @property
     def finish_reason(self) -> str | None:
@@ -141,7 +152,7 @@ class TraceWriter:
             self._close()
 
     def _close(self) -> None:
-        with writing(self._path, TraceError):  # what could not be written is tried once more
+        with writing(self._path, TraceError):  # closing tries once more what could not be written
             self._file.close()
 
     def _write(self, record: str, content: dict[str, Any]) -> None:
@@ -159,25 +170,16 @@ class TraceFolder:
     """
 
     def __init__(self, folder: str | Path, model: str) -> None:
-        """Make the folder if it is not there; files that are there stay.
-
-        Args:
-            folder: where to write.
-            model: the model's name, for the headers.
-        """
+        """Make the folder if it is not there; files in it stay. Headers get the model's name."""
         self.model = model
         self._folder = make_folder(folder)
 
     def record(
         self, steps: Iterable[Step], header: Header, before: Sequence[Step] = ()
     ) -> Generator[Step, None, None]:
-        """Pass steps on, each after it is written to the next file.
+        """Pass the steps of an answer on, each after it is written to the next file.
 
-        Args:
-            steps: of the answer, as they come.
-            header: how the file begins.
-            before: steps that the answer took over from another; they are written first, and not
-                passed on.
+        Steps `before` them, which the answer took over from another, are written and not passed on.
         """
         number = 1
         while (path := self._folder / f"{number:03}.jsonl").exists():
@@ -210,3 +212,136 @@ def recorded(
         for step in steps:
             writer.add(step)
             yield step
+
+
+def read_trace(path: str | Path) -> Trace:
+    """Read a trace; a last line that was cut off is left out.
+
+    Raises:
+        TraceError: there is no such file, it is not a trace of this version, or a line of it is
+            damaged; the message names the line and the field.
+    """
+    lines = _lines(path)
+    header = _read_header(path, next(lines, ""))
+    steps: list[Step] = []
+    totals = None
+    damage: TraceError | None = None
+    for number, line in enumerate(lines, 2):
+        if damage:  # it was not the last line
+            raise damage
+        try:
+            content = _parse(line)
+        except ValueError as error:
+            damage = _damaged(path, number, error)
+            continue
+        try:
+            if content["record"] == "step":
+                steps.append(_read_step(content, len(steps)))
+            elif content["record"] == "footer":
+                totals = {key: value for key, value in content.items() if key != "record"}
+        except ValueError as error:
+            raise _damaged(path, number, error) from error
+    return Trace(header, steps, totals)
+
+
+def _lines(path: str | Path) -> Iterator[str]:
+    """Yield the lines of a file.
+
+    Only a line feed ends one: U+2028 and its like may stand inside a text. A file that was cut off
+    may end within a character.
+    """
+    try:
+        with limits.open_regular(Path(path), limits.TRACE_BYTES) as file:
+            while line := file.readline(limits.TRACE_LINE_BYTES + 1):
+                if len(line) > limits.TRACE_LINE_BYTES:
+                    raise TraceError(f"{path} is not a trace: a line of it is too long for one")
+                yield line.removesuffix(b"\n").decode("utf-8", "replace")
+    except (OSError, ValueError) as error:  # a ValueError: a NUL in the name
+        reason = getattr(error, "strerror", None) or error
+        raise TraceError(f"cannot read {path}: {reason}") from error
+
+
+def _parse(line: str) -> dict[str, Any]:
+    """Return the object of a line, which has the key ``record``.
+
+    Raises:
+        ValueError: the line is something else.
+    """
+    try:
+        content = json.loads(line)
+    except RecursionError as error:
+        raise ValueError("brackets are nested too deeply") from error
+    if not isinstance(content, dict) or "record" not in content:
+        raise ValueError("it is no object with the key record")
+    return content
+
+
+def _read_step(content: dict[str, Any], index: int) -> Step:
+    step = Step.from_dict(content)
+    if step.index != index:
+        raise ValueError(f"index must be {index}, since it counts the steps, not {step.index}")
+    return step
+
+
+def _read_header(path: str | Path, line: str) -> Header:
+    try:
+        content = _parse(line)
+    except ValueError:
+        content = {}
+    if content.get("format") != FORMAT:
+        raise TraceError(
+            f"{path} is not a trace: name a file that --trace or entropix read --output wrote"
+        )
+    version = content.get("version")
+    if isinstance(version, int) and version in FORMER:
+        _log.info("%s is a trace of version %d: %s", path, version, FORMER[version])
+    elif version != VERSION:
+        advice = "upgrade entropix_mlx to read it"
+        if not (isinstance(version, int) and version > VERSION):
+            advice = "read it with the program that wrote it"
+        raise TraceError(
+            f"{path} has another version of the trace format, and this program reads version"
+            f" {VERSION}: {advice}"
+        )
+    try:
+        # By default a header names the versions installed here, which did not write this file.
+        header = from_record(_HeaderRecord, {"versions": {}} | content)
+        for message in header.messages:
+            if not {"role", "content"} <= message.keys():
+                raise ValueError("each of messages must have a role and a content")
+        profile = _read_profile(header.profile, str(path), version)
+        options = old_names.of_settings(header.options)
+        fields = vars(header) | {"profile": profile, "options": options}
+        return Header(**fields)
+    except (ValueError, EntropixError, RecursionError) as error:
+        raise _damaged(path, 1, error) from error
+
+
+@dataclass(frozen=True)
+class _HeaderRecord(Header):
+    """A header as it stands in a file: the profile is not checked yet."""
+
+    profile: dict[str, Any]  # type: ignore[assignment]
+
+
+def _read_profile(record: dict[str, Any], source: str, version: int) -> Profile:
+    """Return the profile of a header of a version.
+
+    What the file lacks, because it is older, is taken from `reference`. What this program does not
+    know, because the file is newer, is left out.
+    """
+    known = asdict(Profile.load())
+    record = old_names.of_profile(record, source)
+    changes: dict[str, Any] = {}
+    for key in record.keys() & known.keys():
+        changes[key] = record[key]
+        if isinstance(record[key], dict) and known[key]:  # not the calibration, a free record
+            changes[key] = {n: v for n, v in record[key].items() if n in known[key]}
+        if version == 1 and key in ("branch", "cntp") and isinstance(changes[key], dict):
+            changes[key] = {n: v for n, v in changes[key].items() if n not in IN_NATS}
+    return Profile.load().replace(changes, source)
+
+
+def _damaged(path: str | Path, number: int, error: Exception) -> TraceError:
+    rest = "" if number == 1 else ", or delete the line and all after it"
+    return TraceError(f"{path}, line {number} is damaged: {error}; record the answer again{rest}")

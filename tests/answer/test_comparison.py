@@ -1,62 +1,62 @@
-"""How the ways of a fork are compared: the lead, its error, and tokens that copy."""
+"""The comparison of branches: the lead, its error, and tokens that copy."""
 
 import math
 
 import numpy as np
 import pytest
 
-from entropix_mlx.answer.interventions.comparison import Copies, Way, leads
+from entropix_mlx.answer.interventions.forks import Compared, Copies, leads
 
 
-def way(*logprobs, copied=()):
-    return Way(logprobs, [number in copied for number in range(len(logprobs))])
+def branch(*logprobs, copied=()):
+    return Compared(logprobs, [number in copied for number in range(len(logprobs))])
 
 
 def test_the_lead_is_that_of_a_paired_comparison():
     rng = np.random.default_rng(0)
     rows = -rng.exponential(size=(4, 12))
-    found = leads([way(*row) for row in rows])
+    found = leads([branch(*row) for row in rows])
     differences = rows[1:] - rows[0]
     one = math.sqrt(differences.var(axis=1, ddof=1).mean())
     assert [lead.nats for lead in found] == pytest.approx([0, *differences.mean(axis=1)])
     assert [lead.error for lead in found[1:]] == pytest.approx([one / math.sqrt(12)] * 3)
-    # With two ways it is the t statistic of the paired test.
-    lone = leads([way(*rows[0]), way(*rows[1])])[1]
+    # With two branches it is the t statistic of the paired test.
+    lone = leads([branch(*rows[0]), branch(*rows[1])])[1]
     t = differences[0].mean() / (differences[0].std(ddof=1) / math.sqrt(12))
     assert lone.nats / lone.error == pytest.approx(t)
 
 
-def test_ways_are_compared_over_the_tokens_that_both_have():
-    first, short, long = way(-1, -2, -3), way(-1.5), way(-2, -1, -2, -0.01, -0.01)
+def test_branches_are_compared_over_the_tokens_that_both_have():
+    first, short, long = branch(-1, -2, -3), branch(-1.5), branch(-2, -1, -2, -0.01, -0.01)
     found = leads([first, short, long])
     assert [lead.nats for lead in found] == pytest.approx([0, -0.5, 1 / 3])
     assert found[1].error == pytest.approx(found[2].error * math.sqrt(3))
 
 
 def test_a_lead_must_exceed_its_error():
-    steady = leads([way(-1, -1, -1.1), way(-0.5, -0.5, -0.5)])[1]
-    noisy = leads([way(-1, -5, -0.1), way(-2, -0.5, -2)])[1]
+    steady = leads([branch(-1, -1, -1.1), branch(-0.5, -0.5, -0.5)])[1]
+    noisy = leads([branch(-1, -5, -0.1), branch(-2, -0.5, -2)])[1]
     assert noisy.nats == pytest.approx(steady.nats)
     assert steady.exceeds(1.0)
     assert not noisy.exceeds(1.0)
     assert noisy.exceeds(0.0)
-    assert not leads([way(-1), way(-1)])[1].exceeds(0.0)
+    assert not leads([branch(-1), branch(-1)])[1].exceeds(0.0)
 
 
 def test_without_a_second_token_no_lead_can_be_told():
-    lead = leads([way(-2), way(-1)])[1]
+    lead = leads([branch(-2), branch(-1)])[1]
     assert lead.error is None
     assert not lead.exceeds(0.0)
 
 
 def test_what_copies_does_not_count_in_favour():
     first, other = (-1.0, -1.0, -1.0), (-2.0, -0.1, -0.1)
-    assert leads([way(*first), way(*other)])[1].nats == pytest.approx(0.8 / 3)
-    assert leads([way(*first), way(*other, copied=(1, 2))])[1].nats == pytest.approx(-1 / 3)
-    assert leads([way(*other), way(*first)])[1].nats == pytest.approx(-0.8 / 3)
-    assert leads([way(*other, copied=(1, 2)), way(*first)])[1].nats == pytest.approx(1 / 3)
+    assert leads([branch(*first), branch(*other)])[1].nats == pytest.approx(0.8 / 3)
+    assert leads([branch(*first), branch(*other, copied=(1, 2))])[1].nats == pytest.approx(-1 / 3)
+    assert leads([branch(*other), branch(*first)])[1].nats == pytest.approx(-0.8 / 3)
+    assert leads([branch(*other, copied=(1, 2)), branch(*first)])[1].nats == pytest.approx(1 / 3)
     # It still counts against: an improbable copy is no reason to win.
-    assert leads([way(*first), way(*other, copied=(0,))])[1].nats == pytest.approx(0.8 / 3)
+    assert leads([branch(*first), branch(*other, copied=(0,))])[1].nats == pytest.approx(0.8 / 3)
 
 
 def test_a_copy_completes_a_run_that_stood_before():

@@ -3,7 +3,7 @@
 import pytest
 
 from entropix_mlx import stream_generate
-from entropix_mlx.answer.interventions.prompt_intent import asks_for
+from entropix_mlx.answer.interventions.prose import asks_for
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.step import Origin
 
@@ -23,7 +23,7 @@ def chat(*turns):
     ("prompt", "asked"),
     [
         ("Tell me a Story about a cat.", True),
-        ("Draft an e-mail to her", True),
+        ("DraftModel an e-mail to her", True),
         ("the history of stories", False),
         ("", False),
         (chat(("system", "You tell stories."), ("user", "A story!")), True),

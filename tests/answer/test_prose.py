@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entropix_mlx.answer.interventions.placement import forms
 from entropix_mlx.answer.interventions.prose import Place, Surroundings
+from entropix_mlx.answer.interventions.thinking import forms
 
 SENTENCE = "The sky is blue."
 

@@ -11,20 +11,19 @@ import pytest
 from entropix_mlx import Settings, batch_generate, stream_generate
 from entropix_mlx.answer.hooks import Hooks
 from entropix_mlx.engine.cached_text import CachedText
-from entropix_mlx.engine.job import Job
-from entropix_mlx.engine.runner import decode
-from entropix_mlx.engine.scheduler import PREFILL_CHUNK
+from entropix_mlx.engine.forward import PREFILL_CHUNK
+from entropix_mlx.engine.runner import Runner
 from entropix_mlx.errors import ContextLengthError, NonFiniteLogitsError, ProfileError
 from entropix_mlx.step import ChosenBy, Origin, first_divergence
 from tests.answer.test_forks import always_branch
 from tests.chat.test_session import INTERVENING
 from tests.conftest import make_tiny_model
-from tests.oracle.decision_margin import fork_slack, slack
+from tests.oracle.decision_margin import decision_margin, fork_margin
 
 pytestmark = pytest.mark.slow
 
 ROUNDING = 1e-4
-"""Nats: where an answer first differs from the one alone, its slack must be below this."""
+"""Nats: where an answer first differs from the one alone, the decision margin is at most this."""
 PROMPTS = [list(text.encode()) for text in ("A", "The quick brown fox", "x = 3;", "lorem " * 12)]
 PLAIN = Settings(seed=1, max_tokens=24, changes={"branch": {"max_branches": 0}})
 
@@ -63,14 +62,15 @@ def check_same(tiny_model):
             assert [kind(step) for step in found] == [kind(step) for step in expected]
             return
         resolved = settings.resolved(tiny_model.config)
-        sampler = resolved.build_sampler()
+        sampler = resolved.sampler
         text = prompt + [step.token for step in expected[:at]]
-        forward = tiny_model(mx.array([text]), None, resolved.attention_layers)
+        forward = tiny_model(mx.array([text]), None, settings.attention_layers)
         scores = [layer[0] for layer in forward.scores]
-        slacks = [slack(sampler, forward.logits[0, -1], scores, settings.seed, len(text))]
+        logits = forward.logits[0, -1]
+        margins = [decision_margin(sampler, logits, scores, settings.seed, len(text))]
         branches = [steps[at].fork for steps in (found, expected) if steps[at].fork]
-        slacks += [fork_slack(fork, sampler.branches) for fork in branches]
-        assert min(slacks) < ROUNDING, at
+        margins += [fork_margin(fork, sampler.fork_rule) for fork in branches]
+        assert min(margins) < ROUNDING, at
 
     return check
 
@@ -167,13 +167,14 @@ def test_an_answer_that_is_cancelled(together, alone, check_same):
 
 
 @pytest.mark.parametrize("profile", [None, INTERVENING])
-def test_an_answer_whose_cache_is_damaged(together, alone, check_same, profile):
+def test_an_answer_whose_cache_is_damaged(together, alone, check_same, profile, monkeypatch):
+    slots, add = [], Runner.add
+    monkeypatch.setattr(Runner, "add", lambda *a, **k: slots.append(add(*a, **k)) or slots[-1])
     settings = PLAIN if profile is None else Settings(seed=2, profile=profile, max_tokens=24)
     batch = together(PROMPTS, settings)
     for index, step in batch:
         if (index, step.index) == (2, 9):
-            row = next(row for row, answer in batch._rows.items() if answer.index == 2)
-            for layer in row.text.layers:
+            for layer in slots[2].text.layers:
                 layer.keys = layer.keys * math.nan
     check_others(alone, check_same, batch.answers, 2, settings)
     assert isinstance(batch.answers[2].error, NonFiniteLogitsError)
@@ -241,7 +242,7 @@ def test_samples_share_the_cache_of_their_prompt(byte_tokenizer):
     shape = {"head_dim": 64, "num_key_value_heads": 4, "num_hidden_layers": 2}
     model = make_tiny_model(max_position_embeddings=3000, **shape)
     prompt = [65] * 2000
-    settings = Settings(seed=1, sampler="min_p", max_tokens=5, lookup="off")
+    settings = Settings(seed=1, sampler="min_p", max_tokens=5, speculation="off")
     cached = 2 * 2 * 4 * 64 * 4 * len(prompt)  # bytes: keys, values; layers, heads, width, float32
 
     def peak(n):
@@ -290,10 +291,9 @@ def test_a_stop_string_ends_the_answer_and_leaves_the_cache(
     stop = whole[start : start + 3]
     ends = whole.index(stop)
     stopped = replace(settings, stop=("never in it", stop)).resolved(tiny_model.config)
-    job = Job.of_settings(PROMPTS[1], stopped)
-    text = CachedText.empty(tiny_model)
+    runner, text = Runner(tiny_model, byte_tokenizer), CachedText.empty(tiny_model)
     shown = ""
-    for step in decode(tiny_model, byte_tokenizer, job, text):
+    for step in runner.stream(runner.add(PROMPTS[1], stopped, text=text)):
         shown += step.text
         assert whole[:ends].startswith(shown), "nothing of the stop string is shown"
     assert shown == whole[:ends]
@@ -305,7 +305,7 @@ def test_a_stop_string_ends_the_answer_and_leaves_the_cache(
 
 
 def test_memory_decides_how_many_run(together, monkeypatch):
-    monkeypatch.setattr("entropix_mlx.models.memory._memory", lambda: 0)
+    monkeypatch.setattr("entropix_mlx.engine.runner.cache_tokens", lambda model: 0)
     batch = together(PROMPTS, PLAIN)
     assert batch.size == 1
     assert all(len(answer.steps) == 24 for answer in batch.finish())

@@ -61,6 +61,6 @@ def test_settings_pass_the_line_unchanged(tiny_model):
         stop="###",
         logit_bias={3: 1.5},
         profile=Profile.load().replace({"thresholds": {"low_entropy": float("-inf")}}),
-        lookup=3,
+        speculation=3,
     )
     assert settings_of(settings_record(given)) == given

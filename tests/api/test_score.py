@@ -7,16 +7,13 @@ import pytest
 
 from entropix_mlx import SAMPLERS, Profile, chat_prompt, score
 from entropix_mlx.api.score import stream_score, windows
-from entropix_mlx.engine.job import Job
-from entropix_mlx.engine.runner import decode
 from entropix_mlx.errors import ContextLengthError, NonFiniteLogitsError, PromptError
-from entropix_mlx.models.llama.attention import Looks
+from entropix_mlx.models.llama.attention import AttentionQueries
 from entropix_mlx.profiles.tree import classify
-from entropix_mlx.samplers.metrics.attention_runs import measure_looks
-from entropix_mlx.samplers.metrics.logits import compiled_attention, measure_attention
+from entropix_mlx.samplers.metrics.attention import compiled_attention, measure_attention
 from entropix_mlx.settings import Settings
 from entropix_mlx.step import Origin
-from tests.conftest import make_tiny_model
+from tests.conftest import make_tiny_model, run_answer
 
 pytestmark = pytest.mark.slow
 
@@ -27,9 +24,8 @@ CLOSE = 1e-3
 
 def forced(model, tokenizer, settings, tokens=TEXT, prompt=PROMPT):
     """Return the steps of a generation that was forced to write some tokens."""
-    settings = settings.resolved(model.config)
-    job = Job.of_settings(prompt, settings, forced=tokens)
-    return list(decode(model, tokenizer, job))[: len(tokens)]
+    resolved = settings.resolved(model.config)
+    return run_answer(model, tokenizer, prompt, resolved, forced=tokens)[: len(tokens)]
 
 
 def close(one, other):
@@ -76,15 +72,15 @@ def test_neither_blocks_nor_chunks_change_a_measurement(tiny_model, byte_tokeniz
     whole = score(tiny_model, byte_tokenizer, TEXT, seed=0)
     monkeypatch.setattr("entropix_mlx.api.score.PREFILL_CHUNK", 7)
     monkeypatch.setattr("entropix_mlx.api.score.LOGITS_AT_ONCE", 3 * 258)
-    monkeypatch.setattr("entropix_mlx.samplers.metrics.attention_runs.SCORES_AT_ONCE", 150)
+    monkeypatch.setattr("entropix_mlx.samplers.metrics.attention.RUN_SCORES", 150)
     parts = score(tiny_model, byte_tokenizer, TEXT, seed=0)
     assert all(close(one, other) for one, other in zip(whole, parts, strict=True))
 
 
 def test_compiled_measurements_are_the_same():
     keys = [mx.random.normal(shape, key=mx.random.key(3)) for shape in ((1, 4, 5, 8), (1, 2, 9, 8))]
-    looks = [Looks(*keys), Looks(keys[0] * 2, keys[1])]
-    plain, compiled = measure_looks(looks), measure_looks(looks, compiled_attention())
+    looks = [AttentionQueries(*keys), AttentionQueries(keys[0] * 2, keys[1])]
+    plain, compiled = measure_attention(looks), measure_attention(looks, compiled_attention())
     assert mx.allclose(plain, compiled, atol=1e-5)
     alone = measure_attention([one.part(2, 3).scores() for one in looks])
     assert mx.allclose(plain[2:3], alone, atol=1e-5)

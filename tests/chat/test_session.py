@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from entropix_mlx import Session, Settings
-from entropix_mlx.chat.conversation import Conversation
 from entropix_mlx.errors import (
     ContextLengthError,
     ProfileError,
@@ -21,8 +20,7 @@ from entropix_mlx.errors import (
 )
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.step import Origin
-from entropix_mlx.traces.reading import read_trace
-from entropix_mlx.traces.trace import TraceFolder, TraceWriter
+from entropix_mlx.traces.trace import TraceFolder, TraceWriter, read_trace
 from tests.conftest import make_tiny_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("anywhere")]
@@ -55,18 +53,36 @@ def make(roomy_model, byte_tokenizer):
     return make
 
 
+@pytest.fixture
+def session(make):
+    """A session with one answer, of eight tokens, to "Hello"."""
+    made = make()
+    list(made.send("Hello"))
+    return made
+
+
+def text_of(steps):
+    return "".join(step.text for step in steps)
+
+
+def questions(session):
+    return [turn.question for turn in session.conversation.turns]
+
+
 def alternatives(session):
     """What comes next after one more question, as the whole vocabulary's log probabilities."""
     session.settings = Settings(max_tokens=1, sampler="greedy", top_logprobs=258)
     (step,) = session.send("And?")
+    del session.conversation.turns[-1]
     return {a.token: a.logprob for a in step.top_logprobs}
 
 
-def copy_of(session, make):
-    """A session that never computed anything, with the same conversation."""
+def check_cache(session, make, tolerance=1e-4):
+    """Check that what is cached is the conversation: compare with a session without a cache."""
+    session.close()
     fresh = make(system_prompt=session.conversation.system_prompt)
     fresh.conversation = session.conversation
-    return fresh
+    assert alternatives(session) == pytest.approx(alternatives(fresh), abs=tolerance)
 
 
 def act(session, rng):
@@ -105,7 +121,6 @@ def act(session, rng):
         assert len(list(steps)) <= 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("block", range(5))
 def test_whatever_was_done_the_next_logits_are_those_of_a_fresh_session(make, block):
     for seed in range(20 * block, 20 * block + 20):
@@ -113,12 +128,7 @@ def test_whatever_was_done_the_next_logits_are_those_of_a_fresh_session(make, bl
         session = make()
         for _ in range(rng.randint(2, 6)):
             act(session, rng)
-        session.close()
-        expected = alternatives(copy_of(session, make))
-        del session.conversation.turns[-1]
-        actual = alternatives(session)
-        for token, logprob in expected.items():
-            assert actual[token] == pytest.approx(logprob, abs=1e-4), f"sequence {seed}"
+        check_cache(session, make)
 
 
 def test_an_answer_from_elsewhere_joins_the_conversation(make):
@@ -129,31 +139,23 @@ def test_an_answer_from_elsewhere_joins_the_conversation(make):
     assert [answer.steps for answer in turn.answers] == [mine, theirs], "the old one stays beside"
     assert turn.answer.seed == 7
     session.adopt("and?", None, 8, mine)
-    assert [turn.question for turn in session.conversation.turns] == ["hi", "and?"]
+    assert questions(session) == ["hi", "and?"]
     session.adopt("instead", 1, 8, mine)
-    assert [turn.question for turn in session.conversation.turns] == ["hi", "instead"]
-    fresh = make()
-    fresh.adopt("hi", None, 7, theirs)
-    fresh.adopt("instead", None, 8, mine)
-    assert alternatives(session) == pytest.approx(alternatives(fresh), abs=2e-3)
+    assert questions(session) == ["hi", "instead"]
+    check_cache(session, make, tolerance=2e-3)
 
 
-def test_several_tokens_may_be_put_in_the_place_of_one(make):
-    session = make()
-    first = list(session.send("hi"))
+def test_several_tokens_may_be_put_in_the_place_of_one(session):
+    first = session.conversation.last.answer.steps
     new = list(session.fork(3, [65, 66, 67]))
     assert [step.token for step in new[:3]] == [65, 66, 67]
     assert [step.origin is Origin.CHOSEN for step in new[:4]] == [True] * 3 + [False]
-    steps = session.conversation.turns[0].answer.steps
-    assert [step.token for step in steps[:3]] == [step.token for step in first[:3]]
-    with pytest.raises(SessionError, match="at least one"):
-        session.fork(3, [])
+    assert session.conversation.last.answer.steps[:3] == first[:3]
 
 
 def test_a_conversation_is_what_the_template_sees(make):
     session = make(system_prompt="Be brief.")
-    first = "".join(step.text for step in session.send("One?"))
-    second = "".join(step.text for step in session.send("Two?"))
+    first, second = text_of(session.send("One?")), text_of(session.send("Two?"))
     assert session.messages == [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "One?"},
@@ -195,7 +197,7 @@ def test_regenerating_differs_and_a_seed_repeats(make):
 def test_without_a_seed_answers_differ(make):
     session = make(Settings(max_tokens=12))
     list(session.send("Hi"))
-    texts = {"".join(step.text for step in session.regenerate()) for _ in range(4)}
+    texts = {text_of(session.regenerate()) for _ in range(4)}
     assert len(texts) > 1
 
 
@@ -210,10 +212,11 @@ def test_a_fork_keeps_what_came_before_and_the_old_answer(make):
     assert [answer.steps for answer in turn.answers] == [old, old[:6] + new]
     assert turn.selected == 1
     session.select(0)
-    assert session.messages[-1]["content"] == "".join(step.text for step in old)
+    assert session.messages[-1]["content"] == text_of(old)
+    times = [step.time for step in turn.answers[1].steps]
+    assert times == sorted(times)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_fork_with_the_same_token_is_the_same_answer(make, seed):
     """The limits of interventions, too, go on where they were."""
@@ -234,33 +237,27 @@ def test_an_edit_drops_what_followed(make):
     for question in ("One?", "Two?", "Three?"):
         list(session.send(question))
     list(session.edit(2, "Zwei?"))
-    assert [m["content"] for m in session.messages[::2]] == ["One?", "Zwei?"]
+    assert questions(session) == ["One?", "Zwei?"]
     list(session.edit(-2, "Dos?"))
-    assert [m["content"] for m in session.messages[::2]] == ["One?", "Dos?"]
-
-
-def test_an_answer_without_a_token_makes_way_for_the_old_one(make):
-    session = make()
-    old = "".join(step.text for step in session.send("Hello"))
-    session.regenerate()
-    session.close()
-    assert session.messages[-1]["content"] == old
-    session.cancel()
-    assert len(list(session.send("Bye"))) == 8, "a cancel does not outlive its answer"
+    assert questions(session) == ["One?", "Dos?"]
+    list(session.send("Tres?", 0))
+    assert questions(session) == ["Tres?"]
+    with pytest.raises(SessionError):
+        session.send("Drei?", 2)
+    assert questions(session) == ["Tres?"]
 
 
 @pytest.mark.parametrize("begin", [Session.regenerate, lambda session: session.fork(3, 65)])
-def test_the_answer_that_was_selected_is_selected_again(make, begin):
-    session = make()
-    list(session.send("Hello"))
+def test_an_answer_without_a_token_makes_way_for_the_one_before(session, begin):
     list(session.regenerate())
     session.select(0)
     steps = begin(session)
     session.cancel()
     assert list(itertools.islice(steps, 1)) == []
     session.close()
-    assert session.conversation.turns[0].selected == 0
-    assert len(session.conversation.turns[0].answers) == 2
+    assert session.conversation.last.selected == 0
+    assert len(session.conversation.last.answers) == 2
+    assert len(list(session.send("Bye"))) == 8, "a cancel does not outlive its answer"
 
 
 @pytest.mark.parametrize(
@@ -273,10 +270,8 @@ def test_the_answer_that_was_selected_is_selected_again(make, begin):
         lambda session, cancel: session.fork(3, 65, cancel=cancel),
     ],
 )
-def test_a_cancel_that_comes_first_is_not_lost(make, begin):
+def test_a_cancel_that_comes_first_is_not_lost(session, begin):
     """Another thread may cancel while the session still encodes the question."""
-    session = make()
-    list(session.send("Hello"))
     cancel = Event()
     cancel.set()
     assert list(begin(session, cancel)) == []
@@ -285,24 +280,15 @@ def test_a_cancel_that_comes_first_is_not_lost(make, begin):
 
 def test_a_token_stops_its_own_answer_only(make):
     session = make()
+    session.cancel()  # there is nothing to cancel
     first, second = Event(), Event()
     list(session.send("Hello", cancel=first))
     steps = session.send("Bye", cancel=second)
     next(steps)
     first.set()
     next(steps)
-    second.set()
-    assert list(steps) == []
-
-
-def test_cancel_sets_the_token_of_the_running_answer(make):
-    session = make()
     session.cancel()
-    cancel = Event()
-    steps = session.send("Hello", cancel=cancel)
-    next(steps)
-    session.cancel()
-    assert cancel.is_set()
+    assert second.is_set()
     assert list(steps) == []
 
 
@@ -321,17 +307,6 @@ def test_a_cancel_stops_the_prefill_between_two_chunks(make):
     assert 0 < session.cached_tokens < 1000
 
 
-def test_a_turn_is_replaced_together_with_all_that_follow(make):
-    session = make()
-    for question in ("One?", "Two?", "Three?"):
-        list(session.send(question))
-    list(session.send("Zwei?", 1))
-    assert [turn.question for turn in session.conversation.turns] == ["One?", "Zwei?"]
-    with pytest.raises(SessionError, match=r"no turn 2: there are 2, from 0"):
-        session.send("Drei?", 2)
-    assert len(session.conversation.turns) == 2
-
-
 def test_a_new_question_ends_the_running_answer(make):
     session = make()
     running = session.send("Hello")
@@ -341,7 +316,6 @@ def test_a_new_question_ends_the_running_answer(make):
     assert session.messages[1]["content"] == first.text
 
 
-@pytest.mark.slow
 def test_a_full_context_drops_the_oldest_turns(byte_tokenizer):
     notices = []
     session = Session(
@@ -361,20 +335,9 @@ def test_a_full_context_drops_the_oldest_turns(byte_tokenizer):
     assert shown[1].startswith("This is question ")
     assert shown[1] != "This is question 0?"
     assert shown[-1] == "This is question 11?"
+    assert len(shown) == len(session.messages) - 2 * session.conversation.dropped - 1
     list(session.edit(1, "Anew?"))
     assert session.conversation.dropped == 0
-
-
-def test_a_file_that_drops_more_turns_than_there_are(make, tmp_path):
-    session = make()
-    list(session.send("One?"))
-    session.save(tmp_path / "talk.json")
-    record = json.loads((tmp_path / "talk.json").read_text())
-    (tmp_path / "talk.json").write_text(json.dumps(record | {"dropped": 99}))
-    session.load(tmp_path / "talk.json")
-    assert list(session.send("Two?"))
-    assert session.conversation.dropped == 1
-    assert [message["content"] for message in session.conversation.asked] == ["Two?"]
 
 
 def test_a_trace_that_cannot_be_written_leaves_a_session_that_can_be_used(
@@ -390,14 +353,11 @@ def test_a_trace_that_cannot_be_written_leaves_a_session_that_can_be_used(
         add(writer, step)
 
     monkeypatch.setattr(TraceWriter, "add", fail_at_the_third)
-    with pytest.raises(TraceError, match="disk is full"):
+    with pytest.raises(TraceError):
         list(session.send("Bye"))
     assert len(session.conversation.turns[1].answer.steps) == 3
     monkeypatch.undo()
-    expected = alternatives(copy_of(session, make))
-    del session.conversation.turns[-1]
-    actual = alternatives(session)
-    assert actual == pytest.approx(expected, abs=1e-4)
+    check_cache(session, make)
 
 
 def test_the_trace_of_a_fork_begins_with_the_steps_taken_over(make, tmp_path):
@@ -412,23 +372,13 @@ def test_the_trace_of_a_fork_begins_with_the_steps_taken_over(make, tmp_path):
     assert trace.header.prompt_tokens == read_trace(tmp_path / "001.jsonl").header.prompt_tokens
 
 
-def test_a_message_too_long_for_any_context_changes_nothing(byte_tokenizer):
-    session = Session(make_tiny_model(), byte_tokenizer, Settings(max_tokens=5))
-    list(session.send("Hello"))
-    before = session.messages
-    with pytest.raises(ContextLengthError, match="shorten the message"):
-        session.send("x" * 300)
-    assert session.messages == before
-    assert list(session.send("Still there?"))
-
-
 def test_save_and_load(make, tmp_path):
     session = make(system_prompt="Be brief.")
     list(session.send("One? é"))
     list(session.regenerate())
     list(itertools.islice(session.send("Two?"), 3))
     session.select(0)
-    file = tmp_path / "talk.json"
+    file, again = tmp_path / "talk.json", tmp_path / "again.json"
     session.save(file)
     other = make()
     other.load(file)
@@ -439,131 +389,68 @@ def test_save_and_load(make, tmp_path):
         for s in (session, other)
     )
     assert saved == loaded
-    again = tmp_path / "again.json"
     other.save(again)
     assert again.read_text() == file.read_text()
-    assert [f.name for f in tmp_path.iterdir()] in (
-        ["talk.json", "again.json"],
-        ["again.json", "talk.json"],
-    )
-    expected = alternatives(session)
-    other.settings = session.settings
-    actual = alternatives(other)
-    np.testing.assert_allclose([actual[t] for t in expected], list(expected.values()), atol=1e-3)
+    assert set(tmp_path.iterdir()) == {file, again}
+    check_cache(other, make)
+
+
+def test_a_file_that_drops_more_turns_than_there_are(session, tmp_path):
+    file = tmp_path / "talk.json"
+    session.save(file)
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"dropped": 99}))
+    session.load(file)
+    assert list(session.send("Two?"))
+    assert session.conversation.dropped == 1
+    assert [message["content"] for message in session.conversation.asked] == ["Two?"]
+
+
+SAVED = {"format": "entropix conversation", "version": 1, "system_prompt": None}
+TURN = {"question": "x", "selected": 0, "answers": ["y"]}
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    "content",
     [
-        (None, "cannot read"),
-        ("{", "not a saved conversation"),
-        ("[]", "not a saved conversation"),
-        ('{"format": "entropix conversation", "version": 9}', "reads version 1"),
-        ('{"format": "entropix conversation", "version": 1}', "is damaged"),
-        ("[" * 100_000, "not a saved conversation"),
-        (
-            '{"format": "entropix conversation", "version": 1, "system_prompt": null,'
-            ' "dropped": -1, "turns": []}',
-            "dropped must be at least 0",
-        ),
-        (
-            '{"format": "entropix conversation", "version": 1, "system_prompt": null,'
-            ' "dropped": 1e999, "turns": []}',
-            "is damaged",
-        ),
-        (
-            '{"format": "entropix conversation", "version": 1, "system_prompt": null,'
-            ' "dropped": 0, "turns": [{"question": "x", "selected": 0, "answers": ["y"]}]}',
-            "is damaged",
-        ),
-        (
-            '{"format": "entropix conversation", "version": 1, "system_prompt": null, "dropped": 0,'
-            ' "turns": [{"question": "x", "selected": 3, "answers": []}]}',
-            "is damaged",
+        *(None, "{", "[]", "[" * 100_000, json.dumps(SAVED)),
+        *(
+            json.dumps(SAVED | {"dropped": 0, "turns": []} | changes)
+            for changes in (
+                *({"version": 9}, {"dropped": -1}, {"dropped": float("inf")}, {"turns": [TURN]}),
+                {"turns": [TURN | {"answers": [], "selected": 3}]},
+            )
         ),
     ],
+    ids=range(10),
 )
-def test_a_file_that_is_no_conversation(tmp_path, make, content, message):
-    file = tmp_path / "talk.json"
+def test_a_file_that_is_no_conversation(session, tmp_path, content):
+    file, before = tmp_path / "talk.json", session.messages
     if content is not None:
         file.write_text(content)
-    session = make()
-    list(session.send("Hello"))
-    before = session.messages
-    with pytest.raises(SessionError, match=message):
+    with pytest.raises(SessionError, match=r"talk\.json"):
         session.load(file)
     assert session.messages == before
 
 
-def test_a_file_that_cannot_be_written(tmp_path):
-    with pytest.raises(SessionError, match="cannot write"):
-        Conversation().save(tmp_path / "absent" / "talk.json")
+@pytest.mark.parametrize("name", ["absent/talk.json", ".", ""])
+def test_a_path_that_cannot_be_written(session, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SessionError):
+        session.save(name)
 
 
-@pytest.mark.parametrize("name", [".", "/", ""])
-def test_a_path_that_names_no_file(make, name):
-    with pytest.raises(SessionError, match="cannot write"):
-        make().save(name)
-
-
-def test_an_answer_of_another_model_cannot_be_forked(make, tmp_path):
+def test_an_answer_of_another_model_cannot_be_forked(session, make, tmp_path):
     """Its tokens mean something else here, or nothing: MLX would read beyond the embedding."""
-    session = make()
-    list(session.send("Hello"))
     session.save(tmp_path / "talk.json")
     other = make(model=make_tiny_model(hidden_size=64, max_position_embeddings=4096))
     other.load(tmp_path / "talk.json")
-    with pytest.raises(SessionError, match="another model wrote that answer"):
+    with pytest.raises(SessionError):
         other.fork(3, 65)
     list(other.regenerate())
     assert list(other.fork(3, 65))
     again = make()
     again.load(tmp_path / "talk.json")
     assert list(again.fork(3, 65))
-
-
-def test_a_fork_that_does_not_fit_changes_nothing(make, tmp_path):
-    session = make(Settings(max_tokens=100, sampler="min_p", seed=1))
-    list(session.send("Hello"))
-    session.save(tmp_path / "talk.json")
-    small = make(model=make_tiny_model(max_position_embeddings=64))
-    small.load(tmp_path / "talk.json")
-    small.conversation.turns[0].answers[0].model = None  # of a file that does not say
-    with pytest.raises(ContextLengthError, match="holds 64"):
-        small.fork(90, 65)
-    assert len(small.conversation.turns[0].answers) == 1
-
-
-@pytest.mark.parametrize(
-    "begin", [lambda s: s.edit(0, "x"), Session.regenerate, lambda s: s.fork(3, 65)]
-)
-def test_a_thinking_text_that_does_not_fit_changes_nothing(make, begin):
-    session = make()
-    list(session.send("Hello"))
-    before = session.messages
-    session.settings = Settings(profile=INTERVENING.replace({"think": {"text": 9999}}))
-    with pytest.raises(ProfileError, match="outside the vocabulary"):
-        begin(session)
-    assert session.messages == before
-    assert len(session.conversation.turns[0].answers) == 1
-
-
-def test_the_time_of_a_fork_goes_on_where_it_begins(make):
-    session = make(Settings(max_tokens=20, sampler="min_p", seed=1))
-    list(session.send("Hello"))
-    list(session.fork(6, 65))
-    times = [step.time for step in session.conversation.turns[0].answer.steps]
-    assert times == sorted(times)
-
-
-def test_what_was_asked_leaves_out_what_the_model_no_longer_sees(byte_tokenizer):
-    session = Session(make_tiny_model(max_position_embeddings=256), byte_tokenizer, SETTINGS)
-    for number in range(9):
-        list(session.send(f"This is question number {number}?"))
-    asked = session.conversation.asked
-    assert session.conversation.dropped > 0
-    assert len(asked) == len(session.messages) - 2 * session.conversation.dropped - 1
-    assert asked[-1] == {"role": "user", "content": "This is question number 8?"}
 
 
 @pytest.mark.parametrize(
@@ -581,8 +468,6 @@ def test_what_was_asked_leaves_out_what_the_model_no_longer_sees(byte_tokenizer)
         ("token", lambda s: s.fork(1, "a")),
         ("answer", lambda s: s.select(None)),
         ("system_prompt", lambda s: s.instruct(["x"])),
-        ("settings", lambda s: Session(s._model, s._tokenizer, {"max_tokens": 3})),
-        ("system_prompt", lambda s: Session(s._model, s._tokenizer, system_prompt=1)),
     ],
 )
 def test_a_wrong_type_is_named_and_changes_nothing(make, name, action):
@@ -595,56 +480,80 @@ def test_a_wrong_type_is_named_and_changes_nothing(make, name, action):
     assert len(session.conversation.turns[0].answers) == 1
 
 
-def test_integers_of_numpy_are_integers(make):
-    session = make(Settings(max_tokens=3, sampler="greedy"))
-    list(session.send("Hello"))
+@pytest.mark.parametrize("wrong", [{"settings": {"max_tokens": 3}}, {"system_prompt": 1}])
+def test_a_wrong_type_at_the_beginning_is_named(make, wrong):
+    with pytest.raises(TypeError, match=f"^{next(iter(wrong))} must be "):
+        make(**wrong)
+
+
+def test_integers_of_numpy_are_integers(session):
     (first, *_) = session.fork(np.int64(1), np.uint16(65))
     assert (first.index, first.token) == (1, 65)
     session.select(np.int32(0))
-    assert session.conversation.turns[0].selected == 0
+    assert session.conversation.last.selected == 0
 
 
-def test_mistakes_are_named_and_change_nothing(make):
+def test_nothing_can_be_changed_before_the_first_question(make):
     session = make()
-    for action in (session.regenerate, lambda: session.fork(0, 1), lambda: session.select(0)):
-        with pytest.raises(SessionError, match="nothing was asked"):
-            action()
-    with pytest.raises(SessionError, match="no message 0"):
-        session.edit(0, "x")
-    with pytest.raises(PromptError, match="empty"):
-        session.send(" ")
-    list(session.send("Hello"))
-    before = session.messages
-    for action, message in (
-        (lambda: session.fork(8, 1), "no step 8"),
-        (lambda: session.fork(0, 258), "no token 258"),
-        (lambda: session.select(1), "no answer 1"),
-        (lambda: session.edit(1, "x"), "only questions"),
-        (lambda: session.edit(2, "x"), "no message 2"),
+    for action in (
+        *(session.regenerate, lambda: session.fork(0, 1), lambda: session.select(0)),
+        lambda: session.edit(0, "x"),
     ):
-        with pytest.raises(SessionError, match=message):
+        with pytest.raises(SessionError):
             action()
-    session.settings = Settings(sampler="magic")
-    with pytest.raises(SamplerError, match="magic"):
-        session.send("Hi")
-    session.settings = Settings(profile="absent")
-    with pytest.raises(ProfileError, match="absent"):
-        session.regenerate()
+
+
+FOREIGN = {"profile": INTERVENING.replace({"think": {"text": 9999}})}
+
+
+@pytest.mark.parametrize(
+    ("error", "settings", "action"),
+    [
+        (PromptError, {}, lambda s: s.send(" ")),
+        (ContextLengthError, {}, lambda s: s.send("x" * 5000)),
+        (SessionError, {}, lambda s: s.send("x", 1)),
+        (SessionError, {}, lambda s: s.fork(8, 1)),
+        (SessionError, {}, lambda s: s.fork(0, 258)),
+        (SessionError, {}, lambda s: s.fork(0, [])),
+        (SessionError, {}, lambda s: s.select(1)),
+        (SessionError, {}, lambda s: s.edit(1, "x")),
+        (SessionError, {}, lambda s: s.edit(2, "x")),
+        (SamplerError, {"sampler": "magic"}, lambda s: s.send("Hi")),
+        (ProfileError, {"profile": "absent"}, Session.regenerate),
+        (ProfileError, FOREIGN, lambda s: s.edit(0, "x")),
+        (ProfileError, FOREIGN, Session.regenerate),
+        (ProfileError, FOREIGN, lambda s: s.fork(3, 65)),
+    ],
+)
+def test_a_mistake_changes_nothing(session, error, settings, action):
+    session.settings = replace(SETTINGS, **settings)
+    before = session.messages
+    with pytest.raises(error):
+        action(session)
     assert session.messages == before
+    assert len(session.conversation.last.answers) == 1
+    session.settings = SETTINGS
+    assert list(session.send("Still there?"))
+
+
+def test_a_fork_that_does_not_fit_changes_nothing(make, tmp_path):
+    session = make(Settings(max_tokens=100, sampler="min_p", seed=1))
+    list(session.send("Hello"))
+    small = make(model=make_tiny_model(max_position_embeddings=64))
+    session.conversation.last.answer.model = None  # of a file that does not say
+    small.resume(session.conversation)
+    with pytest.raises(ContextLengthError):
+        small.fork(90, 65)
+    assert len(small.conversation.last.answers) == 1
 
 
 @pytest.mark.parametrize("start", [1, 3, 5])
 def test_a_stop_string_leaves_the_conversation_and_the_cache(make, start):
-    whole = "".join(step.text for step in make().send("Why?"))
+    whole = text_of(make().send("Why?"))
     stop = whole[start : start + 2]
     session = make(replace(SETTINGS, stop=(stop,)))
     steps = list(session.send("Why?"))
     assert steps[-1].finish_reason == "stop"
     assert session.messages[-1]["content"] == whole[: whole.index(stop)]
-    cached = session._tokenizer.decode(session._text.ids).rstrip("\ufffd")
-    assert f"user: Why?\n{whole[: whole.index(stop)]}".startswith(cached)
-    expected = alternatives(copy_of(session, make))
-    del session.conversation.turns[-1]
-    actual = alternatives(session)
-    for token, logprob in expected.items():
-        assert actual[token] == pytest.approx(logprob, abs=1e-4)
+    assert session.cached_tokens <= session.context_used
+    check_cache(session, make)

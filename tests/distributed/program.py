@@ -25,8 +25,7 @@ def scenarios():
     import mlx.core as mx
 
     from entropix_mlx import batch_generate, stream_generate
-    from entropix_mlx.api.likelihoods import Likelihoods
-    from entropix_mlx.api.score import score
+    from entropix_mlx.api.score import Likelihoods, score
     from entropix_mlx.chat.session import Session
     from entropix_mlx.settings import Settings
 
@@ -38,12 +37,12 @@ def scenarios():
 
     yield "forks", answered("hello", max_tokens=16, attention_layers="all")
     yield "thinks", answered("hello", max_tokens=8, changes=THINKS)
-    yield "guesses", answered(REPEATS, max_tokens=8, lookup=4, sampler="greedy", stop=("zz",))
+    yield "guesses", answered(REPEATS, max_tokens=8, speculation=4, sampler="greedy", stop=("zz",))
 
     def batch(model, tokenizer):
         prompts = ["hello", "hello", "a longer prompt than that", REPEATS]
         done = batch_generate(
-            model, tokenizer, prompts, seed=2, max_tokens=5, lookup=3, steady=True
+            model, tokenizer, prompts, seed=2, max_tokens=5, speculation=3, steady=True
         )
         return [step for answer in done.finish() for step in answer.steps]
 

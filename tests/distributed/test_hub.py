@@ -9,7 +9,7 @@ from queue import Queue
 
 import pytest
 
-from entropix_mlx.distributed.environment import Place
+from entropix_mlx.distributed.environment import RankEnvironment
 from entropix_mlx.distributed.hub import Hub, Spoke
 from entropix_mlx.errors import GroupError, LostRankError
 
@@ -20,7 +20,9 @@ def places(size, patience=8.0):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     hosts = ("127.0.0.1",) * size
-    return [Place(rank, size, ("127.0.0.1", port), hosts, patience) for rank in range(size)]
+    return [
+        RankEnvironment(rank, size, ("127.0.0.1", port), hosts, patience) for rank in range(size)
+    ]
 
 
 def accept(*_):

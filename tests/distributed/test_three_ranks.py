@@ -8,8 +8,8 @@ import signal
 import mlx.nn as nn
 import pytest
 
-from entropix_mlx.checkpoints.sharding import BY_TOKENS
-from entropix_mlx.commands.shared.exit_codes import LOST, USAGE
+from entropix_mlx.checkpoints.skeleton import BY_TOKENS
+from entropix_mlx.commands.shared.output import LOST, USAGE
 from entropix_mlx.conversion import convert
 from entropix_mlx.distributed.environment import PATIENCE
 from tests import architectures

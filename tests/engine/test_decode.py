@@ -101,7 +101,7 @@ def test_where_no_prose_is_nothing_is_inserted(run):
 @pytest.mark.usefixtures("anywhere")
 @pytest.mark.parametrize("pipelined", [True, False])
 def test_a_dropped_thought_leaves_its_record_alone(run, byte_tokenizer, monkeypatch, pipelined):
-    monkeypatch.setattr(thinking, "said_again", lambda *_: True)
+    monkeypatch.setattr(thinking, "_echoed", lambda *_: True)
     steps = run(60, profile=ALWAYS_THINK, pipelined=pipelined)
     never = ALWAYS_THINK.replace({"think": {"max_insertions": 0}})
     bare = [replace(step, dropped=None) for step in steps]

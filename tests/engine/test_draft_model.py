@@ -1,4 +1,4 @@
-"""A draft model's guesses: what is kept of them, that they change no text, and what is refused."""
+"""A draft model: what it proposes, and that it changes nothing of what is written."""
 
 import copy
 import json
@@ -6,9 +6,10 @@ import queue
 
 import pytest
 
-from entropix_mlx import Draft, Session, Settings, batch_generate, cli, stream_generate
-from entropix_mlx.backends.events import Token
-from entropix_mlx.backends.local import Chat, ModelThread
+from entropix_mlx import DraftModel, Session, Settings, batch_generate, cli, stream_generate
+from entropix_mlx.backends.base import BackendThread
+from entropix_mlx.backends.events import CancelToken
+from entropix_mlx.backends.local import LocalBackend
 from entropix_mlx.errors import SettingsError, TokenizerError, UnsupportedModelError
 from entropix_mlx.models.tapped.model import TappedModel
 from entropix_mlx.summary import Summary
@@ -33,7 +34,7 @@ def other():
 
 
 def answer(model, tokenizer, draft=None, **options):
-    options = {"max_tokens": 40, "seed": 1, "lookup": "off"} | options
+    options = {"max_tokens": 40, "seed": 1, "speculation": "off"} | options
     return list(stream_generate(model, tokenizer, PROMPT, draft_model=draft, **options))
 
 
@@ -46,31 +47,31 @@ def answer(model, tokenizer, draft=None, **options):
         {"sampler": "mirostat"},
         {"profile": always_branch(depth=3)},
         {"profile": THINKING},
-        {"lookup": 4},
+        {"speculation": 4},
     ],
-    ids=["greedy", "entropix", "hot", "mirostat", "forks", "thinking", "with lookup"],
+    ids=["greedy", "entropix", "hot", "mirostat", "forks", "thinking", "with n-grams"],
 )
 def test_a_draft_changes_no_step(tiny_model, other, endless, options):
     without = answer(tiny_model, endless, **options)
     for model in (tiny_model, other):
-        assert same(answer(tiny_model, endless, Draft(model, endless), **options), without)
+        assert same(answer(tiny_model, endless, DraftModel(model, endless), **options), without)
 
 
 @pytest.mark.parametrize("sampler", ["greedy", "min_p", "entropix"])
-def test_a_model_that_agrees_guesses_right(tiny_model, endless, sampler):
-    steps = answer(tiny_model, endless, Draft(tiny_model, endless, 4), sampler=sampler)
+def test_a_model_that_agrees_proposals_right(tiny_model, endless, sampler):
+    steps = answer(tiny_model, endless, DraftModel(tiny_model, endless, 4), sampler=sampler)
     summary = Summary.of(steps)
-    if sampler != "entropix":  # whose forks are not guessed
+    if sampler != "entropix":  # whose forks are not proposed
         assert summary.accepted == 4 * len(steps) // 5
     assert summary.accepted >= 0.9 * (summary.proposed - 4) > 0
 
 
 def test_one_draft_serves_answer_after_answer(tiny_model, other, endless):
-    draft = Draft(other, endless, 2)
+    draft = DraftModel(other, endless, 2)
     alone = answer(tiny_model, endless, max_tokens=20)
     for _ in range(3):
         steps = stream_generate(
-            tiny_model, endless, PROMPT, max_tokens=20, seed=1, lookup="off", draft_model=draft
+            tiny_model, endless, PROMPT, max_tokens=20, seed=1, speculation="off", draft_model=draft
         )
         assert [next(steps).token for _ in range(10)] == [step.token for step in alone[:10]]
         steps.close()
@@ -79,16 +80,16 @@ def test_one_draft_serves_answer_after_answer(tiny_model, other, endless):
 
 def test_a_draft_may_hold_less_than_the_model(tiny_model, endless):
     short = make_tiny_model(max_position_embeddings=len(PROMPT) + 20)
-    steps = answer(tiny_model, endless, Draft(short, endless), sampler="greedy")
+    steps = answer(tiny_model, endless, DraftModel(short, endless), sampler="greedy")
     assert Summary.of(steps).accepted > 0
     assert same(steps, answer(tiny_model, endless, sampler="greedy"))
 
 
 def test_a_draft_serves_every_row_of_a_batch(tiny_model, other, endless):
     prompts = [PROMPT, PROMPT, list(b"xyz")]
-    settings = Settings(20, seed=3, lookup="off")
+    settings = Settings(20, seed=3, speculation="off")
     found = []
-    for draft in (None, Draft(other, endless)):
+    for draft in (None, DraftModel(other, endless)):
         batch = batch_generate(
             tiny_model, endless, prompts, settings, steady=True, draft_model=draft
         )
@@ -108,40 +109,41 @@ def test_another_tokenizer_is_refused(tiny_model, endless):
     longer = make_byte_tokenizer()
     longer._tokenizer.add_tokens(["<one>", "<two>", "<three>", "<four>"])
     with pytest.raises(TokenizerError, match=r"'<one>' is token 258 there and no token.*1 more"):
-        answer(tiny_model, endless, Draft(tiny_model, longer))
+        answer(tiny_model, endless, DraftModel(tiny_model, longer))
     with pytest.raises(TokenizerError, match="eos_token is '<s>'"):
-        answer(tiny_model, endless, Draft(tiny_model, renamed(endless, eos_token="<s>")))
+        answer(tiny_model, endless, DraftModel(tiny_model, renamed(endless, eos_token="<s>")))
 
 
 @pytest.mark.parametrize("kind", ["mamba", "iquestloopcoder"])
 def test_any_model_may_be_a_draft(tiny_model, endless, kind):
     tapped = TappedModel(*architectures.make(kind))
     options = {"max_tokens": 9}
-    guessed = answer(tiny_model, endless, Draft(tapped, endless), **options)
-    assert same(guessed, answer(tiny_model, endless, **options))
-    assert Summary.of(guessed).proposed
+    proposed = answer(tiny_model, endless, DraftModel(tapped, endless), **options)
+    assert same(proposed, answer(tiny_model, endless, **options))
+    assert Summary.of(proposed).proposed
 
 
 def test_what_a_draft_cannot_do_is_refused(tiny_model, endless):
-    draft = Draft(tiny_model, endless)
+    draft = DraftModel(tiny_model, endless)
     cache = tiny_model.make_cache()
     next(stream_generate(tiny_model, endless, PROMPT, prompt_cache=cache))
     with pytest.raises(UnsupportedModelError, match=f"{len(PROMPT)} tokens of unknown text"):
         answer(tiny_model, endless, draft, prompt_cache=cache)
     mamba = TappedModel(*architectures.make("mamba"))
-    for guesses in ({"draft": draft}, {"lookup": 3}):
+    for proposals in ({"draft": draft}, {"speculation": 3}):
         with pytest.raises(UnsupportedModelError, match="cache of this mamba cannot take back"):
-            answer(mamba, endless, **guesses)
-    assert answer(mamba, endless, lookup="auto", max_tokens=2)
-    with pytest.raises(TypeError, match="must be a Draft"):
+            answer(mamba, endless, **proposals)
+    assert answer(mamba, endless, speculation="auto", max_tokens=2)
+    with pytest.raises(TypeError, match="must be a DraftModel"):
         answer(tiny_model, endless, tiny_model)
     for tokens in (0, 17):
         with pytest.raises(SettingsError, match="tokens"):
-            Draft(tiny_model, endless, tokens)
+            DraftModel(tiny_model, endless, tokens)
 
 
 def test_the_command_line_names_a_draft_model(tiny_folder, capsys):
-    ask = ["--model", str(tiny_folder), "--seed", "1", "--lookup", "off", "--sampler", "greedy"]
+    ask = ["--model", str(tiny_folder), "--seed", "1", "--sampler", "greedy"]
+    ask += ["--speculation", "off"]
     draft = ["--draft-model", str(tiny_folder), "--num-draft-tokens", "2"]
     found = []
     for options in ([], draft):
@@ -157,10 +159,10 @@ def test_the_command_line_names_a_draft_model(tiny_folder, capsys):
 
 
 def test_a_chat_keeps_the_draft_models_cache(tiny_model, endless):
-    session = Session(tiny_model, endless, Settings(12, "greedy", lookup="off"))
+    session = Session(tiny_model, endless, Settings(12, "greedy", speculation="off"))
     plain = [[step.token for step in session.send(text)] for text in ("one", "two")]
     session.new()
-    session.draft_model = Draft(tiny_model, endless)
+    session.draft_model = DraftModel(tiny_model, endless)
     for text, expected in zip(("one", "two"), plain, strict=True):
         steps = list(session.send(text))
         assert [step.token for step in steps] == expected
@@ -169,15 +171,15 @@ def test_a_chat_keeps_the_draft_models_cache(tiny_model, endless):
 
 def test_the_full_screen_loads_it_on_the_models_thread(tiny_model, endless):
     kept = queue.SimpleQueue()
-    chat = Chat(
+    backend = LocalBackend(
         "tiny",
         lambda: (tiny_model, endless),
-        Settings(8, "greedy", lookup="off"),
-        load_draft=Draft,
+        Settings(8, "greedy", speculation="off"),
+        load_draft=DraftModel,
     )
-    thread = ModelThread(chat, lambda event: None)
+    thread = BackendThread(backend, lambda event: None)
     thread.start()
-    thread.submit(lambda session, cancel: kept.put(session.draft_model), Token())
-    assert isinstance(kept.get(timeout=20), Draft)
+    thread.submit(lambda session, cancel: kept.put(session.draft_model), CancelToken())
+    assert isinstance(kept.get(timeout=20), DraftModel)
     thread.stop()
     thread.join()

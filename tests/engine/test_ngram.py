@@ -1,4 +1,4 @@
-"""Guesses from the text itself: what is guessed, and that no guess changes what is written."""
+"""N-gram speculation: what is proposed, and that it changes nothing of what is written."""
 
 import pytest
 from hypothesis import given
@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from entropix_mlx import Settings, cli, stream_generate
 from entropix_mlx.api.batch import batch_generate
-from entropix_mlx.engine.speculation.ngram import LONGEST, SHORTEST, Lookup
+from entropix_mlx.engine.speculation.ngram import LONGEST, SHORTEST, NgramProposer
 from entropix_mlx.engine.speculation.proposer import BATCHED, CAREFUL, Lengths
 from entropix_mlx.errors import SettingsError
 from entropix_mlx.profiles.profile import Profile
@@ -34,28 +34,28 @@ def found_by_search(tokens, count):
 
 
 @given(texts, st.integers(1, 9))
-def test_a_guess_is_what_followed_the_last_tokens_before(tokens, count):
-    lookup, text = Lookup(Lengths(count)), []
-    guessed = lookup.guess(tokens)
-    assert len(guessed) in (0, count)
-    assert guessed == Lookup(Lengths(count + 1)).guess(tokens)[:count]
-    assert guessed[1:] == Lookup(Lengths(count - 1)).guess(tokens, ahead=1)
-    assert bool(guessed) == bool(found_by_search(tokens, 1))
+def test_a_proposal_is_what_followed_the_last_tokens_before(tokens, count):
+    proposer, text = NgramProposer(Lengths(count)), []
+    proposed = proposer.propose(tokens)
+    assert len(proposed) in (0, count)
+    assert proposed == NgramProposer(Lengths(count + 1)).propose(tokens)[:count]
+    assert proposed[1:] == NgramProposer(Lengths(count - 1)).propose(tokens, ahead=1)
+    assert bool(proposed) == bool(found_by_search(tokens, 1))
     # The first time that anything is repeated, there is one place where it stood.
     for token in tokens:
         text.append(token)
         if wanted := found_by_search(text, count):
-            assert Lookup(Lengths(count)).guess(text) == wanted
+            assert NgramProposer(Lengths(count)).propose(text) == wanted
             break
 
 
 @given(texts, st.integers(0, 40))
 def test_a_text_may_be_told_bit_by_bit(tokens, middle):
-    lookup = Lookup(Lengths(4))
-    lookup.guess(tokens[:middle])
-    guessed = lookup.guess(tokens)
+    proposer = NgramProposer(Lengths(4))
+    proposer.propose(tokens[:middle])
+    proposed = proposer.propose(tokens)
     if wanted := found_by_search(tokens, 4):
-        assert guessed, wanted
+        assert proposed, wanted
 
 
 COPIED = list(range(40))
@@ -67,54 +67,56 @@ COPIED = list(range(40))
     ids=["replaced", "left out", "put in"],
 )
 def test_a_copy_is_found_again_behind_a_change(changed):
-    lookup = Lookup(Lengths(4))
-    lookup.guess([*COPIED, 50])
+    proposer = NgramProposer(Lengths(4))
+    proposer.propose([*COPIED, 50])
     text = [*COPIED, 50]
-    guesses = []
+    proposals = []
     for token in changed:
         text.append(token)
-        guesses.append(lookup.guess(text))
-    assert guesses[19] == [20, 21, 22, 23]
+        proposals.append(proposer.propose(text))
+    assert proposals[19] == [20, 21, 22, 23]
     back = next(at for at in range(20, len(changed)) if changed[at] in COPIED)
     following = changed[back] + 1
-    assert guesses[back] == list(range(following, following + 4)), "the first token tells"
+    assert proposals[back] == list(range(following, following + 4)), "the first token tells"
     if changed[20] == 99:
-        assert guesses[20] == [21, 22, 23, 24], "one token may have been replaced by another"
+        assert proposals[20] == [21, 22, 23, 24], "one token may have been replaced by another"
 
 
 def test_a_place_that_was_lost_is_forgotten():
-    lookup, text = Lookup(Lengths(4)), [*COPIED, 50, *range(10), *range(60, 70)]
-    lookup.guess(text[:41])
-    guesses = [lookup.guess(text[:length]) for length in range(42, len(text) + 1)]
-    assert guesses[10], "something may have been replaced"
-    assert guesses[-1] == []
+    proposer, text = NgramProposer(Lengths(4)), [*COPIED, 50, *range(10), *range(60, 70)]
+    proposer.propose(text[:41])
+    proposals = [proposer.propose(text[:length]) for length in range(42, len(text) + 1)]
+    assert proposals[10], "something may have been replaced"
+    assert proposals[-1] == []
 
 
 @pytest.mark.parametrize("costs", [BATCHED, CAREFUL])
-def test_guesses_grow_while_they_hold_and_end_where_they_do_not(costs):
-    lookup, text = Lookup(Lengths(costs=costs)), [1, 2, 3, 4, 5, 6, 7] * 2
-    lengths = [len(lookup.guess(text))]
+def test_proposals_grow_while_they_hold_and_end_where_they_do_not(costs):
+    proposer, text = NgramProposer(Lengths(costs=costs)), [1, 2, 3, 4, 5, 6, 7] * 2
+    lengths = [len(proposer.propose(text))]
     for token in [1, 2, 3, 4, 5, 6, 7] * 4:
         text.append(token)
-        lengths.append(len(lookup.guess(text)))
+        lengths.append(len(proposer.propose(text)))
     assert lengths[-1] == max(lengths)
     assert set(lengths) <= {0, *(length for length, _ in costs)}
     assert lengths[-1] == costs[-1][0]
     for number in range(40):
         text += [1, 2, 100 + number]
-        lookup.guess(text)
+        proposer.propose(text)
     text += [1, 2]
-    assert lookup.guess(text) == [], "after two tokens something else came each time"
+    assert proposer.propose(text) == [], "after two tokens something else came each time"
 
 
-def test_guesses_are_shorter_where_others_share_the_pass():
+def test_proposals_are_shorter_where_others_share_the_pass():
     text = [1, 2, 3, 4, 5, 6, 7] * 6
     lengths = Lengths(costs=BATCHED)
-    assert len(Lookup(lengths).guess(text)) > len(Lookup(lengths).guess(text, alone=False))
+    assert len(NgramProposer(lengths).propose(text)) > len(
+        NgramProposer(lengths).propose(text, alone=False)
+    )
 
 
-def test_nothing_is_guessed_where_nothing_is_repeated():
-    assert Lookup(Lengths(8)).guess(list(range(100))) == []
+def test_nothing_is_proposed_where_nothing_is_repeated():
+    assert NgramProposer(Lengths(8)).propose(list(range(100))) == []
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +143,7 @@ THINKING = Profile.load().replace({"thresholds": LOST})
 
 def lookups(model, tokenizer, lookup, **options):
     options = {"max_tokens": 50, "seed": 1} | options
-    return list(stream_generate(model, tokenizer, PROMPT, lookup=lookup, **options))
+    return list(stream_generate(model, tokenizer, PROMPT, speculation=lookup, **options))
 
 
 def same(one, other):
@@ -168,7 +170,7 @@ def same(one, other):
         {"sampler": "greedy", "repetition_penalty": 1.01},
         {"sampler": "min_p", "temperature": 0.3},
         {"sampler": "mirostat"},
-        {"sampler": "dslider_run"},
+        {"sampler": "dslider"},
         {"sampler": "entropix"},
         {"sampler": "entropix", "attention_layers": "all", "top_logprobs": 2},
         {"profile": always_branch(depth=5)},
@@ -179,19 +181,19 @@ def same(one, other):
         "penalty",
         "min_p",
         "mirostat",
-        "dslider_run",
+        "dslider",
         "entropix",
         "all layers",
         "forks",
         "thinking",
     ],
 )
-def test_guesses_change_no_step(cyclic, endless, options):
+def test_proposals_change_no_step(cyclic, endless, options):
     without = lookups(cyclic, endless, "off", **options)
     assert same(lookups(cyclic, endless, 3, **options), without)
 
 
-def test_guesses_save_passes(cyclic, endless):
+def test_proposals_save_passes(cyclic, endless):
     without = lookups(cyclic, endless, "off", max_tokens=100, sampler="greedy")
     for lookup, least in (("off", 1.0), (4, 2.5), ("auto", 2.5)):
         steps = lookups(cyclic, endless, lookup, max_tokens=100, sampler="greedy")
@@ -222,7 +224,7 @@ def test_what_is_left_early_keeps_the_cache_right(cyclic, endless):
     whole = lookups(cyclic, endless, "off", sampler="greedy", max_tokens=60)
     for stop in range(20, 32, 3):
         cache = cyclic.make_cache()
-        options = {"sampler": "greedy", "max_tokens": 60, "lookup": 8}
+        options = {"sampler": "greedy", "max_tokens": 60, "speculation": 8}
         steps = stream_generate(cyclic, endless, PROMPT, prompt_cache=cache, **options)
         taken = [next(steps).token for _ in range(stop)]
         steps.close()
@@ -246,7 +248,7 @@ def test_each_row_of_a_batch_has_its_own_guess(cyclic, endless, shared):
     settings = [Settings(50, name, seed=2) for name in ("greedy", "mirostat", "entropix")]
     found = []
     for lookup in ("off", 5):
-        batch = batch_generate(cyclic, endless, prompts, settings, lookup=lookup, steady=True)
+        batch = batch_generate(cyclic, endless, prompts, settings, speculation=lookup, steady=True)
         batch.finish()
         found.append(batch.answers)
         kept = sum(Summary.of(answer.steps).accepted for answer in batch.answers)
@@ -258,12 +260,12 @@ def test_each_row_of_a_batch_has_its_own_guess(cyclic, endless, shared):
 
 @pytest.mark.parametrize("value", ["on", 0, 17, 2.5, None])
 def test_what_a_lookup_cannot_be_is_refused(value):
-    with pytest.raises(SettingsError, match="lookup"):
-        Settings(lookup=value)
+    with pytest.raises(SettingsError, match="speculation"):
+        Settings(speculation=value)
 
 
 def test_the_command_line_passes_it_on(tiny_folder, capsys):
     given = ["generate", "--model", str(tiny_folder), "-p", "aaaa", "-m", "4", "--json"]
-    assert cli.main([*given, "--lookup", "3"]) == 0
+    assert cli.main([*given, "--speculation", "3"]) == 0
     assert '"tokens_per_pass"' in capsys.readouterr().out
-    assert cli.main([*given, "--lookup", "99"]) == 2
+    assert cli.main([*given, "--speculation", "99"]) == 2

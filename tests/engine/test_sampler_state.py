@@ -8,22 +8,13 @@ import pytest
 from entropix_mlx import Session, stream_generate
 from entropix_mlx.answer.interventions import thinking
 from entropix_mlx.answer.interventions.thinking import Thinking
-from entropix_mlx.answer.requests import (
-    Follow,
-    Keep,
-    Read,
-    Split,
-)
-from entropix_mlx.answer.side_texts import without_reads
 from entropix_mlx.api.batch import batch_generate
-from entropix_mlx.engine import slot
-from entropix_mlx.engine.job import Job
-from entropix_mlx.engine.runner import decode
 from entropix_mlx.errors import SamplerError
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.samplers.base import CODE
 from entropix_mlx.settings import Settings
 from entropix_mlx.step import Origin, Strategy
+from tests.conftest import run_answer
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("anywhere")]
 
@@ -42,11 +33,10 @@ WITH_MEMORY = [
     {"sampler": "temperature", **PENALTIES},
     {"sampler": "entropix", **PENALTIES},
     {"sampler": "adaptive_p", "min_p": 0.05},
-    {"sampler": "dslider_run"},
     {"sampler": "dslider", "repetition_penalty": 1.2},
 ]
 NAMES = [f"{kind['sampler']}{'+' * (len(kind) > 1)}" for kind in WITH_MEMORY]
-NOTES = ("dslider_run", "dslider")
+NOTES = ("dslider",)
 """Samplers that note what they measure, which no step records."""
 every_memory = pytest.mark.parametrize("kind", WITH_MEMORY, ids=NAMES)
 FORKS = {
@@ -62,10 +52,11 @@ def tokenizer(byte_tokenizer):
     byte_tokenizer._eos_token_ids = {257}
 
 
-def intervening(kind, seed=1, **options):
-    """Return settings and a sampler of theirs that thinks and forks by the measurements."""
+def intervening(model, kind, seed=1, **options):
+    """Return settings whose sampler thinks and forks by the measurements."""
     settings = Settings(seed=seed, profile=Profile.load().replace(FORKS), **kind, **options)
-    sampler = settings.build_sampler()
+    resolved = settings.resolved(model.config)
+    sampler = resolved.sampler
 
     def plan(measured, *state):
         planned = sampler.planned(measured, *state)
@@ -75,7 +66,7 @@ def intervening(kind, seed=1, **options):
         changed = planned.plan._replace(strategy=strategy.astype(mx.float32))
         return planned._replace(plan=changed)
 
-    return settings, replace(sampler, plan=plan)
+    return replace(resolved, sampler=replace(sampler, plan=plan))
 
 
 @pytest.fixture
@@ -83,9 +74,8 @@ def live(tiny_model, tokenizer):
     """Run a sampler that thinks and forks."""
 
     def live(kind, pipelined=True, max_tokens=40, **options):
-        settings, sampler = intervening(kind, max_tokens=max_tokens, **options)
-        job = Job.of_settings(PROMPT, settings, sampler)
-        return list(decode(tiny_model, tokenizer, job, pipelined=pipelined))
+        resolved = intervening(tiny_model, kind, max_tokens=max_tokens, **options)
+        return run_answer(tiny_model, tokenizer, PROMPT, resolved, pipelined=pipelined)
 
     return live
 
@@ -117,36 +107,12 @@ def test_pipelining_does_not_change_the_steps(live, kind, seed):
     assert decided(steps) == decided(live(kind, seed=seed, pipelined=False))
 
 
-def reading(life):
-    """The same life with side texts: after the text, and after the rollouts before one is kept."""
-    sent, branches = None, 0
-    while True:
-        try:
-            want = life.send(sent)
-        except StopIteration:
-            return
-        if isinstance(want, Split):
-            branches = want.branches
-        if isinstance(want, Keep):
-            yield Read((65, 66), tuple(range(97, 97 + branches)))
-        sent = yield want
-        if isinstance(want, Follow):
-            yield Read((65, 66, 67))
-
-
-@every_memory
-def test_a_side_text_leaves_no_trace(live, kind, monkeypatch):
-    steps = live(kind, max_tokens=25)
-    monkeypatch.setattr(slot, "without_reads", lambda life: without_reads(reading(life)))
-    assert decided(live(kind, max_tokens=25)) == decided(steps)
-
-
 @every_memory
 def test_a_thought_that_is_dropped_is_not_remembered(live, kind, monkeypatch):
-    monkeypatch.setattr(thinking, "said_again", lambda *_: True)
+    monkeypatch.setattr(thinking, "_echoed", lambda *_: True)
     steps = live(kind)
     assert any(step.dropped for step in steps)
-    monkeypatch.setattr(Thinking, "due", lambda *position: None)
+    monkeypatch.setattr(Thinking, "propose", lambda *position: None)
     assert decided(live(kind)) == decided(steps)
 
 
@@ -161,9 +127,8 @@ def test_a_shorter_answer_is_the_beginning_of_a_longer_one(live, kind):
 def test_a_text_is_remembered_as_it_is(live, kind, tiny_model, tokenizer):
     """The plans of an answer with interventions are those of a run that is forced to write it."""
     steps = live(kind)
-    settings, sampler = intervening(kind, max_tokens=40)
-    forced = Job.of_settings(PROMPT, settings, sampler, forced=tokens(steps))
-    again = list(decode(tiny_model, tokenizer, forced, pipelined=False))
+    resolved = intervening(tiny_model, kind, max_tokens=40)
+    again = run_answer(tiny_model, tokenizer, PROMPT, resolved, forced=tokens(steps))
     assert tokens(again) == tokens(steps)
     assert [s.min_p for s in again] == pytest.approx([s.min_p for s in steps], rel=1e-3)
     assert [s.temperature for s in again] == pytest.approx([s.temperature for s in steps], rel=1e-3)
@@ -172,9 +137,11 @@ def test_a_text_is_remembered_as_it_is(live, kind, tiny_model, tokenizer):
 @every_memory
 def test_forced_tokens_are_remembered_as_drawn_ones(tiny_model, tokenizer, kind):
     settings = Settings(seed=5, max_tokens=30, profile=Profile.load(), **kind)
-    whole = list(decode(tiny_model, tokenizer, Job.of_settings(PROMPT, settings)))
-    job = Job.of_settings(PROMPT, settings, forced=tokens(whole)[:20])
-    assert tokens(decode(tiny_model, tokenizer, job)) == tokens(whole)
+    resolved = settings.resolved(tiny_model.config)
+    whole = run_answer(tiny_model, tokenizer, PROMPT, resolved)
+    forced = tokens(whole)[:20]
+    again = run_answer(tiny_model, tokenizer, PROMPT, resolved, forced=forced)
+    assert tokens(again) == tokens(whole)
 
 
 @every_memory

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from entropix_mlx import Profile
-from entropix_mlx.chat.conversation import Answer, Conversation, Turn
+from entropix_mlx.chat.conversation import Conversation, Reply, Turn
 from entropix_mlx.step import Alternative, Branch, ChosenBy, Fork, Origin, Strategy
 from entropix_mlx.traces.trace import Header, TraceWriter
 from tests.fuzz.conftest import times
@@ -88,7 +88,7 @@ def test_the_bytes_of_a_profile(run, faults, tmp_path, random):
 
 
 def test_a_saved_conversation(run, faults, tiny_folder, tmp_path, random):
-    conversation = Conversation("Be kind", [Turn("Hi", [Answer(1, answer()), Answer(2, answer())])])
+    conversation = Conversation("Be kind", [Turn("Hi", [Reply(1, answer()), Reply(2, answer())])])
     conversation.save(tmp_path / "good.json")
     good = (tmp_path / "good.json").read_bytes()
     file = tmp_path / "chat.json"

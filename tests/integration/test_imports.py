@@ -1,7 +1,7 @@
-"""How the house is laid: who may import whom.
+"""The rules of docs/architecture.md: which package may import which.
 
-docs/architecture.md states these rules. Imports are read from the source, those for typing
-included; what waits for MLX or Textual is seen in fresh interpreters.
+Imports are read from the source, those for typing included; modules that must not import MLX or
+Textual are imported in fresh interpreters.
 """
 
 import ast
@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from entropix_mlx.cli import COMMANDS
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("entropix_mlx", "tui")
 CORE = (
@@ -20,7 +22,6 @@ CORE = (
     "api",
     "chat",
     "checkpoints",
-    "configuration",
     "conversion",
     "distributed",
     "engine",
@@ -34,7 +35,6 @@ MLX_FREE = (
     "answer",
     "backends",
     "commands",
-    "configuration",
     "notes",
     "profiles",
     "server",
@@ -43,24 +43,24 @@ MLX_FREE = (
 MLX_FREE_MODULES = {
     "entropix_mlx.chat.attachments",
     "entropix_mlx.chat.conversation",
-    "entropix_mlx.chat.search",
-    "entropix_mlx.chat.reasoning",
+    "entropix_mlx.chat.base",
+    "entropix_mlx.chat.finding",
     "entropix_mlx.chat.slash",
     "entropix_mlx.chat.store",
     "entropix_mlx.conversion.recipe",
     "entropix_mlx.distributed.hub",
     "entropix_mlx.distributed.environment",
     "entropix_mlx.lab.evaluation.page",
-    "entropix_mlx.lab.evaluation.run",
+    "entropix_mlx.lab.evaluation.arms",
     "entropix_mlx.lab.evaluation.tasks",
     "entropix_mlx.models.config",
     "entropix_mlx.samplers.registry",
 }
 HEAVY = {"mlx", "mlx_lm", "transformers"}
 EXTRAS = {"entropix_mlx.lab.lm_eval"}
-"""They are of use only where an optional package is installed, and import it."""
+"""Modules that need an optional package, and import it."""
 CONSUMERS = {"entropix_mlx.commands", "entropix_mlx.lab", "entropix_mlx.server", "tui"}
-"""They read what the core yields. The command line opens the others; none else knows another."""
+"""Packages that use the core. Only the command line imports the others."""
 
 
 def name_of(file):
@@ -88,19 +88,20 @@ def imports(module):
         yield from (name for name in names if name.split(".")[0] in PACKAGES)
 
 
-def room(module):
-    """Return the package of a module: the root's modules and the entry points count singly."""
+def package_of(module):
+    """Return the package of a module; the root's modules and entry points stand for themselves."""
     if module.endswith("__main__"):
         return module
     depth = 1 if module.startswith("tui") else 2
     return ".".join(module.split(".")[:depth])
 
 
-def rooms():
-    """Return which packages each package imports."""
+def packages():
+    """Return the packages that each package imports."""
     graph = defaultdict(set)
     for module in FILES:
-        graph[room(module)] |= {room(other) for other in imports(module)} - {room(module)}
+        package = package_of(module)
+        graph[package] |= {package_of(other) for other in imports(module)} - {package}
     return graph
 
 
@@ -128,7 +129,7 @@ def test_a_package_is_only_a_docstring(module):
 
 
 def mlx_free():
-    """Return the modules that rule 2 names, by what it calls them."""
+    """Return the modules that do without MLX, in named groups."""
     named = {"root": [m for m, f in FILES.items() if f.parent == ROOT / "entropix_mlx"]}
     named |= {p: [m for m in FILES if m.startswith(f"entropix_mlx.{p}.")] for p in MLX_FREE}
     named["modules"] = sorted(MLX_FREE_MODULES)
@@ -137,7 +138,7 @@ def mlx_free():
 
 
 @pytest.mark.parametrize("name", [*MLX_FREE, "root", "modules", "tui"])
-def test_what_reads_steps_does_not_wait_for_mlx(name):
+def test_modules_that_read_steps_do_without_mlx(name):
     for module, new in loaded_by(mlx_free()[name]).items():
         assert not HEAVY & new, module
 
@@ -149,38 +150,44 @@ def test_the_core_knows_no_front_end():
 
 
 def test_the_command_line_opens_a_screen_only_when_asked():
-    assert not {"textual", "tui"} & loaded_by(["entropix_mlx.cli"])["entropix_mlx.cli"]
+    commands = [module for module in FILES if module.startswith("entropix_mlx.commands.")]
+    assert not {"textual", "tui"} & set.union(*loaded_by(commands).values())
+
+
+def test_a_subcommand_is_imported_when_it_is_asked_for():
+    loaded = run("import sys, entropix_mlx.cli as c; c.build_parser(); print(*sys.modules)").split()
+    assert not [
+        name
+        for name in loaded
+        if name.startswith("entropix_mlx.commands.") and "shared" not in name
+    ]
+    assert "entropix_mlx.settings" not in loaded
 
 
 def test_packages_form_no_circle():
-    list(TopologicalSorter(rooms()).static_order())  # raises CycleError, which names the circle
+    list(TopologicalSorter(packages()).static_order())  # raises CycleError, which names the circle
 
 
 def test_consumers_do_not_import_one_another():
-    graph = rooms()
+    graph = packages()
     for consumer in CONSUMERS - {"entropix_mlx.commands"}:
         assert not graph[consumer] & CONSUMERS, consumer
 
 
 def test_the_core_does_not_import_its_consumers():
-    graph = rooms()
+    graph = packages()
     for name in CORE:
         assert not graph[f"entropix_mlx.{name}"] & CONSUMERS, name
 
 
 def test_subcommands_do_not_import_one_another():
-    subcommands = {
-        module
-        for module, tree in TREES.items()
-        if module.startswith("entropix_mlx.commands.")
-        and any(getattr(node, "name", "") == "add_parser" for node in tree.body)
-    }
-    assert len(subcommands) > 5
+    subcommands = {f"entropix_mlx.commands.{module}" for module, _ in COMMANDS.values()}
+    assert subcommands <= FILES.keys()
     for module in subcommands:
         assert not subcommands & set(imports(module)), module
 
 
-def test_public_names_are_what_they_say():
+def test_public_names_are_functions():
     # A module of the same name at the root would take their place once it is imported.
     code = "import entropix_mlx as e; print(all(callable(f) for f in (e.generate, e.load)))"
     assert run(code) == "True\n"

@@ -4,7 +4,7 @@ import pytest
 
 import entropix_mlx
 from entropix_mlx import Settings
-from entropix_mlx.backends.local import Chat
+from entropix_mlx.backends.local import LocalBackend
 from tests.tui.conftest import ask, drive, ready, turns, until
 from tui.app import ChatApp
 
@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.model, pytest.mark.usefixtures("demo_file")]
 
 def test_a_conversation_with_a_stop_in_mid_answer():
     settings = Settings(max_tokens=12, sampler="greedy", top_logprobs=4)
-    app = ChatApp(Chat("demo", entropix_mlx.load, settings))
+    app = ChatApp(LocalBackend("demo", entropix_mlx.load, settings))
 
     async def scenario(pilot):
         await until(pilot, lambda: ready(app), seconds=120)

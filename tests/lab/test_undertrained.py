@@ -86,11 +86,11 @@ def test_a_token_outside_the_vocabulary_is_refused(make_model, byte_tokenizer):
 
 
 def test_arguments_are_checked_before_any_work(make_model, byte_tokenizer):
-    with pytest.raises(TypeError, match="limit must be a whole number, not float"):
+    with pytest.raises(TypeError, match=r"^limit"):
         find(make_model(), byte_tokenizer, 1.5)
-    with pytest.raises(TypeError, match="unused must be a whole number, not str"):
+    with pytest.raises(TypeError, match=r"^unused"):
         find(make_model(), byte_tokenizer, 1, ["3"])
-    with pytest.raises(TokenizerError, match="limit must be at least 0, not -1"):
+    with pytest.raises(TokenizerError, match=r"^limit"):
         find(make_model(), byte_tokenizer, -1)
 
 

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from entropix_mlx import load
 from entropix_mlx.errors import UnsupportedModelError, WeightsError
-from entropix_mlx.models.config import parse_config
-from entropix_mlx.models.llama.rope import make_rope
-from entropix_mlx.models.rope_scaling import frequencies, parse_scaling
+from entropix_mlx.models.config import frequencies, parse_config, parse_scaling
+from entropix_mlx.models.llama.model import make_rope
 from tests.conftest import TINY, make_tiny_model
 from tests.folders import LLAMA3
 

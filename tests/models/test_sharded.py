@@ -10,10 +10,10 @@ import mlx.nn as nn
 import pytest
 
 from entropix_mlx.checkpoints.adapters import Extras
+from entropix_mlx.checkpoints.checkpoint import digest
 from entropix_mlx.checkpoints.formats import open_checkpoint
 from entropix_mlx.checkpoints.loading import load
-from entropix_mlx.checkpoints.sharding import digest, shared_out
-from entropix_mlx.checkpoints.skeleton import shape_of
+from entropix_mlx.checkpoints.skeleton import shape_of, shared_out
 from entropix_mlx.conversion import convert
 from entropix_mlx.conversion.recipe import Recipe
 from entropix_mlx.distributed.environment import ADDRESS, PATIENCE, of_environment

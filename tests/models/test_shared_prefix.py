@@ -9,7 +9,7 @@ import pytest
 from entropix_mlx.models.llama.attention import (
     KeysValues,
     attend,
-    attend_run,
+    attend_block,
     attend_shared,
 )
 
@@ -58,4 +58,4 @@ def test_a_run_after_a_shared_prefix_is_causal_attention_over_all(prefixes, leng
     queries = mx.random.normal((1, 6, length, 8), key=next(keys))
     joined = [mx.concatenate(part, axis=2) for part in zip(*pieces, strict=True)]
     expected = attend(queries, *joined, 0.3, "causal")
-    assert mx.allclose(attend_run(queries, pieces, 0.3), expected, atol=1e-5)
+    assert mx.allclose(attend_block(queries, pieces, 0.3), expected, atol=1e-5)

@@ -12,7 +12,7 @@ import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
 from entropix_mlx import Session, Settings, stream_generate
-from entropix_mlx.engine import job
+from entropix_mlx.engine.speculation import speculation
 from entropix_mlx.models.tapped.model import TappedModel
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.step import Origin
@@ -159,12 +159,12 @@ def test_pipelining_changes_nothing_where_text_is_inserted_and_forks_are_followe
 class Knows:
     """Guesses the answer, with one token in three positions' guesses wrong."""
 
-    looks_ahead = True
+    needs_last_token = False
 
     def __init__(self, text: list[int]) -> None:
         self._text = text
 
-    def guess(self, tokens, ahead=0, alone=True):
+    def propose(self, tokens, ahead=0, alone=True):
         begin = len(tokens) + ahead
         guess = self._text[begin : begin + 1 + begin % 5]
         return [*guess[:2], *((token + (begin % 3 == 0)) % 256 for token in guess[2:])]
@@ -173,7 +173,7 @@ class Knows:
         pass
 
 
-CAN_GUESS = [kind for kind in TAKES_BACK if TappedModel(*make(kind)).takes_runs]
+CAN_GUESS = [kind for kind in TAKES_BACK if TappedModel(*make(kind)).takes_blocks]
 
 
 @pytest.mark.usefixtures("anywhere")
@@ -188,11 +188,11 @@ def test_guesses_change_no_step(kind, byte_tokenizer, monkeypatch):
         (PROMPT[:5], {"sampler": "mirostat", "attention_layers": "all", "seed": 3}),
     ):
         found = stream_generate(
-            tapped, byte_tokenizer, prompt, max_tokens=24, lookup="off", **options
+            tapped, byte_tokenizer, prompt, max_tokens=24, speculation="off", **options
         )
         without = list(found)
         text = [*prompt, *(step.token for step in without)]
-        monkeypatch.setattr(job, "_lookup", lambda *_, known=text: Knows(known))
+        monkeypatch.setattr(speculation, "_ngram", lambda *_, known=text: Knows(known))
         guessed = list(stream_generate(tapped, byte_tokenizer, prompt, max_tokens=24, **options))
         monkeypatch.undo()
         assert Summary.of(guessed).accepted > 0

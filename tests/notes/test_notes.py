@@ -9,9 +9,10 @@ import pytest
 
 from entropix_mlx import limits
 from entropix_mlx.errors import NotesError
-from entropix_mlx.notes import files, index
+from entropix_mlx.notes import files
+from entropix_mlx.notes import notes as module
+from entropix_mlx.notes.files import pieces
 from entropix_mlx.notes.notes import Notes
-from entropix_mlx.notes.passages import pieces
 
 VELMORA = """# Velmora
 
@@ -50,7 +51,7 @@ def notes(folder, tmp_path):
 
 
 def test_markdown_is_cut_at_headings_and_blank_lines():
-    found = [tuple(piece) for piece in pieces(VELMORA, markdown=True)]
+    found = [piece[:3] for piece in pieces(VELMORA, markdown=True)]
     assert found == [
         ("A town by the sea.", 3, "Velmora"),
         ("The harbour master is Tessa Quint. The baker is Olin Mar.", 7, "People"),
@@ -89,7 +90,7 @@ def test_a_sentence_of_the_answer_counts_where_the_question_says_little(notes):
 
 def test_words_are_found_in_their_other_forms(notes):
     opened = notes(a_txt="Zwei Bäcker backen Brötchen.", b_txt="He was climbing mountains.")
-    assert opened.best("backer brotchen")[0].name == "a.txt"
+    assert opened.best("backer brotchen")[0].source.name == "a.txt"
     assert opened.best("who climbs a mountain?")[0].score == 1.0
 
 
@@ -149,7 +150,7 @@ def pdf(*pages):
 
 def test_a_pdf_file_is_found_by_its_page(notes, monkeypatch):
     opened = notes(a_pdf=pdf("Apples are red.", "Pears are green."), b_pdf=b"%PDF-1.7 damaged")
-    assert [(found.text, found.page) for found in opened.best("green pears")] == [
+    assert [(found.text, found.source.page) for found in opened.best("green pears")] == [
         ("Pears are green.", 2)
     ]
     assert "not a PDF file that can be read" in opened.faults["b.pdf"]
@@ -170,15 +171,15 @@ def test_a_folder_that_cannot_be_used_is_told(folder, tmp_path, monkeypatch):
 
 
 def test_a_python_without_full_text_search_is_told(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(index, "_TABLES", index._TABLES.replace("fts5", "fts5_missing"))
+    monkeypatch.setattr(module, "_TABLES", module._TABLES.replace("fts5", "fts5_missing"))
     with pytest.raises(NotesError, match="FTS5 is missing"):
         Notes(folder, cache=tmp_path)
 
 
 @pytest.mark.parametrize("damage", [b"", b"no database at all" * 100, None])
-def test_a_damaged_or_older_index_is_made_again(notes, damage):
-    opened = notes(a_txt="apples")
-    path = opened._index.path
+def test_a_damaged_or_older_index_is_made_again(notes, tmp_path, damage):
+    notes(a_txt="apples")
+    (path,) = (tmp_path / "cache").iterdir()
     if damage is None:
         with sqlite3.connect(path) as database:
             database.execute("PRAGMA user_version = 99")

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from entropix_mlx import limits
+from entropix_mlx.notes.files import pieces
 from entropix_mlx.notes.notes import Notes
-from entropix_mlx.notes.passages import pieces
 
 HOSTILE = st.text(st.characters(codec="utf-8") | st.sampled_from("\"'*^:(){}+- \0\n"), max_size=60)
 OPERATORS = st.lists(

@@ -4,7 +4,7 @@ import mlx.core as mx
 import numpy as np
 
 from entropix_mlx.samplers.draw import uniforms
-from entropix_mlx.samplers.position import position
+from entropix_mlx.samplers.position import sample
 
 SCORES = [[mx.zeros((1, 2, 3))]]
 
@@ -27,7 +27,7 @@ def some_logits(rng, size=300):
 def at(sampler, logits, place=0, state=(), seed=0):
     """Return a queued position of one text."""
     randomness = mx.array([uniforms(seed, place, sampler.draws)])
-    return position(sampler, mx.array(logits[None]), SCORES, randomness, 0, state)
+    return sample(sampler, mx.array(logits[None]), SCORES, randomness, 0, state)
 
 
 def drawn_from(queued):
@@ -40,4 +40,4 @@ def drawn_from(queued):
 
 def observed(sampler, queued):
     """Return the state after the drawn token has joined the text."""
-    return sampler.remembered.observe(queued.noted, queued.token, queued.logprob)
+    return sampler.remembered.observe(queued.state, queued.token, queued.logprob)

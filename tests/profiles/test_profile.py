@@ -75,7 +75,7 @@ def test_every_builtin_profile_loads():
         ("[think]\ntext = 1.5", r"think\.text must be"),
         ("[think]\nmin_gap = 0", r"think\.min_gap must be a whole number of at least 1"),
         ("[adaptive]\nmin_top_k = 200", r"adaptive\.min_top_k \(200\) exceeds"),
-        ("[baselines]\nadaptive_polynomial = [1, 'x']", r"baselines\.adaptive_polynomial"),
+        ("[baselines]\nadaptive_polynomial = [1, 'x']", r"adaptive_temperature\.polynomial"),
         ("name = 3", "name must be a text"),
         ("extends = 'nothing'", "no profile '.*nothing'"),
         ("extends = 3", "extends must name"),

@@ -10,14 +10,9 @@ from hypothesis import strategies as st
 
 from entropix_mlx.samplers.draw import uniforms
 from entropix_mlx.samplers.logit_processors import LARGEST_PENALTY, LONGEST, adjust
-from entropix_mlx.samplers.memory import (
-    WINDOW,
-    Beginning,
-    Window,
-    joined,
-)
-from entropix_mlx.samplers.position import position
-from entropix_mlx.samplers.registry import Overrides, make_sampler
+from entropix_mlx.samplers.position import sample
+from entropix_mlx.samplers.registry import make_sampler
+from entropix_mlx.samplers.state import WINDOW, TextStart, Window, joined
 
 VOCAB = 12
 BREAKERS = [7, 9]
@@ -63,7 +58,7 @@ def dry(text, options):
 
 def state_of(prompt, answer):
     memory = Window()
-    state = memory.start(Beginning(prompt, VOCAB, BREAKERS))
+    state = memory.start(TextStart(prompt, VOCAB, BREAKERS))
     for token in answer:
         state = memory.observe(state, mx.array([token]), mx.array([-1.0]))
     return state
@@ -89,7 +84,7 @@ TEXT = st.lists(st.sampled_from([0, 1, 2, 3, 7, 9]), max_size=40)
 @settings(max_examples=150, deadline=None)
 def test_logits_are_changed_as_defined(prompt, answer, options, seed):
     logits = np.random.default_rng(seed).normal(scale=3, size=VOCAB).astype(np.float32)
-    numbers = make_sampler("greedy", overrides=Overrides(**options)).adjustment
+    numbers = make_sampler("greedy", given=options).adjustment
     found = adjust(mx.array(logits[None]), numbers, state_of(prompt, answer))
     expected = expected_logits(logits, prompt, answer, options)
     np.testing.assert_allclose(np.array(found[0]), expected, rtol=2e-4, atol=2e-4)
@@ -98,7 +93,7 @@ def test_logits_are_changed_as_defined(prompt, answer, options, seed):
 def test_rows_are_changed_as_each_alone():
     texts = [([1, 2, 3, 1, 2], [3, 1, 2]), ([], []), ([5] * 9, [5, 5])]
     options = {"repetition_penalty": 1.3, "presence_penalty": 0.5, "dry_multiplier": 0.8}
-    numbers = make_sampler("greedy", overrides=Overrides(**options)).adjustment
+    numbers = make_sampler("greedy", given=options).adjustment
     logits = np.random.default_rng(0).normal(size=(3, VOCAB)).astype(np.float32)
     states = [state_of(*text) for text in texts]
     together = adjust(mx.array(logits), numbers, joined(states))
@@ -113,7 +108,7 @@ def test_a_long_repetition(length):
     piece = [3, *rng.integers(0, 6, length - 1).tolist()]
     text = [*piece, 4, *piece]
     options = {"dry_multiplier": 0.5, "dry_base": 1.05, "dry_allowed_length": 2}
-    numbers = make_sampler("greedy", overrides=Overrides(**options)).adjustment
+    numbers = make_sampler("greedy", given=options).adjustment
     found = adjust(mx.zeros((1, VOCAB)), numbers, state_of(text[:20], text[20:]))
     np.testing.assert_allclose(np.array(found[0]), -dry(text, options), rtol=1e-4, atol=1e-5)
     assert found[0, 4].item() == pytest.approx(-0.5 * 1.05 ** (min(length, 50) - 2), rel=1e-4)
@@ -121,7 +116,7 @@ def test_a_long_repetition(length):
 
 def test_a_long_text_is_looked_at_from_its_end():
     old, new = [1] * 30, [2] * WINDOW
-    numbers = make_sampler("greedy", overrides=Overrides(frequency_penalty=1.0)).adjustment
+    numbers = make_sampler("greedy", given={"frequency_penalty": 1.0}).adjustment
     found = adjust(mx.zeros((1, VOCAB)), numbers, state_of([], [*old, *new]))
     assert found[0].tolist() == [0, 0, -WINDOW] + [0] * (VOCAB - 3)
 
@@ -130,7 +125,7 @@ def test_a_long_text_is_looked_at_from_its_end():
     "options", [{}, {"dry_multiplier": 0}, {"repetition_penalty": 1}, {"logit_bias": {}}]
 )
 def test_what_changes_nothing_is_left_out(options):
-    sampler = make_sampler("entropix", overrides=Overrides(**options))
+    sampler = make_sampler("entropix", given=options)
     assert not sampler.adjustment
     assert sampler.remembered is None
 
@@ -140,11 +135,11 @@ def test_only_the_draw_sees_the_change(sampler):
     logits = mx.array(np.random.default_rng(1).normal(size=(1, 400)).astype(np.float32))
     scores = [[mx.zeros((1, 2, 3))]]
     best = int(logits.argmax())
-    bias = Overrides(logit_bias={best: -100.0, 399: 100.0})
-    plain, changed = make_sampler(sampler), make_sampler(sampler, overrides=bias)
+    bias = {"logit_bias": {best: -100.0, 399: 100.0}}
+    plain, changed = make_sampler(sampler), make_sampler(sampler, given=bias)
     randomness = mx.array([uniforms(0, 0, plain.draws)]).reshape(1, plain.draws, 2)
-    (one,) = position(plain, logits, scores, randomness, 3).read()
-    queued = position(changed, logits, scores, randomness, 3)
+    (one,) = sample(plain, logits, scores, randomness, 3).read()
+    queued = sample(changed, logits, scores, randomness, 3)
     (other,) = queued.read()
     assert other.token == 399
     assert other.decision.metrics == one.decision.metrics

@@ -13,12 +13,13 @@ import pytest
 
 from entropix_mlx import Profile
 from entropix_mlx.engine.cached_text import BranchCaches, CachedText
-from entropix_mlx.engine.forward import Engine, Sampling, SlotRows
+from entropix_mlx.engine.forward import Engine, SlotRows
 from entropix_mlx.samplers import position as module
 from entropix_mlx.samplers.draw import uniforms
-from entropix_mlx.samplers.metrics import logits as metrics
-from entropix_mlx.samplers.position import position
-from entropix_mlx.samplers.registry import SAMPLERS, Overrides, make_sampler
+from entropix_mlx.samplers.metrics import attention
+from entropix_mlx.samplers.position import sample
+from entropix_mlx.samplers.registry import SAMPLERS, make_sampler
+from entropix_mlx.settings import ResolvedSettings, Settings
 
 NO_GPU = {"LUF", "QRF", "SVD", "Inverse", "Cholesky", "Eig", "Eigh"}
 """Primitives whose eval_gpu raises in MLX's Metal backend (mlx/backend/metal/primitives.cpp) or its
@@ -59,8 +60,9 @@ def queue_after(model, sampler, attention_layers, rows=1):
     if rows > 1:
         (group,) = BranchCaches(text, rows).select(range(rows))
         layers = group.layers
-    sampling = Sampling(sampler, 0, attention_layers, top_logprobs=5)
-    return Engine(model).queue([SlotRows(layers, mx.arange(1, rows + 1), sampling)])
+    settings = Settings(attention_layers=attention_layers, top_logprobs=5)
+    resolved = ResolvedSettings(settings, sampler, 0)
+    return Engine(model).queue([SlotRows(layers, mx.arange(1, rows + 1), resolved)])
 
 
 def test_the_list_is_read_from_a_graph(tmp_path):
@@ -112,7 +114,7 @@ def a_position(sampler, keys=50, seed=0, scale=3.0, rows=2, top_logprobs=3):
     scores = mx.random.normal((rows, 4, keys), key=mx.random.key(seed + 1))
     randomness = mx.array([uniforms(seed, keys, sampler.draws)])
     mx.eval(logits, scores, randomness)
-    return position(sampler, logits, [[scores]], randomness, top_logprobs)
+    return sample(sampler, logits, [[scores]], randomness, top_logprobs)
 
 
 def kernels(folder, sampler):
@@ -132,7 +134,7 @@ def test_kernels_where_they_are_compiled(sampler, most, tmp_path, compiled):
 
 @pytest.mark.slow
 # A kernel takes g++ a second, and a sampler has up to 20: these four have all kinds of them.
-@pytest.mark.parametrize("sampler", ["entropix", "top_p", "mirostat", "dslider_run"])
+@pytest.mark.parametrize("sampler", ["entropix", "top_p", "mirostat", "dslider"])
 @pytest.mark.parametrize("scale", [0.1, 3.0, 12.0])
 def test_compiled_or_not_gives_the_same(sampler, scale, compiled, monkeypatch):
     sampler = make_sampler(sampler)
@@ -144,25 +146,28 @@ def test_compiled_or_not_gives_the_same(sampler, scale, compiled, monkeypatch):
         assert one.token.tolist() == other.token.tolist()
 
 
-CHANGES = Overrides(
-    logit_bias={3: 1.0}, repetition_penalty=1.2, presence_penalty=0.1, dry_multiplier=0.8
-)
+CHANGES = {
+    "logit_bias": {3: 1.0},
+    "repetition_penalty": 1.2,
+    "presence_penalty": 0.1,
+    "dry_multiplier": 0.8,
+}
 
 
 @pytest.mark.slow
 def test_changed_logits_compiled_or_not(compiled, monkeypatch):
-    sampler = make_sampler("entropix", overrides=CHANGES)
+    sampler = make_sampler("entropix", given=CHANGES)
     one = a_position(sampler, 20)
     monkeypatch.delenv("ENTROPIX_COMPILE")
     other = a_position(sampler, 20)
     np.testing.assert_allclose(one.packed, other.packed, rtol=1e-5, atol=1e-5)
     assert one.token.tolist() == other.token.tolist()
-    for array, same in zip(one.noted, other.noted, strict=True):
+    for array, same in zip(one.state, other.state, strict=True):
         np.testing.assert_allclose(array, same, rtol=1e-5, atol=1e-5)
 
 
 def test_a_step_that_draws_from_changed_logits(tiny_model, tmp_path, unqueued):
-    pending = queue_after(tiny_model, make_sampler("entropix", overrides=CHANGES), "last")
+    pending = queue_after(tiny_model, make_sampler("entropix", given=CHANGES), "last")
     assert not primitives(tmp_path, *pending.arrays()) & NO_GPU
 
 
@@ -179,8 +184,10 @@ def traces(monkeypatch):
         return call
 
     monkeypatch.setattr(module, "_decide", counted("position", module._decide))
-    monkeypatch.setattr(metrics, "_fused_over_keys", counted("attention", metrics._fused_over_keys))
-    caches = [module._compiled, metrics.compiled_attention]
+    monkeypatch.setattr(
+        attention, "_fused_over_keys", counted("attention", attention._fused_over_keys)
+    )
+    caches = [module._compiled, attention.compiled_attention]
     for cache in caches:
         cache.cache_clear()
     yield counts
@@ -222,9 +229,9 @@ def test_groups_of_rows_are_measured_as_each_alone(attention_layers):
         for rows, keys in ((1, 9), (2, 14))
     ]
     randomness = mx.array([uniforms(0, row, sampler.draws) for row in range(3)])
-    together = position(sampler, logits, groups, randomness, 2).read()
+    together = sample(sampler, logits, groups, randomness, 2).read()
     alone = [
-        position(sampler, logits[:1], groups[:1], randomness[:1], 2).read(),
-        position(sampler, logits[1:], groups[1:], randomness[1:], 2).read(),
+        sample(sampler, logits[:1], groups[:1], randomness[:1], 2).read(),
+        sample(sampler, logits[1:], groups[1:], randomness[1:], 2).read(),
     ]
     assert together == alone[0] + alone[1]

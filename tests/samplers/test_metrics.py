@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from entropix_mlx.samplers.metrics import attention
-from entropix_mlx.samplers.metrics.logits import measure, spread, to_gaps
+from entropix_mlx.samplers.metrics.logits import spread, to_gaps
+from entropix_mlx.samplers.position import measure
 
 SCORES = mx.array(np.linspace(-2, 2, 24, dtype=np.float32).reshape(1, 4, 6))
 
@@ -120,7 +121,7 @@ def test_attention_metrics_are_as_defined(layers):
 def test_how_many_layers_are_measured_together_changes_nothing(monkeypatch, layers_at_once):
     scores = [mx.random.normal((2, 3, 7), key=mx.random.key(layer)) for layer in range(5)]
     together = measure(mx.zeros((2, 4)), scores).metrics
-    monkeypatch.setattr(attention, "SCORES_AT_ONCE", layers_at_once * scores[0].size)
+    monkeypatch.setattr(attention, "LAYER_SCORES", layers_at_once * scores[0].size)
     in_groups = measure(mx.zeros((2, 4)), scores).metrics
     for name, value in together._asdict().items():
         np.testing.assert_allclose(in_groups[name], value, rtol=1e-6, err_msg=name)

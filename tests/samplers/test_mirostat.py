@@ -6,9 +6,9 @@ import pytest
 
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.samplers.draw import uniforms
-from entropix_mlx.samplers.memory import Beginning
-from entropix_mlx.samplers.position import position
+from entropix_mlx.samplers.position import sample
 from entropix_mlx.samplers.registry import make_sampler
+from entropix_mlx.samplers.state import TextStart
 
 SCORES = [[mx.zeros((1, 2, 3))]]
 
@@ -18,7 +18,7 @@ def test_what_may_be_drawn_and_how_the_limit_moves(target, rate):
     options = {"samplers": {"mirostat": {"target_surprise": target, "rate": rate}}}
     sampler = make_sampler("mirostat", Profile.load().replace(options))
     memory = sampler.remembered
-    (state,) = memory.start(Beginning(vocab=500))
+    (state,) = memory.start(TextStart(vocab=500))
     state, limit = (state,), 2 * target
     rng = np.random.default_rng(3)
     for step in range(60):
@@ -28,26 +28,26 @@ def test_what_may_be_drawn_and_how_the_limit_moves(target, rate):
         allowed = surprise <= limit
         allowed[surprise.argmin()] = True
         randomness = mx.array([uniforms(0, step, 1)])
-        queued = position(sampler, mx.array(logits[None]), SCORES, randomness, 0, state)
+        queued = sample(sampler, mx.array(logits[None]), SCORES, randomness, 0, state)
         (read,) = queued.read()
         # What min-p keeps of the tempered distribution, at temperature 1.
         kept = p >= read.decision.min_p
         np.testing.assert_array_equal(kept, allowed)
         assert allowed[read.token]
         limit -= rate * (surprise[read.token] - target)
-        state = memory.observe(queued.noted, queued.token, queued.logprob)
+        state = memory.observe(queued.state, queued.token, queued.logprob)
         assert state[0].item() == pytest.approx(limit, abs=1e-3)
 
 
 def test_surprise_is_held_at_the_target():
     sampler = make_sampler("mirostat")
-    state = sampler.remembered.start(Beginning(vocab=500))
+    state = sampler.remembered.start(TextStart(vocab=500))
     rng = np.random.default_rng(5)
     seen = []
     for step in range(600):
         logits = mx.array(rng.normal(scale=1.8, size=(1, 500)).astype(np.float32))
         randomness = mx.array([uniforms(1, step, 1)])
-        queued = position(sampler, logits, SCORES, randomness, 0, state)
-        state = sampler.remembered.observe(queued.noted, queued.token, queued.logprob)
+        queued = sample(sampler, logits, SCORES, randomness, 0, state)
+        state = sampler.remembered.observe(queued.state, queued.token, queued.logprob)
         seen.append(queued.logprob.item() / -np.log(2))
     assert np.mean(seen[200:]) == pytest.approx(5.0, abs=0.15)

@@ -9,14 +9,10 @@ from scipy import stats
 
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.samplers.base import CODE, Plan, Sampler
-from entropix_mlx.samplers.draw import (
-    draw,
-    draw_distinct,
-    most_probable,
-    uniforms,
-)
-from entropix_mlx.samplers.metrics.logits import measure
-from entropix_mlx.samplers.registry import Overrides, make_sampler
+from entropix_mlx.samplers.draw import draw, draw_distinct, uniforms
+from entropix_mlx.samplers.metrics.logits import most_probable
+from entropix_mlx.samplers.position import measure
+from entropix_mlx.samplers.registry import make_sampler
 from entropix_mlx.step import Strategy
 
 SCORES = mx.zeros((1, 2, 3))
@@ -49,7 +45,7 @@ def frequencies(sampler: Sampler, plan: Plan | None, logits: np.ndarray, seed: i
     )
     plan = plan or sampler.plan(measured)
     randomness = mx.array([uniforms(seed, position, sampler.draws) for position in range(DRAWS)])
-    tokens = np.array(draw(measured, plan, sampler, randomness).token)
+    tokens = np.array(draw(measured, plan, sampler, randomness)[0][:, 0])
     return np.bincount(tokens, minlength=logits.size)
 
 
@@ -110,13 +106,13 @@ def test_argmax_takes_the_most_probable():
     ],
 )
 def test_baselines_draw_from_their_distribution(name, overrides, expected):
-    counts = frequencies(make_sampler(name, overrides=Overrides(**overrides)), None, LOGITS, seed=4)
+    counts = frequencies(make_sampler(name, given=overrides), None, LOGITS, seed=4)
     assert_drawn_from(counts, filtered(LOGITS, *expected))
 
 
 def test_top_n_sigma_keeps_what_is_within_n_sigma():
     counts = frequencies(
-        make_sampler("top_n_sigma", overrides=Overrides(temperature=1.7)), None, LOGITS, seed=5
+        make_sampler("top_n_sigma", given={"temperature": 1.7}), None, LOGITS, seed=5
     )
     p = filtered(LOGITS, 1.7, 1.0, 0, 0.0)
     p[LOGITS.max() - 1.0 * LOGITS.std() > LOGITS] = 0
@@ -183,12 +179,12 @@ def test_most_probable_is_a_sort(vocab, count, ties):
 )
 @settings(max_examples=150, deadline=None)
 def test_extreme_logits_draw_a_possible_token(logits, name, temperature, seed):
-    sampler = make_sampler(name, overrides=Overrides(temperature=temperature))
+    sampler = make_sampler(name, given={"temperature": temperature})
     measured = measure(mx.array([logits]), [SCORES])
     plan = sampler.plan(measured)
-    drawn = draw(measured, plan, sampler, mx.array([uniforms(seed, 0, sampler.draws)]))
-    assert logits[drawn.token.item()] > -np.inf
-    assert np.isfinite(drawn.logprob.item())
+    token, logprob = draw(measured, plan, sampler, mx.array([uniforms(seed, 0, sampler.draws)]))
+    assert logits[token.item()] > -np.inf
+    assert np.isfinite(logprob.item())
 
 
 def test_the_profile_decides_how_many_are_drawn():

@@ -6,14 +6,8 @@ import pytest
 
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.samplers.draw import uniforms
-from entropix_mlx.samplers.registry import Overrides, make_sampler
-from tests.oracle.samplers import (
-    at,
-    drawn_from,
-    entropy,
-    softmax,
-    some_logits,
-)
+from entropix_mlx.samplers.registry import make_sampler
+from tests.oracle.samplers import at, drawn_from, entropy, softmax, some_logits
 
 
 @pytest.mark.parametrize("options", [(0.5, 1.5, 1.0), (0.1, 3.0, 2.0), (1.2, 0.4, 0.5)])
@@ -60,7 +54,7 @@ def test_xtc_excludes_all_top_choices_but_the_last(threshold, probability):
 
 
 def test_xtc_takes_the_filters_of_a_baseline():
-    sampler = make_sampler("xtc", overrides=Overrides(temperature=0.0, top_k=3, top_p=0.9))
+    sampler = make_sampler("xtc", given={"temperature": 0.0, "top_k": 3, "top_p": 0.9})
     logits = np.log(np.array([0.4, 0.3, 0.2, 0.1], np.float32))
     drawn = {at(sampler, logits, place).token.item() for place in range(40)}
     # Greedy: the best token, or the least probable one of at least 0.1.

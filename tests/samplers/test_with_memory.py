@@ -1,4 +1,4 @@
-"""Adaptive-p and both Dirichlet samplers against their formulas in float64."""
+"""Adaptive-p and the Dirichlet sampler against their formulas in float64."""
 
 import mlx.core as mx
 import numpy as np
@@ -9,19 +9,10 @@ from scipy.optimize import brentq
 from scipy.special import digamma
 
 from entropix_mlx.profiles.profile import Profile
-from entropix_mlx.samplers import dirichlet
-from entropix_mlx.samplers.memory import Beginning
-from entropix_mlx.samplers.registry import Overrides, make_sampler
-from entropix_mlx.samplers.tempering import HIGHEST, LOWEST, temperature_of_entropy
-from entropix_mlx.step import Strategy
-from tests.oracle.samplers import (
-    at,
-    drawn_from,
-    entropy,
-    observed,
-    softmax,
-    some_logits,
-)
+from entropix_mlx.samplers import dslider
+from entropix_mlx.samplers.registry import make_sampler
+from entropix_mlx.samplers.state import TextStart
+from tests.oracle.samplers import at, drawn_from, entropy, observed, softmax, some_logits
 
 VOCAB = 300
 
@@ -30,8 +21,8 @@ VOCAB = 300
 @pytest.mark.parametrize("min_p", [0.0, 0.1])
 def test_adaptive_p(target, decay, min_p):
     stated = {"samplers": {"adaptive_p": {"target": target, "decay": decay}}}
-    sampler = make_sampler("adaptive_p", Profile.load().replace(stated), Overrides(min_p=min_p))
-    state = sampler.remembered.start(Beginning(vocab=VOCAB))
+    sampler = make_sampler("adaptive_p", Profile.load().replace(stated), {"min_p": min_p})
+    state = sampler.remembered.start(TextStart(vocab=VOCAB))
     rng = np.random.default_rng(4)
     total, weight = target / (1 - decay), 1 / (1 - decay)
     for place in range(40):
@@ -56,7 +47,7 @@ def tempered(logits, target):
     def lacks(log_t):
         return entropy(softmax(np.asarray(logits, np.float64) / np.exp(log_t))) - target
 
-    low, high = np.log(LOWEST), np.log(HIGHEST)
+    low, high = np.log(dslider.LOWEST_TEMPERATURE), np.log(dslider.HIGHEST_TEMPERATURE)
     if lacks(low) >= 0:
         log_t = low
     elif lacks(high) <= 0:
@@ -72,48 +63,19 @@ def test_the_temperature_of_an_entropy(size, share, scale, seed):
     logits = np.random.default_rng(seed).normal(scale=scale, size=size)
     target = share * np.log(size)
     gaps = (logits.max() - logits) / np.log(2)
-    temperature = temperature_of_entropy(
+    temperature = dslider.temperature_of_entropy(
         mx.array(gaps[None].astype(np.float32)), mx.array([target])
     ).item()
     found = entropy(softmax(logits / temperature))
     assert found == pytest.approx(entropy(tempered(logits, target)), abs=2e-3)
 
 
-def test_dslider_run():
-    sampler = make_sampler("dslider_run")
-    state = sampler.remembered.start(Beginning(vocab=VOCAB))
-    rng = np.random.default_rng(6)
-    mean = None
-    seen = set()
-    for place in range(60):
-        logits = some_logits(rng, VOCAB)
-        six = np.argsort(-logits, kind="stable")[:6]
-        own = entropy(softmax(logits[six]))
-        mean = own if mean is None else mean
-        queued = at(sampler, logits, place, state)
-        (read,) = queued.read()
-        seen.add(read.decision.strategy)
-        if own < 0.1 * mean + 1.2:
-            assert read.decision.strategy is Strategy.ARGMAX
-            assert read.token == six[0]
-        else:
-            assert read.decision.strategy is Strategy.SAMPLE
-            assert read.token in six
-            expected = tempered(logits[six], mean)
-            found = drawn_from(queued)[six]
-            np.testing.assert_allclose(found / found.sum(), expected, atol=2e-3)
-        mean = 0.7 * own + 0.3 * mean
-        state = observed(sampler, queued)
-        assert state[0].item() == pytest.approx(mean, abs=1e-4)
-    assert seen == {Strategy.ARGMAX, Strategy.SAMPLE}
-
-
 @given(st.floats(1e-3, 1e4))
 @settings(max_examples=80, deadline=None)
 def test_digamma_and_its_inverse(x):
     value = mx.array([x])
-    assert dirichlet.digamma(value).item() == pytest.approx(digamma(x), rel=1e-4, abs=1e-4)
-    there = dirichlet.inverse_digamma(mx.array([float(digamma(x))])).item()
+    assert dslider.digamma(value).item() == pytest.approx(digamma(x), rel=1e-4, abs=1e-4)
+    there = dslider.inverse_digamma(mx.array([float(digamma(x))])).item()
     assert there == pytest.approx(x, rel=2e-3)
 
 
@@ -130,8 +92,8 @@ def fitted(mean_logs):
     def lacks(s):
         return digamma(alphas(s).sum()) - s
 
-    high = dirichlet.HIGHEST
-    s = high if lacks(high) > 0 else brentq(lacks, dirichlet.LOWEST, high, xtol=1e-10)
+    high = dslider.HIGHEST_SUM
+    s = high if lacks(high) > 0 else brentq(lacks, dslider.LOWEST_SUM, high, xtol=1e-10)
     return alphas(s)
 
 
@@ -142,7 +104,7 @@ def test_a_fit_solves_the_equations_of_maximum_likelihood(size, concentration, s
     samples = rng.dirichlet(rng.uniform(0.2, 1, size) * concentration, 30)
     mean_logs = np.log(np.maximum(samples, 1e-8)).mean(axis=0)
     expected = fitted(mean_logs)
-    found = np.array(dirichlet.fitted(mx.array(mean_logs[None].astype(np.float32)))[0])
+    found = np.array(dslider.dirichlet_fit(mx.array(mean_logs[None].astype(np.float32)))[0])
     np.testing.assert_allclose(found, expected, rtol=2e-2)
     np.testing.assert_allclose(found / found.sum(), expected / expected.sum(), atol=2e-3)
 
@@ -188,7 +150,7 @@ class Slider:
 
 def test_dslider():
     sampler = make_sampler("dslider")
-    state = sampler.remembered.start(Beginning(vocab=VOCAB))
+    state = sampler.remembered.start(TextStart(vocab=VOCAB))
     rng = np.random.default_rng(8)
     base = rng.normal(scale=2, size=VOCAB)
     slider = Slider()

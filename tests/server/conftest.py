@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import threading
 import time
 from dataclasses import dataclass, field, replace
@@ -14,13 +13,13 @@ import httpx
 import pytest
 
 from entropix_mlx.profiles.profile import Profile
-from entropix_mlx.server.access import Access
 from entropix_mlx.server.app import Server, make_app
 from entropix_mlx.server.batching import Batcher, Capacity
-from entropix_mlx.server.metrics import Metrics
-from entropix_mlx.server.model_info import Limits, Served
-from entropix_mlx.server.monitor import Monitor
-from entropix_mlx.server.run_server import Listener
+from entropix_mlx.server.metrics import ServerMetrics
+from entropix_mlx.server.middleware import Access
+from entropix_mlx.server.model_info import Limits, ServedModel
+from entropix_mlx.server.run_server import Listener, bind
+from entropix_mlx.server.streaming import Monitor
 from entropix_mlx.settings import Settings
 from tests.conftest import make_byte_tokenizer, make_tiny_model
 
@@ -97,11 +96,11 @@ class Client:
 
 
 def make_server(capacity=None, limits=None, settings=None, **more) -> Server:
-    metrics = Metrics()
+    metrics = ServerMetrics()
     batcher = Batcher(load, capacity or Capacity(4, 32, 2**24), metrics)
     batcher.start()
     given = settings or Settings(max_tokens=16, profile=Profile.load())
-    served = Served("tiny", batcher.model.config, given, limits or Limits())
+    served = ServedModel("tiny", batcher.model.config, given, limits or Limits())
     return Server(served, batcher, metrics, more.get("access", Access()), Monitor(True))
 
 
@@ -131,7 +130,8 @@ def own_client():
 def url(own_client):
     """The address of a server with a key, on a real socket of this process."""
     served = own_client(access=Access("key")).server
-    bound = socket.create_server(("127.0.0.1", 0))
+    bound = bind("127.0.0.1", 0)
+    bound.listen()
     listener = Listener(make_app(served), served)
     thread = threading.Thread(target=listener.run, kwargs={"sockets": [bound]})
     thread.start()

@@ -13,8 +13,9 @@ NAMES = (
     *("messages", "prompt", "model", "n", "stream", "stream_options", "seed", "temperature"),
     *("top_p", "top_k", "min_p", "max_tokens", "max_completion_tokens", "stop", "logprobs"),
     *("top_logprobs", "logit_bias", "presence_penalty", "frequency_penalty", "response_format"),
-    *("sampler", "profile", "set", "think", "branch", "prefix", "echo", "best_of", "suffix"),
-    *("tools", "tool_choice", "functions", "repetition_penalty", "dry_multiplier", "unknown"),
+    *("sampler", "profile", "set", "think", "branch", "prefix", "forced", "begin", "echo"),
+    *("best_of", "suffix", "tools", "tool_choice", "functions", "repetition_penalty", "unknown"),
+    "dry_multiplier",
 )
 VALUES = (
     *(-1, 0, 1, 2, 3.5, -3.5, 1e308, -1e308, 10**25, -(10**25), 2**63, 10**6, True, False, None),

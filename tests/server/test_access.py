@@ -3,7 +3,7 @@
 import pytest
 
 from entropix_mlx import cli
-from entropix_mlx.server.access import Access, is_loopback
+from entropix_mlx.server.middleware import Access, is_loopback
 
 KEY = "sk-µ one key"
 

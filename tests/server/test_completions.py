@@ -126,7 +126,7 @@ def test_an_answer_can_go_on_from_its_beginning(client, expected):
     found = [event["choices"][0]["entropix"]["token"] for event in stream]
     assert found == [step.token for step in steps[5:]]
     assert client.chat(prefix="Well").status == 200
-    begun = client.complete(prefix=prefix, begin=[70, 71], max_tokens=3, stream=True).events[:-1]
+    begun = client.complete(prefix=prefix, forced=[70, 71], max_tokens=3, stream=True).events[:-1]
     found = [event["choices"][0]["entropix"] for event in begun]
     assert [step["token"] for step in found][:2] == [70, 71]
     assert [step["origin"] for step in found] == ["chosen", "chosen", "sampled"]

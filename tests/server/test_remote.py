@@ -1,19 +1,17 @@
 """A chat whose model is behind a server: the same steps as with the model in this process."""
 
-import threading
-import time
 from dataclasses import replace
 
 import pytest
 
 from entropix_mlx import Session, Settings, cli
 from entropix_mlx.backends import events
-from entropix_mlx.backends.address import Address, ServerError
-from entropix_mlx.backends.events import Question, Token
-from entropix_mlx.backends.local import Chat
-from entropix_mlx.backends.remote import RemoteSession, model_thread
+from entropix_mlx.backends.base import BackendThread
+from entropix_mlx.backends.events import CancelToken, UserMessage
+from entropix_mlx.backends.remote import Address, RemoteBackend, RemoteSession, ServerError
 from entropix_mlx.errors import SessionError
 from tests.answer.test_forks import always_branch
+from tests.backends.test_local import Heard
 
 SETTINGS = Settings(max_tokens=6, seed=3, top_logprobs=4, profile=always_branch(min_gap=9))
 
@@ -28,10 +26,6 @@ def local(tiny_model, byte_tokenizer):
     byte_tokenizer._eos_token_ids = set()
     yield Session(tiny_model, byte_tokenizer, SETTINGS, system_prompt="Be brief.")
     byte_tokenizer._eos_token_ids = {257}
-
-
-def rounded(steps):
-    return [replace(step, top_logprobs=(), branch=None) for step in steps], len(steps)
 
 
 def tokens(conversation):
@@ -56,7 +50,7 @@ def test_every_way_to_an_answer_is_that_of_a_session(remote, local):
     assert [step.strategy for step in ours.steps] == [step.strategy for step in theirs.steps]
     assert ours.finish_reason == theirs.finish_reason == "length"
     assert ours.model == theirs.model
-    assert remote.context_used > 6
+    assert remote.context_used == local.context_used
 
 
 def test_a_changed_profile_goes_with_the_question(remote, local):
@@ -70,66 +64,58 @@ def test_a_changed_profile_goes_with_the_question(remote, local):
 
 
 def test_what_the_server_refuses_changes_nothing(remote):
+    dropped = []
+    remote.on_drop = dropped.append
     list(remote.send("Hello"))
-    with pytest.raises(ServerError, match="context"):
+    with pytest.raises(ServerError) as refused:
         remote.send("x" * 400)
+    assert refused.value.code == "context_length_exceeded"
     with pytest.raises(SessionError):
         list(remote.fork(99, 5))
     assert len(remote.conversation.turns) == 1
+    assert not dropped
     for n in range(8):  # old turns leave the context
         list(remote.send(f"What about number {n}?"))
     assert 0 < remote.conversation.dropped < 9
+    assert dropped[-1] == remote.conversation.dropped
 
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1:9", "ftp://x", "nonsense", "http://[::"])
 def test_an_address_without_a_server(address):
-    with pytest.raises(ServerError, match="server"):
-        RemoteSession(Address(address), SETTINGS, None)
+    with pytest.raises(ServerError):
+        RemoteSession(Address(address), SETTINGS)
 
 
-def test_a_missing_key_is_told(url):
-    with pytest.raises(ServerError, match="API key"):
-        RemoteSession(Address(f"{url}/v1"), SETTINGS, None)
+def test_a_missing_key_is_named(url):
+    with pytest.raises(ServerError) as refused:
+        RemoteSession(Address(f"{url}/v1"), SETTINGS)
+    assert refused.value.code == "invalid_api_key"
 
 
-def test_the_thread_of_the_terminal_ui(url, own_client):
-    heard, ended = [], threading.Event()
-
-    def hear(event):
-        heard.append(event)
-        if isinstance(event, events.AnswerEnded | events.Loaded | events.LoadFailed):
-            ended.set()
-
-    settings = replace(SETTINGS, max_tokens=150)
-    chat = Chat("there", None, settings, server=Address(url, "key"))
-    thread = model_thread(chat, hear)
+def test_the_thread_of_the_terminal_ui(url):
+    heard = Heard()
+    backend = RemoteBackend(Address(url, "key"), replace(SETTINGS, max_tokens=150))
+    thread = BackendThread(backend, heard)
     thread.start()
-    assert ended.wait(60)
-    ended.clear()
-    assert heard[0].context_length == 256
-    cancel = Token()
-    thread.ask(Question("Hello"), cancel)
-    while not any(isinstance(event, events.StepsArrived) for event in heard):
-        time.sleep(0.01)
+    assert heard.until(events.Loaded).context_length == 256
+    cancel = CancelToken()
+    thread.ask(UserMessage("Hello"), cancel)
+    heard.until(events.StepsArrived)
     cancel.set()
-    assert ended.wait(60)
-    assert heard[-1].error is None
-    (snapshot,) = heard[-2].conversation.turns
-    assert 0 < len(snapshot.answer.steps) < 150
-    thread.duel(Question("x"), (settings, settings), cancel)
+    assert heard.until(events.AnswerEnded, cancel=cancel).error is None
+    last = [e for e in heard.events if isinstance(e, events.ConversationChanged)][-1]
+    (turn,) = last.conversation.turns
+    assert 0 < len(turn.answer.steps) < 150
+    thread.duel(UserMessage("x"), (SETTINGS, SETTINGS), CancelToken())
+    assert heard.until(events.AnswerEnded).error == backend.refusals["duel"]
+    thread.list_models()
+    assert heard.until(events.ModelsListed).error
+    thread.switch("another", CancelToken())
+    heard.until(events.Loaded)
+    assert heard.until(events.AnswerEnded).error
     thread.stop()
     thread.join()
     assert not thread.alive
-
-
-def test_what_a_server_cannot_do_is_said_with_the_reason(url, monkeypatch):
-    from tui.app import NO_DUEL, ChatApp
-
-    told = []
-    app = ChatApp(Chat("there", None, SETTINGS, server=Address(url, "key")))
-    monkeypatch.setattr(app, "notify", lambda text, **_: told.append(text))
-    app.action_duel()
-    assert told == [NO_DUEL]
 
 
 @pytest.mark.parametrize("more", [["--ask"], ["--trace", "x"], ["--plain"], ["--model", "x"]])

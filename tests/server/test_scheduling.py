@@ -5,16 +5,9 @@ import time
 
 import pytest
 
-from entropix_mlx.engine.scheduler import Scheduler
-from entropix_mlx.server.batching import Capacity
-from entropix_mlx.server.events import (
-    Came,
-    Ended,
-    Failed,
-    Item,
-)
+from entropix_mlx.engine.runner import Runner
+from entropix_mlx.server.batching import Capacity, Ended, Failed, Stepped
 from entropix_mlx.server.openai.errors import RequestError
-from entropix_mlx.server.rounds import Rounds
 from entropix_mlx.settings import Settings
 
 LONG = (
@@ -31,12 +24,12 @@ def until(condition):
         time.sleep(0.005)
 
 
-def item(index=0, max_tokens=8, seed=1, prompt=tuple(range(65, 90)), **more):
-    settings = Settings(max_tokens=max_tokens, seed=seed, profile="reference")
-    return Item(index, tuple(prompt), settings, **more)
+def prompted(max_tokens=8, seed=1, prompt=tuple(range(65, 90))):
+    """Return a prompt, and how to answer it."""
+    return prompt, Settings(max_tokens=max_tokens, seed=seed, profile="reference")
 
 
-class Told(list):
+class Reported(list):
     """Events as they come."""
 
     def __call__(self, events):
@@ -47,14 +40,7 @@ class Told(list):
 
     @property
     def tokens(self):
-        return [event.step.token for event in self.of(Came)]
-
-
-def run(batcher, *items):
-    told = Told()
-    batcher.submit(items, told)
-    until(lambda: len(told.of(Ended)) == len(items) or told.of(Failed))
-    return told
+        return [event.step.token for event in self.of(Stepped)]
 
 
 def cached(reply):
@@ -63,16 +49,24 @@ def cached(reply):
 
 def test_many_at_once_are_each_what_they_are_alone(own_client):
     batcher = own_client(capacity=Capacity(5, 40, 0)).server.batcher
-    items = [
-        item(n, 6 + n % 5, seed=n, prompt=[65 + (n * k) % 50 for k in range(4 + 7 * n)])
+    prompts = [
+        prompted(6 + n % 5, seed=n, prompt=[65 + (n * k) % 50 for k in range(4 + 7 * n)])
         for n in range(12)
     ]
-    alone = [run(batcher, one).tokens for one in items]
-    told = [Told() for _ in items]
-    for one, listener in zip(items, told, strict=True):
-        batcher.submit([one], listener)
+
+    def submit(one):
+        reported = Reported()
+        batcher.submit([one], reported)
+        return reported
+
+    alone = []
+    for one in prompts:
+        alone.append(submit(one))
+        until(lambda: batcher.outstanding == 0)
+    together = [submit(one) for one in prompts]
     until(lambda: batcher.outstanding == 0)
-    assert [listener.tokens for listener in told] == alone
+    assert [one.tokens for one in together] == [one.tokens for one in alone]
+    assert all(len(one.of(Ended)) == 1 for one in together)
 
 
 def test_what_was_computed_is_not_computed_again(own_client):
@@ -101,83 +95,45 @@ def test_the_cache_is_bounded_and_can_be_off(own_client):
     assert cached(small.complete(f"0 {LONG}")) < 20
 
 
-def test_a_cancelled_order_frees_its_rows_at_the_next_token(client, monkeypatch):
+def test_a_cancelled_request_ends_at_the_next_token(client, monkeypatch):
     batcher, passes = client.server.batcher, []
-    advance = Rounds.advance
-    monkeypatch.setattr(Rounds, "advance", lambda self: passes.append(1) or advance(self))
-    told = Told()
-    order = batcher.submit([item(n, 200, seed=n) for n in range(6)], told)
-    until(lambda: len(told.of(Came)) > 8)
-    order.cancel.set()
+    advance = Runner.advance
+    monkeypatch.setattr(Runner, "advance", lambda self: passes.append(1) or advance(self))
+    reported = Reported()
+    submission = batcher.submit([prompted(200, seed=n) for n in range(6)], reported)
+    until(lambda: len(reported.of(Stepped)) > 8)
+    submission.cancel.set()
     cancelled_at = len(passes)
     until(lambda: batcher.outstanding == 0)
     assert len(passes) <= cancelled_at + 3
-    assert len(told.of(Came)) < 200
-
-
-def test_a_client_that_goes_away_ends_its_answer(client):
-    batcher = client.server.batcher
-
-    async def leave(stream):
-        """Send a request, read some of the answer, and hang up."""
-        body = b'{"prompt": "a", "max_tokens": 200, "stream": %s}' % stream
-        gone, sent = asyncio.Event(), []
-        requests = [{"type": "http.request", "body": body, "more_body": False}]
-
-        async def receive():
-            if requests:
-                return requests.pop()
-            await gone.wait()
-            return {"type": "http.disconnect"}
-
-        async def send(message):
-            sent.append(message)
-            if len(sent) > 4:
-                gone.set()
-
-        headers = [(b"host", b"localhost"), (b"content-length", b"%d" % len(body))]
-        scope = {
-            **{"type": "http", "method": "POST", "path": "/v1/completions", "headers": headers},
-            **{"query_string": b"", "root_path": "", "scheme": "http", "http_version": "1.1"},
-        }
-        task = asyncio.create_task(client.app(scope, receive, send))
-        if stream == b"false":
-            await asyncio.sleep(0.2)
-            gone.set()
-        await asyncio.wait_for(task, WAIT)
-        assert not any(message.get("body", b"").endswith(b"[DONE]\n\n") for message in sent)
-
-    for stream in (b"true", b"false"):
-        asyncio.run(leave(stream))
-        until(lambda: batcher.outstanding == 0)
-    until(lambda: client.server.metrics.value("running_answers") == 0)
+    assert len(reported.of(Stepped)) < 200
 
 
 def test_a_full_queue_says_when_to_come_back(own_client):
     client = own_client(capacity=Capacity(1, 2, 0))
-    batcher, told = client.server.batcher, Told()
-    orders = [batcher.submit([item(0, 200)], told) for _ in range(3)]
+    batcher = client.server.batcher
+    submissions = [batcher.submit([prompted(200)], Reported()) for _ in range(3)]
     reply = client.complete()
     assert reply.status == 429
     assert int(reply.headers["retry-after"]) > 0
     assert reply.error["code"] == "queue_full"
-    for order in orders:
-        order.cancel.set()
+    for submission in submissions:
+        submission.cancel.set()
     until(lambda: batcher.outstanding == 0)
     assert client.complete().status == 200
 
 
 def test_a_failing_pass_ends_its_answers_and_no_others(own_client, monkeypatch, caplog):
     client = own_client()
-    batcher, advance = client.server.batcher, Scheduler.advance
+    batcher, advance = client.server.batcher, Runner.advance
 
     def fail(self):
-        monkeypatch.setattr(Scheduler, "advance", advance)
+        monkeypatch.setattr(Runner, "advance", advance)
         raise RuntimeError("a secret of the machine")
 
-    monkeypatch.setattr(Scheduler, "advance", fail)
+    monkeypatch.setattr(Runner, "advance", fail)
     reply = client.complete()
-    assert reply.status == 500
+    assert (reply.status, reply.error["code"]) == (500, "internal_error")
     assert "secret" not in reply.content.decode()
     assert "secret" in caplog.text
     assert client.complete().status == 200
@@ -186,17 +142,17 @@ def test_a_failing_pass_ends_its_answers_and_no_others(own_client, monkeypatch, 
 
 def test_a_server_that_stops_ends_what_runs(own_client):
     client = own_client(capacity=Capacity(1, 8, 0))
-    batcher, running, waiting = client.server.batcher, Told(), Told()
-    batcher.submit([item(0, 60)], running)
-    until(lambda: running.of(Came))
-    batcher.submit([item(0, 60)], waiting)
+    batcher, running, waiting = client.server.batcher, Reported(), Reported()
+    batcher.submit([prompted(60)], running)
+    until(lambda: running.of(Stepped))
+    batcher.submit([prompted(60)], waiting)
     batcher.drain()
     until(lambda: waiting.of(Failed))
     assert client.complete().status == 503
     until(lambda: running.of(Ended))
-    assert len(running.of(Came)) == 60
+    assert len(running.of(Stepped)) == 60
     with pytest.raises(RequestError):
-        batcher.submit([item()], Told())
+        batcher.submit([prompted()], Reported())
 
 
 def test_an_interrupted_stream_says_so(own_client):

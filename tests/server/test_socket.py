@@ -1,5 +1,6 @@
 """A real server on a real socket: OpenAI's own client, clients that misbehave, and the end."""
 
+import asyncio
 import json
 import re
 import signal
@@ -11,6 +12,7 @@ import time
 import pytest
 
 from entropix_mlx.conversion import convert
+from entropix_mlx.server.run_server import bind
 
 WAIT = 120
 
@@ -19,21 +21,8 @@ class Process:
     """`entropix serve` in a process of its own."""
 
     def __init__(self, model, *options):
-        self.process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "entropix_mlx",
-                "serve",
-                "--port",
-                "0",
-                "--model",
-                model,
-                *options,
-            ],
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        command = [sys.executable, "-m", "entropix_mlx", "serve", "--port", "0", "--model", model]
+        self.process = subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True)
         self.lines = []
         while not (found := re.search(r":(\d+)/v1", "".join(self.lines))):
             line = self.process.stderr.readline()
@@ -61,7 +50,8 @@ class Process:
         text = self.ask(
             b"GET /metrics HTTP/1.0\r\nHost: localhost\r\nAuthorization: Bearer key\r\n\r\n"
         ).decode()
-        return float(re.search(rf"^entropix_{name} (\S+)", text, re.MULTILINE)[1])
+        found = re.search(rf"^entropix_{name} (\S+)", text, re.MULTILINE)
+        return float(found[1]) if found else 0.0
 
     def end(self):
         if self.process.poll() is None:
@@ -122,22 +112,36 @@ def test_openais_client_gets_what_it_knows(server):
         client.models.list()
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        *[b"\0\xff\x80garbage\r\n\r\n", b"GET / HTTP/x\r\n\r\n", b"GET\r\n\r\n", b"\x16\x03\x01"],
-        *[
-            b"",
-            b"GET / HTTP/1.1\r\n",
-            b"POST /v1/completions HTTP/1.1\r\nContent-Length: 9\r\n\r\n{",
-        ],
-        *[post({})[:-1], b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 20000 + b"\r\n"],
-        *[b"GET /" + b"a" * 10**5 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n"],
-        *[b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n"],
-        *[b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"],
-    ],
-    ids=range(12),
+def test_answers_do_not_wait_for_acknowledgements():
+    async def accepted():
+        """Return whether TCP_NODELAY is set on the server's end of a connection."""
+        found = asyncio.get_running_loop().create_future()
+
+        async def connected(reader, writer):
+            end = writer.get_extra_info("socket")
+            found.set_result(end.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        bound = bind("127.0.0.1", 0)
+        async with await asyncio.start_server(connected, sock=bound):
+            _, writer = await asyncio.open_connection(*bound.getsockname())
+            assert await found
+            writer.close()
+
+    asyncio.run(accepted())
+
+
+ASKS = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+NO_REQUESTS = (
+    *(b"", b"\0\xff\x80garbage\r\n\r\n", b"GET\r\n\r\n", b"\x16\x03\x01", b"GET / HTTP/x\r\n\r\n"),
+    *(b"GET / HTTP/1.1\r\n", b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 20000 + b"\r\n"),
+    b"GET /" + b"a" * 10**5 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    *(ASKS + b"Content-Length: 9\r\n\r\n{", ASKS + b"Content-Length: -5\r\n\r\n", post({})[:-1]),
+    ASKS + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
 )
+
+
+@pytest.mark.parametrize("content", NO_REQUESTS, ids=range(len(NO_REQUESTS)))
 def test_what_is_no_request_is_refused_and_forgotten(server, content):
     try:
         received = server.ask(content, half_closed=True)
@@ -149,16 +153,20 @@ def test_what_is_no_request_is_refused_and_forgotten(server, content):
         assert json.loads(received.split(b"\r\n\r\n", 1)[1])["error"]["message"]
 
 
-def test_clients_that_vanish_leave_nothing_behind(server):
-    body = {"prompt": "a", "max_tokens": 220, "stream": True, "logit_bias": {"257": -100}}
+@pytest.mark.parametrize("stream", [True, False])
+def test_clients_that_vanish_leave_nothing_behind(server, stream):
+    body = {"prompt": "a", "max_tokens": 220, "stream": stream, "logit_bias": {"257": -100}}
+    before = server.metric("generated_tokens_total")
     for _ in range(12):
         connection = server.send(post(body))
-        connection.recv(100)
+        if stream:
+            connection.recv(100)
         connection.close()
     end = time.monotonic() + WAIT
     while server.metric("running_answers") or server.metric("waiting_answers"):
         assert time.monotonic() < end
         time.sleep(0.05)
+    assert server.metric("generated_tokens_total") - before < 12 * 220 / 2
 
 
 def test_a_signal_lets_the_answer_end_that_runs(folder):

@@ -14,12 +14,7 @@ from entropix_mlx.backends.recorded import demo_profile
 from entropix_mlx.profiles.sections import Thresholds
 from entropix_mlx.profiles.tree import classify
 from entropix_mlx.step import Branch, Dropped, DropReason, Fork, Metrics, Origin, Strategy
-from entropix_mlx.traces.explain import (
-    Condition,
-    decided,
-    explain,
-    judge,
-)
+from entropix_mlx.traces.explain import Condition, cases_of, decided, explain
 from tests.tui.conftest import make_step
 
 CASES = [
@@ -43,7 +38,7 @@ MEASUREMENTS = st.builds(
 def test_agrees_with_the_decision_cases(case):
     expected = case["expect"]
     metrics = Metrics(*(expected.get(name, 0.0) for name in Metrics._fields))
-    found = decided(judge(REFERENCE, metrics)).strategy
+    found = decided(cases_of(REFERENCE, metrics)).strategy
     assert (found.sampled() if case["just_inserted"] else found) == expected["strategy"]
 
 
@@ -51,7 +46,7 @@ def test_agrees_with_the_decision_cases(case):
 def test_agrees_with_decide(logits, thresholds):
     profile = REFERENCE.replace({"thresholds": thresholds})
     decision = decide(logits, np.zeros((2, 3)), profile)
-    assert decided(judge(profile, decision.metrics)).strategy is decision.strategy
+    assert decided(cases_of(profile, decision.metrics)).strategy is decision.strategy
 
 
 @given(MEASUREMENTS, THRESHOLDS)
@@ -81,7 +76,7 @@ def test_the_line_of_a_fork():
     ways = Fork(tuple(Branch((n,), "x", -1.0, 1.0) for n in range(5)), 0)
     at = {"entropy": 3.13, "varentropy": 14.5, "margin": 0.06, "fork": ways}
     assert line(Strategy.BRANCH, origin=Origin.BRANCH, **at) == (
-        "▲ fork: H 3.13 < 5.30 ✓ V 14.50 > 10.91 ✓ margin 0.06 < 0.19 ✓ → following 5 ways, "
+        "▲ fork: H 3.13 < 5.30 ✓ V 14.50 > 10.91 ✓ margin 0.06 < 0.19 ✓ → comparing 5 branches, "
         "none clearly leads the first"
     )
 
@@ -107,13 +102,13 @@ def test_the_lines_of_inserted_text():
     assert begun == f"◆ think: {reasons} {action}"
     assert line(Strategy.THINK, **at) == "◆ think → part of the inserted text"
     later = line(Strategy.THINK, rolled_back=1, triggered_at=2, **at)
-    assert later == f"◆ think → {inserting}, as was wished for at token 2"
+    assert later == f"◆ think → {inserting}, triggered at token 2"
 
 
 def test_a_thought_that_was_dropped_is_told():
     dropped = Dropped(Origin.INSERTED, (1, 2), " Wait, wait,", DropReason.ECHO)
     told = line(Strategy.ARGMAX, entropy=0.5, varentropy=1.5, dropped=dropped)
-    assert told.endswith("“Wait, wait,” was tried and dropped: it was said again at once")
+    assert told.endswith("“Wait, wait,” was dropped: the model repeated it at once")
 
 
 def test_what_other_thresholds_decided_is_not_explained_by_these():

@@ -24,10 +24,8 @@ from entropix_mlx.step import (
 )
 from entropix_mlx.traces.charts import frame_of, plane
 from entropix_mlx.traces.explain import explain
-from entropix_mlx.traces.links import file_link
-from entropix_mlx.traces.reading import read_trace
-from entropix_mlx.traces.report import render
-from entropix_mlx.traces.trace import Header, Trace, recorded
+from entropix_mlx.traces.report import file_link, render
+from entropix_mlx.traces.trace import Header, Trace, read_trace, recorded
 from tests.tui.conftest import make_step
 
 HOSTILE = [
@@ -215,7 +213,7 @@ def test_two_traces_stand_side_by_side(make_trace, steps):
 @pytest.mark.parametrize(
     ("totals", "said"),
     [
-        (None, "no: the recording broke off"),
+        (None, "no: the recording was cut off"),
         ({"finish_reason": None}, "no: stopped"),
         ({"finish_reason": "interrupted"}, "interrupted"),
     ],

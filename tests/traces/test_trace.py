@@ -11,8 +11,7 @@ from entropix_mlx import Profile, old_names, stream_generate
 from entropix_mlx.errors import TraceError
 from entropix_mlx.profiles.tree import classify
 from entropix_mlx.step import Branch, Fork
-from entropix_mlx.traces.reading import read_trace
-from entropix_mlx.traces.trace import Header, TraceWriter, recorded
+from entropix_mlx.traces.trace import Header, TraceWriter, read_trace, recorded
 from tests.tui.conftest import make_step
 
 HEADER = Header(

@@ -10,7 +10,7 @@ import pytest
 from textual._context import active_app
 
 from entropix_mlx import Profile, Settings
-from entropix_mlx.backends.local import Chat
+from entropix_mlx.backends.local import LocalBackend
 from entropix_mlx.chat.conversation import Turn
 from entropix_mlx.step import Alternative, Branch, Fork, Origin, Step, Strategy
 from entropix_mlx.traces.trace import Header, Trace
@@ -105,7 +105,7 @@ def load_tiny():
 def make_chat():
     def make(load=load_tiny, ask=False, traces=None, **settings) -> ChatApp:
         settings = {"max_tokens": 12, "seed": 1, "top_logprobs": 4} | settings
-        return ChatApp(Chat("tiny", load, Settings(**settings), ask=ask, traces=traces))
+        return ChatApp(LocalBackend("tiny", load, Settings(**settings), ask=ask, traces=traces))
 
     return make
 

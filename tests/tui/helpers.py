@@ -2,7 +2,7 @@
 
 from textual.widgets import Input, TextArea
 
-from entropix_mlx.chat.context import Context
+from entropix_mlx.chat.session import Context
 from tests.tui.conftest import load_tiny, turns, until
 from tui.composer.status import State
 from tui.screens.dialogs import LongTextDialog, TextDialog

@@ -5,7 +5,7 @@ import threading
 from textual import events
 from textual.widgets import Markdown, OptionList
 
-from entropix_mlx.answer.interventions import branches
+from entropix_mlx.answer.interventions import forks
 from entropix_mlx.errors import ModelNotFoundError
 from entropix_mlx.palette import printable
 from entropix_mlx.step import ChosenBy, Origin
@@ -184,7 +184,7 @@ def test_a_new_question_is_in_sight_wherever_one_had_scrolled_to(make_chat):
 
 
 def test_escape_stops_within_a_fork(make_chat, monkeypatch):
-    monkeypatch.setattr(branches, "sentence_end", lambda text, known: None)
+    monkeypatch.setattr(forks, "sentence_end", lambda text, known: None)
     depth = 1000
     app = make_chat(max_tokens=2000, profile=always_branch(depth=depth, width=2))
 

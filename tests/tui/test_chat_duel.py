@@ -5,7 +5,7 @@ import threading
 from textual.widgets import Select
 
 from entropix_mlx.backends.events import DuelStepsArrived
-from entropix_mlx.chat.context import Context
+from entropix_mlx.chat.session import Context
 from entropix_mlx.engine import forward
 from tests.tui.conftest import ask, drive, notices, ready, turns, until
 from tests.tui.helpers import prompts_of
@@ -175,5 +175,18 @@ def test_the_keys_of_the_chat_rest_during_a_duel(make_chat):
         assert app.screen is duel
         await pilot.press("escape")
         assert len(turns(app)) == 1
+
+    drive(app, scenario)
+
+
+def test_a_backend_without_duels_says_why(make_chat):
+    app = make_chat()
+    app.backend.refusals = {"duel": "no duel here"}
+
+    async def scenario(pilot):
+        await until(pilot, lambda: ready(app))
+        app.action_duel()
+        await until(pilot, lambda: "no duel here" in notices(app))
+        assert not isinstance(app.screen, DuelScreen)
 
     drive(app, scenario)

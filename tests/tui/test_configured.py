@@ -2,8 +2,8 @@
 
 import pytest
 
-from entropix_mlx.backends.local import Chat
-from entropix_mlx.configuration.reading import Configuration
+from entropix_mlx.backends.local import LocalBackend
+from entropix_mlx.configuration import Configuration
 from entropix_mlx.errors import ConfigurationError
 from entropix_mlx.settings import Settings
 from tests.tui.conftest import drive, load_tiny, make_trace, notices, ready, until
@@ -23,7 +23,7 @@ def configured(path, text: str) -> Configuration:
 def make(tmp_path):
     def make(text: str) -> ChatApp:
         configuration = configured(tmp_path / "config.toml", text)
-        return ChatApp(Chat("tiny", load_tiny, Settings(max_tokens=3)), None, configuration)
+        return ChatApp(LocalBackend("tiny", load_tiny, Settings(max_tokens=3)), None, configuration)
 
     return make
 

@@ -3,7 +3,7 @@
 import pytest
 from textual.widgets import Select
 
-from entropix_mlx.backends.recorded import demo_chat, demo_recording
+from entropix_mlx.backends.recorded import RecordedBackend, demo_recording
 from entropix_mlx.settings import Settings
 from entropix_mlx.step import Origin, Strategy, first_divergence
 from tests.tui.conftest import drive, notices, ready, turns, until
@@ -30,7 +30,7 @@ def test_the_recording_answers_the_questions_of_the_card():
 
 
 def test_the_demo():
-    app = ChatApp(demo_chat(Settings(), pace=0))
+    app = ChatApp(RecordedBackend(Settings(), demo_recording(pace=0)))
 
     async def scenario(pilot):
         await until(pilot, lambda: ready(app))
@@ -68,7 +68,7 @@ def test_the_demo():
 
 
 def test_the_ways_of_a_fork_race_in_the_demo():
-    app = ChatApp(demo_chat(Settings(), pace=3))
+    app = ChatApp(RecordedBackend(Settings(), demo_recording(pace=3)))
 
     async def scenario(pilot):
         await until(pilot, lambda: ready(app))
@@ -89,7 +89,7 @@ def test_the_ways_of_a_fork_race_in_the_demo():
 
 
 def test_a_demo_that_plays_can_be_stopped_and_quit():
-    app = ChatApp(demo_chat(Settings(), pace=0.05))
+    app = ChatApp(RecordedBackend(Settings(), demo_recording(pace=0.05)))
 
     async def scenario(pilot):
         await until(pilot, lambda: ready(app))
@@ -103,7 +103,7 @@ def test_a_demo_that_plays_can_be_stopped_and_quit():
 
 
 def test_keys_that_do_nothing_in_the_demo_are_not_named_and_say_why():
-    app = ChatApp(demo_chat(Settings(), pace=0))
+    app = ChatApp(RecordedBackend(Settings(), demo_recording(pace=0)))
 
     async def scenario(pilot):
         await until(pilot, lambda: ready(app))
@@ -124,7 +124,7 @@ def verdict(app) -> str:
 
 @pytest.mark.parametrize("number", ["1", "2", "3"])
 def test_a_duel_is_played_and_its_winner_kept(number):
-    app = ChatApp(demo_chat(Settings(), pace=0))
+    app = ChatApp(RecordedBackend(Settings(), demo_recording(pace=0)))
 
     async def scenario(pilot):
         await until(pilot, lambda: ready(app))
@@ -143,7 +143,7 @@ def test_a_duel_is_played_and_its_winner_kept(number):
 
 
 def test_a_duel_that_was_not_recorded_says_what_was():
-    app = ChatApp(demo_chat(Settings(), pace=0))
+    app = ChatApp(RecordedBackend(Settings(), demo_recording(pace=0)))
 
     async def scenario(pilot):
         await until(pilot, lambda: ready(app))
@@ -162,7 +162,7 @@ def test_a_duel_that_was_not_recorded_says_what_was():
 
 
 def test_a_duel_of_the_demo_can_be_left():
-    app = ChatApp(demo_chat(Settings(), pace=0.05))
+    app = ChatApp(RecordedBackend(Settings(), demo_recording(pace=0.05)))
 
     async def scenario(pilot):
         await until(pilot, lambda: ready(app))

@@ -352,7 +352,7 @@ def test_the_line_that_explains_leaves_out_what_does_not_fit():
     fork = replace(step, strategy=Strategy.BRANCH, margin=0.04, fork=make_steps()[14].fork)
     why = explain(REFERENCE, fork)
     reasons = "▲ fork: H 4.00 < 5.00 ✓ V 6.50 > 5.00 ✓ margin 0.04 < 1.00 ✓"
-    assert draw_why(why, 150).plain.startswith(f"{reasons} → following 3 ways")
+    assert draw_why(why, 150).plain.startswith(f"{reasons} → comparing 3 branches")
     assert draw_why(why, 76).plain == reasons, "why it was a fork comes before what became of it"
     assert draw_why(why, 56).plain == "▲ fork: H 4.00<5.00 V 6.50>5.00 margin 0.04<1.00"
 

@@ -9,10 +9,9 @@ from entropix_mlx.backends.events import (
     DuelBegan,
     DuelForkGrew,
     DuelStepsArrived,
-    Question,
+    UserMessage,
 )
-from entropix_mlx.traces.reading import read_trace
-from entropix_mlx.traces.trace import Header
+from entropix_mlx.traces.trace import Header, read_trace
 from tests.tui.conftest import drive, make_step, make_steps, make_viewer, until
 from tui.composer.key_bar import KeyBar
 from tui.gauges.race import Race
@@ -35,7 +34,7 @@ def play(scenario, size=(120, 40)):
     async def run(pilot):
         begun = []
         screen = DuelScreen(
-            Question("What did he do?"),
+            UserMessage("What did he do?"),
             Settings(seed=1),
             1,
             lambda question, sides, cancel: begun.append((sides, cancel)),

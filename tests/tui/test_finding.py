@@ -2,8 +2,8 @@
 
 from textual.widgets import Input
 
-from entropix_mlx.chat.conversation import Answer, Conversation, Turn
-from entropix_mlx.chat.search import Place, find
+from entropix_mlx.chat.conversation import Conversation, Reply, Turn
+from entropix_mlx.chat.finding import Match, search
 from entropix_mlx.step import Origin
 from tests.tui.conftest import ask, drive, make_step, notices, ready, turns, until
 from tui.code_blocks import code_blocks
@@ -13,7 +13,7 @@ from tui.screens.find import FindBar
 def talk(*pairs) -> Conversation:
     return Conversation(
         turns=[
-            Turn(question, [Answer(1, [make_step(n, word) for n, word in enumerate(words)])])
+            Turn(question, [Reply(1, [make_step(n, word) for n, word in enumerate(words)])])
             for question, *words in pairs
         ]
     )
@@ -21,10 +21,10 @@ def talk(*pairs) -> Conversation:
 
 def test_what_is_found_where():
     chat = talk(("Cats?", " Cat", "s", " purr, c", "ats"), ("And?", "no"))
-    assert find(chat, "cats") == [Place(0, None), Place(0, 0), Place(0, 2)]
-    assert find(chat, "CATS PURR") == [Place(0, 0)]
-    assert find(chat, "and") == [Place(1, None)]
-    assert find(chat, "") == find(chat, "dog") == []
+    assert search(chat, "cats") == [Match(0, None), Match(0, 0), Match(0, 2)]
+    assert search(chat, "CATS PURR") == [Match(0, 0)]
+    assert search(chat, "and") == [Match(1, None)]
+    assert search(chat, "") == search(chat, "dog") == []
 
 
 def test_the_chat_is_searched(make_chat):

@@ -6,10 +6,12 @@ import threading
 import pytest
 from textual.widgets import Input, OptionList
 
-from entropix_mlx.chat.conversation import Answer, Conversation, Turn
+from entropix_mlx.backends.local import LocalBackend
+from entropix_mlx.chat.conversation import Conversation, Reply, Turn
 from entropix_mlx.chat.store import Store
-from entropix_mlx.checkpoints.inventory import Entry
+from entropix_mlx.checkpoints.inventory import LocalModel
 from entropix_mlx.errors import ModelNotFoundError
+from entropix_mlx.settings import Settings
 from tests.tui.conftest import ask, drive, load_tiny, notices, ready, turns, until
 from tui.app import ChatApp
 from tui.composer.status import State
@@ -35,7 +37,7 @@ def make_kept(make_chat, store):
 
 def keep(store, *questions, title=None):
     """Keep a chat, as an earlier session would have."""
-    chat = Conversation(turns=[Turn(text, [Answer(1, [])]) for text in questions], title=title)
+    chat = Conversation(turns=[Turn(text, [Reply(1, [])]) for text in questions], title=title)
     store.save(chat)
     return chat
 
@@ -145,12 +147,12 @@ def test_a_store_that_fails_is_told_once(make_kept, store):
 
 
 @pytest.fixture
-def with_models(make_chat, monkeypatch):
+def with_models(monkeypatch):
     """A chat for which there are two models, of which one cannot be loaded."""
     entries = [
-        Entry("tiny-2", "tiny-2", 10**8, "float32", 4096, None),
-        Entry("huge", "huge", 10**12, "bfloat16", 4096, "needs 1000 GB of memory"),
-        Entry("gone", "gone", 10**8, "float32", 4096, None),
+        LocalModel("tiny-2", "tiny-2", 10**8, "float32", 4096, None),
+        LocalModel("huge", "huge", 10**12, "bfloat16", 4096, "needs 1000 GB of memory"),
+        LocalModel("gone", "gone", 10**8, "float32", 4096, None),
     ]
     monkeypatch.setattr("entropix_mlx.checkpoints.inventory.inventory", lambda: entries)
     gate = threading.Event()
@@ -162,10 +164,8 @@ def with_models(make_chat, monkeypatch):
         return load_tiny()
 
     def make(load=load_tiny) -> ChatApp:
-        app = make_chat(load, max_tokens=3)
-        worker = app.link._worker
-        worker._chat = type(worker._chat)(**vars(worker._chat) | {"load_named": load_named})
-        return app
+        settings = Settings(max_tokens=3, seed=1, top_logprobs=4)
+        return ChatApp(LocalBackend("tiny", load, settings, load_named=load_named))
 
     return make, gate
 

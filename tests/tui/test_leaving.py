@@ -6,7 +6,7 @@ import time
 import pytest
 
 from entropix_mlx import Session, Settings
-from entropix_mlx.backends.local import Chat
+from entropix_mlx.backends.local import LocalBackend
 from tests.tui.conftest import drive, load_tiny, ready, until
 from tests.tui.helpers import gated, generating
 from tui.app import ChatApp
@@ -30,7 +30,7 @@ def test_the_end_of_the_app_waits_for_the_model_thread(make_chat, monkeypatch, q
         await pilot.press(*filter(None, [quitting]))
 
     drive(app, scenario)
-    assert not app.link._worker._thread.is_alive()
+    assert not app.link.alive
 
 
 def test_the_end_of_the_app_does_not_wait_for_a_model(make_chat):
@@ -44,7 +44,8 @@ def test_the_end_of_the_app_does_not_wait_for_a_model(make_chat):
     drive(app, scenario)
     took = time.monotonic() - began
     gate.set()
-    app.link._worker._thread.join()
+    while app.link.alive:
+        time.sleep(0.01)
     assert took < 4
 
 
@@ -56,7 +57,7 @@ def test_leaving_while_the_model_loads_skips_the_end_of_the_interpreter(monkeypa
 
     monkeypatch.setattr(ChatApp, "run", lambda app: drive(app, quit_at_once))
     monkeypatch.setattr("os._exit", left.append)
-    run_chat(Chat("slow", gated(gate), Settings()))
+    run_chat(LocalBackend("slow", gated(gate), Settings()))
     gate.set()
     assert left == [0]
 
@@ -70,5 +71,5 @@ def test_leaving_a_chat_is_the_ordinary_end(monkeypatch):
 
     monkeypatch.setattr(ChatApp, "run", lambda app: drive(app, quit_when_ready))
     monkeypatch.setattr("os._exit", left.append)
-    run_chat(Chat("tiny", load_tiny, Settings()))
+    run_chat(LocalBackend("tiny", load_tiny, Settings()))
     assert not left

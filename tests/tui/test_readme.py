@@ -5,7 +5,7 @@ from pathlib import Path
 from pytest_textual_snapshot import normalize_svg
 from textual._doc import take_svg_screenshot
 
-from entropix_mlx.traces.reading import read_trace
+from entropix_mlx.traces.trace import read_trace
 from tui.viewer import ViewerApp
 
 PICTURE = Path(__file__).parents[2] / "docs" / "screenshot.svg"

@@ -7,8 +7,7 @@ from textual import events
 from textual.widgets import Input
 
 from entropix_mlx.chat.conversation import Conversation
-from entropix_mlx.traces.reading import read_trace
-from entropix_mlx.traces.trace import TraceFolder
+from entropix_mlx.traces.trace import TraceFolder, read_trace
 from tests.conftest import make_tiny_model
 from tests.tui.conftest import ask, drive, load_tiny, notices, ready, turns, until
 from tests.tui.helpers import fill, fill_long, generating, shown_steps

@@ -6,7 +6,7 @@ After a change that is meant: pytest tests/tui --snapshot-update, and look at th
 import pytest
 
 from entropix_mlx import Profile, Settings
-from entropix_mlx.backends.events import DuelStepsArrived, Question
+from entropix_mlx.backends.events import DuelStepsArrived, UserMessage
 from tests.tui.conftest import make_step, make_steps, make_viewer
 from tui.screens.duel import DuelScreen
 from tui.screens.tuning.tune import TuneScreen
@@ -50,7 +50,7 @@ def test_duel(snap_compare, size):
         def start(question, sides, cancel):
             screen.begun = cancel
 
-        question = Question("What did he do?")
+        question = UserMessage("What did he do?")
         screen = DuelScreen(question, Settings(seed=1), 1, start, Profile.load())
         await pilot.app.push_screen(screen)
         await pilot.pause()

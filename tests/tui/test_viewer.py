@@ -8,7 +8,7 @@ from textual.widgets import ContentSwitcher, Markdown, Static
 from textual.widgets._toast import Toast
 
 from entropix_mlx import Profile
-from entropix_mlx.chat.conversation import Answer, Conversation, Turn
+from entropix_mlx.chat.conversation import Conversation, Reply, Turn
 from entropix_mlx.palette import printable
 from entropix_mlx.step import Origin, Strategy
 from tests.tui.conftest import AWKWARD, drive, make_step, make_viewer, notices
@@ -76,7 +76,7 @@ def test_a_key_goes_to_what_stands_out():
         for n in range(12)
     ]
     steps = [replace(s, origin=thought.get(s.index, s.origin)) for s in steps]
-    turns = [Turn("a", [Answer(1, steps)]), Turn("b", [Answer(1, steps[:5])])]
+    turns = [Turn("a", [Reply(1, steps)]), Turn("b", [Reply(1, steps[:5])])]
     app = ViewerApp(Conversation(turns=turns), Profile.load())
     at = app.workspace.transcript
 
@@ -310,7 +310,7 @@ def answered(*counts: int) -> Conversation:
     """Return a conversation of which each answer has so many tokens."""
     steps = [make_step(n, f"word{n} ") for n in range(9)]
     return Conversation(
-        turns=[Turn(f"question {n}", [Answer(n, steps[:count])]) for n, count in enumerate(counts)]
+        turns=[Turn(f"question {n}", [Reply(n, steps[:count])]) for n, count in enumerate(counts)]
     )
 
 

@@ -3,9 +3,8 @@
 import pytest
 from textual.binding import Binding
 
-from entropix_mlx.backends.local import Chat
-from entropix_mlx.backends.recorded import RecordedThread, Recording
-from entropix_mlx.chat.conversation import Answer, Conversation, Turn
+from entropix_mlx.backends.recorded import RecordedBackend, Recording
+from entropix_mlx.chat.conversation import Conversation, Reply, Turn
 from entropix_mlx.settings import Settings
 from tests.tui.conftest import drive, make_steps, ready, shown_answers, until
 from tui.app import ChatApp
@@ -33,14 +32,11 @@ KEYS = [
 
 def recorded() -> Conversation:
     steps = make_steps(40)
-    return Conversation(turns=[Turn("hi", [Answer(1, steps), Answer(2, steps[:9])])])
+    return Conversation(turns=[Turn("hi", [Reply(1, steps), Reply(2, steps[:9])])])
 
 
 def make_app(pace: float = 0.0) -> ChatApp:
-    def make_thread(chat, report):
-        return RecordedThread(chat, report, Recording(recorded()), pace)
-
-    return ChatApp(Chat("recorded", lambda: None, Settings(), make_thread=make_thread))
+    return ChatApp(RecordedBackend(Settings(), Recording(recorded(), pace=pace)))
 
 
 async def nothing(pilot):
@@ -59,7 +55,7 @@ async def in_the_tokens(pilot):
 
 
 async def answering(pilot):
-    pilot.app.link._worker._recording._pace = 0.01
+    pilot.app.backend.recording.pace = 0.01
     await nothing(pilot)
     await pilot.press("h", "i", "enter")
     await until(pilot, lambda: pilot.app.status.state is State.GENERATING)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from entropix_mlx import Profile, Settings, generate, stream_generate
-from entropix_mlx.errors import EntropixError, ProfileError
+from entropix_mlx.errors import EntropixError
 from entropix_mlx.profiles import selection
 
 PROMPT = list(b"Hello")
@@ -58,16 +58,13 @@ def test_resolved_settings_have_a_profile_and_a_seed(tiny_model, monkeypatch):
     resolved = asked.resolved(tiny_model.config)
     assert resolved.profile == Profile.load().replace(asked.changes)
     assert resolved.seed is not None
-    assert resolved.changes == {}
+    assert resolved.settings.changes == {}
 
-    def not_again(*_):
-        raise AssertionError("a profile was looked for twice")
-
-    monkeypatch.setattr(selection, "profile_for", not_again)
-    assert resolved.resolved(tiny_model.config) is resolved
-    assert resolved.build_sampler().profile == resolved.profile
-    with pytest.raises(ProfileError, match="no profile 'auto'"):
-        asked.build_sampler()
+    monkeypatch.setattr(selection, "profile_for", lambda *_: pytest.fail("it was found already"))
+    again = resolved.settings.resolved(tiny_model.config)
+    assert (again.profile, again.seed) == (resolved.profile, resolved.seed)
+    assert resolved.with_seed(7).settings.seed == 7
+    assert resolved.with_seed(7).sampler is resolved.sampler
 
 
 def test_a_run_looks_for_its_profile_once(run_generate, monkeypatch):

@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widgets import TextArea
 
-from entropix_mlx.backends.events import Question
+from entropix_mlx.backends.events import UserMessage
 
 from ..transcript.welcome import QUESTIONS
 from .hints import Hints
@@ -61,7 +61,7 @@ class Composer(TextArea):
     class Sent(Message):
         """A question is ready."""
 
-        question: Question
+        question: UserMessage
 
     class Left(Message):
         """The user wants to go to the tokens."""
@@ -81,11 +81,11 @@ class Composer(TextArea):
         self._offered = ""  # the digit that wrote a question of the card
 
     @property
-    def question(self) -> Question:
+    def question(self) -> UserMessage:
         """What is in the field."""
-        return Question(self.text, self.turn)
+        return UserMessage(self.text, self.turn)
 
-    def write(self, question: Question) -> None:
+    def write(self, question: UserMessage) -> None:
         """Put a question into the field, in place of what is there."""
         self.turn = question.turn
         self._replace(question.text)

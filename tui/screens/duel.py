@@ -15,12 +15,12 @@ from textual.screen import Screen
 from textual.widgets import Label, Static
 
 from entropix_mlx.backends.events import (
+    CancelToken,
     DuelBegan,
+    DuelEvent,
     DuelForkGrew,
     DuelStepsArrived,
-    OfDuel,
-    Question,
-    Token,
+    UserMessage,
 )
 from entropix_mlx.errors import EntropixError
 from entropix_mlx.palette import printable
@@ -35,7 +35,7 @@ from ..composer.key_bar import KeyBar
 from ..transcript.answer import AnswerView
 from .duel_side import DuelSide
 
-Start = Callable[[Question, tuple[Settings, Settings], Token], None]
+Start = Callable[[UserMessage, tuple[Settings, Settings], CancelToken], None]
 
 DRAW_SECONDS = 1 / 5
 """How often the gauges are drawn while the sides answer."""
@@ -52,7 +52,7 @@ LEAST = ("repetition", "mean log p", "tokens/s", "insertions")
 class Kept:
     """The side of a duel that is to be part of the conversation."""
 
-    question: Question
+    question: UserMessage
     seed: int
     steps: Sequence[Step]
 
@@ -69,7 +69,7 @@ class DuelScreen(Screen[Kept | None]):
     ]
 
     def __init__(
-        self, question: Question, settings: Settings, seed: int, start: Start, profile: Profile
+        self, question: UserMessage, settings: Settings, seed: int, start: Start, profile: Profile
     ) -> None:
         """Prepare a duel.
 
@@ -84,7 +84,7 @@ class DuelScreen(Screen[Kept | None]):
         self._question = question
         self._settings = replace(settings, seed=seed)
         self._start = start
-        self._cancel = Token()  # that of the running duel
+        self._cancel = CancelToken()  # that of the running duel
         self._headers: tuple[Header | None, ...] = ()
         self._ended: dict[int, str | None] = {}  # the sides that have ended, and why they failed
         self._samplers: tuple[str, ...] = ()
@@ -116,7 +116,7 @@ class DuelScreen(Screen[Kept | None]):
         """Begin again."""
         self._cancel.set()
         # Made before anything waits: `receive` must drop what the duel before still sends.
-        cancel = self._cancel = Token()
+        cancel = self._cancel = CancelToken()
         for side in self._sides:
             await side.clear()
         if cancel is not self._cancel:
@@ -127,7 +127,7 @@ class DuelScreen(Screen[Kept | None]):
         left, right = (SAMPLERS[name].fitting(self._settings) for name in self._samplers)
         self._start(self._question, (left, right), cancel)
 
-    def receive(self, event: OfDuel) -> None:
+    def receive(self, event: DuelEvent) -> None:
         """Show how a side goes on, mark where the sides part; at the end tell the verdict."""
         ending = not self.query(AnswerView)  # the app leaves while the model still reports
         if event.cancel is not self._cancel or ending:

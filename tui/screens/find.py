@@ -12,7 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Label
 
 from entropix_mlx.chat.conversation import Conversation
-from entropix_mlx.chat.search import Place, find
+from entropix_mlx.chat.finding import Match, search
 
 KEYS = "↓ ↑ next, previous; Escape closes"
 
@@ -33,7 +33,7 @@ class FindBar(ModalScreen[None]):
     """
 
     def __init__(
-        self, conversation: Conversation, show: Callable[[Place], None], text: str = ""
+        self, conversation: Conversation, show: Callable[[Match], None], text: str = ""
     ) -> None:
         """Prepare a search.
 
@@ -46,7 +46,7 @@ class FindBar(ModalScreen[None]):
         self._conversation = conversation
         self._show = show
         self._text = text
-        self._places: list[Place] = []
+        self._places: list[Match] = []
         self._number = -1
 
     def compose(self) -> ComposeResult:
@@ -57,7 +57,7 @@ class FindBar(ModalScreen[None]):
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Search from the end: what came last is wanted most often."""
-        self._places = find(self._conversation, event.value)
+        self._places = search(self._conversation, event.value)
         self._number = len(self._places)
         self.action_go(-1)
 

@@ -17,7 +17,7 @@ from entropix_mlx.backends.events import ModelsListed
 from entropix_mlx.palette import printable
 
 if TYPE_CHECKING:
-    from entropix_mlx.checkpoints.inventory import Entry
+    from entropix_mlx.checkpoints.inventory import LocalModel
 
 NAME_CHARACTERS = 60
 
@@ -30,7 +30,7 @@ class ModelPicker(ModalScreen[str | None]):
     def __init__(self) -> None:
         """Begin with nothing: the models are being looked for."""
         super().__init__(classes="dialog")
-        self._models: Sequence[Entry] = ()
+        self._models: Sequence[LocalModel] = ()
 
     def compose(self) -> ComposeResult:
         """Make the list."""
@@ -55,7 +55,7 @@ class ModelPicker(ModalScreen[str | None]):
         self.dismiss(None)
 
 
-def _option(model: Entry) -> Option:
+def _option(model: LocalModel) -> Option:
     name = model.name if len(model.name) <= NAME_CHARACTERS else f"…{model.name[-NAME_CHARACTERS:]}"
     told = f"{model.nbytes / 1e9:.2f} GB, {model.precision or '?'}, context {model.context or '?'}"
     fault = "" if model.fault is None else f" · does not run: {model.fault}"

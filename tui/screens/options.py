@@ -15,7 +15,7 @@ from textual.widgets import Input, Label
 
 from entropix_mlx.errors import EntropixError
 from entropix_mlx.profiles.fields import Number
-from entropix_mlx.profiles.sampler_specs import kinds, parameters
+from entropix_mlx.profiles.sampler_specs import parameters, specs
 from entropix_mlx.settings import Settings
 
 MOST = "max_tokens"
@@ -45,7 +45,7 @@ class OptionsDialog(ModalScreen[Chosen | None]):
     def __init__(self, settings: Settings) -> None:
         super().__init__(classes="dialog")
         self._settings = settings
-        takes = kinds()[settings.sampler].takes
+        takes = specs()[settings.sampler].takes
         shared = {n: p for n, p in parameters().items() if isinstance(p.rule, Number)}
         self._names = [name for name in shared if name in takes]
 

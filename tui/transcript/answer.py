@@ -16,7 +16,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.style import Style
 
-from entropix_mlx.chat.reasoning import CLOSING, Reasoning, find_reasoning, quoted
+from entropix_mlx.chat.finding import CLOSING, Reasoning, find_reasoning, quoted
 from entropix_mlx.palette import LOOKS, printable
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.profiles.tree import classify

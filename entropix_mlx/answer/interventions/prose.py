@@ -10,14 +10,22 @@ Text that is no prose is recognised by its form, line by line, and never interru
 - addresses, and numbers: neither the dot of `example.com` nor that of `3.14` ends a sentence.
 
 In doubt a text is no prose: where nothing is inserted, nothing is broken.
+
+`sentence_end` finds the end of a sentence by a rule and a list of abbreviations rather than with a
+library: a segmenter such as pysbd takes a whole text, and here the question is asked again with
+every token of every branch. `asks_for` looks for words in what a prompt asks for.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Sequence
 from enum import StrEnum
+from itertools import groupby
+from typing import TYPE_CHECKING
 
-from .sentences import sentence_end
+if TYPE_CHECKING:  # an answer is run without MLX, too
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 LEAST_WORDS = 3
 """A sentence of fewer words tells too little about what is around it."""
@@ -66,6 +74,25 @@ _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 _ADDRESS = re.compile(r"\w[.@]\w|/|www\.")
 _PAIRS = (("(", ")"), ("“", "”"), ("「", "」"), ("『", "』"), ("«", "»"))
 _CLAUSE_MARKS = (",", ";", " –", " —", "—", "，", "、", "；")
+_MARK = re.compile(
+    r"""(?: [.!?…]+ ["'”’»)\]*_]* (?=\s)     # a full stop and what closes after it, then a space
+        |   [。！？]+ ["'”’」』）]*            # which scripts without spaces do not wait for
+    )""",
+    re.VERBOSE,
+)
+_TITLES = "mr|mrs|ms|mx|messrs|dr|prof|st|mt|gen|col|capt|lt|sgt|rev|hon|gov|sen|rep|sr|jr|hr|fr"
+_MONTHS = "jan|feb|mar|apr|jun|jul|aug|sep|sept|oct|nov|dec"
+_OTHERS = "vs|cf|viz|al|approx|fig|figs|eq|eqs|sec|ch|vol|eds|pp|ca|dept|est|bzw|ggf|vgl|str"
+_ABBREVIATIONS = frozenset(f"{_TITLES}|{_MONTHS}|{_OTHERS}".split("|"))
+"""Words after which a full stop is taken to be theirs, in lower case."""
+_BEFORE_NUMBER = frozenset(("no", "nos", "nr", "p", "art"))
+"""The same where a number follows: "No. 5"."""
+_LAST_WORD = re.compile(r"[^\W\d_]+$")
+_INITIALS = re.compile(r"(?:^|[^\w.])(?:(?:[^\W\d_]\.){2,}|[A-ZÀ-Þ]\.)$")
+_LIST_MARKER = re.compile(r"^\s*(?:\d+|[A-Za-z])\.$")
+LEAST_HYPHENATEDS_OF_A_TURN = 2
+"""A turn of fewer words is the mere head of one, such as "assistant"."""
+_HYPHENATED = re.compile(r"\w+(?:-\w+)*")
 
 
 class Surroundings:
@@ -184,3 +211,56 @@ def _begins_sentence(following: str) -> bool:
     """Tell whether a piece of text looks like the start of a sentence: no digit, sign or tail."""
     first = following.strip()[:1]
     return first.isalpha() and not first.islower()
+
+
+def sentence_end(text: str, start: int = 0) -> int | None:
+    """Return where the first sentence to end after a place in a text ends, or None if none does.
+
+    A full stop ends a sentence where a space follows. It ends none after an abbreviation ("Mrs.",
+    "e.g.", "J. K."), before a small letter ("approx. five"), or after the number or letter that
+    begins a line ("1. Eggs").
+
+    Args:
+        text: what is there so far.
+        start: index of the first character that may end a sentence.
+    """
+    for match in _MARK.finditer(text, start):
+        if match[0] != "." or not _abbreviates(text, match.end()):
+            return match.end()
+    return None
+
+
+def _abbreviates(text: str, end: int) -> bool:
+    """Tell whether the full stop before a place is part of an abbreviation or a list's marker."""
+    before = text[text.rfind("\n", 0, end) + 1 : end]
+    following = text[end:].lstrip(" \t")[:1]
+    if following.islower() or _LIST_MARKER.match(before) or _INITIALS.search(before):
+        return True
+    word = _LAST_WORD.search(before, 0, len(before) - 1)
+    if word is None:
+        return False
+    name = word[0].lower()
+    return name in _ABBREVIATIONS or (name in _BEFORE_NUMBER and following.isdigit())
+
+
+def asks_for(words: Collection[str], tokenizer: TokenizerWrapper, prompt: Sequence[int]) -> bool:
+    """Tell whether the request of a prompt holds one of some words, in small letters or large.
+
+    The request is the last turn of a chat, between whose turns special tokens stand. A prompt
+    without any is a request as a whole.
+    """
+    if not words:
+        return False
+    asked = _last_turn(tokenizer, prompt)
+    return not asked.isdisjoint(word.casefold() for word in words)
+
+
+def _last_turn(tokenizer: TokenizerWrapper, prompt: Sequence[int]) -> set[str]:
+    """Return the words of the last turn that has some."""
+    special = frozenset(tokenizer.all_special_ids)
+    turns = [list(turn) for marks, turn in groupby(prompt, special.__contains__) if not marks]
+    for turn in reversed(turns):
+        words = _HYPHENATED.findall(tokenizer.decode(turn).casefold())
+        if len(words) >= LEAST_HYPHENATEDS_OF_A_TURN:
+            return set(words)
+    return set()

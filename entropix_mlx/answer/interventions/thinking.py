@@ -1,49 +1,39 @@
-"""When a thinking text is inserted, how it is written there, and whether it is kept."""
+"""Thoughts: where the `think` strategy inserts its text, how it is written there, and its trial.
+
+A thought that was triggered waits for a place in the text that suits it. There it is followed on
+trial, with some tokens after it, beside the answer without it. Where it loops, or the model goes on
+better without it, it is dropped and the answer goes on as if nothing had been; otherwise it becomes
+the text.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ...errors import ProfileError
 from ...profiles.sections import Think
-from ...step import (
-    Dropped,
-    DropReason,
-    Origin,
-    Step,
-    Strategy,
-)
-from ..position import Reading
-from .base import Allowance
-from .placement import (
-    USUAL,
-    Ground,
-    Insertion,
-    Trial,
-    Wish,
-    forms,
-    in_a_circle,
-    said_again,
-    text_of,
-    written,
-)
-from .prompt_intent import asks_for
-from .prose import ALLOWED
+from ...step import Dropped, DropReason, Origin, Step, Strategy
+from ..continuation import gain
+from ..position import Position
+from ..requests import DRAWN, NOTHING, Advance
+from ..writer import Record
+from .base import Allowance, AnswerText, Outcome, Trial, Trigger, contains, text_of, words_of
+from .prose import ALLOWED, Place, asks_for
 
 if TYPE_CHECKING:  # an answer is run without MLX, too
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-    from ..requests import Position
+WITH, WITHOUT = 0, 1
+"""The branches of a trial: the answer with the thought, and without it if the two are compared."""
+_STOPS = ".!?…,;: "
 
 
 class Thinking:
     """The thoughts of one answer.
-
-    All that it remembers follows from the steps that it is told of, so an answer that is taken up
-    again goes on as it would have.
 
     Raises:
         ProfileError: a text has no tokens of its own in the vocabulary, a token id is outside it,
@@ -68,77 +58,198 @@ class Thinking:
         self._rule = rule
         self._tokenizer = tokenizer
         self._places = ALLOWED[rule.place]
-        self._items = rule.text if isinstance(rule.text, list) else [rule.text]
-        # The checks come first, so that a text that cannot be used is told before any work.
-        self._tokens = {item: to_tokens(item, tokenizer, vocab_size) for item in self._items}
-        for form in {form for item in self._items for form in self._forms(item)}:
-            with suppress(ProfileError):  # a small vocabulary may lack this way of writing it
+        self._texts = rule.text if isinstance(rule.text, list) else [rule.text]
+        # The checks come first, so that a text that cannot be used is refused before any work.
+        self._tokens = {text: to_tokens(text, tokenizer, vocab_size) for text in self._texts}
+        for form in {form for text in self._texts for form in self._forms(text)}:
+            with suppress(ProfileError):  # a small vocabulary may lack this form
                 self._tokens[form] = to_tokens(form, tokenizer, vocab_size)
         unfit = rule.max_insertions > 0 and asks_for(rule.not_for, tokenizer, prompt)
         self._allowance = Allowance(0 if unfit else rule.max_insertions, rule.min_gap)
-        self._wish = Wish(rule.wait)
-        self._ground = Ground(tokenizer)
+        self._trigger = Trigger(rule.wait)
+        self._answer = AnswerText(tokenizer)
         self._inside = False
 
-    def due(self, index: int, reading: Reading, room: int) -> Insertion | None:
-        """Return what is to be inserted at a position of the answer, if anything is.
+    def due(self, index: int, here: Position, room: int) -> bool:
+        """As in `Intervention`."""
+        return self._due(index, here, room) is not None
 
-        Args:
-            index: of the position.
-            reading: what was decided and drawn there.
-            room: tokens that the model's context still holds.
-        """
-        if reading.decision.strategy is Strategy.THINK and self._allowance.allows(index):
-            self._wish.make(index)
-        wish = self._wish.at(index)
-        if wish is None or not self._ground.tokens:
+    def propose(self, index: int, here: Position, room: int) -> Trial | None:
+        """As in `Intervention`."""
+        tokens = self._due(index, here, room)
+        if tokens is None:
             return None
-        place = self._ground.place(reading.token)
-        if place not in self._places or place is None:
-            return None
-        item = self._items[self._allowance.count % len(self._items)]
-        if isinstance(item, str) and self._ground.echoes(item):
-            return None
-        form = written(item, place, self._ground.paragraph) if isinstance(item, str) else item
-        if form not in self._tokens:
-            return None
-        insertion = Insertion(self._tokens[form], Origin.INSERTED, wish, self._rule.watch)
-        return insertion if len(insertion.tokens) + insertion.watch < room else None
-
-    def begin(self, insertion: Insertion, here: Position) -> Trial:
-        """Return the trial of an insertion at a position."""
-        compared = self._rule.least_gain > -math.inf and insertion.watch > 0
-        return Trial(insertion, here, self._tokenizer, compared)
-
-    def judge(self, trial: Trial) -> Dropped | None:
-        """Return why a thought is not kept; None if it is."""
-        watched = [reading.token for reading in trial.watched]
-        before, inserted = self._ground.tokens, trial.insertion.tokens
-        reason = flaw(self._tokenizer, before, inserted, watched, self._rule.loop_length)
-        compared = trial.last == USUAL
-        if reason is None and compared and trial.gain < self._rule.least_gain:
-            reason = DropReason.WORSE
-        return None if reason is None else trial.dropped(reason)
+        return ThinkingTrial(
+            tokens, here, self._rule, self._tokenizer, self._answer.tokens, self._trigger.at(index)
+        )
 
     def observe(self, step: Step) -> None:
-        """Take note of a step that was committed."""
-        self._ground.observe(step)
+        """As in `Intervention`."""
+        self._answer.observe(step)
         inserted = step.origin is Origin.INSERTED
         dropped = step.dropped is not None and step.dropped.origin is Origin.INSERTED
         if (inserted and not self._inside) or dropped:
             self._allowance.begin()
-            self._wish.end()
+            self._trigger.reset()
         if inserted or dropped:
             self._allowance.cover(step.index)
         elif step.strategy is Strategy.THINK_SAMPLE and self._allowance.allows(step.index):
-            self._wish.make(step.index)
+            self._trigger.fire(step.index)
         self._inside = inserted
 
-    def _forms(self, item: str | int) -> set[str]:
-        """Return the ways in which a text may be written at the places that are allowed."""
-        if isinstance(item, int):
+    def _due(self, index: int, here: Position, room: int) -> tuple[int, ...] | None:
+        """Return the tokens of the text that is due at a position; None for none."""
+        if here.decision.strategy is Strategy.THINK and self._allowance.allows(index):
+            self._trigger.fire(index)
+        if self._trigger.at(index) is None or not self._answer.tokens:
+            return None
+        place = self._answer.place(here.token)
+        if place not in self._places or place is None:
+            return None
+        text = self._texts[self._allowance.count % len(self._texts)]
+        if isinstance(text, str) and self._answer.repeats(text):
+            return None
+        form = written(text, place, self._answer.paragraph) if isinstance(text, str) else text
+        tokens = self._tokens.get(form)
+        fits = tokens is not None and len(tokens) + self._rule.watch < room
+        return tokens if fits else None
+
+    def _forms(self, text: str | int) -> set[str]:
+        """Return the forms of a text at the places that are allowed."""
+        if isinstance(text, int):
             return set()
-        return {form for place in self._places for form in forms(item, place)}
+        return {form for place in self._places for form in forms(text, place)}
+
+
+class ThinkingTrial(Trial):
+    """A thought and the tokens after it, and as many tokens of the answer without it.
+
+    branch    inserted      watched
+    WITH      Wait ,        is it so ?          judged: loops, echoes, the end
+    WITHOUT                 The sky is blue     compared: which goes on better
+    """
+
+    def __init__(
+        self,
+        tokens: Sequence[int],
+        here: Position,
+        rule: Think,
+        tokenizer: TokenizerWrapper,
+        before: Sequence[int],
+        triggered_at: int | None,
+    ) -> None:
+        """Begin with the first token of the thought at a position.
+
+        Args:
+            tokens: of the thought.
+            here: where it is to stand.
+            rule: `[think]` of the profile.
+            tokenizer: from `load`.
+            before: the tokens of the answer.
+            triggered_at: index of the step that triggered it.
+        """
+        self._tokens = tuple(tokens)
+        self._rule = rule
+        self._tokenizer = tokenizer
+        self._before = before
+        self._triggered_at = triggered_at
+        self._length = len(tokens) + rule.watch
+        self._compared = rule.least_gain > -math.inf and rule.watch > 0
+        self.branches = 1 + self._compared
+        self._with = here.given(self._tokens[:1])
+        self._without = [here.detached()]
+
+    def advance(self) -> Advance | None:
+        """A token more with the thought, and once that stands, one without it."""
+        if len(self._with) == self._length or self._ends(self._watched):
+            return None
+        last = {WITH: self._with[-1]}
+        if self._compared and self._watched and not self._ends(self._without):
+            last[WITHOUT] = self._without[-1]
+        rest = self._tokens[len(self._with) :]
+        at_last = len(self._with) + 1 == self._length
+        return Advance.after(last, NOTHING if at_last else rest[0] if rest else DRAWN)
+
+    def extend(self, found: Sequence[Position]) -> None:
+        """As in `Trial`."""
+        here, *without = found
+        rest = self._tokens[len(self._with) :]
+        self._with.append(here.given(rest[:1])[0] if rest else here.sampled())
+        self._without += [position.detached() for position in without]
+
+    def outcome(self, cancelled: bool) -> Outcome:
+        """As in `Trial`."""
+        if cancelled:
+            return Outcome()
+        reason = self._flaw()
+        if reason is not None:
+            dropped = self._dropped(Origin.INSERTED, self._with, reason)
+            return Outcome(
+                branch=WITHOUT if self._compared else WITH,
+                positions=self._without,
+                origins=[Origin.SAMPLED] * len(self._without),
+                record=Record(dropped=dropped),
+                until_due=True,
+            )
+        left = None
+        if self._compared:
+            left = self._dropped(Origin.SAMPLED, self._without, DropReason.LEFT)
+        inserted, watched = len(self._tokens), len(self._watched)
+        return Outcome(
+            branch=WITH,
+            positions=self._with,
+            origins=[Origin.INSERTED] * inserted + [Origin.SAMPLED] * watched,
+            record=Record(rolled_back=1, triggered_at=self._triggered_at, dropped=left),
+        )
+
+    @property
+    def _watched(self) -> list[Position]:
+        """The tokens after the thought."""
+        return self._with[len(self._tokens) :]
+
+    def _flaw(self) -> DropReason | None:
+        watched = [position.token for position in self._watched]
+        length = self._rule.loop_length
+        reason = flaw(self._tokenizer, self._before, self._tokens, watched, length)
+        if reason is None and self._compared:
+            worse = gain(self._watched, self._without) < self._rule.least_gain
+            return DropReason.WORSE if worse else None
+        return reason
+
+    def _dropped(
+        self, origin: Origin, positions: Sequence[Position], reason: DropReason
+    ) -> Dropped:
+        tokens = tuple(position.token for position in positions)
+        return Dropped(origin, tokens, text_of(self._tokenizer, tokens), reason)
+
+    def _ends(self, positions: Sequence[Position]) -> bool:
+        return bool(positions) and positions[-1].token in self._tokenizer.eos_token_ids
+
+
+def written(text: str, place: Place, paragraph: str) -> str:
+    """Return a text as it is written at a place of a paragraph; see `forms`."""
+    plain, trailing = forms(text, place)
+    return trailing if re.search(r"…|\.\.\.", paragraph) else plain
+
+
+def forms(text: str, place: Place) -> tuple[str, str]:
+    """Return how a text is written at a place: usually, and where the text before has "…".
+
+    At a line's start it stands without a space before it. Inside a sentence it is an interruption:
+    " wait," after a comma, " — wait," or "… wait," between two words.
+    """
+    core = text.strip()
+    if not core or place is Place.SENTENCE:
+        alike = f" {core}" if core else text
+    elif place is Place.LINE:
+        alike = core
+    else:
+        body = core if re.match(r"I\b|\w?[A-Z]{2}", core) else core[0].lower() + core[1:]
+        body, ends = body.rstrip(_STOPS), core.endswith(",")
+        if place is Place.WORD:
+            return f" — {body}{',' if ends else ' —'}", f"… {body}{',' if ends else ' …'}"
+        alike = f" {body},"
+    return alike, alike
 
 
 def flaw(
@@ -148,7 +259,7 @@ def flaw(
     watched: Sequence[int],
     loop_length: int,
 ) -> DropReason | None:
-    """Return why a thought is not to be kept; None if nothing speaks against it.
+    """Return why a thought is dropped whatever it gains; None if nothing speaks against it.
 
     Args:
         tokenizer: from `load`.
@@ -160,29 +271,60 @@ def flaw(
     ends = bool(watched) and watched[-1] in tokenizer.eos_token_ids
     if ends and not text_of(tokenizer, watched).strip():
         return DropReason.END
-    if said_again(inserted, watched, tokenizer):
+    if _echoed(inserted, watched, tokenizer):
         return DropReason.ECHO
-    if in_a_circle(before, inserted, watched, loop_length):
+    if _loops(before, inserted, watched, loop_length):
         return DropReason.LOOP
     return None
 
 
-def to_tokens(item: str | int, tokenizer: TokenizerWrapper, vocab_size: int) -> tuple[int, ...]:
-    """Return the tokens of a thinking text.
+def _echoed(inserted: Sequence[int], watched: Sequence[int], tokenizer: TokenizerWrapper) -> bool:
+    """Tell whether what follows an inserted text repeats it."""
+    text = text_of(tokenizer, inserted)
+    following = text_of(tokenizer, watched)
+    if words := words_of(text):
+        return contains(words_of(following), words)
+    if text.strip() or not text:  # signs, or a token without text
+        return bool(set(watched) & set(inserted))
+    return following.startswith("\n")
+
+
+def _loops(
+    before: Sequence[int], inserted: Sequence[int], watched: Sequence[int], length: int
+) -> bool:
+    """Tell whether `length` tokens in a row, the last of them watched, stood in the text before.
+
+    With a length of 0, no repetition is looked for.
+    """
+    if not length:
+        return False
+    text = [*before, *inserted, *watched]
+    first = len(before) + len(inserted)
+    seen = set()
+    for end in range(length, len(text) + 1):
+        repeated = tuple(text[end - length : end])
+        if end > first and repeated in seen:
+            return True
+        seen.add(repeated)
+    return False
+
+
+def to_tokens(text: str | int, tokenizer: TokenizerWrapper, vocab_size: int) -> tuple[int, ...]:
+    """Return the tokens of a thinking text, which may be a token id itself.
 
     Raises:
         ProfileError: it has none of its own in the vocabulary, or would end the answer.
     """
-    if isinstance(item, int):
-        tokens = [item]
+    if isinstance(text, int):
+        tokens = [text]
     else:
-        tokens = list(tokenizer.encode(item, add_special_tokens=False))
+        tokens = list(tokenizer.encode(text, add_special_tokens=False))
         if not tokens or tokenizer.unk_token_id in tokens:
-            raise ProfileError(f"think.text: {item!r} has no tokens in this model's vocabulary")
+            raise ProfileError(f"think.text: {text!r} has no tokens in this model's vocabulary")
     if any(not 0 <= token < vocab_size for token in tokens):
         raise ProfileError(
-            f"think.text: {item!r} is outside the vocabulary (token ids 0 to {vocab_size - 1})"
+            f"think.text: {text!r} is outside the vocabulary (token ids 0 to {vocab_size - 1})"
         )
     if any(token in tokenizer.eos_token_ids for token in tokens):
-        raise ProfileError(f"think.text: {item!r} holds the end of the text: choose another")
+        raise ProfileError(f"think.text: {text!r} holds the end of the text: choose another")
     return tuple(tokens)

@@ -21,7 +21,7 @@ from ...errors import UnsupportedModelError
 Array = NDArray[Any]
 
 
-class Part(NamedTuple):
+class BlockPart(NamedTuple):
     """One of the arrays that a tensor of blocks becomes: its numbers, its scales or its biases."""
 
     dtype: mx.Dtype
@@ -38,7 +38,7 @@ class BlockType(NamedTuple):
     numbers: int
     """Weights in each block."""
     nbytes: int
-    parts: dict[str, Part]
+    parts: dict[str, BlockPart]
     """By the last part of the tensor's name: ``weight``; ``scales`` and ``biases``, too, where the
     numbers stay packed."""
 
@@ -68,7 +68,7 @@ def block_type(number: int, tensor: str, path: object) -> BlockType:
             f"{path}: the tensor {tensor} has type {number}, which is not known; the file is"
             " damaged, or newer than the gguf package"
         ) from error
-    dense = Part(mx.float16, numbers, partial(_dequantize, kind))
+    dense = BlockPart(mx.float16, numbers, partial(_dequantize, kind))
     return BlockType(kind.name, numbers, nbytes, {"weight": dense})
 
 
@@ -116,12 +116,14 @@ def _bytes(blocks: Array) -> Array:
 
 def _dense(name: str, dtype: mx.Dtype, stored: Any) -> BlockType:
     nbytes = np.dtype(stored).itemsize
-    return BlockType(name, 1, nbytes, {"weight": Part(dtype, 1, partial(_numbers, stored))})
+    return BlockType(name, 1, nbytes, {"weight": BlockPart(dtype, 1, partial(_numbers, stored))})
 
 
-def _packed(name: str, words: Part, biases: Callable[[Array], Array], nbytes: int) -> BlockType:
-    scales = Part(mx.float16, 1, partial(_half, 0))
-    parts = {"weight": words, "scales": scales, "biases": Part(mx.float16, 1, biases)}
+def _packed(
+    name: str, words: BlockPart, biases: Callable[[Array], Array], nbytes: int
+) -> BlockType:
+    scales = BlockPart(mx.float16, 1, partial(_half, 0))
+    parts = {"weight": words, "scales": scales, "biases": BlockPart(mx.float16, 1, biases)}
     return BlockType(name, 32, nbytes, parts)
 
 
@@ -130,10 +132,13 @@ _SIMPLE = {
     1: _dense("F16", mx.float16, np.float16),
     30: _dense("BF16", mx.bfloat16, np.uint16),
     2: _packed(
-        "Q4_0", Part(mx.uint32, 4, partial(_nibbles, 2)), lambda blocks: -8 * _half(0, blocks), 18
+        "Q4_0",
+        BlockPart(mx.uint32, 4, partial(_nibbles, 2)),
+        lambda blocks: -8 * _half(0, blocks),
+        18,
     ),
-    3: _packed("Q4_1", Part(mx.uint32, 4, partial(_nibbles, 4)), partial(_half, 2), 20),
-    8: _packed("Q8_0", Part(mx.uint32, 8, _bytes), lambda blocks: -128 * _half(0, blocks), 34),
+    3: _packed("Q4_1", BlockPart(mx.uint32, 4, partial(_nibbles, 4)), partial(_half, 2), 20),
+    8: _packed("Q8_0", BlockPart(mx.uint32, 8, _bytes), lambda blocks: -128 * _half(0, blocks), 34),
 }
 _K_QUANTS = {10: "Q2_K", 11: "Q3_K", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K"}
 """Names of the commonest other kinds, for a message where the gguf package is not installed."""

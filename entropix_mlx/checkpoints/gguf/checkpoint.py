@@ -1,38 +1,52 @@
 """Describing a GGUF file as Hugging Face would: its configuration and its tensors.
 
-`gguf_file` reads the container, `gguf_architectures` says what is special about an architecture;
-here the names and the keys are translated.
+`file` reads the container; here its names and keys are translated to those of a Hugging Face
+checkpoint as mlx-lm's module has them. A new architecture is an entry of `ARCHITECTURES`.
 """
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 
 from ...errors import UnsupportedModelError, WeightsError, brief
-from ...models.rope_scaling import frequencies
+from ...models.config import frequencies
 from ..architecture import check_supported, is_tapped
-from ..checkpoint import Checkpoint
-from .architectures import (
-    ARCHITECTURES,
-    PHI3_FACTORS,
-    Architecture,
-    Keys,
-)
+from ..checkpoint import Checkpoint, Cut, Tensor, in_halves
 from .file import GGUFFile, open_gguf
 from .tokenizer import gguf_tokenizer
+
+Tensors = dict[str, Tensor]
 
 _TOP_LEVEL = {
     "token_embd": "model.embed_tokens",
     "output_norm": "model.norm",
     "output": "lm_head",
 }
+_ATTENTION = {
+    "attn_norm": "input_layernorm",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+}
+_LLAMA = _ATTENTION | {
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
 _ROPE_FACTORS = "rope_freqs.weight"
-_NO_WEIGHTS = (_ROPE_FACTORS, *PHI3_FACTORS)
+_PHI3_FACTORS = ("rope_factors_long.weight", "rope_factors_short.weight")
+_NO_WEIGHTS = (_ROPE_FACTORS, *_PHI3_FACTORS)
 """Tensors that are a part of the configuration."""
 _LLAMA3_ROPE = {
     "rope_type": "llama3",
@@ -40,6 +54,8 @@ _LLAMA3_ROPE = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 8192,
 }
+_LAYERS_OF_GEMMA3_27B = 62
+"""llama.cpp tells this size by its layers: it alone scales its queries by another width."""
 
 
 def open_gguf_model(path: Path) -> Checkpoint:
@@ -71,7 +87,7 @@ def open_gguf_model(path: Path) -> Checkpoint:
 
 
 def _config(path: Path, file: GGUFFile, architecture: Architecture) -> dict[str, Any]:
-    """Return what the metadata says in the keys of a ``config.json``."""
+    """Return the metadata as the keys of a ``config.json``."""
     metadata, tensors = file
     if "token_embd.weight" not in tensors:
         raise WeightsError(f"{path}: the tensor token_embd.weight is missing")
@@ -107,9 +123,9 @@ def _config(path: Path, file: GGUFFile, architecture: Architecture) -> dict[str,
 def _rope_scaling(keys: Keys, file: GGUFFile, config: dict[str, Any]) -> dict[str, Any] | None:
     """Return the ``rope_scaling``, or None.
 
-    Of Llama 3's scaling, GGUF stores only the result: what each rotary frequency is divided by. The
-    largest of those is the scaling's own factor. Its other numbers have been the same in all models
-    so far, so they are assumed; computing the factors again shows whether that is right.
+    Of Llama 3's scaling, GGUF stores only the divisor of each rotary frequency. The largest of
+    those is the scaling's own factor. Its other numbers have been the same in all models so far, so
+    they are assumed, and checked by computing the divisors again.
     """
     prefix = f"{keys.architecture}.rope.scaling"
     kind = file.metadata.get(f"{prefix}.type", "none")
@@ -129,7 +145,7 @@ def _rope_scaling(keys: Keys, file: GGUFFile, config: dict[str, Any]) -> dict[st
 
 
 def _llama3_factors(config: dict[str, Any], scaling: dict[str, Any]) -> mx.array:
-    """Return what Llama 3's scaling divides each rotary frequency by: `(head_dim / 2,)`."""
+    """Return the divisor of each rotary frequency in Llama 3's scaling: `(head_dim / 2,)`."""
     plain = frequencies(config["head_dim"], config["rope_theta"], None).turns
     scaled = frequencies(config["head_dim"], config["rope_theta"], scaling).turns
     return mx.array([a / b for a, b in zip(plain, scaled, strict=True)])
@@ -146,3 +162,146 @@ def _translate(path: Path, name: str, architecture: Architecture) -> str:
     raise UnsupportedModelError(
         f"{path}: the tensor {name} does not belong to a model of type {architecture.model_type}"
     )
+
+
+class Keys:
+    """The metadata keys of one architecture, each checked as it is taken."""
+
+    def __init__(self, path: Path, metadata: dict[str, Any]) -> None:
+        self.path = path
+        self.metadata = metadata
+        self.architecture: str = metadata["general.architecture"]
+
+    def size(self, name: str, default: int | None = None) -> int:
+        """Return a positive whole number; raise `WeightsError` where there is none."""
+        value = self._value(name, default)
+        if type(value) is not int or value < 1:
+            raise WeightsError(
+                f"{self.path}: {self.architecture}.{name} must be a positive whole number, not"
+                f" {value!r}"
+            )
+        return value
+
+    def number(self, name: str, default: float | None = None) -> float:
+        """Return a positive number; raise `WeightsError` where there is none."""
+        value = self._value(name, default)
+        if type(value) is not float or not 0 < value < math.inf:
+            raise WeightsError(
+                f"{self.path}: {self.architecture}.{name} must be a positive number, not {value!r}"
+            )
+        return value
+
+    def _value(self, name: str, default: Any) -> Any:
+        value = self.metadata.get(f"{self.architecture}.{name}", default)
+        if value is None:
+            raise WeightsError(
+                f"{self.path}: the metadata key {self.architecture}.{name} is missing"
+            )
+        return value
+
+
+class Architecture(NamedTuple):
+    """How the files of an architecture differ from a Hugging Face checkpoint."""
+
+    model_type: str
+    """Its name in a ``config.json``."""
+    in_block: Mapping[str, str] = _LLAMA
+    """The parts of a layer: from GGUF's names to those of a Hugging Face checkpoint."""
+    fields: Callable[[Keys, dict[str, Any], Tensors], dict[str, Any]] = lambda *_: {}
+    """Returns the fields of a ``config.json`` that it alone has, given the metadata, the fields
+    that all have and the tensors by the file's names."""
+    adapt: Callable[[Tensors, dict[str, Any]], Tensors] = lambda tensors, _: tensors
+    """Undoes the changes of llama.cpp's converter to tensors, which have their new names."""
+
+
+def _gemma3_fields(keys: Keys, config: dict[str, Any], _: Tensors) -> dict[str, Any]:
+    head_dim = keys.size("attention.key_length", 256)
+    largest = config["num_hidden_layers"] == _LAYERS_OF_GEMMA3_27B
+    width = config["hidden_size"] / config["num_attention_heads"] if largest else head_dim
+    return {
+        "head_dim": head_dim,
+        "query_pre_attn_scalar": width,
+        "rope_theta": keys.number("rope.freq_base", 1e6),
+        "rope_local_base_freq": keys.number("rope.freq_base_swa", 1e4),
+        "sliding_window": keys.size("attention.sliding_window"),
+        "sliding_window_pattern": keys.size("attention.sliding_window_pattern", 6),
+    }
+
+
+def _without_one(tensors: Tensors, _: dict[str, Any]) -> Tensors:
+    """Subtract 1 from each norm: mlx-lm's norms of Gemma add it to the weight themselves."""
+
+    def less(tensor: Tensor, cut: Cut | None = None) -> mx.array:
+        return tensor.read(cut) - 1
+
+    norms = {name: tensor for name, tensor in tensors.items() if "norm." in name}
+    return tensors | {n: tensor._replace(read=partial(less, tensor)) for n, tensor in norms.items()}
+
+
+def _qwen3_moe_fields(keys: Keys, _: dict[str, Any], __: Tensors) -> dict[str, Any]:
+    return {
+        "num_experts": keys.size("expert_count"),
+        "num_experts_per_tok": keys.size("expert_used_count"),
+        "moe_intermediate_size": keys.size("expert_feed_forward_length"),
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+        "norm_topk_prob": True,
+    }
+
+
+def _phi3_fields(keys: Keys, config: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
+    head_dim = config["hidden_size"] // config["num_attention_heads"]
+    context = config["max_position_embeddings"]
+    fields = {
+        "partial_rotary_factor": keys.size("rope.dimension_count", head_dim) / head_dim,
+        "original_max_position_embeddings": keys.size(
+            "rope.scaling.original_context_length", context
+        ),
+    }
+    stored = [tensors.get(name) for name in _PHI3_FACTORS]
+    if stored == [None, None]:
+        return fields
+    wanted = (keys.size("rope.dimension_count", head_dim) // 2,)
+    factors = [tensor.read().tolist() for tensor in stored if tensor and tensor.shape == wanted]
+    if len(factors) != len(_PHI3_FACTORS):
+        raise UnsupportedModelError(
+            f"{keys.path}: {' and '.join(_PHI3_FACTORS)} must be two tensors of {wanted[0]}"
+            " numbers; download the file again"
+        )
+    scaling = {"type": "longrope", "long_factor": factors[0], "short_factor": factors[1]}
+    return fields | {"rope_scaling": scaling}
+
+
+ARCHITECTURES = {
+    "llama": Architecture("llama", adapt=in_halves),
+    "qwen2": Architecture("qwen2"),
+    "qwen3": Architecture("qwen3"),
+    "gemma3": Architecture(
+        "gemma3_text",
+        _LLAMA
+        | {
+            "post_attention_norm": "post_attention_layernorm",
+            "ffn_norm": "pre_feedforward_layernorm",
+            "post_ffw_norm": "post_feedforward_layernorm",
+        },
+        _gemma3_fields,
+        _without_one,
+    ),
+    "qwen3moe": Architecture(
+        "qwen3_moe",
+        _ATTENTION
+        | {
+            "ffn_gate_inp": "mlp.gate",
+            "ffn_gate_exps": "mlp.switch_mlp.gate_proj",
+            "ffn_up_exps": "mlp.switch_mlp.up_proj",
+            "ffn_down_exps": "mlp.switch_mlp.down_proj",
+        },
+        _qwen3_moe_fields,
+    ),
+    "phi3": Architecture(
+        "phi3",
+        _LLAMA | {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"},
+        _phi3_fields,
+    ),
+}
+"""By the names that GGUF gives to them; any other is refused by its name."""

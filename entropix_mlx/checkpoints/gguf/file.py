@@ -17,8 +17,8 @@ import numpy as np
 
 from ... import limits
 from ...errors import WeightsError
-from ..checkpoint import Cut, Place, Tensor
-from .blocks import BlockType, Part, block_type
+from ..checkpoint import Cut, Tensor, TensorLocation, from_numpy
+from .blocks import BlockPart, BlockType, block_type
 
 _VERSIONS = (2, 3)
 _ROWS_AT_ONCE = 1024
@@ -42,7 +42,7 @@ class GGUFFile(NamedTuple):
     """By the file's names; a packed ``x.weight`` comes with ``x.scales`` and ``x.biases``."""
 
 
-class _Entry(NamedTuple):
+class _StoredTensor(NamedTuple):
     shape: tuple[int, ...]
     kind: BlockType
     offset: int
@@ -141,33 +141,33 @@ def _parse(path: Path, cursor: _Cursor, size: int) -> GGUFFile:
     for _ in range(cursor.count(value_count, at_least=13)):
         key = cursor.text()
         metadata[key] = cursor.value()
-    entries: dict[str, _Entry] = {}
+    table: dict[str, _StoredTensor] = {}
     for _ in range(cursor.count(tensor_count, at_least=32)):
         name = cursor.text()
-        if name in entries:
+        if name in table:
             raise _DamagedError(f"it has two tensors {name}")
-        entries[name] = _entry(path, name, cursor)
+        table[name] = _stored_tensor(path, name, cursor)
     alignment = metadata.get("general.alignment", 32)
     if type(alignment) is not int or not 8 <= alignment <= 2**16 or alignment & (alignment - 1):
         raise _DamagedError(f"its alignment is {alignment!r}")
     start = math.ceil(cursor.place / alignment) * alignment
-    _check_places(entries, alignment, size - start)
-    return GGUFFile(metadata, _tensors(path, entries, start))
+    _check_places(table, alignment, size - start)
+    return GGUFFile(metadata, _tensors(path, table, start))
 
 
-def _tensors(path: Path, entries: dict[str, _Entry], start: int) -> dict[str, Tensor]:
+def _tensors(path: Path, table: dict[str, _StoredTensor], start: int) -> dict[str, Tensor]:
     tensors = {}
-    for name, entry in entries.items():
+    for name, stored in table.items():
         stem, _, ending = name.rpartition(".")
-        for part_name, part in entry.kind.parts.items():
+        for part_name, part in stored.kind.parts.items():
             own = name if part_name == "weight" else f"{stem}.{part_name}"
-            if own in tensors or (ending != "weight" and len(entry.kind.parts) > 1):
+            if own in tensors or (ending != "weight" and len(stored.kind.parts) > 1):
                 raise _DamagedError(f"the tensor {name} must not be packed")
-            tensors[own] = _tensor(path, start, entry, part)
+            tensors[own] = _tensor(path, start, stored, part)
     return tensors
 
 
-def _entry(path: Path, name: str, cursor: _Cursor) -> _Entry:
+def _stored_tensor(path: Path, name: str, cursor: _Cursor) -> _StoredTensor:
     dimensions = cursor.take("I")
     if not 1 <= dimensions <= 4:
         raise _DamagedError(f"the tensor {name} has {dimensions} dimensions")
@@ -176,40 +176,45 @@ def _entry(path: Path, name: str, cursor: _Cursor) -> _Entry:
     if shape[-1] % kind.numbers:
         raise _DamagedError(f"the tensor {name} has rows of {shape[-1]}, not of whole blocks")
     nbytes = math.prod(shape) // kind.numbers * kind.nbytes
-    return _Entry(shape, kind, cursor.take("Q"), nbytes)
+    return _StoredTensor(shape, kind, cursor.take("Q"), nbytes)
 
 
-def _check_places(entries: dict[str, _Entry], alignment: int, room: int) -> None:
+def _check_places(table: dict[str, _StoredTensor], alignment: int, room: int) -> None:
     """Check that all tensors lie in the file, and apart from each other."""
     end = 0
-    for name, entry in sorted(entries.items(), key=lambda item: item[1].offset):
-        if entry.offset < end or entry.offset % alignment:
+    for name, stored in sorted(table.items(), key=lambda item: item[1].offset):
+        if stored.offset < end or stored.offset % alignment:
             raise _DamagedError(f"the tensor {name} has a wrong offset or size")
-        end = entry.offset + entry.nbytes
-        if end > room or 0 in entry.shape:
+        end = stored.offset + stored.nbytes
+        if end > room or 0 in stored.shape:
             raise _DamagedError(
                 f"the tensor {name} reaches beyond the end of the file (truncated, or a wrong"
                 " offset or size)"
             )
 
 
-def _tensor(path: Path, start: int, entry: _Entry, part: Part) -> Tensor:
-    width = entry.shape[-1] // entry.kind.numbers * part.width
-    shape = (*entry.shape[:-1], width)
-    place = Place(path, start + entry.offset, entry.nbytes)
-    read = partial(_read, place, entry, part, shape)
-    return Tensor(shape, part.dtype, path, read, read, lambda: (place,))
+def _tensor(path: Path, start: int, stored: _StoredTensor, part: BlockPart) -> Tensor:
+    width = stored.shape[-1] // stored.kind.numbers * part.width
+    shape = (*stored.shape[:-1], width)
+    location = TensorLocation(path, start + stored.offset, stored.nbytes)
+    read = partial(_read, location, stored, part, shape)
+    return Tensor(shape, part.dtype, path, read, lambda: (location,))
 
 
 def _read(
-    place: Place, entry: _Entry, part: Part, shape: tuple[int, ...], cut: Cut | None = None
+    location: TensorLocation,
+    stored: _StoredTensor,
+    part: BlockPart,
+    shape: tuple[int, ...],
+    cut: Cut | None = None,
 ) -> mx.array:
-    rows = math.prod(entry.shape[:-1])
-    stored = (rows, entry.shape[-1] // entry.kind.numbers, entry.kind.nbytes)
+    """Return one array of a tensor, or a part of it, unpacked some rows at a time."""
+    rows = math.prod(stored.shape[:-1])
+    in_blocks = (rows, stored.shape[-1] // stored.kind.numbers, stored.kind.nbytes)
     try:
-        blocks = np.memmap(place.file, np.uint8, "r", place.offset, stored)
+        blocks = np.memmap(location.file, np.uint8, "r", location.offset, in_blocks)
     except (OSError, ValueError) as error:
-        raise WeightsError(f"{place.file}: cannot be read any more: {error}") from error
+        raise WeightsError(f"{location.file}: cannot be read any more: {error}") from error
     if cut is not None:
         blocks, shape = _part_of(blocks, cut, part, shape)
         rows = math.prod(shape[:-1])
@@ -218,12 +223,11 @@ def _read(
         some = slice(row, row + _ROWS_AT_ONCE)
         with np.errstate(all="ignore"):  # NaN and infinity are looked for where they matter
             numbers[some] = part.unpack(np.asarray(blocks[some]))
-    array = mx.array(numbers.reshape(shape))
-    return array if array.dtype == part.dtype else array.view(part.dtype)
+    return from_numpy(numbers.reshape(shape), part.dtype)
 
 
 def _part_of(
-    blocks: Any, cut: Cut, part: Part, shape: tuple[int, ...]
+    blocks: Any, cut: Cut, part: BlockPart, shape: tuple[int, ...]
 ) -> tuple[Any, tuple[int, ...]]:
     """Return the blocks `(rows, blocks, bytes)` of a part of a tensor, and the part's shape."""
     if len(shape) == 2 and cut.axis == 1:

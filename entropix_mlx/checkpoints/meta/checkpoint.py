@@ -6,7 +6,6 @@ every vector.
 
 from __future__ import annotations
 
-import json
 import re
 from functools import partial
 from pathlib import Path
@@ -16,9 +15,9 @@ import mlx.core as mx
 
 from ... import limits
 from ...errors import WeightsError, brief
-from ..checkpoint import Checkpoint, Place, Tensor
+from ...models.config import read_object
+from ..checkpoint import Checkpoint, Cut, Tensor, TensorLocation, cut_out, in_halves
 from ..model_files import check_files, inside
-from ..rotary import in_halves
 from .tokenizer import read_meta_tokenizer
 from .torch_file import open_torch_file
 
@@ -71,12 +70,7 @@ def open_meta_llama(folder: Path) -> Checkpoint:
 
 
 def _read_params(file: Path) -> dict[str, Any]:
-    try:
-        params = json.loads(limits.read_text(file, limits.CONFIG_BYTES))
-    except (OSError, ValueError, RecursionError) as error:
-        raise WeightsError(f"{file}: cannot be read as JSON: {error}") from error
-    if not isinstance(params, dict):
-        raise WeightsError(f"{file}: not a JSON object")
+    params = read_object(file, limits.CONFIG_BYTES)
     for name in ("dim", "n_layers", "n_heads", *(["n_kv_heads"] if "n_kv_heads" in params else [])):
         if type(params.get(name)) is not int or params[name] < 1:
             raise WeightsError(
@@ -119,13 +113,13 @@ def _joined(name: str, slices: list[Tensor], width: int) -> Tensor:
     shape = list(first.shape)
     shape[axis] *= len(slices)
 
-    def read() -> mx.array:
-        return mx.concatenate([part.read() for part in slices], axis=axis)
+    def read(cut: Cut | None = None) -> mx.array:
+        return cut_out(mx.concatenate([part.read() for part in slices], axis=axis), cut)
 
-    def places() -> tuple[Place, ...]:
-        return tuple(place for part in slices for place in part.places())
+    def locations() -> tuple[TensorLocation, ...]:
+        return tuple(location for part in slices for location in part.locations())
 
-    return Tensor(tuple(shape), first.dtype, first.file, read, None, places)
+    return Tensor(tuple(shape), first.dtype, first.file, read, locations)
 
 
 def _config(folder: Path, params: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ import numpy as np
 
 from ... import limits
 from ...errors import WeightsError
-from ..checkpoint import Cut, Place, Tensor
+from ..checkpoint import Cut, Tensor, TensorLocation, from_numpy
 
 _STORAGES = {
     "torch FloatStorage": (mx.float32, np.float32),
@@ -49,7 +49,7 @@ class _Storage(NamedTuple):
     numbers: int
 
 
-class _Part(NamedTuple):
+class _PickledTensor(NamedTuple):
     """A tensor as the pickle describes it."""
 
     storage: _Storage
@@ -99,7 +99,7 @@ def _entries(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     return {entry.filename: entry for entry in listed}
 
 
-def _tensor(path: Path, entry: zipfile.ZipInfo, name: str, part: _Part) -> Tensor:
+def _tensor(path: Path, entry: zipfile.ZipInfo, name: str, part: _PickledTensor) -> Tensor:
     if part.storage.kind not in _STORAGES:
         raise _UnreadableError(f"the tensor {name} has the type of {part.storage.kind}")
     dtype, stored = _STORAGES[part.storage.kind]
@@ -110,14 +110,14 @@ def _tensor(path: Path, entry: zipfile.ZipInfo, name: str, part: _Part) -> Tenso
         raise _UnreadableError(f"the tensor {name} reaches beyond its storage")
     read = partial(_read, path, entry, part, stored, dtype)
     # An archive's numbers are checked as a whole, so all of them pass by, though not all are kept.
-    place = Place(path, entry.header_offset, nbytes)
-    return Tensor(part.shape, dtype, path, read, read, lambda: (place,))
+    location = TensorLocation(path, entry.header_offset, nbytes)
+    return Tensor(part.shape, dtype, path, read, lambda: (location,))
 
 
 def _read(
     path: Path,
     entry: zipfile.ZipInfo,
-    part: _Part,
+    part: _PickledTensor,
     stored: Any,
     dtype: mx.Dtype,
     cut: Cut | None = None,
@@ -137,25 +137,24 @@ def _read(
             own = own[cut.of(part.shape)]
     except (OSError, struct.error, ValueError) as error:
         raise WeightsError(f"{path}: cannot be read: {error}. Download it again.") from error
-    array = mx.array(own)
-    return array if array.dtype == dtype else array.view(dtype)
+    return from_numpy(own, dtype)
 
 
-def _describe(pickle: bytes) -> dict[str, _Part]:
+def _describe(pickle: bytes) -> dict[str, _PickledTensor]:
     """Return what a pickle says of tensors, by their names."""
-    machine = _Machine()
+    machine = _PickleMachine()
     for instruction, argument, _ in pickletools.genops(pickle):
         machine.step(instruction.name, argument)
     described = machine.stack.pop()
     if not isinstance(described, dict) or not described:
         raise _UnreadableError("it holds no dictionary of tensors")
     for name, part in described.items():
-        if not isinstance(part, _Part):
+        if not isinstance(part, _PickledTensor):
             raise _UnreadableError(f"{name} in it is no tensor")
     return described
 
 
-class _Machine:
+class _PickleMachine:
     """A pickle machine that can only build texts, numbers, lists, dictionaries and tensors."""
 
     def __init__(self) -> None:
@@ -214,7 +213,7 @@ class _Machine:
         self.stack.append(_FUNCTIONS[function](*arguments))
 
 
-def _rebuild(storage: Any, offset: Any, shape: Any, stride: Any, *_rest: Any) -> _Part:
+def _rebuild(storage: Any, offset: Any, shape: Any, stride: Any, *_rest: Any) -> _PickledTensor:
     if not isinstance(storage, _Storage) or not _is_count(offset):
         raise _UnreadableError("its pickle has a tensor without a storage")
     # The number of dimensions comes first: products of a million of them would take minutes.
@@ -225,7 +224,7 @@ def _rebuild(storage: Any, offset: Any, shape: Any, stride: Any, *_rest: Any) ->
     contiguous = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
     if stride != contiguous:
         raise _UnreadableError("its pickle has a tensor whose numbers do not lie in order")
-    return _Part(storage, offset, shape)
+    return _PickledTensor(storage, offset, shape)
 
 
 def _is_count(value: Any) -> bool:
@@ -244,7 +243,7 @@ _CONSTANTS: dict[str, Callable[[], Any]] = {
     "NEWFALSE": lambda: False,
     "NONE": lambda: None,
 }
-_ACTIONS: dict[str, Callable[[_Machine, Any], None]] = {
+_ACTIONS: dict[str, Callable[[_PickleMachine, Any], None]] = {
     "MARK": lambda machine, _: machine.marks.append(len(machine.stack)),
     "TUPLE": lambda machine, _: machine.stack.append(tuple(machine.since_mark())),
     "TUPLE1": lambda machine, _: machine.stack.append(tuple(machine.last(1))),

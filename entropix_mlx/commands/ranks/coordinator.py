@@ -20,16 +20,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..._version import installed_versions
-from ...distributed.environment import Place
+from ...distributed.environment import RankEnvironment
 from ...distributed.guard import guarded
 from ...distributed.hub import Hub
 from ...errors import EntropixError, GroupError, LostRankError
-from ..shared.exit_codes import (
-    BUG,
-    INTERRUPTED,
-    LOST,
-    USAGE,
-)
+from ..shared.output import BUG, INTERRUPTED, LOST, USAGE
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -37,7 +32,7 @@ if TYPE_CHECKING:
     from ...answer.hooks import Retrieve
     from ...api.batch import Batch
     from ...api.data_parallel import Dealt, Workers
-    from ...engine.speculation.draft_model import Draft
+    from ...engine.speculation.draft_model import DraftModel
     from ...models.base import LanguageModel
     from ...settings import Settings
 
@@ -54,7 +49,7 @@ LOSS_SECONDS = 5.0
 class Leader:
     """What the commands on rank 0 know of the other ranks."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: RankEnvironment) -> None:
         """Wait for the others.
 
         Raises:
@@ -176,7 +171,7 @@ class Leader:
                 )
 
 
-def lead(place: Place, run: Callable[[Leader], int]) -> NoReturn:
+def lead(place: RankEnvironment, run: Callable[[Leader], int]) -> NoReturn:
     """Run a command on rank 0, and end all ranks with its exit code.
 
     Args:
@@ -207,7 +202,7 @@ def generate_batch(
     prompts: Sequence[Sequence[int]],
     settings: Sequence[Settings],
     batch: int,
-    draft: Draft | None = None,
+    draft: DraftModel | None = None,
     retrieve: Sequence[Retrieve] | None = None,
 ) -> Batch | Dealt:
     """Return a batch of answers, dealt to ranks that hold the model where there are any.
@@ -260,7 +255,7 @@ def tell_error(message: str) -> None:
     """Tell what went wrong on stderr."""
     from ..shared import output  # which imports what takes long; the ranks meet before
 
-    output.tell_error(message)
+    output.report_error(message)
 
 
 def _code_of(error: EntropixError) -> int:

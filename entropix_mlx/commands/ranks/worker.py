@@ -9,11 +9,11 @@ import time
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from ...distributed.environment import Place
+from ...distributed.environment import RankEnvironment
 from ...distributed.guard import guarded
 from ...distributed.hub import Spoke
 from ...errors import EntropixError, GroupError
-from ..shared.exit_codes import LOST
+from ..shared.output import LOST
 from .coordinator import (
     LOSS_SECONDS,
     WHOLE,
@@ -22,7 +22,7 @@ from .coordinator import (
 )
 
 
-def follow(place: Place) -> NoReturn:
+def follow(place: RankEnvironment) -> NoReturn:
     """Do on another rank what rank 0 tells, until it ends."""
     stderr = _silence()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # rank 0 gets it, too

@@ -1,33 +1,165 @@
-"""Options that several subcommands take, and what they mean to the library."""
+"""Options that several subcommands share, and the records that they are read into.
+
+`add_…` declares options. `model_options`, `output_options` and `to_settings` read them from the
+parsed arguments; behind these and a command's own parse function, no code sees the arguments.
+"""
 
 from __future__ import annotations
 
 import argparse
-import gc
+import json
 import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import PromptError
+from ...engine.speculation.proposer import checked_length
+from ...errors import ProfileError, PromptError, SettingsError
+from ...files import expanded
 from ...profiles.fields import Number, overlaid
 from ...profiles.profile import Profile
 from ...profiles.sampler_specs import parameters
 from ...profiles.selection import AUTO
 from ...samplers.registry import SAMPLERS
-from ...settings import BATCH, Settings
-from . import arg_types, model_options, output
-from .profile_overrides import changes_of, interventions
+from ...settings import ATTENTION_LAYERS, BATCH, Settings
 
 if TYPE_CHECKING:
-    from mlx_lm.tokenizer_utils import TokenizerWrapper
-
-    from ...models.base import LanguageModel
     from ..ranks.coordinator import Leader
 
 DEFAULT_SAMPLER = Settings.sampler
-
-_SHORT = {"temperature": "--temp"}
-"""Parameters whose option is not their name."""
+EXTRAS = (
+    "adapter_path",
+    "extra_eos_tokens",
+    "chat_template_config",
+    "kv_bits",
+    "kv_group_size",
+    "quantized_kv_start",
+)
+"""Fields of `checkpoints.adapters.Extras` that options state."""
 _EACH = "; may be repeated, and each is compared"
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """Which model to load, and how."""
+
+    model: str | None
+    """A folder, a file or a hub id; None for the demo model."""
+    dequantize: bool | None
+    extras: Mapping[str, Any]
+    """By names in `EXTRAS`."""
+    draft_model: str | None
+    draft_tokens: int | None
+    leader: Leader | None
+    """Of a group of ranks, where there is one."""
+    whole: bool
+    """Whether each rank loads the whole model, to answer prompts of its own."""
+
+    @property
+    def name(self) -> str:
+        """The name of the model, for people."""
+        from ...checkpoints.locate import default_model
+
+        name = self.model if self.model is not None else default_model()
+        return os.path.basename(name.rstrip("/")) or name
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """How answers are printed: as text, unless one of the two kinds of JSON is asked for."""
+
+    json: bool
+    jsonl: bool
+    color: str
+
+
+def model_options(arguments: argparse.Namespace) -> ModelOptions:
+    """Return the options of `add_model`, `add_draft_model` and `add_mode`.
+
+    Raises:
+        SettingsError: a number of draft tokens without a draft model, or too high a number.
+    """
+    given = vars(arguments)
+    draft_model, draft_tokens = given.get("draft_model"), given.get("num_draft_tokens")
+    if draft_tokens is not None:
+        checked_length(draft_tokens)
+        if draft_model is None:
+            raise SettingsError(
+                "--num-draft-tokens is for a draft model: name it with --draft-model"
+            )
+    return ModelOptions(
+        model=arguments.model,
+        dequantize=arguments.dequantize,
+        extras={name: given[name] for name in EXTRAS},
+        draft_model=draft_model,
+        draft_tokens=draft_tokens,
+        leader=given.get("leader"),
+        whole=given.get("mode") == "data",
+    )
+
+
+def output_options(arguments: argparse.Namespace) -> OutputOptions:
+    """Return the options of `add_output`."""
+    return OutputOptions(arguments.json, arguments.jsonl, arguments.color)
+
+
+def to_settings(arguments: argparse.Namespace, **fixed: Any) -> Settings:
+    """Return the settings that the options describe; a mistake in them shows here.
+
+    Args:
+        arguments: with any fields of `Settings`, and the options that change the profile.
+        fixed: fields that no option states, or that replace those of the options.
+
+    Raises:
+        SettingsError, SamplerError, ProfileError: they do not fit.
+    """
+    given = vars(arguments) | fixed
+    values = {field.name: given[field.name] for field in fields(Settings) if field.name in given}
+    if given.get("logit_bias") is not None:
+        values["logit_bias"] = dict(given["logit_bias"])
+    changes = _interventions(given)
+    for assignment in given.get("assignments", ()):
+        changes = overlaid(changes, changes_of(assignment))
+    settings = Settings(**values | {"changes": changes})
+    settings.check()
+    return settings
+
+
+def _interventions(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the fields of the profile that --think, --no-think and --…branch… change."""
+    think: dict[str, Any] = {}
+    branches: dict[str, Any] = {}
+    if given.get("think"):
+        think["max_insertions"] = Profile.load().think.max_insertions
+    if given.get("no_think"):
+        think["max_insertions"] = 0
+    if given.get("no_branch"):
+        branches["max_branches"] = 0
+    for name in ("width", "depth"):
+        if given.get(f"branch_{name}") is not None:
+            branches[name] = given[f"branch_{name}"]
+    return {"think": think, "branch": branches, "cntp": branches}
+
+
+def changes_of(assignment: str) -> dict[str, Any]:
+    """Return the fields of the profile that one --set changes: it is a line of TOML.
+
+    Raises:
+        ProfileError: it is no assignment, or of a field or value that does not exist.
+    """
+    source = f"--set {assignment}"
+    try:
+        changes = tomllib.loads(assignment)
+    except ValueError as error:
+        raise ProfileError(
+            f"{source}: not FIELD=VALUE with a TOML value (a text needs quotes): {error}"
+        ) from error
+    if not changes:
+        raise ProfileError(f"{source}: nothing is set; write FIELD=VALUE")
+    Profile.load().replace(changes, source)  # so that an error names this option
+    return changes
 
 
 def samplers() -> str:
@@ -39,49 +171,84 @@ def samplers() -> str:
 def add_model(parser: argparse.ArgumentParser) -> None:
     """Add the options that say which model to load, and how."""
     add = parser.add_argument
-    add(
-        "--model",
-        type=arg_types.given,
-        help="folder, .gguf file or hub id (default: the demo model if installed)",
-    )
+    demo = "default: the demo model if installed"
+    add("--model", type=nonempty, help=f"folder, .gguf file or hub id ({demo})")
     add(
         "--dequantize",
         action=argparse.BooleanOptionalAction,
-        help="unpack quantized weights: more"
-        " memory, and on a CPU more speed (default: on a CPU, if memory allows)",
+        help="unpack quantized weights: more memory, and on a CPU more speed (default: on a CPU,"
+        " if memory allows)",
     )
-    model_options.add_to_model(parser)
+    add = parser.add_argument_group("as in mlx-lm").add_argument
+    add("--adapter-path", metavar="DIR", help="LoRA or DoRA weights to add to the model")
+    add(
+        "--extra-eos-token",
+        action="append",
+        dest="extra_eos_tokens",
+        default=[],
+        metavar="TOKEN",
+        help="another token that ends an answer; may be repeated",
+    )
+    add(
+        "--chat-template-config",
+        type=json_object,
+        default={},
+        metavar="JSON",
+        help="""variables for the chat template, as in '{"enable_thinking": false}'""",
+    )
+    add("--kv-bits", type=int, metavar="N", help="quantize the KV cache to N bits")
+    add("--kv-group-size", type=int, default=64, metavar="N", help="in groups of N (default: 64)")
+    start = "once it holds N tokens (default: 5000)"
+    add("--quantized-kv-start", type=int, default=5000, metavar="N", help=start)
+
+
+def add_draft_model(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a draft model."""
+    add = parser.add_argument
+    smaller = "a smaller model with the same tokenizer, which proposes tokens; the text is the same"
+    add("--draft-model", type=nonempty, metavar="M", help=smaller)
+    most = "tokens that it proposes at a time (default: 3)"
+    add("--num-draft-tokens", type=positive, metavar="N", help=most)
+
+
+def add_mode(parser: argparse.ArgumentParser) -> None:
+    """Add the option that says what several machines do."""
+    parser.add_argument(
+        "--mode",
+        choices=("tensor", "data"),
+        default="tensor",
+        help="under mlx.launch, split the model over the machines (tensor, the default), or have"
+        " each hold it all, and divide the prompts (data)",
+    )
+
+
+def add_notes(parser: argparse.ArgumentParser) -> None:
+    """Add the option that names a folder of notes."""
+    what = "quote passages from the texts in this folder where the model is lost"
+    parser.add_argument("--notes", type=file, metavar="FOLDER", help=what)
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """Add the options of `Settings`, and those that change its profile."""
     add = parser.add_argument
     add("--sampler", default=DEFAULT_SAMPLER, help=f"{samplers()} (default: {DEFAULT_SAMPLER})")
-    add(
-        "--seed",
-        type=arg_types.whole,
-        help="repeat a generation (default: a fresh one, shown at the end)",
-    )
+    fresh = "repeat an answer (default: a fresh seed, printed at the end)"
+    add("--seed", type=int, help=fresh)
     add_generation(parser)
-    add("--ask", action="store_true", help="ask which way to take where their scores are close")
+    add("--ask", action="store_true", help="choose a branch yourself where their scores are close")
 
 
 def add_generation(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
-    """Add the options of `Settings` that one sampler and seed have in common with another.
+    """Add the options of `Settings` other than sampler and seed.
 
     Args:
         parser: to add them to.
-        several: whether --profile, --set and --temp may be repeated to name several ways of
-            answering; each is a list then.
+        several: whether --profile, --set and --temp may be repeated to compare several values;
+            each is a list then.
     """
     add = parser.add_argument
-    add(
-        "--max-tokens",
-        "-m",
-        type=arg_types.token_count,
-        default=256,
-        help="default %(default)s; -1: no limit",
-    )
+    most = "default %(default)s; -1: no limit"
+    add("--max-tokens", "-m", type=token_count, default=Settings.max_tokens, help=most)
     add(
         "--stop",
         action="append",
@@ -93,55 +260,73 @@ def add_generation(parser: argparse.ArgumentParser, *, several: bool = False) ->
     _add_parameters(parser, several)
     add("--think", action="store_true", help="insert the thinking text whatever the profile says")
     add("--no-think", action="store_true", help="never insert the thinking text, --think or not")
-    add("--no-branch", action="store_true", help="never follow a fork, only sample there")
-    add("--branch-width", type=arg_types.positive, metavar="K", help="follow K ways at a fork")
-    add(
-        "--branch-depth",
-        type=arg_types.positive,
-        metavar="L",
-        help="follow each for at most L tokens",
-    )
+    add("--no-branch", action="store_true", help="never compare branches at a fork, only sample")
+    add("--branch-width", type=positive, metavar="K", help="compare K branches at a fork")
+    add("--branch-depth", type=positive, metavar="L", help="of at most L tokens each")
     add_attention_layers(parser)
     add(
-        "--lookup",
-        type=arg_types.lookup,
-        default=Settings.lookup,
+        "--speculation",
+        type=speculation,
+        default=Settings.speculation,
         metavar="auto|off|N",
-        help="guess tokens where the text repeats itself, N at once (default: auto, where it pays)",
+        help="propose tokens where the text repeats itself, N at a time (default: auto)",
     )
 
 
 def add_profile(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
     """Add the options that name a profile and change its fields; `several` as above."""
     add = parser.add_argument
-    add(
-        "--profile",
-        action="append" if several else "store",
-        default=None if several else AUTO,
-        help="thresholds: a name, a TOML file, or auto (default): the"
-        f" one that was calibrated for the model, else reference{_EACH if several else ''}",
+    which = (
+        "thresholds: a name, a TOML file, or auto (default): the one that was calibrated for the"
+        " model, else reference"
     )
     change = "change a field of the profile, as in thresholds.low_entropy=0.2"
+    if several:
+        add("--profile", action="append", help=which + _EACH)
+        change += f", or several with ; between them{_EACH}"
+    else:
+        add("--profile", default=AUTO, help=which)
+        change += "; may be repeated"
     add(
         "--set",
         action="append",
         default=[],
         dest="assignments",
         metavar="FIELD=VALUE",
-        help=f"{change}, or several with ; between them{_EACH}"
-        if several
-        else f"{change}; may be repeated",
+        help=change,
     )
+
+
+def _add_parameters(parser: argparse.ArgumentParser, several: bool) -> None:
+    """Add the sampling parameters that samplers share, as the table of samplers describes them."""
+    for name, parameter in parameters().items():
+        option = "--temp" if name == "temperature" else f"--{name.replace('_', '-')}"
+        described: dict[str, Any] = {"dest": name, "help": parameter.help}
+        if not isinstance(parameter.rule, Number):
+            described |= {"action": "append", "type": bias, "metavar": "TOKEN=BIAS"}
+            described["help"] += "; may be repeated"
+        elif several and name == "temperature":
+            described |= {"action": "append", "type": float}
+            described["help"] += _EACH
+        else:
+            described["type"] = int if parameter.rule.whole else float
+        parser.add_argument(option, **described)
 
 
 def add_attention_layers(parser: argparse.ArgumentParser) -> None:
     """Add the option that says whose attention is measured."""
     parser.add_argument(
         "--attention-layers",
-        choices=("last", "all"),
-        default="last",
-        help="whose attention is measured (default: last)",
+        choices=ATTENTION_LAYERS,
+        default=Settings.attention_layers,
+        help="whose attention is measured (default: %(default)s)",
     )
+
+
+def add_top_logprobs(parser: argparse.ArgumentParser, where: str) -> None:
+    """Add the option that lists alternatives, and say where they are seen."""
+    listed = f"list the N most probable tokens of each step ({where})"
+    parser.add_argument("--top-logprobs", type=count, default=0, metavar="N", help=listed)
 
 
 def add_answers_file(parser: argparse.ArgumentParser, what: str, batch: int | None) -> None:
@@ -153,15 +338,10 @@ def add_answers_file(parser: argparse.ArgumentParser, what: str, batch: int | No
         batch: the default of --batch; None where the command must know whether it was given.
     """
     add = parser.add_argument
-    add("--output", "-o", type=arg_types.file, metavar="FILE", help=what)
+    add("--output", "-o", type=file, metavar="FILE", help=what)
     add("--resume", action="store_true", help="go on with the answers that --output lacks")
-    add(
-        "--batch",
-        type=arg_types.positive,
-        default=batch,
-        metavar="N",
-        help=f"answers at once (default: {BATCH}; fewer where the memory does not allow it)",
-    )
+    most = f"answers at once (default: {BATCH}; fewer where the memory does not allow it)"
+    add("--batch", type=positive, default=batch, metavar="N", help=most)
 
 
 def check_answers_file(arguments: argparse.Namespace) -> None:
@@ -174,73 +354,31 @@ def check_answers_file(arguments: argparse.Namespace) -> None:
         raise PromptError("--resume goes on with a file of answers: name it with --output")
 
 
-def add_mode(parser: argparse.ArgumentParser) -> None:
-    """Add the option that says what several machines do."""
+def add_output(parser: argparse.ArgumentParser, *, totals: str, steps: str) -> None:
+    """Add the options about what is printed: help texts of --json and --jsonl, and --color."""
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help=totals)
+    form.add_argument("--jsonl", action="store_true", help=steps)
+    add_color(parser)
+    add_verbose(parser)
+
+
+def add_color(parser: argparse.ArgumentParser) -> None:
+    """Add the option about colours."""
     parser.add_argument(
-        "--mode",
-        choices=("tensor", "data"),
-        default="tensor",
-        help="under mlx.launch, split the model over the machines (tensor, the default), or have"
-        " each hold it all, and deal the prompts (data)",
-    )
-
-
-def add_top_logprobs(parser: argparse.ArgumentParser, where: str) -> None:
-    """Add the option that lists alternatives, and say where they are seen."""
-    parser.add_argument(
-        "--top-logprobs",
-        type=arg_types.count,
-        default=0,
-        metavar="N",
-        help=f"list the N most probable tokens of each step ({where})",
-    )
-
-
-def _add_parameters(parser: argparse.ArgumentParser, several: bool) -> None:
-    """Add the sampling parameters that samplers share, as the table of samplers describes them."""
-    for name, parameter in parameters().items():
-        if several and name == "temperature":
-            parser.add_argument(
-                "--temp",
-                type=arg_types.number,
-                action="append",
-                dest=name,
-                help=parameter.help + _EACH,
-            )
-            continue
-        option = _SHORT.get(name, f"--{name.replace('_', '-')}")
-        if isinstance(parameter.rule, Number):
-            kind = arg_types.whole if parameter.rule.whole else arg_types.number
-            parser.add_argument(option, type=kind, dest=name, help=parameter.help)
-        else:
-            parser.add_argument(
-                option,
-                action="append",
-                type=arg_types.bias,
-                metavar="TOKEN=BIAS",
-                dest=name,
-                help=f"{parameter.help}; may be repeated",
-            )
-
-
-def add_output(parser: argparse.ArgumentParser) -> None:
-    """Add the options about what is printed."""
-    add = parser.add_argument
-    add(
         "--color",
         choices=("auto", "always", "never"),
         default="auto",
         help="colour tokens by strategy (default: auto, on a terminal)",
     )
-    add_verbose(parser)
 
 
 def add_verbose(parser: argparse.ArgumentParser) -> None:
-    """Add the option about what is told on stderr."""
+    """Add the option about remarks on stderr; `output.info` follows it."""
     parser.add_argument(
         "--verbose",
         nargs="?",
-        type=arg_types.boolean,
+        type=boolean,
         const=True,
         default=True,
         metavar="BOOL",
@@ -248,82 +386,81 @@ def add_verbose(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def to_settings(arguments: argparse.Namespace, top_logprobs: int = 0) -> Settings:
-    """Return the settings that the options describe; a mistake in them shows here.
-
-    Raises:
-        SamplerError, ProfileError: they do not fit.
-    """
-    settings = Settings(
-        max_tokens=arguments.max_tokens,
-        sampler=arguments.sampler,
-        profile=arguments.profile,
-        changes=_changes(arguments),
-        **_parameters(arguments),
-        seed=arguments.seed,
-        attention_layers=arguments.attention_layers,
-        top_logprobs=top_logprobs,
-        lookup=arguments.lookup,
-        stop=tuple(arguments.stop),
-    )
-    settings.check()
-    return settings
+def add_config(parser: argparse.ArgumentParser, usual: str) -> None:
+    """Add the option that names a configuration file; `usual` is read without it."""
+    what = f"take defaults of options from this file (default: {usual})"
+    parser.add_argument("--config", type=file, metavar="FILE", help=what)
 
 
-def _parameters(arguments: argparse.Namespace) -> dict[str, Any]:
-    given = {name: getattr(arguments, name) for name in parameters()}
-    biases = given["logit_bias"]
-    return given | {"logit_bias": None if biases is None else dict(biases)}
+def boolean(text: str) -> bool:
+    """Parse true or false."""
+    if text.lower() in ("true", "t", "1", "yes"):
+        return True
+    if text.lower() in ("false", "f", "0", "no"):
+        return False
+    raise argparse.ArgumentTypeError(f"true or false, not {text!r}")
 
 
-def model_name(arguments: argparse.Namespace) -> str:
-    """Return the name of the model that the options name, for people."""
-    from ...checkpoints.locate import default_model
+def nonempty(text: str) -> str:
+    """Parse a text that is not empty."""
+    if not text:
+        raise argparse.ArgumentTypeError("it is empty: leave the option out for the default")
+    return text
 
-    name = str(arguments.model if arguments.model is not None else default_model())
-    return os.path.basename(name.rstrip("/")) or name
+
+def file(text: str) -> Path:
+    """Parse a path: the shell leaves the ``~`` of ``--trace=~/file`` as it is."""
+    if not text:
+        raise argparse.ArgumentTypeError("it is empty: name a file")
+    return expanded(text, argparse.ArgumentTypeError)
 
 
-def load_model(arguments: argparse.Namespace) -> tuple[LanguageModel, TokenizerWrapper]:
-    """Load the model that the options name, saying so on stderr."""
-    # Some million objects are made here that stay; looking for garbage among them takes 0.1 s.
-    gc.disable()
+def bias(text: str) -> tuple[int, float]:
+    """Parse a token's id and the number that is added to its logit."""
+    token, _, added = text.partition("=")
     try:
-        from ...api import chat_template
-        from ...checkpoints.loading import load
-
-        chat_template.start()  # meanwhile
-        if arguments.verbose:
-            output.tell(f"loading {output.shortened(model_name(arguments))} …")
-        asked = model_options.of_model(arguments)
-        if arguments.leader is not None:
-            leader: Leader = arguments.leader
-            given = {"model": arguments.model, "dequantize": arguments.dequantize, "extras": asked}
-            deals = getattr(arguments, "mode", "tensor") == "data"
-            return leader.load_whole(**given) if deals else leader.load(**given)
-        return load(arguments.model, dequantize=arguments.dequantize, extras=asked)
-    finally:
-        gc.enable()
+        return int(token), float(added)
+    except ValueError:
+        wanted = "TOKEN=BIAS, a token's id and a number"
+        raise argparse.ArgumentTypeError(f"{wanted}, not {text!r}") from None
 
 
-def hint_at_calibration(asked: Settings, resolved: Settings) -> None:
-    """Say on stderr that no profile was made for a model, where one would matter."""
-    automatic = asked.profile == AUTO and SAMPLERS[asked.sampler].tree
-    if automatic and not Profile.load(resolved.profile).calibration:
-        output.tell(
-            "no profile was calibrated for this model: using reference (entropix calibrate makes"
-            " one that fits)"
-        )
+def json_object(text: str) -> dict[str, Any]:
+    """Parse a JSON object."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise argparse.ArgumentTypeError(f"not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError("must be a JSON object, as in '{\"key\": true}'")
+    return value
 
 
-def _changes(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """Return the fields of the profile that the options change."""
-    return overlaid(interventions(arguments), assigned(arguments))
+def speculation(text: str) -> str | int:
+    """Parse a number of tokens, or a mode, which `Settings` checks."""
+    return int(text) if text.isdecimal() else text
 
 
-def assigned(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """Return the fields of the profile that --set changes."""
-    changes: dict[str, dict[str, Any]] = {}
-    for assignment in arguments.assignments:
-        changes = overlaid(changes, changes_of(assignment))
-    return changes
+def positive(text: str) -> int:
+    """Parse a whole number of at least 1."""
+    return _whole(text, 1, "a positive whole number")
+
+
+def count(text: str) -> int:
+    """Parse a whole number of at least 0."""
+    return _whole(text, 0, "a whole number of at least 0")
+
+
+def token_count(text: str) -> int:
+    """Parse a number of tokens, or −1 for no limit."""
+    return -1 if text == "-1" else _whole(text, 1, "a positive whole number, or -1 for no limit")
+
+
+def _whole(text: str, least: int, what: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:  # also where Python refuses to read thousands of digits
+        number = least - 1
+    if number < least:
+        raise argparse.ArgumentTypeError(f"{what}, not {text!r}")
+    return number

@@ -1,32 +1,83 @@
-"""Writing to a terminal or a pipe: results to stdout, everything else to stderr."""
+"""What the command line prints: results on stdout, everything else on stderr; and exit codes.
+
+A shell, a daemon or cron may close the standard streams, point them at a full disk, or give them an
+encoding that cannot spell what a model writes. None of that may end in a traceback, or in a wrong
+message.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import io
 import json
 import logging
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, TextIO
 
 from ...errors import OutputError
-from ...palette import (
-    LOOKS,
-    paint,
-    paint_step,
-    printable,
-    to_json,
-)
-from ...profiles.confidence import Verdict
-from ...step import Fork, Step
-from ...summary import Summary
-from ...traces.explain import fate, standing
-from . import streams
+from ...files import reason
+from ...palette import printable, to_json
+
+BUG = 1
+"""The exit code of Python itself after a traceback."""
+USAGE = 2
+"""The exit code of a mistake that the user can mend."""
+LOST = 3
+"""The exit code where another rank of a group is gone."""
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+"""The exit code where nobody reads the output any more."""
 
 LONGEST_MESSAGE = 1000
 """Characters of an error message; one that quotes a file or an argument could be endless."""
+
+_log = logging.getLogger("entropix_mlx.commands")
+
+
+def prepare() -> None:
+    """Make the standard streams safe to use, and print on stderr what the library logs.
+
+    A closed descriptor is opened on /dev/null. Otherwise the next file that anybody opens gets its
+    number: MLX, for one, takes 0 for a failure. Stdout is then opened for reading, so that writing
+    to it fails as before; `sys.stdin` stays None, which says that nobody can answer.
+
+    Characters that stdout cannot encode are replaced.
+    """
+    for descriptor, flags in enumerate((os.O_RDONLY, os.O_RDONLY, os.O_WRONLY)):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, flags)  # gets the lowest free number, which is this one
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors != "backslashreplace":
+            stream.reconfigure(errors="replace")
+    library = logging.getLogger("entropix_mlx")
+    library.setLevel(logging.INFO)
+    if not any(isinstance(handler, _StderrHandler) for handler in library.handlers):
+        library.addHandler(_StderrHandler())
+
+
+class _StderrHandler(logging.Handler):
+    """Prints log records; `sys.stderr` is looked up each time, since a full screen replaces it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        report(record.getMessage())
+
+
+def settle() -> None:
+    """Drop what a stream holds and cannot write: Python would try once more when it exits."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def write(text: str) -> None:
@@ -34,20 +85,24 @@ def write(text: str) -> None:
 
     Raises:
         OutputError: stdout is closed, or the disk is full.
+        BrokenPipeError: nobody reads it any more.
     """
-    with streams.written():
-        sys.stdout.write(text)
+    try:
+        try:
+            sys.stdout.write(text)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        closed = error.errno == errno.EBADF
+        why = "it is closed; open it, or redirect it to a file" if closed else reason(error)
+        raise OutputError(f"cannot write to stdout: {why}") from error
 
 
 def write_text(text: str) -> None:
     """Print what a model wrote to stdout at once, as `shown` returns it."""
     write(shown(text, sys.stdout))
-
-
-def write_step(step: Step, colour: bool) -> None:
-    """Print a step's text to stdout at once, as `shown` returns it."""
-    step = replace(step, text=shown(step.text, sys.stdout))
-    write(paint_step(step) if colour else step.text)
 
 
 def write_json(record: Any, indent: int | None = None) -> None:
@@ -63,27 +118,30 @@ def shown(text: str, stream: TextIO) -> str:
     return printable(text) if stream.isatty() else text
 
 
-WHAT_TO_DO = "ask more precisely, try another seed, let it think (think.max_insertions), or abstain"
-"""With an answer that is unsure."""
-
-
-class LibraryLog(logging.Handler):
-    """Prints what the library logs on stderr: what it waits for, as an answer of the hub."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Print a line; `sys.stderr` is looked up each time, since a full screen replaces it."""
-        tell(record.getMessage())
-
-
-def tell(text: str, end: str = "\n") -> None:
-    """Print to stderr at once; if stderr takes nothing, nobody is told."""
+def report(text: str, end: str = "\n") -> None:
+    """Print to stderr at once; where stderr takes nothing, that is no error."""
     with contextlib.suppress(OSError):
         print(text, end=end, file=sys.stderr, flush=True)
 
 
-def tell_error(message: str) -> None:
-    """Print what went wrong to stderr, `shortened`: it may quote what was given."""
-    tell(f"entropix: {shortened(message)}")
+def report_error(message: str) -> None:
+    """Print an error message to stderr, `shortened`: it may quote what was given."""
+    report(f"entropix: {shortened(message)}")
+
+
+def info(text: str) -> None:
+    """Print to stderr, unless --verbose is false."""
+    _log.info("%s", text)
+
+
+def set_verbose(verbose: bool) -> None:
+    """Say whether `info` prints anything."""
+    _log.setLevel(logging.INFO if verbose else logging.WARNING)
+
+
+def verbose() -> bool:
+    """Tell whether `info` prints anything."""
+    return _log.isEnabledFor(logging.INFO)
 
 
 def shortened(message: str) -> str:
@@ -107,7 +165,7 @@ def check_screen(instead: str) -> None:
         raise OutputError(f"the terminal UI needs a terminal: {instead}")
 
 
-def wants_colour(choice: str, stream: TextIO) -> bool:
+def use_colour(choice: str, stream: TextIO) -> bool:
     """Tell whether to print ANSI colours.
 
     An explicit choice wins over the variable NO_COLOR (no-color.org), that over what the stream is.
@@ -117,80 +175,13 @@ def wants_colour(choice: str, stream: TextIO) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def prefill_progress(verbose: bool, what: str = "the prompt") -> Callable[[int, int], None] | None:
+def prefill_progress(what: str = "the prompt") -> Callable[[int, int], None] | None:
     """Return a callback that shows the progress of prefill; None if stderr is no terminal."""
-    if not verbose or not sys.stderr.isatty():
+    if not (verbose() and sys.stderr.isatty()):
         return None
 
     def show(done: int, total: int) -> None:
         end = "\r\x1b[K" if done >= total else ""
-        tell(f"\rreading {what}: {done}/{total} tokens{end}", end="")
+        report(f"\rreading {what}: {done}/{total} tokens{end}", end="")
 
     return show
-
-
-def ask(fork: Fork) -> int:
-    """Show the rollouts of a fork and return the index of the one that the user chooses.
-
-    An empty line, or no stdin, chooses the one that scored best.
-    """
-    tell("\nthe model could go on in several ways:")
-    for number, branch in enumerate(fork.branches):
-        mark = "*" if number == fork.winner else " "
-        text = shown(branch.text, sys.stderr).replace("\n", "⏎")
-        numbers = [
-            standing(branch) if number else "the others are compared with this one",
-            f"log p {branch.mean_logprob:.2f}, entropy {branch.mean_entropy:.2f} bits (means)",
-            fate(branch),
-        ]
-        tell(f"{mark}{number + 1:2}  {text}\n     {'; '.join(filter(None, numbers))}")
-    while True:
-        question = f"which one? 1 to {len(fork.branches)}, Enter for {fork.winner + 1}: "
-        tell(question, end="")
-        answer = sys.stdin.readline().strip() if sys.stdin else ""
-        if not answer:
-            return fork.winner
-        numbers = [str(number) for number in range(1, len(fork.branches) + 1)]
-        if answer in numbers:
-            return numbers.index(answer)
-
-
-def shares(summary: Summary, colour: bool) -> str:
-    """Return the share of each strategy, with its glyph."""
-    labels = []
-    for strategy, look in LOOKS.items():
-        if number := summary.strategies[strategy]:
-            label = f"{look.glyph} {strategy} {number / summary.completion_tokens:.0%}"
-            labels.append(paint(label, strategy) if colour else label)
-    return "  ".join(labels) or "no tokens"
-
-
-def _saved(summary: Summary) -> str:
-    """Return what guesses from the text saved; empty if they saved nothing."""
-    if not summary.accepted:
-        return ""
-    accepted = f"{summary.accepted}/{summary.proposed} proposed tokens accepted"
-    return f", {summary.tokens_per_pass:.2f} tokens/forward pass ({accepted})"
-
-
-def print_statistics(summary: Summary, seed: int, colour: bool) -> None:
-    """Print the totals of a generation to stderr."""
-    done = summary.interventions
-    lines = [
-        "─" * 40,
-        shares(summary, colour),
-        *([done] if done else []),
-        f"entropy {summary.mean_entropy:.2f} bits, varentropy {summary.mean_varentropy:.2f} bits²"
-        " (means)",
-        f"{summary.prompt_tokens} prompt tokens, first token after"
-        f" {summary.time_to_first_token:.1f} s; {summary.completion_tokens} tokens at"
-        f" {summary.tokens_per_second:.1f} tokens/s" + _saved(summary),
-        f"finished: {summary.finish_reason}; seed {seed}",
-    ]
-    tell("\n".join(lines))
-
-
-def tell_if_unsure(verdict: Verdict | None) -> None:
-    """Say on stderr that an answer is unsure, where it is."""
-    if verdict is not None and verdict.unsure:
-        tell(f"{verdict.reason}; {WHAT_TO_DO}")

@@ -1,11 +1,11 @@
-"""Guesses by a second, smaller model with the same tokenizer: a draft model.
+"""Speculation with a draft model: a second, smaller model with the same tokenizer.
 
-It writes on from the text so far, token by token, and the pass of the model that answers keeps what
-it would have drawn itself. The draft model plans and draws by the same sampler, with the randomness
-of the same positions, so that two models that agree draw the same tokens, also where they sample.
+It continues the text so far, token by token, and the pass of the model that answers accepts what it
+would have drawn itself. The draft model plans and draws with the same sampler and the randomness of
+the same positions, so two models that agree draw the same tokens, also where they sample.
 
-Its cache rolls back with the text: before each guess it is shortened to what the text and the last
-guess have in common.
+Its cache rolls back with the text: before each proposal it is shortened to what the text and the
+last proposal have in common.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from ...models.llama.attention import RowScores
 from ...samplers.base import Sampler
 from ...samplers.draw import uniforms
 from ...samplers.metrics.logits import numbers
-from ...samplers.position import position
+from ...samplers.position import sample
 from ...samplers.registry import make_sampler
 from ...settings import BATCH
 from ..cached_text import CachedText
-from .proposer import Guesser, checked_length
+from .proposer import Proposer, checked_length
 
 DRAFT_TOKENS = 3
-"""Tokens that a draft model guesses for a pass, unless the caller says otherwise."""
+"""Tokens that a draft model proposes for a pass, unless the caller says otherwise."""
 READ_AT_ONCE = 256
 """Tokens of a text that the draft model reads at once."""
 SPECIAL = ("bos_token", "eos_token", "unk_token")
@@ -37,11 +37,11 @@ SHOWN = 3
 """Tokens in which two vocabularies differ that a message shows."""
 
 
-class Draft:
-    """A draft model, and its caches of the texts that it guessed for last.
+class DraftModel:
+    """A draft model, and its caches of the texts that it proposed for last.
 
         model, tokenizer = load("large")
-        draft = Draft(*load("small"))
+        draft = DraftModel(*load("small"))
         stream_generate(model, tokenizer, prompt, draft_model=draft)
 
     Use it on the thread that loaded it.
@@ -55,10 +55,10 @@ class Draft:
         Args:
             model: from `load`.
             tokenizer: from `load`.
-            tokens: how many to guess for a pass, at most `LONGEST_LOOKUP`.
+            tokens: how many to propose for a pass, at most `MAX_PROPOSED`.
 
         Raises:
-            SettingsError: so many cannot be guessed.
+            SettingsError: so many cannot be proposed.
         """
         self.model = model
         self.tokens = checked_length(tokens)
@@ -67,18 +67,18 @@ class Draft:
         self._fits: TokenizerWrapper | None = None
 
     def check(self, model: LanguageModel, tokenizer: TokenizerWrapper) -> None:
-        """Check that this model can guess for another one.
+        """Check that this model can propose tokens to another one.
 
         Args:
             model: the one that answers.
             tokenizer: its tokenizer.
 
         Raises:
-            UnsupportedModelError: that model cannot take guesses back.
+            UnsupportedModelError: that model cannot take proposed tokens back.
             TokenizerError: it reads other tokens; the message says which ones differ.
         """
-        if not model.takes_runs:
-            raise cannot_be_drafted(untakeable(model))
+        if not model.takes_blocks:
+            raise cannot_be_drafted(no_speculation(model))
         if tokenizer is self._fits:
             return
         if found := _difference(tokenizer, self._tokenizer):
@@ -101,12 +101,12 @@ class Draft:
         self._idle = [*self._idle, text][-BATCH:]
 
 
-class Drafting:
-    """The guesses of a draft model for one answer."""
+class DraftProposer:
+    """The proposals of a draft model for one answer."""
 
-    looks_ahead = False
+    needs_last_token = True
 
-    def __init__(self, draft: Draft, sampler: Sampler, seed: int, vocab: int) -> None:
+    def __init__(self, draft: DraftModel, sampler: Sampler, seed: int, vocab: int) -> None:
         """Begin without a text.
 
         Args:
@@ -122,11 +122,11 @@ class Drafting:
         self._seed = seed
         self._vocab = vocab
         self._text: CachedText | None = None
-        self._told = 0
-        """Tokens of the text that were there before the last guess."""
+        self._length = 0
+        """Tokens of the text before the last proposal."""
 
-    def guess(self, tokens: Sequence[int], ahead: int = 0, alone: bool = True) -> list[int]:
-        """Return what the draft model writes next, as `Guesser` says."""
+    def propose(self, tokens: Sequence[int], ahead: int = 0, alone: bool = True) -> list[int]:
+        """As in `Proposer`."""
         room = self._draft.model.config.max_position_embeddings - len(tokens)
         count = min(ahead + self._draft.tokens, room)
         if not tokens or count <= ahead:
@@ -140,22 +140,22 @@ class Drafting:
             self._draft.model.prefill(mx.array([chunk]), text.layers)
             mx.eval(text.arrays())
             text.confirm(chunk)
-        guessed = self._write(text, list(tokens[len(text.ids) :]), count)
-        self._told = len(tokens)
-        beyond = (at for at, token in enumerate(guessed) if token >= self._vocab)
-        return guessed[ahead : next(beyond, count)]
+        proposed = self._write(text, list(tokens[len(text.ids) :]), count)
+        self._length = len(tokens)
+        beyond = (at for at, token in enumerate(proposed) if token >= self._vocab)
+        return proposed[ahead : next(beyond, count)]
 
     def close(self) -> None:
         """Give the cache back to the draft model."""
         if self._text is not None:
             self._draft.give_back(self._text)
-        self._text, self._told = None, 0
+        self._text, self._length = None, 0
 
     def _common(self, text: CachedText, tokens: Sequence[int]) -> int:
         """Return how many tokens a text keeps: all but the last, which must be computed again."""
-        if not self._told:
+        if not self._length:
             return text.common(tokens[:-1])
-        at = self._told
+        at = self._length
         while at < min(len(text.ids), len(tokens) - 1) and text.ids[at] == tokens[at]:
             at += 1
         return min(at, len(tokens) - 1)
@@ -170,7 +170,7 @@ class Drafting:
             forward = self._draft.model(following[None], text.layers)
             pairs = mx.array([uniforms(self._seed, at + number, self._sampler.draws)])
             scores = [layer for layer in forward.scores if isinstance(layer, RowScores)]
-            found = position(self._sampler, forward.logits[:, -1], [scores], pairs)
+            found = sample(self._sampler, forward.logits[:, -1], [scores], pairs)
             following = found.token
             drawn.append(following)
         tokens = [int(token) for token in numbers(mx.concatenate(drawn))]
@@ -179,16 +179,16 @@ class Drafting:
 
 
 class FirstOf:
-    """Guesses of the first source that has any."""
+    """The proposal of the first proposer that has any."""
 
-    looks_ahead = False
+    needs_last_token = True
 
-    def __init__(self, *sources: Guesser) -> None:
+    def __init__(self, *sources: Proposer) -> None:
         self._sources = sources
 
-    def guess(self, tokens: Sequence[int], ahead: int = 0, alone: bool = True) -> list[int]:
-        """Return what probably follows a text, as `Guesser` says."""
-        found = (source.guess(tokens, ahead, alone) for source in self._sources)
+    def propose(self, tokens: Sequence[int], ahead: int = 0, alone: bool = True) -> list[int]:
+        """As in `Proposer`."""
+        found = (source.propose(tokens, ahead, alone) for source in self._sources)
         return next(filter(None, found), [])
 
     def close(self) -> None:
@@ -198,14 +198,14 @@ class FirstOf:
 
 
 def cannot_be_drafted(why: str) -> UnsupportedModelError:
-    """Return the error of an answer for which no draft model can guess."""
-    return UnsupportedModelError(f"no draft model can guess here, since {why}: leave it out")
+    """Return the error of an answer for which no draft model can propose tokens."""
+    return UnsupportedModelError(f"no draft model can be used here, since {why}: leave it out")
 
 
-def untakeable(model: LanguageModel) -> str:
-    """Return why nothing can be guessed for a model, for people."""
+def no_speculation(model: LanguageModel) -> str:
+    """Return why nothing can be proposed for a model, for people."""
     kind = model.config.model_type
-    return f"the cache of this {kind} cannot take back a token that was guessed wrong"
+    return f"the cache of this {kind} cannot take back a rejected token"
 
 
 def _difference(one: TokenizerWrapper, other: TokenizerWrapper) -> str:

@@ -1,20 +1,19 @@
-"""Guessing what comes next from the text itself: what followed the last tokens before.
+"""N-gram speculation: what followed the last tokens before is proposed to follow them again.
 
 Where an answer copies from its prompt or from itself, the next tokens stand in the text already.
-`Lookup` finds them by an index that grows with every token: what followed the last 4, 3 or 2 tokens
-where they stood last. Once found, that place is followed from token to token.
+`NgramProposer` finds them by an index that grows with every token: what followed the last 4, 3 or 2
+tokens where they stood last. Once found, that place is followed from token to token.
 
-A copy with a change in it loses its place at the change. So the lookup goes on behind the place
-that it lost, as if one token had been replaced by another, and looks for the newest token among
-those that follow there:
+A copy with a change in it loses its place at the change. So the search goes on behind the lost
+place, as if one token had been replaced by another, and looks for the newest token among those that
+follow there:
 
     the text before    the  quick  brown  fox  jumpd  over  the  lazy  dog
     the answer         the  quick  brown  fox  jumped over
                                                lost   found again: the lazy dog
 
-How probably a guess holds is a running mean over the answer so far, whether its tokens were guessed
-or only would have been, kept apart for each number of tokens that were alike before. So a text
-without repetition is not slowed down.
+Acceptance is tracked per match length: a running mean over the answer so far, including positions
+where nothing was proposed. So a text without repetition is not slowed down.
 """
 
 from __future__ import annotations
@@ -25,23 +24,23 @@ from collections.abc import Sequence
 from .proposer import Lengths
 
 SHORTEST, LONGEST = 2, 4
-"""Tokens that must be repeated before what followed them is a guess: the longest match counts."""
+"""Tokens that must match before what followed them is proposed: the longest match counts."""
 FIRST_RATES = {0: 0.25, 1: 0.4, 2: 0.4, 3: 0.5, 4: 0.7, 8: 0.85}
-"""How often guesses are taken to hold after so many tokens that were alike, or more, before any was
-compared. With 0 the last token was taken for another one, and 1 was found behind a lost place."""
+"""Acceptance by match length, or more, before any proposal was compared. With 0 the last token was
+taken for another one, and 1 was found behind a lost place."""
 _LEVELS = tuple(FIRST_RATES)
-FORGETS = 0.1
+DECAY = 0.1
 """The weight of the newest token in that mean."""
 NEAR = 12
-"""Tokens behind a place that was lost in which the newest token is looked for."""
+"""Tokens behind a lost place in which the newest token is looked for."""
 PATIENCE = 4
 """Tokens after which a lost place is forgotten."""
 
 
-class Lookup:
-    """The index of one text, and how often its guesses held."""
+class NgramProposer:
+    """The index of one text, and the acceptance of what was proposed from it."""
 
-    looks_ahead = True
+    needs_last_token = False
 
     def __init__(self, lengths: Lengths) -> None:
         self._lengths = lengths
@@ -51,17 +50,17 @@ class Lookup:
         self._next: int | None = None
         """Where what followed the last tokens begins."""
         self._matched = 0
-        """How many of the last tokens are those before it."""
+        """How many of the last tokens match those before it."""
         self._lost: int | None = None
         """The place that did not go on as the text did."""
         self._since = 0
         """Tokens since then."""
         self._rates = dict(FIRST_RATES)
 
-    def guess(self, tokens: Sequence[int], ahead: int = 0, alone: bool = True) -> list[int]:
-        """Return what probably follows a text, as `Guesser` says.
+    def propose(self, tokens: Sequence[int], ahead: int = 0, alone: bool = True) -> list[int]:
+        """As in `Proposer`.
 
-        What is told first is the prompt: whether it repeats itself says little of the answer.
+        The first call is given the prompt: whether that repeats itself says little of the answer.
         """
         answered = bool(self._tokens)
         for token in tokens[len(self._tokens) :]:
@@ -76,17 +75,17 @@ class Lookup:
         """Do nothing: the index is this answer's alone."""
 
     def _add(self, token: int, answered: bool) -> None:
-        """Take note of a token, and find where what follows it stood before."""
+        """Index a token, and find where what follows it stood before."""
         place, matched = self._next, self._matched
-        held = place is not None and self._tokens[place] == token
+        accepted = place is not None and self._tokens[place] == token
         if place is not None and answered:
             level = _level(matched)
-            self._rates[level] += FORGETS * (held - self._rates[level])
-        if place is not None and not held and matched >= SHORTEST:
+            self._rates[level] += DECAY * (accepted - self._rates[level])
+        if place is not None and not accepted and matched >= SHORTEST:
             self._lost, self._since = place, 0
         self._tokens.append(token)
         self._next, self._matched = self._found()
-        if held and place is not None and matched + 1 >= self._matched:
+        if accepted and place is not None and matched + 1 >= self._matched:
             self._next, self._matched = place + 1, matched + 1
         if self._next is None and self._lost is not None and answered:
             self._next, self._matched = self._near(token)
@@ -120,7 +119,7 @@ class Lookup:
     def _continued(self, count: int) -> list[int]:
         """Return `count` tokens from where the last ones stood before.
 
-        Where that reaches the end of the text, the text repeats itself, and so does the guess.
+        Where that reaches the end of the text, the text repeats itself, and so does the proposal.
         """
         begin = len(self._tokens) if self._next is None else self._next
         period = len(self._tokens) - begin
@@ -128,5 +127,5 @@ class Lookup:
 
 
 def _level(matched: int) -> int:
-    """Return the kind of guess that so many equal tokens allow."""
+    """Return the match length under which acceptance is tracked."""
     return _LEVELS[bisect_right(_LEVELS, matched) - 1]

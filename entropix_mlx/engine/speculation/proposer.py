@@ -1,11 +1,11 @@
-"""Guesses of what comes next: who makes them, and how long they are.
+"""Proposers: where proposed tokens come from, and how many are proposed for a pass.
 
-A guess changes no token: the scheduler keeps a guessed token only if it is the one that is drawn
-there. How long a guess is depends on the text and the settings alone, never on a clock, so that a
-seed repeats its passes, too. It is the length that promises the most tokens for the time:
+Speculation changes no token: a proposed token is accepted only if it is the one that is drawn
+there. How many are proposed depends on the text and the settings alone, never on a clock, so that a
+seed repeats its passes, too. It is the number that promises the most tokens for the time:
 
     a pass of 1 + n tokens takes cost(n) times as long as one of 1 token;
-    if the guesses hold with probabilities r₁, r₂, …, where those before them did,
+    if tokens are accepted with probabilities r₁, r₂, …, given that those before them were,
     it yields 1 + r₁ + r₁r₂ + … + r₁⋯rₙ tokens.
 """
 
@@ -18,13 +18,13 @@ from operator import mul
 from typing import Any, Protocol
 
 from ...errors import SettingsError, whole_number
-from ...settings import LONGEST_LOOKUP
+from ...settings import MAX_PROPOSED
 
 GAIN = 1.02
-"""Tokens for the time, relative to a pass without a guess, that a guess must promise."""
+"""Tokens for the time, relative to a pass without proposed ones, that a proposal must promise."""
 
 Costs = Sequence[tuple[int, float]]
-"""Lengths of guesses, and the time of a pass with one of each, relative to a pass without."""
+"""Numbers of proposed tokens, and the time of a pass with each, relative to a pass without."""
 CAREFUL: Costs = ((2, 2.1), (4, 3.3), (8, 4.8))
 """Measured with the reference BLAS, which does not batch. Used for GPUs, too, where nothing was
 measured: a pass there reads the weights once, so that longer ones should cost less than here."""
@@ -37,18 +37,18 @@ BATCHED: Costs = ((1, 1.2), (3, 1.4), (7, 1.6), (15, 2.0))
 
 @dataclass(frozen=True)
 class Lengths:
-    """How long guesses may be."""
+    """How many tokens may be proposed for a pass."""
 
     fixed: int | None = None
-    """Always so many tokens where there is anything to guess; None for as many as seem to pay."""
+    """Always so many where there is anything to propose; None for as many as seem to pay."""
     costs: Costs = CAREFUL
 
     def best(self, rates: Sequence[float], ahead: int = 0, alone: bool = True) -> int:
-        """Return the length that promises the most tokens for the time; 0 if none pays.
+        """Return the number that promises the most tokens for the time; 0 if none pays.
 
         Args:
-            rates: how probably each guessed token holds, if those before it do.
-            ahead: how many of the first tokens come before the guess.
+            rates: how probably each token is accepted, if those before it are.
+            ahead: how many of the first tokens are drawn already, but not known yet.
             alone: whether no other answer is in the pass. If there are others, the pass multiplies
                 several rows already, and a further one costs as much as everybody's.
         """
@@ -70,38 +70,38 @@ class Lengths:
         return max(length for length, _ in (*self.costs, *CAREFUL))
 
 
-class Guesser(Protocol):
-    """Where the guesses for one answer come from.
+class Proposer(Protocol):
+    """Proposes the next tokens of one answer.
 
-    It is told the whole text every time, and so what became of its guesses.
+    It is given the whole text every time, from which it sees what became of its proposals.
     """
 
-    looks_ahead: bool
-    """Whether it can guess before the last token is known."""
+    needs_last_token: bool
+    """Whether it can propose nothing before the last token is known."""
 
-    def guess(self, tokens: Sequence[int], ahead: int = 0, alone: bool = True) -> list[int]:
+    def propose(self, tokens: Sequence[int], ahead: int = 0, alone: bool = True) -> list[int]:
         """Return what probably follows a text, as far as it pays; nothing where it does not.
 
         Args:
-            tokens: the text so far, which begins with the one that was told before.
-            ahead: tokens that come before the guess, and are drawn already but not known yet.
+            tokens: the text so far, which begins with the one of the last call.
+            ahead: tokens that come before the proposal, and are drawn already but not known yet.
             alone: whether no other answer is in the pass.
         """
 
     def close(self) -> None:
-        """Give back what the guesses were computed with; the answer has ended."""
+        """Give back what the proposals were computed with; the answer has ended."""
 
 
 def checked_length(tokens: Any) -> int:
-    """Return how many tokens a draft model is to guess for a pass.
+    """Return how many tokens a draft model is to propose for a pass.
 
     Raises:
         TypeError: it is no whole number.
-        SettingsError: so many cannot be guessed.
+        SettingsError: so many cannot be proposed.
     """
     length = whole_number("the number of draft tokens", tokens, least=1)
-    if length > LONGEST_LOOKUP:
+    if length > MAX_PROPOSED:
         raise SettingsError(
-            f"a draft model guesses at most {LONGEST_LOOKUP} tokens for a pass, not {length}"
+            f"a draft model proposes at most {MAX_PROPOSED} tokens for a pass, not {length}"
         )
     return length

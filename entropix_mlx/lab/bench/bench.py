@@ -1,16 +1,5 @@
 """Measure speed and memory against mlx-lm: in one process, with the same weights, in turns.
 
-`bench` calls the measurements, each of which has a file beside this one:
-
-- `startup`: time from the shell to the first token and back
-- `decoding`: tokens per second, peak memory and use of the memory's bandwidth, at several contexts
-- `prefill`: tokens per second of a prompt, and the time to the first token
-- `draws`: time of a sampler alone, from logits to a token
-- `many`: tokens per second of many answers at once
-- `lookups`: tokens per second where the text repeats itself, and time of a pass of several tokens
-- `forks`: time and memory of rollouts, as one batch and one after the other
-- `steps`: time of each part of a decoding step
-
 Decoding starts from a cache that is filled with made-up keys and values, since computing thousands
 of real ones takes minutes.
 """
@@ -22,22 +11,23 @@ from collections.abc import Callable
 
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-from ...engine.speculation.draft_model import Draft
+from ...engine.speculation.draft_model import DraftModel
 from ...models.base import LanguageModel
 from ...models.llama.model import own_model
-from .decoding import measure_decoding
-from .draws import measure_sampler
-from .forks import measure_forks
-from .lookups import measure_lookup
-from .many import measure_many
-from .pair import make_pair
-from .prefill import measure_prefill
-from .records import FULL, QUICK, Effort, Figure, Machine, Ratio, Report
-from .startup import measure_startup
-from .steps import measure_steps
-from .timing import this_machine
+from .batches import measure_forks, measure_many
+from .decoding import measure_decoding, measure_prefill, measure_startup
+from .figures import FULL, BenchReport, Effort, Figure, this_machine
+from .pair import Pair, make_pair
+from .speculation import measure_speculation
 
-__all__ = ["FULL", "QUICK", "Effort", "Figure", "Machine", "Ratio", "Report", "bench"]
+PARTS: dict[str, Callable[[Pair, Effort], list[Figure]]] = {
+    "start-up": measure_startup,
+    "decoding": measure_decoding,
+    "prefill": measure_prefill,
+    "forks": measure_forks,
+    "many answers at once": measure_many,
+    "speculation": measure_speculation,
+}
 
 
 def bench(
@@ -45,18 +35,16 @@ def bench(
     tokenizer: TokenizerWrapper,
     effort: Effort = FULL,
     *,
-    profile_step: bool = False,
-    draft_model: Draft | None = None,
+    draft_model: DraftModel | None = None,
     on_progress: Callable[[str], None] | None = None,
-) -> Report:
+) -> BenchReport:
     """Measure a model as this package runs it against mlx-lm with the same weights.
 
     Args:
         model: from `load`; mlx-lm loads what is written of it, in the same precision.
         tokenizer: from `load`.
         effort: how much to measure.
-        profile_step: measure the parts of a decoding step, and nothing else.
-        draft_model: a model whose guesses are measured, too.
+        draft_model: a model whose proposals are measured, too.
         on_progress: called with the name of what is measured next.
 
     Raises:
@@ -68,20 +56,9 @@ def bench(
     began = time.perf_counter()
     report_progress = on_progress or (lambda what: None)
     report_progress("loading the same weights with mlx-lm")
+    figures = []
     with make_pair(model, tokenizer, draft_model) as pair:
-        parts: dict[str, Callable[[], list[Figure]]] = {
-            "start-up": lambda: measure_startup(pair.folder, effort),
-            "decoding": lambda: measure_decoding(pair, effort),
-            "prefill": lambda: measure_prefill(pair, effort),
-            "the sampler alone": lambda: measure_sampler(effort),
-            "forks": lambda: measure_forks(pair, effort),
-            "many answers at once": lambda: measure_many(pair, effort),
-            "looking up the next tokens": lambda: measure_lookup(pair, tokenizer, effort),
-        }
-        if profile_step:
-            parts = {"the parts of a step": lambda: measure_steps(pair, effort)}
-        figures = []
-        for name, part in parts.items():
+        for name, measure in PARTS.items():
             report_progress(name)
-            figures += part()
-    return Report(this_machine(), effort, time.perf_counter() - began, tuple(figures))
+            figures += measure(pair, effort)
+    return BenchReport(this_machine(), effort, time.perf_counter() - began, tuple(figures))

@@ -1,24 +1,30 @@
-"""Measure decoding at several contexts: tokens per second, peak memory, memory bandwidth."""
+"""Measure one answer: start-up, prefill, and decoding at several contexts."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from mlx_lm.models.cache import KVCache
 
+from ...errors import BenchError
 from ...models.llama.model import Model
 from ...profiles.profile import REFERENCE
 from ...step import Origin, Step
+from .figures import Effort, Figure, copy_bandwidth, in_turns, peak_bytes, seconds, to_figures
 from .pair import (
     ALL,
     GREEDY,
     INTERVENING,
     LAST,
+    PROMPT,
     SAMPLED,
     UNINTERRUPTED,
     Pair,
@@ -27,19 +33,51 @@ from .pair import (
     made_up_cache,
     weight_bytes,
 )
-from .records import Effort, Figure
-from .timing import copy_bandwidth, in_turns, peak_bytes, seconds, to_figures
 
-DECODING = "decoding"
-MEMORY = "peak memory"
-BANDWIDTH = "memory bandwidth"
+START = "start-up"
+THEIRS, OURS = "mlx-lm", "entropix"
+DECODING, MEMORY, BANDWIDTH = "decoding", "peak memory", "memory bandwidth"
 SECTIONS = (DECODING, MEMORY, BANDWIDTH)
 COPY = "copy"
-PROMPT = [0]
-"""The one token that follows the cache."""
+PREFILL, FIRST_TOKEN = "prefill", "first token"
+TEXT = "The lighthouse keeper climbed the stairs, counted the ships, and wrote them down. "
+FIRST = 2
+"""Tokens asked for: the first is timed; while it is read, a program may compute the second."""
 
 Contender = Callable[[list[KVCache]], Iterator[object]]
 """Decodes after a cache, which it changes; yields one item for each token."""
+
+
+def measure_startup(pair: Pair, effort: Effort) -> list[Figure]:
+    """Return the time from the shell to one token and back, each program with its own defaults.
+
+    Raises:
+        BenchError: a program failed.
+    """
+    options = ["--model", str(pair.folder), "--prompt", "Hello", "--ignore-chat-template"]
+    commands = {
+        THEIRS: ["mlx_lm", "generate", *options, "--max-tokens", "1"],
+        OURS: ["entropix_mlx", "generate", *options, "--max-tokens", "1"],
+    }
+    for command in commands.values():
+        start(command)  # a warm-up: afterwards the files are in the system's cache
+    timed = {name: partial(seconds, partial(start, command)) for name, command in commands.items()}
+    repeated = in_turns(timed, effort.repeats)
+    return to_figures(START, "from the shell, one token", "s", repeated, (THEIRS,))
+
+
+def start(command: list[str]) -> None:
+    """Run a module of Python in a process of its own.
+
+    Raises:
+        BenchError: it failed.
+    """
+    done = subprocess.run(
+        [sys.executable, "-m", *command], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise BenchError(f"{' '.join(command[:2])} failed: {last}")
 
 
 def measure_decoding(pair: Pair, effort: Effort) -> list[Figure]:
@@ -71,7 +109,7 @@ def _at_context(pair: Pair, effort: Effort, context: int) -> list[Figure]:
     shares = {name: [100 * speed * read / most for speed in own] for name, own in speeds.items()}
     return [
         *to_figures(DECODING, case, "tokens/s", speeds, (GREEDY, SAMPLED)),
-        *_interventions(pair, effort, cache, case),
+        _with_interventions(pair, effort, cache, case),
         *to_figures(MEMORY, case, "MB", peaks, (GREEDY,)),
         *to_figures(BANDWIDTH, case, "% of a copy's", shares),
     ]
@@ -82,9 +120,8 @@ def _contenders(pair: Pair, count: int) -> dict[str, Contender]:
         return lambda cache: pair.theirs(PROMPT, count, prompt_cache=cache, **options)
 
     def ours(**options: Any) -> Contender:
-        return lambda cache: pair.ours(
-            PROMPT, count, prompt_cache=cache, profile=UNINTERRUPTED, **options
-        )
+        options = {"profile": UNINTERRUPTED} | options
+        return lambda cache: pair.ours(PROMPT, count, prompt_cache=cache, **options)
 
     return {
         GREEDY: theirs(),
@@ -94,7 +131,7 @@ def _contenders(pair: Pair, count: int) -> dict[str, Contender]:
     }
 
 
-def _interventions(pair: Pair, effort: Effort, cache: list[KVCache], case: str) -> list[Figure]:
+def _with_interventions(pair: Pair, effort: Effort, cache: list[KVCache], case: str) -> Figure:
     """Return the figure with forks and insertions, measured in turns with greedy decoding.
 
     The rate is that of the whole run, since all tokens of a fork's winner come at once.
@@ -116,11 +153,11 @@ def _interventions(pair: Pair, effort: Effort, cache: list[KVCache], case: str) 
         name: lambda contender=contender: count / seconds(partial(_drain, contender, cache))
         for name, contender in contenders.items()
     }
-    speeds = in_turns(timed, effort.intervention_repeats)
+    speeds = in_turns(timed, effort.repeats)
     begun = Counter(step.origin for step in steps if step.rolled_back)
     note = f"forks: {begun[Origin.BRANCH]}, insertions: {begun[Origin.INSERTED]}"
     figure = to_figures(DECODING, case, "tokens/s", speeds, (GREEDY,))[-1]
-    return [replace(figure, note=f"{note}, in {len(steps)} tokens")]
+    return replace(figure, note=f"{note}, in {len(steps)} tokens")
 
 
 def _drain(contender: Contender, cache: Sequence[KVCache]) -> None:
@@ -148,3 +185,44 @@ def read_bytes(model: Model, cache: Sequence[KVCache]) -> int:
         weights -= weight_bytes(model.model.embed_tokens)
     cached: int = sum(array.nbytes for layer in cache for array in layer.keys_and_values())
     return weights + cached
+
+
+def measure_prefill(pair: Pair, effort: Effort) -> list[Figure]:
+    """Return the prefill and the time to the first token: from scratch, and after a cached text."""
+    prompt = _long_prompt(pair, effort.prompt)
+    cold = in_turns(
+        {
+            GREEDY: lambda: _first(pair.theirs(prompt, FIRST)),
+            LAST: lambda: _first(pair.ours(prompt, FIRST, profile=UNINTERRUPTED)),
+        },
+        effort.repeats,
+    )
+    rates = {name: [len(prompt) / value for value in own] for name, own in cold.items()}
+    history = min(effort.history, pair.model.config.max_position_embeddings // 2)
+    cache = made_up_cache(pair.model, history)
+    question = _long_prompt(pair, effort.question)
+    ours = partial(pair.ours, question, FIRST, profile=UNINTERRUPTED)
+    warm = in_turns(
+        {
+            GREEDY: lambda: _first(pair.theirs(question, FIRST, prompt_cache=copies(cache))),
+            LAST: lambda: _first(ours(prompt_cache=copies(cache))),
+        },
+        effort.repeats,
+    )
+    after = f"{len(question)} tokens after {history:,} cached"
+    return [
+        *to_figures(PREFILL, f"{len(prompt)} tokens", "tokens/s", rates, (GREEDY,)),
+        *to_figures(FIRST_TOKEN, f"{len(prompt)} tokens, cold", "s", cold, (GREEDY,)),
+        *to_figures(FIRST_TOKEN, after, "s", warm, (GREEDY,)),
+    ]
+
+
+def _long_prompt(pair: Pair, length: int) -> list[int]:
+    """Return a text of `length` tokens."""
+    return list(pair.tokenizer.encode(TEXT * length)[:length])
+
+
+def _first(stream: Iterator[object]) -> float:
+    """Return the seconds until the first token."""
+    with closing(cast(Any, stream)):
+        return seconds(lambda: next(stream))

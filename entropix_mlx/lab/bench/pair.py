@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +19,10 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ...api.generate import stream_generate
 from ...conversion.convert import save
-from ...engine.speculation.draft_model import Draft
+from ...engine.speculation.draft_model import DraftModel
 from ...errors import BenchError
 from ...models.llama.model import Model
 from ...profiles.profile import Profile
-from ...samplers.registry import Overrides
 from ...step import Step
 
 GREEDY = "mlx-lm greedy"
@@ -32,12 +31,14 @@ LAST = "entropix"
 ALL = "entropix, all layers"
 INTERVENING = "entropix, interventions"
 
-PARAMETERS = Overrides(temperature=0.666, top_p=0.9, top_k=27, min_p=0.03)
+PARAMETERS = {"temperature": 0.666, "top_p": 0.9, "top_k": 27, "min_p": 0.03}
 """The base parameters of the published sampler: what mlx-lm's chain of filters is given."""
 UNINTERRUPTED = Profile.load().replace(
     {"think": {"max_insertions": 0}, "branch": {"max_branches": 0}}
 )
 SEED = 0
+PROMPT = [0]
+"""The one token that follows a made-up cache."""
 
 
 @dataclass(frozen=True)
@@ -46,23 +47,30 @@ class Pair:
 
     model: Model
     tokenizer: TokenizerWrapper
+    ending: TokenizerWrapper
+    """The same, but for the tokens that end a text."""
     other: Any
     """The model as mlx-lm loads it."""
     other_tokenizer: TokenizerWrapper
     folder: Path
     """Where mlx-lm loaded it from."""
-    draft: Draft | None = None
-    """What guesses for it where that is measured."""
+    draft: DraftModel | None = None
+    """Proposes tokens where that is measured."""
 
     def ours(self, prompt: list[int], tokens: int, **options: Any) -> Iterator[Step]:
         """Return entropix's steps; takes the options of `stream_generate`.
 
-        Nothing is looked up unless the options say so: each token takes a pass, as with mlx-lm.
+        Nothing is proposed unless the options say so: each token takes a pass, as with mlx-lm.
         """
-        options = {"lookup": "off"} | options
+        options = {"speculation": "off"} | options
         return stream_generate(
             self.model, self.tokenizer, prompt, max_tokens=tokens, seed=SEED, **options
         )
+
+    def drain(self, prompt: list[int], tokens: int, **options: Any) -> None:
+        """Run `ours` to its end."""
+        for _ in self.ours(prompt, tokens, **options):
+            pass
 
     def theirs(self, prompt: list[int], tokens: int, **options: Any) -> Iterator[object]:
         """Return mlx-lm's responses; takes the options of its `stream_generate`."""
@@ -75,7 +83,7 @@ class Pair:
 
 @contextmanager
 def make_pair(
-    model: Model, tokenizer: TokenizerWrapper, draft: Draft | None = None
+    model: Model, tokenizer: TokenizerWrapper, draft: DraftModel | None = None
 ) -> Iterator[Pair]:
     """Write a model to a temporary folder, and let mlx-lm load it in the same precision.
 
@@ -93,7 +101,9 @@ def make_pair(
                 " in the folder that TMPDIR names"
             ) from error
         other, other_tokenizer = mlx_lm.load(name)[:2]
-        yield Pair(model, _endless(tokenizer), other, _endless(other_tokenizer), folder, draft)
+        yield Pair(
+            model, _endless(tokenizer), tokenizer, other, _endless(other_tokenizer), folder, draft
+        )
 
 
 def _endless(tokenizer: TokenizerWrapper) -> TokenizerWrapper:
@@ -134,13 +144,13 @@ def copies(cache: Sequence[KVCache]) -> list[KVCache]:
     return copied
 
 
-def chain(parameters: Overrides = PARAMETERS) -> Callable[[mx.array], mx.array]:
+def chain(parameters: Mapping[str, float] = PARAMETERS) -> Callable[[mx.array], mx.array]:
     """Return mlx-lm's chain of filters and its draw: log probabilities `(1, vocab)` to a token."""
     sampler: Callable[[mx.array], mx.array] = make_sampler(
-        temp=parameters.temperature,
-        top_p=parameters.top_p,
-        min_p=parameters.min_p,
-        top_k=parameters.top_k,
+        temp=parameters["temperature"],
+        top_p=parameters["top_p"],
+        min_p=parameters["min_p"],
+        top_k=int(parameters["top_k"]),
     )
     return sampler
 

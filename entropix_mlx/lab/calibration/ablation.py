@@ -1,35 +1,77 @@
-"""What interventions gain on held-out prompts, and what they cost: with them against without them.
+"""The effect of a profile's interventions on held-out prompts: answers with them and without them.
 
 An arm is the profile with one intervention, or with all of them; the control has none. Both answer
 the same prompts with the same seeds, and are alike up to the first place where the arm would act,
-so an arm goes on from there. The gain is the difference of the mean log probability of an answer's
-own tokens. For forks that measure is circular, since they are chosen by it: it can show harm, and
-no benefit.
+so an arm goes on from there. The effect is the difference of the mean log probability of an
+answer's own tokens. For forks that measure is circular, since they are chosen by it: it can show
+harm, and no benefit.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
 from ...profiles.profile import Profile
-from ...step import NOT_OF_THE_MODEL, Step
+from ...profiles.tree import classify
+from ...samplers.registry import make_sampler
+from ...step import NOT_OF_THE_MODEL, Step, Strategy
 from ...summary import repetition
-from ..ask_model import Answered, Asker
+from ..asking import Answered, Asker
 from ..evaluation.records import forward_tokens
 from ..evaluation.statistics import Interval, bootstrap_mean
-from .interventions import OFF, first_place, only, sampler, used, without
 from .measurements import DIGITS, mean_and_interval
 
+THINK, BRANCH, RESAMPLE = "think", "branch", "resample"
+OFF: dict[str, Mapping[str, Mapping[str, Any]]] = {
+    THINK: {"think": {"max_insertions": 0}},
+    BRANCH: {"branch": {"max_branches": 0}},
+    RESAMPLE: {"thresholds": {"resample_min_entropy": math.inf}},
+}
+"""By intervention: the fields that leave it out."""
+ACTS = {
+    THINK: {Strategy.THINK, Strategy.THINK_SAMPLE},
+    BRANCH: {Strategy.BRANCH},
+    RESAMPLE: {Strategy.RESAMPLE},
+}
+"""By intervention: the strategies by which an answer may differ from one without it."""
 TOGETHER = "together"
 """What the arm with all interventions is called."""
 ALL_KINDS = "all"
 
 
+def without(profile: Profile, *names: str) -> Profile:
+    """Return a profile without some interventions."""
+    for name in names:
+        profile = profile.replace(OFF[name])
+    return profile
+
+
+def only(profile: Profile, name: str) -> Profile:
+    """Return a profile with one of its interventions and none of the others."""
+    return without(profile, *(other for other in OFF if other != name))
+
+
+def used(profile: Profile) -> list[str]:
+    """Return the interventions that a profile has."""
+    return [name for name in OFF if without(profile, name) != profile]
+
+
+def first_place(steps: Sequence[Step], profile: Profile) -> int | None:
+    """Return the first place of an answer without interventions at which a profile's would act.
+
+    Until there, an answer with the profile is the same. None if there is no such place.
+    """
+    acting = {strategy for name in used(profile) for strategy in ACTS[name]}
+    found = classify(steps, profile)
+    return next((place for place, strategy in enumerate(found) if strategy in acting), None)
+
+
 @dataclass(frozen=True)
-class Gain:
+class AblationEffect:
     """What one intervention did to the answers to prompts of one kind."""
 
     intervention: str
@@ -47,18 +89,13 @@ class Gain:
         return bootstrap_mean(self.logprobs)
 
     @property
-    def overall(self) -> bool:
-        """Whether it counts the answers to all prompts."""
-        return self.kind == ALL_KINDS
-
-    @property
     def harms(self) -> bool:
-        """Whether the whole interval lies on the harmful side."""
-        return self.interval.high < 0
+        """Whether the whole interval lies on the harmful side, over all prompts."""
+        return self.kind == ALL_KINDS and self.interval.high < 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figures for a profile's record."""
-        told: dict[str, Any] = {
+        record: dict[str, Any] = {
             "kind": self.kind,
             "n": len(self.logprobs),
             "logprob": mean_and_interval(self.logprobs),
@@ -66,13 +103,14 @@ class Gain:
             "cost": round(self.cost, DIGITS),
         }
         if self.cost > 0:
-            told["gain_a_forward_token"] = round(fmean(self.logprobs) / self.cost, DIGITS)
-        return told
+            per_token = fmean(self.logprobs) / self.cost
+            record["logprob_per_forward_token"] = round(per_token, DIGITS)
+        return record
 
 
 @dataclass(frozen=True)
-class Compared:
-    """The answers of a control, and of what is compared with it."""
+class Ablation:
+    """The answers of a control, and how they would be with interventions."""
 
     asker: Asker
     control: Sequence[Answered]
@@ -88,75 +126,79 @@ class Compared:
             stage: what the journal calls them.
             profile: the control's, but for the interventions.
         """
+        sampler = make_sampler("entropix", profile)
         places = [first_place(answer.steps, profile) for answer in self.control]
-        treating = sampler(profile)
-        jobs = [
-            answer.going_on(place, treating, self.tokens - place)
+        planned = [
+            answer.continued(place, sampler, self.tokens - place)
             for answer, place in zip(self.control, places, strict=True)
             if place is not None
         ]
-        self.asker.progress.expect(len(jobs))
-        ways = iter(self.asker.run(stage, jobs))
+        self.asker.journal.expect(len(planned))
+        treated = iter(self.asker.run(stage, planned))
         return [
-            answer.steps if place is None else [*answer.steps[:place], *next(ways)]
+            answer.steps if place is None else [*answer.steps[:place], *next(treated)]
             for answer, place in zip(self.control, places, strict=True)
         ]
 
-    def gains(self, name: str, treated: Sequence[list[Step]]) -> list[Gain]:
-        """Return what was gained over all prompts, and by their kinds."""
+    def effects(self, name: str, treated: Sequence[list[Step]]) -> list[AblationEffect]:
+        """Return the effects over all prompts, and by their kinds."""
         pairs = [
-            (self.kinds.get(answer.asked), steps, answer.steps)
+            (self.kinds.get(answer.question), steps, answer.steps)
             for answer, steps in zip(self.control, treated, strict=True)
         ]
         found = []
         for kind in [ALL_KINDS, *dict.fromkeys(self.kinds.values())]:
             of_kind = [(one, other) for own, one, other in pairs if kind in (ALL_KINDS, own)]
             if of_kind:
-                found.append(_gain(name, kind, of_kind))
+                found.append(effect_of(name, kind, of_kind))
         return found
 
+    def separate_effects(self, profile: Profile) -> list[AblationEffect]:
+        """Return the effects of each intervention of a profile alone."""
+        return [
+            effect
+            for name in used(profile)
+            for effect in self.effects(name, self.answers(f"only {name}", only(profile, name)))
+        ]
 
-def separate_gains(compared: Compared, profile: Profile) -> list[Gain]:
-    """Return what each intervention of a profile gains alone."""
-    return [
-        gain
-        for name in used(profile)
-        for gain in compared.gains(name, compared.answers(f"only {name}", only(profile, name)))
-    ]
 
-
-def without_harm(profile: Profile, found: Sequence[Gain]) -> Profile:
+def without_harm(profile: Profile, found: Sequence[AblationEffect]) -> Profile:
     """Return a profile without the interventions that do harm over all prompts."""
-    harmful = [gain.intervention for gain in found if gain.overall and gain.harms]
+    harmful = [effect.intervention for effect in found if effect.harms]
     return without(profile, *(name for name in harmful if name in OFF))
 
 
-def own_logprob(steps: Sequence[Step]) -> float:
-    """Return the mean log probability of an answer's own tokens, in nats."""
-    own = [step.logprob for step in steps if step.origin not in NOT_OF_THE_MODEL]
-    return fmean(own) if own else 0.0
-
-
-def _gain(name: str, kind: str, pairs: Sequence[tuple[list[Step], list[Step]]]) -> Gain:
-    costs = []
-    for side in (0, 1):
-        counted = [forward_tokens(pair[side]) for pair in pairs]
-        committed = sum(kept for kept, _ in counted)
-        costs.append((committed + sum(lost for _, lost in counted)) / max(1, committed))
-    return Gain(
+def effect_of(
+    name: str, kind: str, pairs: Sequence[tuple[list[Step], list[Step]]]
+) -> AblationEffect:
+    """Return the effect of an intervention on some answers, each paired with that without it."""
+    treated, control = zip(*pairs, strict=True)
+    return AblationEffect(
         name,
         kind,
         tuple(_difference(one, other) for one, other in pairs),
         tuple(_repeated(one) - _repeated(other) for one, other in pairs),
-        costs[0] - costs[1],
+        _cost(treated) - _cost(control),
     )
 
 
+def _cost(answers: Sequence[list[Step]]) -> float:
+    """Return the forward tokens a committed token."""
+    committed, discarded = map(sum, zip(*map(forward_tokens, answers), strict=True))
+    return float((committed + discarded) / max(1, committed))
+
+
 def _difference(steps: Sequence[Step], control: Sequence[Step]) -> float:
-    """Return the gain of log p; 0 for the same tokens, which differ by rounding at most."""
+    """Return the difference of log p; 0 for the same tokens, which differ by rounding at most."""
     if [step.token for step in steps] == [step.token for step in control]:
         return 0.0
-    return own_logprob(steps) - own_logprob(control)
+    return _own_logprob(steps) - _own_logprob(control)
+
+
+def _own_logprob(steps: Sequence[Step]) -> float:
+    """Return the mean log probability of an answer's own tokens, in nats."""
+    own = [step.logprob for step in steps if step.origin not in NOT_OF_THE_MODEL]
+    return fmean(own) if own else 0.0
 
 
 def _repeated(steps: Sequence[Step]) -> float:

@@ -11,11 +11,11 @@ should get, at most, and calibration finds thresholds for them:
    prompts with these thresholds, and they are solved again from the new measurements. These
    answers are the *control*: they have no interventions.
 4. Thinking texts are tried where one could stand in the control, and the one whose measured effect
-   is best is kept, if it does no harm (`thoughts`).
-5. Forks are followed, and tokens resampled, where the thresholds allow it. What they gain there
-   moves the thresholds on, to where they gain most for their price (`events`).
+   is best is chosen, if it does no harm (`thoughts`).
+5. Forks are followed, and tokens resampled, where the thresholds allow it. The effects there move
+   the thresholds on, to where they are most worth their price (`worth`).
 6. On prompts that were held out so far, each intervention alone is compared with none, and those
-   that do harm are left out. Then all that are left are compared with none, together (`gains`).
+   that do harm are left out. Then all that are left are compared with none, together (`ablation`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -35,27 +35,23 @@ from ...models.base import LanguageModel
 from ...models.config import fingerprint
 from ...models.llama.weight_layout import precision
 from ...profiles.profile import Profile
-from ...step import NOT_OF_THE_MODEL, Metrics, Step
-from ..ask_model import Answered, Asker, Progress
+from ...step import Metrics, Step
+from ..asking import Answered, Asker, Journal
 from .ablation import (
+    BRANCH,
+    OFF,
+    RESAMPLE,
     TOGETHER,
-    Compared,
-    Gain,
-    separate_gains,
+    Ablation,
+    AblationEffect,
+    only,
+    without,
     without_harm,
 )
-from .insertions import Spot, Trials, spots
-from .intervention_sites import (
-    Worth,
-    forks,
-    resamples,
-    worth,
-)
-from .interventions import BRANCH, OFF, RESAMPLE, only, sampler, without
-from .measurements import disagreement_auroc, quantiles, short, strategy_rates
+from .measurements import disagreement_auroc, own_steps, quantiles, short, solve, strategy_rates
 from .prompt_sets import PromptSet, builtin_prompts
-from .thinking_text import LEAST_GAIN, Choice, choose
-from .thresholds import solve
+from .thoughts import LEAST_GAIN, InsertionExperiment, InsertionSite, ThoughtChoice, choose, sites
+from .worth import Worth, forks, resamples, worth
 
 FIRST_SAMPLER, FIRST_TEMPERATURE = "min_p", 0.7
 """The first answers are drawn with these: they give readable text with any model."""
@@ -68,10 +64,10 @@ WARMEST_AT = 0.9
 """The quantile for `WARMEST`."""
 LONGER = 2
 """Answers other than the first may be so many times as long: thoughts stand after sentences."""
-SPOT_ROUNDS = 3
-"""How often prompts are asked, with other seeds, in whose answers a thought can stand."""
+SITE_ROUNDS = 3
+"""Rounds, each with other seeds, of the prompts in whose answers a thought can stand."""
 ALONE_ROUNDS, TOGETHER_ROUNDS = 3, 6
-"""How often each held-out prompt is asked to measure interventions, alone and together."""
+"""Rounds of the held-out prompts to measure interventions, alone and together."""
 
 
 @dataclass(frozen=True)
@@ -84,12 +80,12 @@ class Calibration:
     auroc: dict[str, float]
     """By measurement: how well it predicts that a draw at temperature 1 is not the most probable
     token. 0.5 is no better than chance, 1 is perfect, 0 is perfect if its sign is turned round."""
-    choice: Choice | None
+    choice: ThoughtChoice | None
     """The thinking text, and what others did; None where the answers had no place for one."""
     worths: dict[str, Worth]
     """By intervention whose threshold was moved: where it is, and why."""
-    gains: list[Gain]
-    """What each intervention gains on the held-out prompts, and what all do together."""
+    effects: list[AblationEffect]
+    """Of each intervention on the held-out prompts, and of all together."""
 
 
 def calibrate(
@@ -101,7 +97,7 @@ def calibrate(
     tokens: int = 32,
     seed: int = 0,
     base: Profile | None = None,
-    progress: Progress | None = None,
+    journal: Journal | None = None,
 ) -> Calibration:
     """Solve the thresholds of a profile for a model, and choose its thinking text.
 
@@ -114,13 +110,12 @@ def calibrate(
         seed: the same seed gives the same profile on the same machine.
         base: the profile whose thresholds are replaced, and whose targets hold; None is
             `reference`.
-        progress: whom to tell, and where to keep what was found, so that a calibration that was
-            stopped can go on.
+        journal: keeps what was found, so that a calibration that was stopped can go on.
 
     Raises:
         PromptError: the model has no chat template.
         EntropixError: `tokens` is less than 1.
-        OutputError: the file of `progress` cannot be used.
+        OutputError: the file of the journal cannot be used.
     """
     tokens, seed = whole_number("tokens", tokens), whole_number("seed", seed)
     check_type("name", name, str)
@@ -130,53 +125,46 @@ def calibrate(
         raise EntropixError(f"tokens must be at least 1, not {tokens}")
     prompts = prompts or builtin_prompts()
     base = base or Profile.load()
-    progress = progress or Progress()
-    progress.begin(_subject(model, prompts, tokens, seed, base))
-    asker = Asker(model, tokenizer, seed, progress)
-    progress.expect(2 * len(prompts.fit) + TOGETHER_ROUNDS * len(prompts.held_out))
+    journal = journal or Journal()
+    journal.open(_subject(model, prompts, tokens, seed, base))
+    asker = Asker(model, tokenizer, seed, journal)
+    journal.expect(2 * len(prompts.fit) + TOGETHER_ROUNDS * len(prompts.held_out))
     control, bare = _control(asker, prompts, tokens, base)
     steps = _steps(control)
     answers, choice = _choose_thought(asker, prompts, control, bare)
-    solved = _solved(base, steps)
-    profile, worths = _by_worth(
-        Compared(asker, answers, prompts.kinds, LONGER * tokens), bare, solved
-    )
+    ablation = Ablation(asker, answers, prompts.kinds, LONGER * tokens)
+    profile, worths = _by_worth(ablation, bare, _solved(base, steps))
     if choice is not None:
         profile = profile.replace({"think": choice.changes()})
-    profile, found, measured, treated = _held_out(asker, prompts, LONGER * tokens, profile)
+    profile, effects, measured, treated = _held_out(asker, prompts, LONGER * tokens, profile)
     rates = strategy_rates(treated)
     auroc = disagreement_auroc([*steps, *measured], seed)
-    record = {"rates": rates, "auroc": auroc, **_record(steps, choice, worths, found)}
+    record = {
+        "model": name,
+        **_of_model(model),
+        "seed": seed,
+        "rates": rates,
+        "auroc": auroc,
+        "tokens": len(steps),
+        "quantiles": {n: quantiles(steps, n) for n in ("entropy", "varentropy", "margin")},
+        "thoughts": choice.record() if choice is not None else {},
+        "worth": {name: one.record() for name, one in worths.items()},
+        "effects": {
+            arm: [one.to_dict() for one in effects if one.intervention == arm]
+            for arm in (*OFF, TOGETHER)
+        },
+    }
     described = {
         "name": name.lower(),  # `--profile` finds a file by its name in lower case
         "description": f"Thresholds solved for {name}.",
-        "calibration": {"model": name, **_of_model(model), "seed": seed, **record},
+        "calibration": record,
     }
-    return Calibration(profile.replace(described), rates, auroc, choice, worths, found)
+    return Calibration(profile.replace(described), rates, auroc, choice, worths, effects)
 
 
 def _of_model(model: LanguageModel) -> dict[str, str]:
     """Return what a profile is found by, and was measured with."""
     return {"fingerprint": fingerprint(model.config), "precision": precision(model).in_full()}
-
-
-def _record(
-    steps: Sequence[Step],
-    choice: Choice | None,
-    worths: Mapping[str, Worth],
-    found: Sequence[Gain],
-) -> dict[str, Any]:
-    """Return what a profile records of the measurements, and of what interventions did."""
-    return {
-        "tokens": len(steps),
-        "quantiles": {n: quantiles(steps, n) for n in ("entropy", "varentropy", "margin")},
-        "thoughts": choice.record() if choice is not None else {},
-        "worth": {name: one.record() for name, one in worths.items()},
-        "gains": {
-            name: [one.to_dict() for one in found if one.intervention == name]
-            for name in (*OFF, TOGETHER)
-        },
-    }
 
 
 def _subject(
@@ -204,42 +192,43 @@ def _control(
 
 def _choose_thought(
     asker: Asker, prompts: PromptSet, control: list[Answered], bare: Profile
-) -> tuple[list[Answered], Choice | None]:
+) -> tuple[list[Answered], ThoughtChoice | None]:
     """Return the control with more answers that have places, and the best text for these places."""
 
-    def places(answers: Sequence[Answered]) -> list[Spot]:
-        return [spot for one in answers for spot in spots(asker.tokenizer, one, bare.think)]
+    def places(answers: Sequence[Answered]) -> list[InsertionSite]:
+        return [site for one in answers for site in sites(asker.tokenizer, one, bare.think)]
 
     found = places(control)
-    having = [answer.asked for answer in control if any(one.answer is answer for one in found)]
-    again = having * (SPOT_ROUNDS - 1)
-    asker.progress.expect(len(again))
+    having = [answer.question for answer in control if any(s.answer is answer for s in found)]
+    again = having * (SITE_ROUNDS - 1)
+    asker.journal.expect(len(again))
     longest = max(len(answer.steps) for answer in control)
     more = asker.answers("more places", again, longest, first=len(prompts.fit), profile=bare)
-    anywhere, gaining = (
-        Trials(asker, sampler(bare.replace({"think": {"least_gain": least}})))
+    anywhere, improving = (
+        InsertionExperiment(asker, bare.replace({"think": {"least_gain": least}}))
         for least in (-math.inf, LEAST_GAIN)
     )
-    return control + more, choose(asker, anywhere, gaining, found + places(more))
+    return control + more, choose(asker, anywhere, improving, found + places(more))
 
 
 def _by_worth(
-    compared: Compared, bare: Profile, solved: Profile
+    ablation: Ablation, bare: Profile, solved: Profile
 ) -> tuple[Profile, dict[str, Worth]]:
-    """Return a profile whose thresholds are where forks and resampling gain most, and why there.
+    """Return a profile whose thresholds are where forks and resampling are worth most, and why.
 
     Args:
-        compared: the answers without interventions.
+        ablation: the answers without interventions.
         bare: the profile that they have.
         solved: the thresholds that give each strategy its share, which is now an upper limit.
     """
-    kinds, limits = compared.kinds, solved.thresholds
+    kinds, limits = ablation.kinds, solved.thresholds
     tried = bare.replace({"branch": asdict(solved.branch), "thresholds": asdict(limits)})
-    ways = compared.answers("forks", only(tried, BRANCH))
+    treated = ablation.answers("forks", only(tried, BRANCH))
     forked = [
-        replace(answer, steps=way) for answer, way in zip(compared.control, ways, strict=True)
+        replace(answer, steps=steps)
+        for answer, steps in zip(ablation.control, treated, strict=True)
     ]
-    drawn = resamples(compared.asker, compared.control, tried, bare, kinds)
+    drawn = resamples(ablation.asker, ablation.control, tried, bare, kinds)
     price = solved.targets.price
     worths = {
         BRANCH: worth(forks(forked, kinds), price, limits.branch_min_varentropy),
@@ -256,21 +245,22 @@ def _by_worth(
 
 def _held_out(
     asker: Asker, prompts: PromptSet, tokens: int, profile: Profile
-) -> tuple[Profile, list[Gain], list[Step], list[Step]]:
+) -> tuple[Profile, list[AblationEffect], list[Step], list[Step]]:
     """Return a profile without what does harm to answers to held-out prompts, and the figures.
 
     Returns:
-        The profile; what its interventions gain; the steps of answers without them, and with them.
+        The profile; the effects of its interventions; the steps of answers without them, and with
+        them.
     """
     bare, held = without(profile, *OFF), prompts.held_out
     control = asker.answers("held out", held * TOGETHER_ROUNDS, tokens, profile=bare)
-    few = Compared(asker, control[: ALONE_ROUNDS * len(held)], prompts.kinds, tokens)
-    alone = separate_gains(few, profile)
+    few = Ablation(asker, control[: ALONE_ROUNDS * len(held)], prompts.kinds, tokens)
+    alone = few.separate_effects(profile)
     profile = without_harm(profile, alone)
-    compared = Compared(asker, control, prompts.kinds, tokens)
-    treated = compared.answers(TOGETHER, profile)
-    found = [*alone, *compared.gains(TOGETHER, treated)]
-    return profile, found, _steps(control), [step for steps in treated for step in steps]
+    every = Ablation(asker, control, prompts.kinds, tokens)
+    treated = every.answers(TOGETHER, profile)
+    effects = [*alone, *every.effects(TOGETHER, treated)]
+    return profile, effects, _steps(control), [step for steps in treated for step in steps]
 
 
 def _steps(answers: Sequence[Answered]) -> list[Step]:
@@ -279,8 +269,8 @@ def _steps(answers: Sequence[Answered]) -> list[Step]:
 
 def _solved(base: Profile, steps: Sequence[Step]) -> Profile:
     """Return a profile with thresholds, and slopes of the adaptive strategy, for some steps."""
-    free = [step.metrics for step in steps if step.origin not in NOT_OF_THE_MODEL]
-    columns = {name: np.array([m[name] for m in free]) for name in Metrics._fields}
+    measured = [step.metrics for step in own_steps(steps)]
+    columns = {name: np.array([m[name] for m in measured]) for name in Metrics._fields}
     thresholds = solve(columns["entropy"], columns["varentropy"], columns["margin"], base.targets)
     uncertain = float(np.quantile(columns["entropy"] + columns["varentropy"], WARMEST_AT))
     attention = columns["attention_entropy"] + columns["attention_varentropy"]

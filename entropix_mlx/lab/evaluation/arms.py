@@ -1,28 +1,45 @@
-"""Arms: the ways of answering that are compared, and the prompts that all of them are given."""
+"""Arms: the ways of answering that are compared; every question is answered by every arm."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import itertools
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...api.prompt_file import PromptLine
-from ...errors import ProfileError
-from ...profiles.fields import overlaid
+from ...errors import PromptError, first_line
+from ...profiles.fields import hint, overlaid
+from ...profiles.profile import Profile
+from ...profiles.selection import AUTO
 from ...samplers.registry import find_sampler
-from ...settings import Settings
-from .questions import Question
+from ...settings import BATCH, Settings
+from .questions import Problem
+from .records import PlannedAnswer
+
+if TYPE_CHECKING:
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+    from ...api.batch import Batch
+    from ...api.data_parallel import Dealt
+    from ...models.base import LanguageModel
+    from ...notes.notes import Notes
 
 CHAT, PLAIN = "chat", "plain"
 FORMS = (CHAT, PLAIN)
 STOP = "\n"
-"""What ends a graded answer: it is one line; a worked solution of GSM8K is shown as one, too."""
+"""What ends an answer: it is one line; a worked solution of GSM8K is shown as one, too."""
+TOGETHER = 512
+"""Answers that are prepared at once: each takes a millisecond, and a run may have thousands."""
+_FIELDS = {field.name for field in fields(Settings)} - {"changes", "seed"}
 
-
-OWN_PROFILE = ":"
-"""Stands between a sampler and its profile where it is not that of the others."""
+Changes = Mapping[str, Mapping[str, Any]]
+Generate = Callable[..., "Batch | Dealt"]
+"""Called with a model, a tokenizer, prompts and settings for each of them, and answers at once."""
 
 
 @dataclass(frozen=True)
@@ -30,86 +47,219 @@ class Arm:
     """One way of answering."""
 
     name: str
-    """Only what tells it from the other arms of its run."""
     settings: Settings
     """Without a seed: that depends on the question, and is the same for all arms."""
 
 
+def named_arm(text: str, base: Settings) -> Arm:
+    """Return the arm that a text such as ``cold: branch.max_branches=0; temperature=0.5`` names.
+
+    Raises:
+        PromptError: it has no name, or a setting is none.
+        EntropixError: the settings cannot be used.
+    """
+    name, colon, assignments = (part.strip() for part in text.partition(":"))
+    if not colon or not name:
+        raise PromptError(f"arm {text!r} has no name: write NAME: SETTING=VALUE; …")
+    return Arm(name, changed(base, assignments, f"arm {name}"))
+
+
+def changed(base: Settings, assignments: str, source: str) -> Settings:
+    """Return settings with some of their fields, and fields of their profile, replaced.
+
+    Args:
+        base: the settings.
+        assignments: lines of TOML with semicolons between them: ``sampler="min_p"; min_p=0.2`` or
+            ``branch.width=3``.
+        source: what messages call them.
+
+    Raises:
+        PromptError: one is no assignment, or of a field that does not exist.
+        EntropixError: the settings cannot be used.
+    """
+    given: dict[str, Any] = {}
+    for assignment in filter(None, map(str.strip, assignments.split(";"))):
+        try:
+            given = overlaid(given, tomllib.loads(assignment))
+        except ValueError as error:
+            raise PromptError(
+                f"{source}: {assignment!r} is not NAME=VALUE with a TOML value (a text needs"
+                f" quotes): {first_line(error)}"
+            ) from error
+    changes = {name: value for name, value in given.items() if isinstance(value, dict)}
+    replaced = {name: value for name, value in given.items() if name not in changes}
+    for name in replaced:
+        if name not in _FIELDS:
+            raise PromptError(f"{source}: no setting {name!r}; {hint(name, _FIELDS)}")
+    Profile.load().replace(changes, source)  # a mistake in them names the source
+    settings = replace(base, **replaced, changes=overlaid(base.changes, changes))
+    settings.check()
+    return settings
+
+
 @dataclass(frozen=True)
 class Axes:
-    """What arms are made of: every combination is one."""
+    """What arms without a name of their own are made of: every combination is one."""
 
     samplers: Sequence[str]
     """Names; one with a profile of its own is written ``name:profile``."""
-    profiles: Sequence[str | Path]
+    profiles: Sequence[str] = (AUTO,)
     """Of the samplers that name none."""
-    changes: Sequence[tuple[str, Mapping[str, Mapping[str, Any]]]] = (("", {}),)
-    """Changes of the profile, each with what it is called."""
+    changes: Sequence[str] = ("",)
+    """As for `changed`."""
     temperatures: Sequence[float | None] = (None,)
 
 
 def arms_of(axes: Axes, base: Settings) -> list[Arm]:
-    """Return every combination of the axes; what takes no temperature has one arm for all.
+    """Return every combination of the axes, each named by what tells it from the others.
 
-    Args:
-        axes: what to combine.
-        base: what all arms have in common.
+    A sampler that takes no temperature, such as greedy, has one arm for all of them.
 
     Raises:
-        SamplerError, ProfileError: a combination that cannot be used.
+        EntropixError: a combination that cannot be used.
     """
     arms: dict[str, Arm] = {}
     for named in axes.samplers:
-        sampler, colon, own = named.partition(OWN_PROFILE)
+        sampler, colon, own = named.partition(":")
         if colon and not own:
-            raise ProfileError(
+            raise PromptError(
                 f"{named!r} has no profile behind its colon: name one, or leave it out"
             )
         profiles = (own,) if colon else axes.profiles
-        for profile in profiles:
-            for told, changes in axes.changes:
-                for temperature in _temperatures(sampler, axes):
-                    parts = [named]
-                    parts += [Path(profile).stem] if len(profiles) > 1 else []
-                    parts += [told] if told else []
-                    parts += [] if temperature is None else [f"T={temperature:g}"]
-                    settings = replace(
-                        base,
-                        sampler=sampler,
-                        profile=profile,
-                        changes=overlaid(base.changes, changes),
-                        temperature=temperature if temperature is not None else base.temperature,
-                    )
-                    settings.check()
-                    name = " ".join(parts)
-                    arms[name] = Arm(name, settings)
+        takes = "temperature" in find_sampler(sampler).takes
+        temperatures = axes.temperatures if takes else (None,)
+        for profile, changes, temperature in itertools.product(
+            profiles, axes.changes, temperatures
+        ):
+            parts = [named, Path(profile).stem if len(profiles) > 1 else "", changes]
+            parts += [] if temperature is None else [f"T={temperature:g}"]
+            given = replace(base, sampler=sampler, profile=profile, temperature=temperature)
+            name = " ".join(filter(None, parts))
+            arms[name] = Arm(name, changed(given, changes, f"--set {changes}"))
     return list(arms.values())
 
 
-def _temperatures(sampler: str, axes: Axes) -> Sequence[float | None]:
-    """Return the temperatures of a sampler; greedy and some others take none, and have one arm."""
-    return axes.temperatures if "temperature" in find_sampler(sampler).takes else (None,)
+@dataclass(frozen=True)
+class Design:
+    """What is the same for all answers of a run."""
+
+    model: str
+    """The model's name."""
+    form: str = PLAIN
+    """One of `FORMS`."""
+    seed: int = 0
+    """The first seed."""
+    seeds: int = 1
+    """Answers of each arm to each question."""
 
 
-def seed_of(question: Question, seed: int) -> int:
+def plan(problems: Sequence[Problem], arms: Sequence[Arm], design: Design) -> list[PlannedAnswer]:
+    """Return all answers of a run, those to one question one after the other."""
+    return [
+        PlannedAnswer(
+            asked=prompt_of(
+                problem,
+                design.form,
+                line,
+                replace(
+                    arm.settings,
+                    seed=seed_of(problem, design.seed + number),
+                    stop=(*arm.settings.stop, STOP),
+                ),
+            ),
+            sample=place * design.seeds + number,
+            question=problem,
+            arm=arm.name,
+            seed_number=number,
+            form=design.form,
+            model=design.model,
+        )
+        for line, problem in enumerate(problems, 1)
+        for place, arm in enumerate(arms)
+        for number in range(design.seeds)
+    ]
+
+
+def seed_of(problem: Problem, seed: int) -> int:
     """Return the seed of an answer: all arms share it, and no two questions do.
 
     A draw depends on the seed and the position only. With one seed for all questions, the answers
     to all of them would be drawn with the same random numbers.
     """
-    return int.from_bytes(hashlib.sha256(f"{seed}/{question.id}".encode()).digest()[:4], "big")
+    return int.from_bytes(hashlib.sha256(f"{seed}/{problem.id}".encode()).digest()[:4], "big")
 
 
-def asked(question: Question, form: str, line: int, settings: Settings) -> PromptLine:
+def prompt_of(problem: Problem, form: str, line: int, settings: Settings) -> PromptLine:
     """Return the prompt of a question: worked examples as earlier turns, or a text to continue."""
     if form == CHAT:
         messages = [
             {"role": role, "content": text}
-            for example in question.examples
+            for example in problem.examples
             for role, text in zip(("user", "assistant"), example, strict=True)
         ]
-        messages.append({"role": "user", "content": question.text})
-        return PromptLine(line, settings, messages=tuple(messages), id=question.id)
-    shown = [f"Question: {text}\nAnswer: {answer}\n\n" for text, answer in question.examples]
-    prompt = "".join(shown) + f"Question: {question.text}\nAnswer:"
-    return PromptLine(line, settings, prompt=prompt, id=question.id)
+        messages.append({"role": "user", "content": problem.text})
+        return PromptLine(line, settings, messages=tuple(messages), id=problem.id)
+    shown = [f"Question: {text}\nAnswer: {answer}\n\n" for text, answer in problem.examples]
+    prompt = "".join(shown) + f"Question: {problem.text}\nAnswer:"
+    return PromptLine(line, settings, prompt=prompt, id=problem.id)
+
+
+def answers(
+    model: LanguageModel,
+    tokenizer: TokenizerWrapper,
+    planned: Sequence[PlannedAnswer],
+    *,
+    batch: int = BATCH,
+    on_token: Callable[[], None] = lambda: None,
+    notes: Notes | None = None,
+    generate: Generate | None = None,
+) -> Iterator[tuple[PlannedAnswer, dict[str, Any]]]:
+    """Generate answers, and yield each with its record as it ends.
+
+    Args:
+        model: from `load`.
+        tokenizer: from `load`.
+        planned: from `plan`.
+        batch: answers at once.
+        on_token: called with every token.
+        notes: where passages may be retrieved from.
+        generate: answers prompts in place of `steady_batch`.
+    """
+    from ...api.data_parallel import steady_batch
+
+    begin = partial(generate or steady_batch, model, tokenizer, batch=batch)
+    for first in range(0, len(planned), TOGETHER):
+        part = planned[first : first + TOGETHER]
+        yield from _answers_together(begin, tokenizer, part, on_token, notes)
+
+
+def _answers_together(
+    begin: Callable[..., Batch | Dealt],
+    tokenizer: TokenizerWrapper,
+    planned: Sequence[PlannedAnswer],
+    on_token: Callable[[], None],
+    notes: Notes | None,
+) -> Iterator[tuple[PlannedAnswer, dict[str, Any]]]:
+    prompts: dict[int, list[int]] = {}
+    for one in planned:
+        if one.asked.line not in prompts:
+            prompts[one.asked.line] = one.asked.tokens(tokenizer, bare=one.form == PLAIN)
+    batch = begin(
+        [prompts[one.asked.line] for one in planned],
+        [one.settings for one in planned],
+        retrieve=[notes.about(one.question.text) for one in planned] if notes else None,
+    )
+    left = set(range(len(planned)))
+
+    def end(index: int) -> tuple[PlannedAnswer, dict[str, Any]]:
+        left.remove(index)
+        record = planned[index].record(batch.answers[index], batch.size)
+        batch.answers[index].steps.clear()
+        return planned[index], record
+
+    for index, step in batch:
+        on_token()
+        if step.finish_reason:
+            yield end(index)
+    for index in sorted(left):  # those that failed
+        yield end(index)

@@ -18,9 +18,6 @@ _END = re.compile(r"[.,;:!?()\n]")
 _MARK = "####"
 _OPTION = re.compile(r"^\W*([A-Za-z])(?![A-Za-z])")
 
-Rule = Callable[[str, Sequence[str]], bool]
-"""Takes the text of an answer and the right answers; tells whether it is right."""
-
 
 def is_right(rule: str, text: str, answers: Sequence[str]) -> bool:
     """Tell whether a text is a right answer.
@@ -30,26 +27,19 @@ def is_right(rule: str, text: str, answers: Sequence[str]) -> bool:
         text: what was generated.
         answers: the right answers.
     """
-    return RULES[rule](text, answers)
+    if rule in _PATTERNS:
+        return any(_PATTERNS[rule](answer).search(first_line(text)) for answer in answers)
+    of_answer = _solution if rule == "final" else RULES[rule]
+    given = RULES[rule](text)
+    return bool(given) and given in {of_answer(answer) for answer in answers}
 
 
 def extracted(rule: str, text: str) -> str:
     """Return the part of a text that its rule compares: two texts with the same one say the same.
 
-    For the rules ``regex`` and ``contains``, which look anywhere in it, that is the first line.
+    It is empty where there is nothing to grade.
     """
-    if rule == "number":
-        number = first_number(_after_equation(first_line(text)))
-        return "" if number is None else f"{number:g}"
-    if rule == "last":
-        number = last_number(first_line(text))
-        return "" if number is None else f"{number:g}"
-    if rule == "final":
-        number = first_number(text.partition(_MARK)[2])
-        return "" if number is None else f"{number:g}"
-    if rule == "choice":
-        return chosen(text)
-    return plain(first_line(text))
+    return RULES[rule](text)
 
 
 def check_rule(rule: object, answers: Sequence[str]) -> None:
@@ -61,11 +51,11 @@ def check_rule(rule: object, answers: Sequence[str]) -> None:
     if rule not in RULES:
         raise PromptError(f"no grading rule {rule!r}: use one of {', '.join(RULES)}")
     for answer in answers:
-        if rule in ("number", "last", "final") and first_number(answer) is None:
+        if rule in ("number", "last", "final") and not _first_number(answer):
             raise PromptError(
                 f"the answer {answer!r} is no number: use another rule, such as exact"
             )
-        if rule == "choice" and not chosen(answer):
+        if rule == "choice" and not _choice(answer):
             raise PromptError(f"the answer {answer!r} is no letter, which the rule choice needs")
         if rule == "regex":
             try:
@@ -81,24 +71,49 @@ def first_line(text: str) -> str:
     return text.strip().partition("\n")[0].strip()
 
 
-def first_number(text: str) -> float | None:
-    """Return the first number in a text; thousands may be set off by commas."""
+def _number(text: str) -> str:
+    """Return the first number of the line, or of what follows its equals sign."""
+    line = first_line(text)
+    repeated = _EQUATION.match(line)
+    return _first_number(line[repeated.end() :] if repeated else line)
+
+
+def _last(text: str) -> str:
+    """Return the number at which a sentence arrives; those that it names before are no tries."""
+    found = _NUMBER.findall(first_line(text))
+    return _first_number(found[-1]) if found else ""
+
+
+def _final(text: str) -> str:
+    """Return the number after the first ``####``, with which GSM8K's solutions end."""
+    return _first_number(text.partition(_MARK)[2])
+
+
+def _solution(answer: str) -> str:
+    """Return the number of a right answer: after its mark, where it is a whole solution."""
+    return _first_number(answer.rpartition(_MARK)[2])
+
+
+def _first_number(text: str) -> str:
+    """Return the first number in a text, plainly written; thousands may be set off by commas."""
     found = _NUMBER.search(text)
-    return float(found[0].replace(",", "").replace("−", "-")) if found else None
+    if found is None:
+        return ""
+    return f"{float(found[0].replace(',', '').replace('−', '-')) + 0.0:.15g}"  # not "-0"
 
 
-def last_number(text: str) -> float | None:
-    """Return the last number in a text; thousands may be set off by commas."""
-    found = _NUMBER.findall(text)
-    return first_number(found[-1]) if found else None
+def _choice(text: str) -> str:
+    """Return the letter that stands first in an answer such as "B", "(b) Paris" or "B."."""
+    found = _OPTION.match(first_line(text))
+    return found[1].upper() if found else ""
 
 
-def plain(text: str) -> str:
-    """Return a text without case, accents, articles, quotes, and what follows a punctuation mark.
+def _plain(text: str) -> str:
+    """Return the first line without case, accents, articles, quotes, and what follows punctuation.
 
     So "The Paris, of course." and "paris" are the same.
     """
-    decomposed = unicodedata.normalize("NFKD", text.casefold())
+    decomposed = unicodedata.normalize("NFKD", first_line(text).casefold())
     bare = "".join(letter for letter in decomposed if not unicodedata.combining(letter))
     bare = bare.strip(" \t\"'*`“”‘’")
     bare = _END.split(bare, maxsplit=1)[0] if not _END.match(bare) else bare
@@ -108,73 +123,19 @@ def plain(text: str) -> str:
     return " ".join(words)
 
 
-def chosen(text: str) -> str:
-    """Return the letter that stands first in an answer such as "B", "(b) Paris" or "B."."""
-    found = _OPTION.match(first_line(text))
-    return found[1].upper() if found else ""
-
-
-def _after_equation(line: str) -> str:
-    """Return what follows the equals sign of a line that repeats the sum before its result."""
-    repeated = _EQUATION.match(line)
-    return line[repeated.end() :] if repeated else line
-
-
-def _number(text: str, answers: Sequence[str]) -> bool:
-    given = first_number(_after_equation(first_line(text)))
-    return given is not None and any(given == first_number(answer) for answer in answers)
-
-
-def _last(text: str, answers: Sequence[str]) -> bool:
-    """Grade the number at which a sentence arrives; numbers that it names before are no tries."""
-    given = last_number(first_line(text))
-    return given is not None and any(given == first_number(answer) for answer in answers)
-
-
-def _final(text: str, answers: Sequence[str]) -> bool:
-    """Grade the number after the first ``####``, with which GSM8K's solutions end."""
-    given = first_number(text.partition(_MARK)[2])
-    return given is not None and any(given == _of_solution(answer) for answer in answers)
-
-
-def _of_solution(answer: str) -> float | None:
-    """Return the number of a right answer: after its mark, where it is a whole solution."""
-    return first_number(answer.rpartition(_MARK)[2])
-
-
-def _exact(text: str, answers: Sequence[str]) -> bool:
-    given = plain(first_line(text))
-    return bool(given) and given in {plain(answer) for answer in answers}
-
-
-def _choice(text: str, answers: Sequence[str]) -> bool:
-    given = chosen(text)
-    return bool(given) and given in {chosen(answer) for answer in answers}
-
-
-def _open(text: str, answers: Sequence[str]) -> bool:
-    """Grade nothing: an open question has no right answer."""
-    return False
-
-
-def _regex(text: str, answers: Sequence[str]) -> bool:
-    line = first_line(text)
-    return any(re.search(answer, line) for answer in answers)
-
-
-def _contains(text: str, answers: Sequence[str]) -> bool:
-    line = first_line(text)
-    pattern = "|".join(rf"(?<!\w){re.escape(answer)}(?!\w)" for answer in answers)
-    return bool(re.search(pattern, line, re.IGNORECASE))
-
-
-RULES: dict[str, Rule] = {
+RULES: dict[str, Callable[[str], str]] = {
     "number": _number,
     "last": _last,
-    "exact": _exact,
+    "exact": _plain,
     "choice": _choice,
-    "regex": _regex,
-    "contains": _contains,
+    "regex": _plain,
+    "contains": _plain,
     "final": _final,
-    "open": _open,
 }
+"""By name: what a rule compares of a text."""
+
+_PATTERNS: dict[str, Callable[[str], re.Pattern[str]]] = {
+    "regex": re.compile,
+    "contains": lambda answer: re.compile(rf"(?<!\w){re.escape(answer)}(?!\w)", re.IGNORECASE),
+}
+"""Rules that look for an answer anywhere in the first line."""

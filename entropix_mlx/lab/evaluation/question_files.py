@@ -2,63 +2,67 @@
 
 A line of your own is an object with ``question``, ``answer`` (a text, a number, or a list of them)
 and, where it is not "exact", ``rule``: how to grade, a key of `grading.RULES`. It may have ``id``
-and ``rung``. Worked examples are drawn from the questions of the same rung.
+and ``level``. Worked examples are drawn from the questions of the same level.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from ... import old_names
 from ...errors import PromptError, brief, first_line
 from . import grading
-from .questions import Question, Wanted, listed
+from .questions import Problem
 
-SVAMP, GSM8K = "svamp", "gsm8k"
-_KEYS = ("question", "answer", "rule", "id", "rung")
+_KEYS = ("question", "answer", "rule", "id", "level")
+_SHAPE = "question must be a text, and answer a text, a number, or a list of them"
 
 
-def rungs(task: str, path: str | Path, wanted: Wanted) -> list[Iterator[Question]]:
-    """Return the questions of each rung of a file.
+def read_problems(task: str, path: str | Path) -> dict[str, list[Problem]]:
+    """Return the questions of a file by their level.
 
     Args:
-        task: `SVAMP` or `GSM8K`, or any other name for a file of your own.
+        task: a key of `FORMATS`, or any other name for a file of your own.
         path: the file.
-        wanted: which questions.
 
     Raises:
         PromptError: the file cannot be read, or has a mistake; the message names its line.
     """
-    found: dict[str, list[Question]] = {}
-    for question in _read(task, Path(path)):
-        found.setdefault(question.rung, []).append(question)
-    names = wanted.rungs or tuple(found)
-    return [listed(found[name], wanted) for name in names if name in found]
-
-
-def _read(task: str, path: Path) -> list[Question]:
-    text = _text(path)
-    records = _array(text, path) if text.lstrip().startswith("[") else _lines(text, path)
-    make = {SVAMP: _svamp, GSM8K: _gsm8k}.get(task, _own)
-    questions: dict[str, Question] = {}
-    for number, record in records:
+    path = Path(path)
+    problems: dict[str, Problem] = {}
+    for number, record in _records(path):
         where = f"{path}, question {number}"
         if not isinstance(record, dict):
             raise PromptError(f"{where}: write an object with question and answer")
         try:
-            question = make(task, number, record)
+            problem = FORMATS.get(task, _own)(task, number, record)
         except KeyError as error:
             raise PromptError(f"{where} has no {error}") from None
         except PromptError as error:
             raise PromptError(f"{where}: {error}") from None
-        if question.id in questions:
-            raise PromptError(f"{where}: another question has the id {question.id!r}, too")
-        questions[question.id] = question
-    if not questions:
+        if problem.id in problems:
+            raise PromptError(f"{where}: another question has the id {problem.id!r}, too")
+        problems[problem.id] = problem
+    if not problems:
         raise PromptError(f"{path} has no questions: write a JSON object a line")
-    return list(questions.values())
+    levels: dict[str, list[Problem]] = {}
+    for problem in problems.values():
+        levels.setdefault(problem.level, []).append(problem)
+    return levels
+
+
+def _records(path: Path) -> Iterator[tuple[int, Any]]:
+    """Yield the objects of a JSON array, or of JSON Lines, with their numbers."""
+    text = _text(path)
+    if text.lstrip().startswith("["):
+        yield from enumerate(_parse(text, str(path)), 1)
+        return
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            yield number, _parse(line, f"{path}, line {number}")
 
 
 def _text(path: Path) -> str:
@@ -71,16 +75,6 @@ def _text(path: Path) -> str:
         raise PromptError(f"cannot read the questions in {path}: {reason}") from error
 
 
-def _array(text: str, path: Path) -> list[tuple[int, Any]]:
-    return list(enumerate(_parse(text, str(path)), 1))
-
-
-def _lines(text: str, path: Path) -> Iterator[tuple[int, Any]]:
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip():
-            yield number, _parse(line, f"{path}, line {number}")
-
-
 def _parse(text: str, where: str) -> Any:
     try:
         return json.loads(text)
@@ -88,13 +82,13 @@ def _parse(text: str, where: str) -> Any:
         raise PromptError(f"{where} is not JSON: {first_line(error)}") from error
 
 
-def _svamp(task: str, number: int, record: dict[str, Any]) -> Question:
+def _svamp(task: str, number: int, record: dict[str, Any]) -> Problem:
     """Return a problem of arXiv 2103.07191."""
     name, body = str(record["ID"]), str(record["Body"]).strip()
-    return Question(
+    return Problem(
         id=f"{task}/{name}",
         task=task,
-        rung=str(record.get("Type", task)).lower(),
+        level=str(record.get("Type", task)).lower(),
         subject=name,
         text=f"{body if body.endswith(('.', '?', '!')) else body + '.'} {record['Question']}",
         answers=(f"{float(record['Answer']):g}",),
@@ -102,7 +96,7 @@ def _svamp(task: str, number: int, record: dict[str, Any]) -> Question:
     )
 
 
-def _gsm8k(task: str, number: int, record: dict[str, Any]) -> Question:
+def _gsm8k(task: str, number: int, record: dict[str, Any]) -> Problem:
     """Return a problem of arXiv 2110.14168: the number after ``####`` counts.
 
     A worked example shows the whole solution on one line, without its calculator notes.
@@ -112,10 +106,10 @@ def _gsm8k(task: str, number: int, record: dict[str, Any]) -> Question:
         raise PromptError("the answer has no line that begins with ####")
     parts = [part.partition(">>")[2] for part in ("<<>>" + solution).split("<<")[1:]]
     shown = " ".join("".join(parts).split())
-    return Question(
+    return Problem(
         id=f"{task}/{number}",
         task=task,
-        rung=task,
+        level=task,
         subject=str(record["question"]),
         text=str(record["question"]),
         answers=(f"{shown} #### {final.strip()}",),
@@ -123,22 +117,23 @@ def _gsm8k(task: str, number: int, record: dict[str, Any]) -> Question:
     )
 
 
-def _own(task: str, number: int, record: dict[str, Any]) -> Question:
+def _own(task: str, number: int, record: dict[str, Any]) -> Problem:
+    record = old_names.of_question(record)
     for key in record:
         if key not in _KEYS:
             raise PromptError(f"unknown key {brief(key)}; known: {', '.join(_KEYS)}")
-    given = record["answer"]
+    given, text = record["answer"], record["question"]
     answers = tuple(_answer(value) for value in (given if isinstance(given, list) else [given]))
-    if not isinstance(record["question"], str) or not record["question"].strip() or not answers:
-        raise PromptError("question must be a text, and answer a text, a number, or a list of them")
+    if not isinstance(text, str) or not text.strip() or not answers:
+        raise PromptError(_SHAPE)
     rule = record.get("rule", "exact")
     grading.check_rule(rule, answers)
-    return Question(
+    return Problem(
         id=f"{task}/{record.get('id', number)}",
         task=task,
-        rung=str(record.get("rung", task)),
-        subject=record["question"],
-        text=record["question"],
+        level=str(record.get("level", task)),
+        subject=text,
+        text=text,
         answers=answers,
         rule=rule,
     )
@@ -148,3 +143,10 @@ def _answer(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, (str, int, float)) or value == "":
         raise PromptError(f"an answer is a text or a number, not {brief(value)}")
     return value if isinstance(value, str) else f"{value:.15g}"
+
+
+FORMATS: dict[str, Callable[[str, int, dict[str, Any]], Problem]] = {
+    "svamp": _svamp,
+    "gsm8k": _gsm8k,
+}
+"""By name: how a record of a published file becomes a question."""

@@ -20,19 +20,19 @@ SPLITS = (REPORT, FIT, ALL)
 EXAMPLES = 2
 """Worked examples before a question, unless the caller says otherwise."""
 MOST_EXAMPLES = 64
-"""More of them than any rung has differ little, and fill a context."""
+"""More of them than any level has differ little, and fill a context."""
 MOST_REPEATS = 200
-"""So many drawn questions in a row that were asked before mean that a rung has no others."""
+"""So many repeated draws in a row mean that a level has no other questions."""
 
 
 @dataclass(frozen=True)
-class Question:
+class Problem:
     """One question, and what counts as its answer."""
 
     id: str
-    """``task/rung/subject``, and more where one subject is asked about in several ways."""
+    """``task/level/subject``, and more where one subject is asked about in several ways."""
     task: str
-    rung: str
+    level: str
     """The level of difficulty, or the kind of fact, within the task."""
     subject: str
     """What it is about; questions about one subject are in the same half."""
@@ -49,41 +49,41 @@ class Question:
     @property
     def split(self) -> str:
         """The half that the question is in."""
-        return FIT if _hash(f"{self.task}/{self.rung}/{self.subject}") % 2 else REPORT
+        return FIT if _hash(f"{self.task}/{self.level}/{self.subject}") % 2 else REPORT
 
 
-Draw = Callable[[random.Random, Question | None], Question]
-"""Draws one question of a rung, worded as another one if one is given."""
+Draw = Callable[[random.Random, Problem | None], Problem]
+"""Draws one question of a level, worded as another one if one is given."""
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """Which questions of a task are wanted."""
+class Selection:
+    """Which questions of a task are asked, and with how many worked examples."""
 
     limit: int | None = None
-    """How many in all; None for as many as the task has, or `DEFAULT_LIMIT` where it has any
-    number."""
+    """How many in all; None for as many as the task has, or `tasks.DEFAULT_LIMIT` where it can
+    have any number."""
     split: str = REPORT
     seed: int = 0
     """Of the choice of questions and of worked examples."""
-    rungs: tuple[str, ...] = ()
-    """Names of rungs; none for all."""
+    levels: tuple[str, ...] = ()
+    """Names of levels; none for all."""
     examples: int = EXAMPLES
 
     def __post_init__(self) -> None:
-        """Check what could make the drawing endless."""
+        """Refuse a number of examples that could make the drawing endless."""
         if not 0 <= self.examples <= MOST_EXAMPLES:
             raise SettingsError(
                 f"examples must be between 0 and {MOST_EXAMPLES}, not {self.examples}"
             )
 
-    def takes(self, question: Question) -> bool:
-        """Tell whether a question is in the half that is wanted."""
-        return self.split in (ALL, question.split)
+    def includes(self, problem: Problem) -> bool:
+        """Tell whether a question is in the chosen half."""
+        return self.split in (ALL, problem.split)
 
 
-def drawn(draw: Draw, rung: str, wanted: Wanted) -> Iterator[Question]:
-    """Yield questions of a rung without end; each is drawn from the seed and its own number.
+def drawn(draw: Draw, level: str, selection: Selection) -> Iterator[Problem]:
+    """Yield questions of a level without end; each is drawn from the seed and its own number.
 
     None is repeated while there are others. After that, they come again with other examples, and
     with a number at the end of their ids.
@@ -91,72 +91,72 @@ def drawn(draw: Draw, rung: str, wanted: Wanted) -> Iterator[Question]:
     seen: dict[str, int] = {}
     repeats = 0
     for number in range(2**62):
-        question = draw(_random(wanted, rung, "question", number), None)
-        if not wanted.takes(question):
+        problem = draw(_random(selection, level, "question", number), None)
+        if not selection.includes(problem):
             continue
-        times = seen.get(question.id, 0)
+        times = seen.get(problem.id, 0)
         if times and repeats < MOST_REPEATS:
             repeats += 1
             continue
-        seen[question.id] = times + 1
+        seen[problem.id] = times + 1
         if times:
-            question = replace(question, id=f"{question.id}/{times + 1}")
+            problem = replace(problem, id=f"{problem.id}/{times + 1}")
         else:
             repeats = 0
-        yield _with_drawn_examples(question, draw, wanted)
+        yield _with_drawn_examples(problem, draw, selection)
 
 
-def listed(questions: Sequence[Question], wanted: Wanted) -> Iterator[Question]:
-    """Yield the questions of a rung that has a list of them, in an order that the seed draws."""
-    rung = questions[0].rung
-    order = list(questions)
-    _random(wanted, rung, "order", 0).shuffle(order)
-    fit = [question for question in questions if question.split == FIT] or list(questions)
+def listed(problems: Sequence[Problem], selection: Selection) -> Iterator[Problem]:
+    """Yield the questions of a level that has a list of them, in an order that the seed draws."""
+    level = problems[0].level
+    order = list(problems)
+    _random(selection, level, "order", 0).shuffle(order)
+    fit = [problem for problem in problems if problem.split == FIT] or list(problems)
 
-    for question in order:
-        if wanted.takes(question):
-            others = [other for other in fit if other.subject != question.subject]
-            source = _random(wanted, rung, "examples", question.id)
-            chosen = source.sample(others, min(wanted.examples, len(others)))
-            yield replace(question, examples=tuple(_example(other) for other in chosen))
+    for problem in order:
+        if selection.includes(problem):
+            others = [other for other in fit if other.subject != problem.subject]
+            source = _random(selection, level, "examples", problem.id)
+            chosen = source.sample(others, min(selection.examples, len(others)))
+            yield replace(problem, examples=tuple(_example(other) for other in chosen))
 
 
-def interleaved(rungs: Sequence[Iterator[Question]], limit: int | None) -> list[Question]:
-    """Return questions of several rungs, one of each in turn, until there are enough.
+def interleaved(levels: Sequence[Iterator[Problem]], limit: int | None) -> list[Problem]:
+    """Return questions of several levels, one of each in turn, until there are enough.
 
     With a higher limit, the same questions come first.
     """
-    return list(islice(_in_turn(list(rungs)), limit))
+    return list(islice(_in_turn(list(levels)), limit))
 
 
-def _in_turn(rungs: list[Iterator[Question]]) -> Iterator[Question]:
-    while rungs:
-        for rung in list(rungs):
-            question = next(rung, None)
-            if question is None:
-                rungs.remove(rung)
+def _in_turn(levels: list[Iterator[Problem]]) -> Iterator[Problem]:
+    while levels:
+        for level in list(levels):
+            problem = next(level, None)
+            if problem is None:
+                levels.remove(level)
             else:
-                yield question
+                yield problem
 
 
-def _with_drawn_examples(question: Question, draw: Draw, wanted: Wanted) -> Question:
-    """Draw worked examples of the same rung, all about other subjects than the question's."""
-    source = _random(wanted, question.rung, "examples", question.id)
-    found: list[Question] = []
-    while len(found) < wanted.examples:
-        example = draw(source, question)
-        taken = {question.subject, *(other.subject for other in found)}
+def _with_drawn_examples(problem: Problem, draw: Draw, selection: Selection) -> Problem:
+    """Draw worked examples of the same level, all about other subjects than the question's."""
+    source = _random(selection, problem.level, "examples", problem.id)
+    found: list[Problem] = []
+    while len(found) < selection.examples:
+        example = draw(source, problem)
+        taken = {problem.subject, *(other.subject for other in found)}
         if example.split == FIT and example.subject not in taken:
             found.append(example)
-    return replace(question, examples=tuple(_example(example) for example in found))
+    return replace(problem, examples=tuple(_example(example) for example in found))
 
 
-def _example(question: Question) -> tuple[str, str]:
-    return question.text, question.answers[0]
+def _example(problem: Problem) -> tuple[str, str]:
+    return problem.text, problem.answers[0]
 
 
-def _random(wanted: Wanted, rung: str, purpose: str, key: object) -> random.Random:
-    return random.Random(_hash(f"{wanted.seed}/{rung}/{purpose}/{key}"))
+def _random(selection: Selection, level: str, purpose: str, key: object) -> random.Random:
+    return random.Random(_hash(f"{selection.seed}/{level}/{purpose}/{key}"))
 
 
 def _hash(text: str) -> int:

@@ -13,27 +13,28 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ... import old_names
 from ...api.answers_file import Task
 from ...errors import PromptError
-from ...profiles.confidence import MEASURED, Measured
+from ...profiles.confidence import SCORED, AnswerMetrics
 from ...records import from_record
 from ...settings import Settings
 from ...step import Origin, Step, Stopped
 from . import grading
-from .questions import Question
+from .questions import Problem
 
 if TYPE_CHECKING:
-    from ...api.batch_answer import BatchAnswer
+    from ...api.batch import BatchAnswer
 
 _DIGITS = 6
 """Significant ones of a measurement in the file."""
 
 
 @dataclass(frozen=True)
-class Planned(Task):
+class PlannedAnswer(Task):
     """One answer that is to be generated: a question, an arm, and a seed."""
 
-    question: Question
+    question: Problem
     arm: str
     seed_number: int
     """Which of the seeds of the run, from 0."""
@@ -47,12 +48,12 @@ class Planned(Task):
         return self.asked.settings
 
     @property
-    def told(self) -> dict[str, Any]:
+    def header(self) -> dict[str, Any]:
         """What a line says before the answer is known; a run that is resumed checks it."""
-        asked = {
+        question = {
             "id": self.question.id,
             "task": self.question.task,
-            "rung": self.question.rung,
+            "level": self.question.level,
             "split": self.question.split,
             "answers": list(self.question.answers),
             "rule": self.question.rule,
@@ -60,7 +61,7 @@ class Planned(Task):
             "seed_number": self.seed_number,
             "form": self.form,
         }
-        return super().told | {"model": self.model, "question": asked}
+        return super().header | {"model": self.model, "question": question}
 
     def record(self, answer: BatchAnswer, batch: int) -> dict[str, Any]:
         """Return the line of an answer, with its grade and its cost."""
@@ -68,25 +69,23 @@ class Planned(Task):
         if answer.error is not None:
             return record
         committed, discarded = forward_tokens(answer.steps)
-        own = "".join(step.text for step in answer.steps if step.origin is not Origin.RETRIEVED)
-        right = grading.is_right(self.question.rule, own, self.question.answers)
-        retrieved = sum(step.origin is Origin.RETRIEVED for step in answer.steps)
+        own = [step.text for step in answer.steps if step.origin is not Origin.RETRIEVED]
         graded = {
-            "right": right,
+            "right": grading.is_right(self.question.rule, "".join(own), self.question.answers),
             "committed": committed,
             "discarded": discarded,
-            "retrieved": retrieved,
+            "retrieved": len(answer.steps) - len(own),
         }
-        return record | {"graded": graded, "tokens": Tokens.of(answer.steps).to_dict()}
+        return record | {"graded": graded, "tokens": AnswerTokens.of(answer.steps).to_dict()}
 
 
 @dataclass(frozen=True)
-class Asked:
+class RecordedQuestion:
     """The question of a line."""
 
     id: str
     task: str
-    rung: str
+    level: str
     split: str
     rule: str
     arm: str
@@ -103,80 +102,59 @@ class Graded:
     committed: int
     """Tokens of the answer, its end included."""
     discarded: int
-    """Draws that were taken back, and tokens of rollouts that did not become the text."""
+    """Draws that were taken back, and tokens of branches that did not become the text."""
     retrieved: int = 0
-    """Tokens of the committed ones that were looked up; what they say is not graded."""
+    """Committed tokens of retrieved passages; what they say is not graded."""
 
 
 @dataclass(frozen=True)
-class Tokens(Measured):
+class AnswerTokens(AnswerMetrics):
     """The measurements of an answer's own tokens, and where its first fork could lead."""
 
     branches: tuple[str, ...] = ()
-    """The texts that the answer would have had by each way of its first fork, but for those that
-    were dropped before they said anything."""
+    """The texts that the answer would have had by each branch of its first fork, but for those that
+    were pruned before they said anything."""
 
     @classmethod
-    def of(cls, steps: Iterable[Step]) -> Tokens:
+    def of(cls, steps: Iterable[Step]) -> AnswerTokens:
         """Return what was measured at the steps of an answer."""
-        listed = list(steps)
-        before = ""
-        branches: tuple[str, ...] = ()
-        for step in listed:
-            if step.fork is not None:
-                branches = tuple(
-                    before + branch.text
-                    for branch in step.fork.branches
-                    if branch.stopped is not Stopped.BEHIND
-                )
-                break
-            before += step.text
-        return cls(**vars(Measured.of(listed)), branches=branches)
+        steps = list(steps)
+        place, fork = next(
+            ((place, step.fork) for place, step in enumerate(steps) if step.fork), (0, None)
+        )
+        before = "".join(step.text for step in steps[:place])
+        followed = fork.branches if fork else ()
+        branches = [before + one.text for one in followed if one.stopped is not Stopped.BEHIND]
+        return cls(**vars(AnswerMetrics.of(steps)), branches=tuple(branches))
 
     def to_dict(self) -> dict[str, Any]:
         """Return them as a JSON-ready record of few digits."""
         values: dict[str, Any] = {
             name: [float(f"{value:.{_DIGITS}g}") for value in getattr(self, name)]
-            for name in MEASURED
+            for name in SCORED
         }
-        return values | {"first": self.first, "rollouts": list(self.branches)}
+        return values | {"first": self.first, "branches": list(self.branches)}
 
 
 @dataclass(frozen=True)
-class Usage:
-    """The tokens of a line, as `Summary` counts them."""
-
-    prompt_tokens: int
-    completion_tokens: int
-
-
-@dataclass(frozen=True)
-class Record:
+class AnswerRecord:
     """One answer of a file."""
 
-    question: Asked
+    question: RecordedQuestion
     graded: Graded
     text: str
-    usage: Usage
-    sampler: str
-    tokens: Tokens = field(default_factory=Tokens)
-    finish_reason: str | None = None
+    tokens: AnswerTokens = field(default_factory=AnswerTokens)
     seed: int = 0
     model: str = ""
 
-    @property
-    def forward_tokens(self) -> int:
-        """Tokens that were generated, kept or not."""
-        return self.graded.committed + self.graded.discarded
-
 
 def forward_tokens(steps: Sequence[Step]) -> tuple[int, int]:
-    """Return how many generated tokens an answer kept, and how many it discarded.
+    """Return how many generated tokens an answer committed, and how many it discarded.
 
     An insertion that was tried and dropped cost its tokens and the draw that was put back; one that
-    was kept cost what was followed without it, if that was. At a fork all tokens of all rollouts
-    went through the model, and perhaps some beside them; those that became the text are steps whose
-    origin is the fork.
+    was accepted cost what was followed without it, if that was. At a fork all tokens of all
+    branches went through the model, and perhaps some beside them; those that became the text are
+    steps whose origin is the fork.
     """
     discarded = 0
     for place, step in enumerate(steps):
@@ -185,22 +163,22 @@ def forward_tokens(steps: Sequence[Step]) -> tuple[int, int]:
             discarded += len(step.dropped.tokens) + 1
         if step.fork is not None:
             winner = len(step.fork.branches[step.fork.winner].tokens)
-            rolled = sum(len(branch.tokens) for branch in step.fork.branches)
-            kept = min(winner, len(steps) - place)
-            discarded += rolled - kept + step.fork.lookahead_tokens
+            followed = sum(len(branch.tokens) for branch in step.fork.branches)
+            committed = min(winner, len(steps) - place)
+            discarded += followed - committed + step.fork.lookahead_tokens
     return len(steps), discarded
 
 
-def parse_record(line: dict[str, Any]) -> Record:
+def parse_record(line: dict[str, Any]) -> AnswerRecord:
     """Return the answer of a line, as JSON has it.
 
     Raises:
         ValueError: a field is missing or has another type.
     """
-    return from_record(Record, line)
+    return from_record(AnswerRecord, old_names.of_answer(line))
 
 
-def read_records(path: str | Path) -> list[Record]:
+def read_records(path: str | Path) -> list[AnswerRecord]:
     """Return the answers of a file; lines about answers that failed are left out.
 
     Raises:

@@ -1,33 +1,58 @@
-"""Everything that is told of a run: results, and how well scores tell right from wrong."""
+"""The report of a run, as tables for a terminal or in Markdown, and as one record."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from ...profiles.profile import Profile
-from .abstention import Abstention, abstentions
-from .auroc import Auroc
-from .confidence import COVERAGES, Certainty, certainties
-from .open_answers import RULE, Variety, varieties
+from .confidence import COVERAGES, Abstention, Separation, abstentions, separations
 from .questions import SPLITS
-from .records import Record
+from .records import AnswerRecord
 from .results import Pair, Results, summarize
-from .tables import Table, interval, percent, result_tables
+from .statistics import Interval
 
 
 @dataclass(frozen=True)
-class Report:
-    """What the answers of a run amount to."""
+class ReportTable:
+    """A table whose cells are ready to print; the first column holds names."""
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    note: str = ""
+
+    def to_text(self) -> str:
+        """Return the table for a terminal."""
+        rows = [self.header, *self.rows]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = [
+            "  ".join(
+                cell.rjust(width) if place else cell.ljust(width)
+                for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in rows
+        ]
+        return "\n".join([self.title, *lines, *([self.note] if self.note else [])]) + "\n"
+
+    def to_markdown(self) -> str:
+        """Return the table in Markdown."""
+        rule = ("---", *("---:" for _ in self.header[1:]))
+        rows = [[cell.replace("|", "\\|") for cell in row] for row in self.rows]
+        lines = [f"| {' | '.join(row)} |" for row in (self.header, rule, *rows)]
+        return "\n".join([f"**{self.title}**", "", *lines, *(["", self.note] if self.note else [])])
+
+
+@dataclass(frozen=True)
+class EvaluationReport:
+    """The answers of a run, summed up."""
 
     results: Results
-    certainties: tuple[Certainty, ...]
+    separations: tuple[Separation, ...]
     abstentions: tuple[Abstention, ...]
     """What thresholds for unsure answers do, where there are any."""
-    varieties: tuple[Variety, ...]
-    """Of open answers."""
     questions: dict[str, list[str]]
     """The ids of the questions, by their half."""
     model: str
@@ -36,20 +61,16 @@ class Report:
     @classmethod
     def of(
         cls,
-        records: Sequence[Record],
+        records: Sequence[AnswerRecord],
         profile: Profile | None = None,
-        human: Sequence[float] = (),
         pairs: Sequence[Pair] = (),
-    ) -> Report:
-        """Sum up some answers.
+    ) -> EvaluationReport:
+        """Sum up some answers, at least one.
 
         Args:
-            records: the answers, at least one.
-            profile: where the scores of confidence are wanted, too: whose thresholds tell the
-                strategies apart.
-            human: log probabilities of the tokens of a human text, to compare open answers with.
+            records: the answers.
+            profile: for scores of confidence, too: its thresholds tell the strategies apart.
             pairs: the arms to compare, as for `summarize`.
-            human: log probabilities of the tokens of a human text, to compare open answers with.
 
         Raises:
             PromptError: an arm that is to be compared has no answers.
@@ -58,28 +79,26 @@ class Report:
             split: sorted({r.question.id for r in records if r.question.split == split})
             for split in SPLITS
         }
-        graded = [record for record in records if record.question.rule != RULE]
         return cls(
-            summarize(graded, pairs),
-            tuple(certainties(graded, profile)) if profile else (),
-            tuple(abstentions(graded, profile.abstain)) if profile else (),
-            tuple(varieties(records, human)),
+            summarize(records, pairs),
+            tuple(separations(records, profile)) if profile else (),
+            tuple(abstentions(records, profile.abstain)) if profile else (),
             {split: found for split, found in ids.items() if found},
             ", ".join(sorted({record.model for record in records})),
             ", ".join(sorted({record.question.form for record in records})),
         )
 
-    def tables(self) -> list[Table]:
+    def tables(self) -> list[ReportTable]:
         """Return the tables that are printed."""
         return [
-            *result_tables(self.results),
-            *_confidence_tables(self.certainties),
+            _accuracy_table(self.results),
+            *_contrast_tables(self.results),
+            *_separation_tables(self.separations),
             *_abstention_tables(self.abstentions),
-            *_variety_tables(self.varieties),
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as one JSON-ready record; what cannot be told is None."""
+        """Return everything as one JSON-ready record; what is unknown is None."""
         results = asdict(self.results)
         for row, accuracy in zip(results["accuracies"], self.results.accuracies, strict=True):
             row["accuracy"] = accuracy.accuracy
@@ -88,101 +107,113 @@ class Report:
             "model": self.model,
             "form": self.form,
             **results,
-            "confidence": [certainty.to_dict() for certainty in self.certainties],
+            "confidence": [separation.to_dict() for separation in self.separations],
             "abstention": [abstention.to_dict() for abstention in self.abstentions],
-            "open_answers": [asdict(variety) for variety in self.varieties],
             "questions": self.questions,
         }
         return dict(_without_nan(record))
 
 
-def _variety_tables(found: Sequence[Variety]) -> list[Table]:
-    rows = tuple(
+def percent(share: float) -> str:
+    """Return a share as a text such as "62.5 %"."""
+    return "–" if math.isnan(share) else f"{100 * share:.1f} %"
+
+
+def interval(
+    bounds: Interval, form: Callable[[float], str] = lambda value: f"{100 * value:.1f}"
+) -> str:
+    """Return an interval as a text; shares are shown in percent."""
+    return "–" if math.isnan(bounds.low) else f"{form(bounds.low)} … {form(bounds.high)}"
+
+
+def _accuracy_table(results: Results) -> ReportTable:
+    header = ("arm", "questions", "n", "right", "accuracy", "95 % (Wilson)", "committed",
+              "discarded", "tokens a right answer")  # fmt: skip
+    rows = [
         (
             each.arm,
+            each.level,
             str(each.n),
-            percent(each.loops),
-            percent(each.distinct_2),
-            "–" if math.isnan(each.self_bleu) else f"{each.self_bleu:.3f}",
-            f"{each.surprise:.2f}",
-            "–" if math.isnan(each.distance) else f"{each.distance:.2f}",
+            str(each.right),
+            percent(each.accuracy),
+            interval(each.interval),
+            str(each.committed),
+            str(each.discarded),
+            f"{each.tokens_per_right_answer:.1f}" if each.tokens_per_right_answer else "–",
         )
-        for each in found
-    )
-    header = ("arm", "answers", "loops", "distinct-2", "self-BLEU", "bits a token",
-              "from human text")  # fmt: skip
-    note = (
-        "how varied answers are, how surprising to the model, and how far (in bits a token) those"
-        " surprises lie from a human text's: nothing about their quality"
-    )
-    return [Table("Open answers", header, rows, note)] if rows else []
+        for each in results.accuracies
+    ]
+    return ReportTable("Accuracy", header, rows)
 
 
-def _abstention_tables(found: Sequence[Abstention]) -> list[Table]:
-    if not found:
-        return []
-    rows = tuple(
+def _contrast_tables(results: Results) -> Iterable[ReportTable]:
+    header = ("first − second", "questions", "wins", "losses", "points", "95 % (bootstrap)",
+              "p (sign test)", "p (Holm)")  # fmt: skip
+    rows = [
+        (
+            f"{each.first} − {each.second}",
+            str(each.questions),
+            str(each.wins),
+            str(each.losses),
+            f"{100 * each.difference:+.1f}",
+            interval(each.interval, lambda value: f"{100 * value:+.1f}"),
+            _p_value(each.p_value),
+            _p_value(each.adjusted),
+        )
+        for each in results.contrasts
+    ]
+    if rows:
+        yield ReportTable("Contrasts, paired by question", header, rows)
+
+
+def _p_value(p: float) -> str:
+    return "< 0.0001" if p < 0.0001 else f"{p:.4f}"
+
+
+def _separation_tables(found: Sequence[Separation]) -> Iterable[ReportTable]:
+    coverages = [f"right at {100 * coverage:g} %" for coverage in COVERAGES]
+    header = ("score", "AUROC", "95 % (DeLong)", "within a level", "95 %", *coverages, "area")
+    note = "right at 50 %: accuracy of the surest half; area: under risk–coverage, less is better"
+    for arm in dict.fromkeys(separation.arm for separation in found):
+        own = [separation for separation in found if separation.arm == arm]
+        title = f"Does it know when it is wrong? {arm}, {own[0].n} answers"
+        yield ReportTable(title, header, [_separation_row(each) for each in own], note)
+
+
+def _separation_row(each: Separation) -> tuple[str, ...]:
+    cells = []
+    for found in (each.pooled, each.within):
+        value = "–" if math.isnan(found.value) else f"{found.value:.3f}"
+        cells += [value, interval(found.interval, lambda bound: f"{bound:.3f}")]
+    cells += [percent(value) for value in each.accuracy_at.values()]
+    return each.score, *cells, f"{each.curve.area:.3f}"
+
+
+def _abstention_tables(found: Sequence[Abstention]) -> Iterable[ReportTable]:
+    header = ("arm", "set on", "tried on", "score", "given", "coverage", "best coverage", "risk",
+              "95 % (Wilson)")  # fmt: skip
+    rows = [
         (
             each.arm,
             each.set_on,
             each.task,
             each.score,
-            f"{each.given.given} of {each.given.n}",
-            percent(each.given.coverage),
-            percent(each.best),
-            percent(each.given.risk),
-            interval(each.given.interval),
+            f"{each.given} of {each.n}",
+            percent(each.coverage),
+            percent(each.best_coverage),
+            percent(each.observed_risk),
+            interval(each.interval),
         )
         for each in found
-    )
-    header = ("arm", "set on", "tried on", "score", "given", "coverage", "best coverage", "risk",
-              "95 % (Wilson)")  # fmt: skip
-    title = f"Answer or ask, with a threshold for a risk of {percent(found[0].risk)}"
-    note = (
-        "best coverage: of any score's threshold, chosen in hindsight on the same answers; the"
-        " risk is promised for other questions of the task that it was set on, and for no others"
-    )
-    return [Table(title, header, rows, note)]
-
-
-def _confidence_tables(found: Sequence[Certainty]) -> list[Table]:
-    header = (
-        "score",
-        "AUROC",
-        "95 % (DeLong)",
-        "within a rung",
-        "95 %",
-        *(f"right at {100 * coverage:g} %" for coverage in COVERAGES),
-        "area",
-    )
-    return [
-        Table(
-            f"Does it know when it is wrong? {arm}, {_of(found, arm)[0].n} answers",
-            header,
-            tuple(_confidence_row(certainty) for certainty in _of(found, arm)),
-            "right at 50 %: accuracy of the surest half; area: under risk–coverage, less is better",
-        )
-        for arm in dict.fromkeys(certainty.arm for certainty in found)
     ]
-
-
-def _of(found: Sequence[Certainty], arm: str) -> list[Certainty]:
-    return [certainty for certainty in found if certainty.arm == arm]
-
-
-def _confidence_row(certainty: Certainty) -> tuple[str, ...]:
-    return (
-        certainty.score,
-        *_auroc_cells(certainty.pooled),
-        *_auroc_cells(certainty.within),
-        *(percent(value) for value in certainty.accuracy_at.values()),
-        f"{certainty.curve.area:.3f}",
-    )
-
-
-def _auroc_cells(found: Auroc) -> tuple[str, str]:
-    value = "–" if math.isnan(found.value) else f"{found.value:.3f}"
-    return value, interval(found.interval, lambda bound: f"{bound:.3f}")
+    if rows:
+        title = f"Answer or ask, with a threshold for a risk of {percent(found[0].risk)}"
+        note = (
+            "best coverage: of any score's threshold, chosen in hindsight on the same answers; the"
+            " risk is promised for other questions of the task that it was set on, and for no"
+            " others"
+        )
+        yield ReportTable(title, header, rows, note)
 
 
 def _without_nan(value: Any) -> Any:

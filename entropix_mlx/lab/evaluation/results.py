@@ -1,30 +1,37 @@
-"""What the answers of a run amount to: accuracy, cost, and contrasts between arms.
+"""What the answers of a run amount to: accuracy, cost, contrasts between arms, votes.
 
 Everything is paired by question: all arms answer the same questions with the same random numbers.
+Answers made of several (what most of them say, or the most probable one) are arms, too. They cost
+what all answers cost that they are made of. Majority vote is self-consistency (arXiv 2203.11171).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any
+from statistics import fmean
+from typing import NamedTuple
 
 from ...errors import PromptError
+from ...profiles.confidence import score_of
 from ...profiles.fields import hint
-from .records import Record
+from . import grading
+from .records import AnswerRecord
 from .statistics import Interval, bootstrap_mean, holm, sign_test, wilson
 
-ALL_RUNGS = "all"
+ALL_LEVELS = "all"
+Pair = tuple[str, str]
+"""The names of two arms, of which the first is compared with the second."""
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """The answers of one arm to the questions of one rung, or to all of them."""
+    """The answers of one arm to the questions of one level, or to all of them."""
 
     arm: str
-    rung: str
+    level: str
     n: int
     right: int
     interval: Interval
@@ -74,12 +81,8 @@ class Results:
     contrasts: tuple[Contrast, ...]
 
 
-Pair = tuple[str, str]
-"""The names of two arms, of which the first is compared with the second."""
-
-
-def summarize(records: Sequence[Record], pairs: Sequence[Pair] = ()) -> Results:
-    """Return what answers amount to; arms and rungs come in the order of their first answers.
+def summarize(records: Sequence[AnswerRecord], pairs: Sequence[Pair] = ()) -> Results:
+    """Return what answers amount to; arms and levels come in the order of their first answers.
 
     Args:
         records: the answers.
@@ -88,40 +91,50 @@ def summarize(records: Sequence[Record], pairs: Sequence[Pair] = ()) -> Results:
     Raises:
         PromptError: an arm that is to be compared has no answers.
     """
-    by_arm: dict[str, list[Record]] = defaultdict(list)
+    by_arm: dict[str, list[AnswerRecord]] = defaultdict(list)
     for record in records:
         by_arm[record.question.arm].append(record)
     accuracies = [
         accuracy for arm, answers in by_arm.items() for accuracy in _accuracies(arm, answers)
     ]
-    return Results(tuple(accuracies), tuple(contrasts(by_arm, pairs)))
+    return Results(tuple(accuracies), tuple(_contrasts(by_arm, pairs)))
 
 
-def rung_name(record: Record) -> str:
-    """Return the task and rung of an answer."""
-    question = record.question
-    return question.rung if question.rung == question.task else f"{question.task}/{question.rung}"
+def level_name(record: AnswerRecord) -> str:
+    """Return the task and level of an answer."""
+    task, level = record.question.task, record.question.level
+    return level if level == task else f"{task}/{level}"
 
 
-def _accuracies(arm: str, answers: Sequence[Record]) -> list[Accuracy]:
-    rungs: dict[str, list[Record]] = defaultdict(list)
+def _accuracies(arm: str, answers: Sequence[AnswerRecord]) -> list[Accuracy]:
+    levels: dict[str, list[AnswerRecord]] = defaultdict(list)
     for answer in answers:
-        rungs[rung_name(answer)].append(answer)
-    every = {ALL_RUNGS: answers} if len(rungs) > 1 else {}
-    return [_accuracy(arm, rung, group) for rung, group in {**every, **rungs}.items()]
+        levels[level_name(answer)].append(answer)
+    every = {ALL_LEVELS: answers} if len(levels) > 1 else {}
+    return [_accuracy(arm, level, group) for level, group in {**every, **levels}.items()]
 
 
-def _accuracy(arm: str, rung: str, answers: Sequence[Record]) -> Accuracy:
+def _accuracy(arm: str, level: str, answers: Sequence[AnswerRecord]) -> Accuracy:
     right = sum(answer.graded.right for answer in answers)
     return Accuracy(
         arm,
-        rung,
+        level,
         len(answers),
         right,
         wilson(right, len(answers)),
         sum(answer.graded.committed for answer in answers),
         sum(answer.graded.discarded for answer in answers),
     )
+
+
+def _contrasts(by_arm: dict[str, list[AnswerRecord]], pairs: Sequence[Pair] = ()) -> list[Contrast]:
+    """Return contrasts of arms, with p-values that are adjusted for their number."""
+    shares = {arm: _share_right(answers) for arm, answers in by_arm.items()}
+    check_pairs(pairs, shares)
+    every = [(first, second) for second, first in combinations(shares, 2)]
+    found = [_contrast(pair, shares) for pair in pairs or every]
+    adjusted = holm([one.p_value for one in found])
+    return [replace(one, adjusted=p) for one, p in zip(found, adjusted, strict=True)]
 
 
 def check_pairs(pairs: Sequence[Pair], known: Collection[str]) -> None:
@@ -135,44 +148,116 @@ def check_pairs(pairs: Sequence[Pair], known: Collection[str]) -> None:
             raise PromptError(f"no arm {name!r} to compare; {hint(name, known)}")
 
 
-def contrasts(by_arm: dict[str, list[Record]], pairs: Sequence[Pair] = ()) -> list[Contrast]:
-    """Return contrasts of arms, with p-values that are adjusted for their number.
-
-    Args:
-        by_arm: the answers of each.
-        pairs: as for `summarize`.
-    """
-    shares = {arm: _share_right(answers) for arm, answers in by_arm.items()}
-    check_pairs(pairs, shares)
-    every = [(first, second) for second, first in combinations(shares, 2)]
-    found = [
-        _contrast(first, second, shares[first], shares[second]) for first, second in pairs or every
-    ]
-    adjusted = holm([one["p_value"] for one in found])
-    return [Contrast(**one, adjusted=p) for one, p in zip(found, adjusted, strict=True)]
-
-
-def _share_right(answers: Iterable[Record]) -> dict[str, float]:
+def _share_right(answers: Iterable[AnswerRecord]) -> dict[str, float]:
     """Return the share of an arm's answers to each question that is right."""
     graded: dict[str, list[bool]] = defaultdict(list)
     for answer in answers:
         graded[answer.question.id].append(answer.graded.right)
-    return {question: sum(each) / len(each) for question, each in graded.items()}
+    return {question: fmean(each) for question, each in graded.items()}
 
 
-def _contrast(
-    first: str, second: str, one: dict[str, float], other: dict[str, float]
-) -> dict[str, Any]:
+def _contrast(pair: Pair, shares: dict[str, dict[str, float]]) -> Contrast:
+    one, other = (shares[arm] for arm in pair)
     differences = [one[question] - other[question] for question in one if question in other]
     wins = sum(difference > 0 for difference in differences)
     losses = sum(difference < 0 for difference in differences)
-    return {
-        "first": first,
-        "second": second,
-        "questions": len(differences),
-        "wins": wins,
-        "losses": losses,
-        "difference": sum(differences) / max(1, len(differences)),
-        "interval": bootstrap_mean(differences),
-        "p_value": sign_test(wins, losses),
-    }
+    p_value = sign_test(wins, losses)
+    return Contrast(
+        *pair,
+        questions=len(differences),
+        wins=wins,
+        losses=losses,
+        difference=sum(differences) / max(1, len(differences)),
+        interval=bootstrap_mean(differences),
+        p_value=p_value,
+        adjusted=p_value,
+    )
+
+
+class Combination(NamedTuple):
+    """How one answer is made of several."""
+
+    n: int
+    """Of how many."""
+    choose: Callable[[Sequence[AnswerRecord]], AnswerRecord]
+    """Takes the answers of one arm to one question; returns the one that stands for all."""
+    name: str
+    """What is added to the arm's name."""
+
+
+def combinations_of(votes: Iterable[int], best_of: Iterable[int]) -> list[Combination]:
+    """Return majority votes of so many answers, and the most probable among so many."""
+    return [
+        *(Combination(n, majority, f"vote of {n}") for n in dict.fromkeys(votes)),
+        *(Combination(n, most_probable, f"best of {n}") for n in dict.fromkeys(best_of)),
+    ]
+
+
+def check_comparisons(
+    arms: Sequence[str], combined: Sequence[Combination], pairs: Sequence[Pair], seeds: int
+) -> None:
+    """Check what is to be compared before answers are generated for it.
+
+    Args:
+        arms: the names of those that answer.
+        combined: what is made of their answers.
+        pairs: the arms to compare, as for `summarize`.
+        seeds: answers of each arm to each question.
+
+    Raises:
+        PromptError: an arm is not there, or it has too few answers to a question.
+    """
+    for n, _, name in combined:
+        if n > seeds:
+            raise PromptError(f"a {name} takes {n} answers to each question: add --seeds {n}")
+    check_pairs(pairs, [*arms, *(f"{arm} {one.name}" for arm in arms for one in combined)])
+
+
+def combine(records: Iterable[AnswerRecord], how: Combination) -> list[AnswerRecord]:
+    """Return one answer in place of the first few of each arm to each question.
+
+    None is made where an arm has fewer answers to a question.
+    """
+    groups: dict[Pair, list[AnswerRecord]] = defaultdict(list)
+    for record in records:
+        if record.question.seed_number < how.n:
+            groups[record.question.arm, record.question.id].append(record)
+    return [
+        _one_for(sorted(group, key=lambda record: record.question.seed_number), how)
+        for group in groups.values()
+        if len(group) == how.n
+    ]
+
+
+def majority(answers: Sequence[AnswerRecord]) -> AnswerRecord:
+    """Return an answer that says what most do.
+
+    Answers without anything to grade have no vote. Where several have equally many votes, the one
+    whose answers are the most probable on average wins.
+    """
+    votes: dict[str, list[AnswerRecord]] = defaultdict(list)
+    for answer in answers:
+        votes[grading.extracted(answer.question.rule, answer.text)].append(answer)
+    said = {text: each for text, each in votes.items() if text} or votes
+    return max(said.values(), key=lambda each: (len(each), fmean(map(_mean_logprob, each))))[0]
+
+
+def most_probable(answers: Sequence[AnswerRecord]) -> AnswerRecord:
+    """Return the answer of the highest mean log probability."""
+    return max(answers, key=_mean_logprob)
+
+
+def _one_for(answers: Sequence[AnswerRecord], how: Combination) -> AnswerRecord:
+    chosen = how.choose(answers)
+    arm = f"{chosen.question.arm} {how.name}"
+    graded = replace(
+        chosen.graded,
+        committed=sum(answer.graded.committed for answer in answers),
+        discarded=sum(answer.graded.discarded for answer in answers),
+    )
+    question = replace(chosen.question, arm=arm, seed_number=0)
+    return replace(chosen, question=question, graded=graded)
+
+
+def _mean_logprob(answer: AnswerRecord) -> float:
+    return score_of("mean_logprob", answer.tokens)

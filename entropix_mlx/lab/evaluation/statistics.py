@@ -1,4 +1,4 @@
-"""Intervals and tests for shares: NumPy and the standard library only.
+"""Intervals, tests, and how well scores separate: NumPy and the standard library only.
 
 Every function says where its formula is from; tests compare them with SciPy.
 """
@@ -6,7 +6,7 @@ Every function says where its formula is from; tests compare them with SciPy.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
-LEVEL = 0.95
-"""Of every interval, unless the caller says otherwise."""
+Bools = npt.NDArray[np.bool_]
+CONFIDENCE = 0.95
+"""The level of every interval, unless the caller says otherwise."""
 RESAMPLES = 10_000
 """Of a bootstrap, unless the caller says otherwise."""
-_BISECTIONS = 60
 
 
 class Interval(NamedTuple):
@@ -28,7 +28,7 @@ class Interval(NamedTuple):
     high: float
 
 
-def wilson(right: int, n: int, level: float = LEVEL) -> Interval:
+def wilson(right: int, n: int, level: float = CONFIDENCE) -> Interval:
     """Return Wilson's score interval of a share (J. Am. Stat. Assoc. 22, 1927)."""
     if not n:
         return Interval(0.0, 1.0)
@@ -38,21 +38,6 @@ def wilson(right: int, n: int, level: float = LEVEL) -> Interval:
     middle = (share + z * z / (2 * n)) / scale
     half = z / scale * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     return Interval(max(0.0, middle - half), min(1.0, middle + half))
-
-
-def clopper_pearson_upper(errors: int, n: int, level: float) -> float:
-    """Return the exact upper bound of a share that holds with a probability of `level`.
-
-    It is the share p at which so few errors have a probability of 1 − `level`
-    (Biometrika 26, 1934).
-    """
-    if errors >= n:
-        return 1.0
-    low, high = errors / n, 1.0
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if binomial_cdf(errors, n, middle) > 1 - level else (low, middle)
-    return high
 
 
 def binomial_cdf(k: int, n: int, p: float) -> float:
@@ -73,10 +58,7 @@ def sign_test(wins: int, losses: int) -> float:
     only one of two arms has right (Psychometrika 12, 1947).
     """
     n = wins + losses
-    if not n:
-        return 1.0
-    tail = binomial_cdf(min(wins, losses), n, 0.5)
-    return min(1.0, 2 * tail)
+    return min(1.0, 2 * binomial_cdf(min(wins, losses), n, 0.5)) if n else 1.0
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -91,14 +73,14 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def bootstrap_mean(
-    values: Sequence[float], level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0
+    values: Sequence[float], level: float = CONFIDENCE, resamples: int = RESAMPLES, seed: int = 0
 ) -> Interval:
     """Return the percentile bootstrap interval of a mean.
 
     Args:
         values: one a question, such as the difference between two arms: questions are resampled.
         level: of the interval.
-        resamples: how often.
+        resamples: their number.
         seed: of the resampling.
     """
     data = np.asarray(values, dtype=np.float64)
@@ -112,19 +94,88 @@ def bootstrap_mean(
     return Interval(float(low), float(high))
 
 
-def wasserstein(first: Sequence[float], second: Sequence[float]) -> float:
-    """Return how far one sample's values must be moved on average to become the other's.
+class Auroc(NamedTuple):
+    """The probability that a right answer scores higher than a wrong one, ties counting half."""
 
-    It is the area between the two distribution functions (Vallender, Theory Probab. Appl. 18,
-    1974), in the unit of the values; NaN where a sample is empty.
+    value: float
+    interval: Interval
+    variance: float
+
+
+def auroc(scores: Floats, right: Bools, level: float = CONFIDENCE) -> Auroc:
+    """Return the AUROC with DeLong's interval (Biometrics 44, 1988).
+
+    The value is NaN where there are no right answers, or no wrong ones.
     """
-    if not len(first) or not len(second):
-        return math.nan
-    ours, theirs = np.sort(np.asarray(first)), np.sort(np.asarray(second))
-    values = np.sort(np.concatenate([ours, theirs]))
-    gap = np.searchsorted(ours, values[:-1], "right") / len(ours)
-    gap -= np.searchsorted(theirs, values[:-1], "right") / len(theirs)
-    return float(np.abs(gap) @ np.diff(values))
+    positive, negative = scores[right], scores[~right]
+    m, n = len(positive), len(negative)
+    if not m or not n:
+        return _UNKNOWN
+    ranks, among_positive, among_negative = map(_midranks, (scores, positive, negative))
+    # Placements: the share of the other kind that each answer beats.
+    placed_positive = (ranks[right] - among_positive) / n
+    placed_negative = 1 - (ranks[~right] - among_negative) / m
+    value = float(placed_positive.mean())
+    variance = _variance(placed_positive) / m + _variance(placed_negative) / n
+    return _with_interval(value, variance, level)
+
+
+def stratified_auroc(
+    scores: Floats, right: Bools, strata: Sequence[Hashable], level: float = CONFIDENCE
+) -> Auroc:
+    """Return the AUROC of pairs within a stratum: easy strata against hard ones do not count.
+
+    It is the mean of the strata's own, each weighted with its number of pairs.
+    """
+    value = variance = pairs = 0.0
+    kinds = np.array([str(stratum) for stratum in strata])
+    for stratum in np.unique(kinds):
+        within = kinds == stratum
+        own = auroc(scores[within], right[within], level)
+        if math.isnan(own.value):
+            continue
+        positives = int(right[within].sum())
+        weight = positives * (int(within.sum()) - positives)
+        value += weight * own.value
+        variance += weight * weight * own.variance
+        pairs += weight
+    return _with_interval(value / pairs, variance / pairs**2, level) if pairs else _UNKNOWN
+
+
+class Curve(NamedTuple):
+    """Risk over coverage: the answers with the highest scores are given, the others withheld."""
+
+    coverage: Floats
+    """Shares of answers that are given, ascending; one for each distinct score."""
+    risk: Floats
+    """The share of them that is wrong."""
+    thresholds: Floats
+    """The lowest score that is given."""
+
+    @property
+    def area(self) -> float:
+        """The mean risk over all coverages, a lower one being better."""
+        widths = np.diff(self.coverage, prepend=0.0)
+        return float((widths * self.risk).sum())
+
+    def accuracy_at(self, coverage: float) -> float:
+        """Return the accuracy of the least share of answers that reaches a coverage."""
+        place = int(np.searchsorted(self.coverage, coverage - 1e-12))
+        return float(1 - self.risk[min(place, len(self.risk) - 1)])
+
+    def coverage_at(self, risk: float) -> float:
+        """Return the highest coverage whose risk is at most `risk`; 0 if there is none."""
+        fitting = self.coverage[self.risk <= risk]
+        return float(fitting.max()) if len(fitting) else 0.0
+
+
+def risk_coverage(scores: Floats, right: Bools) -> Curve:
+    """Return the risk–coverage curve of a score; answers of the same score are given together."""
+    order = np.argsort(-scores, kind="stable")
+    ordered, wrong = scores[order], (~right[order]).cumsum()
+    given = np.arange(1, len(scores) + 1)
+    ends = np.append(ordered[1:] != ordered[:-1], True) if len(scores) else np.zeros(0, bool)
+    return Curve(given[ends] / max(1, len(scores)), wrong[ends] / given[ends], ordered[ends])
 
 
 def normal_quantile(level: float) -> float:
@@ -132,8 +183,27 @@ def normal_quantile(level: float) -> float:
     return NormalDist().inv_cdf((1 + level) / 2)
 
 
+def _midranks(values: Floats) -> Floats:
+    """Return the ranks of some values from 1; equal ones share the mean of theirs."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: Floats = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+    return ranks
+
+
+def _variance(values: Floats) -> float:
+    return float(values.var(ddof=1)) if len(values) > 1 else 0.0
+
+
+def _with_interval(value: float, variance: float, level: float) -> Auroc:
+    half = normal_quantile(level) * math.sqrt(variance)
+    return Auroc(value, Interval(max(0.0, value - half), min(1.0, value + half)), variance)
+
+
 def _log_choose(n: int) -> Floats:
     """Return the logarithms of all binomial coefficients of `n`."""
     logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, n + 1)))])
     chosen: Floats = logs[n] - logs - logs[::-1]
     return chosen
+
+
+_UNKNOWN = Auroc(math.nan, Interval(math.nan, math.nan), math.nan)

@@ -37,7 +37,7 @@ class Masked(NamedTuple):
         return Masked(self.scores[first:end])
 
 
-class Looks(NamedTuple):
+class AttentionQueries(NamedTuple):
     """What several tokens in a row looked at in one layer: each one's query, and all keys.
 
     The scores follow from these on demand, because those of a long text would fill the memory.
@@ -49,7 +49,7 @@ class Looks(NamedTuple):
     """`(1, kv_heads, keys, head_dim)`"""
     first: int = 0
     """The place of the first token among those of the pass."""
-    completed: Callable[[Looks, mx.array], mx.array] | None = None
+    completed: Callable[[AttentionQueries, mx.array], mx.array] | None = None
     """Makes of these looks' scores `(heads, …)` those of all heads, where other machines compute
     some of them."""
     others: int = 0
@@ -65,7 +65,7 @@ class Looks(NamedTuple):
         """The number of tokens."""
         return int(self.queries.shape[2])
 
-    def part(self, first: int, end: int) -> Looks:
+    def part(self, first: int, end: int) -> AttentionQueries:
         """Return the looks of some of the tokens, in the order of the text."""
         unseen = self.length - end
         keys = self.keys[:, :, : self.keys.shape[2] - unseen]
@@ -91,7 +91,7 @@ class Looks(NamedTuple):
         return mx.where(later[:, None], -math.inf, by_head.swapaxes(0, 1))
 
 
-RowScores: TypeAlias = mx.array | Masked | Looks
+RowScores: TypeAlias = mx.array | Masked | AttentionQueries
 """Attention scores `(rows, heads, keys)` of one group of rows in one layer; or, where the rows are
 tokens of one text, what they follow from."""
 
@@ -136,7 +136,7 @@ def attend_with_scores(
     return output, scores.reshape(batch, heads, -1)
 
 
-def attend_run(queries: mx.array, pieces: Sequence[KeysValues], scale: float) -> mx.array:
+def attend_block(queries: mx.array, pieces: Sequence[KeysValues], scale: float) -> mx.array:
     """Return the output `(1, heads, length, head_dim)` of tokens in a row after a shared prefix.
 
     It is what `attend` returns for the joined pieces with a causal mask, and copies none of them.

@@ -6,7 +6,7 @@ A pass takes rows in groups, and a group has a cache:
     SharedPrefixCache  several rows that read one beginning and add a few tokens each: the rollouts
                        at a branch point, or one sample of a prompt that others share
     RowGroups          several groups, each with one of the two above; nothing is padded
-    Watched            one row, several tokens, each of which is measured
+    BlockCache         one row, several tokens, each of which is measured
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import mlx.core as mx
 from mlx_lm.models.cache import KVCache
 
 from .attention import (
+    AttentionQueries,
     KeysValues,
-    Looks,
     RowScores,
     attend,
-    attend_run,
+    attend_block,
     attend_shared,
     attend_with_scores,
 )
@@ -93,7 +93,7 @@ class SharedPrefixCache:
         return SharedPrefixCache([*self.prefixes, self.suffix], step)
 
 
-class Watched:
+class BlockCache:
     """The cache of one text for a run of tokens, every one of which is measured."""
 
     def __init__(self, cache: KVCache | SharedPrefixCache) -> None:
@@ -107,7 +107,7 @@ class Watched:
 
     def attend(
         self, queries: mx.array, keys: mx.array, values: mx.array, scale: float, with_scores: bool
-    ) -> tuple[mx.array, Looks | None]:
+    ) -> tuple[mx.array, AttentionQueries | None]:
         """Return the outputs, and what each token looked at if asked for.
 
         Args: as for `attend_cached`, with one row.
@@ -115,17 +115,17 @@ class Watched:
         keys, values = self.cache.update_and_fetch(keys, values)
         if isinstance(self.cache, SharedPrefixCache):
             pieces = [*self.cache.shared(), KeysValues(keys, values)]
-            output = attend_run(queries, pieces, scale)
+            output = attend_block(queries, pieces, scale)
             if with_scores:
                 keys = mx.concatenate([piece.keys for piece in pieces], axis=2)
         else:
             mask = "causal" if queries.shape[2] > 1 else None
             output = attend(queries, keys, values, scale, mask)
-        return output, Looks(queries * scale, keys) if with_scores else None
+        return output, AttentionQueries(queries * scale, keys) if with_scores else None
 
     def attend_rows(
         self, queries: mx.array, keys: mx.array, values: mx.array, scale: float, with_scores: bool
-    ) -> tuple[mx.array, Looks | None]:
+    ) -> tuple[mx.array, AttentionQueries | None]:
         """Do the same where the tokens are rows: arrays `(length, heads, 1, head_dim)`."""
         queries, keys, values = (array.swapaxes(0, 2) for array in (queries, keys, values))
         output, looks = self.attend(queries, keys, values, scale, with_scores)
@@ -135,12 +135,12 @@ class Watched:
 class RowGroups:
     """Groups of rows that take one token each: every group attends to what it has cached.
 
-    The rows of a `Watched` group are tokens that follow one another in one text.
+    The rows of a `BlockCache` group are tokens that follow one another in one text.
     """
 
     def __init__(
         self,
-        groups: Sequence[KVCache | SharedPrefixCache | Watched],
+        groups: Sequence[KVCache | SharedPrefixCache | BlockCache],
         sizes: Sequence[int],
         offsets: mx.array,
     ) -> None:
@@ -160,7 +160,7 @@ class RowGroups:
 
     def attend(
         self, queries: mx.array, keys: mx.array, values: mx.array, scale: float, with_scores: bool
-    ) -> tuple[mx.array, tuple[mx.array | Looks, ...] | None]:
+    ) -> tuple[mx.array, tuple[mx.array | AttentionQueries, ...] | None]:
         """Return the outputs of all rows, and each group's scores if asked for."""
         parts = [
             _attend_group(cache, (queries[rows], keys[rows], values[rows]), scale, with_scores)
@@ -171,7 +171,7 @@ class RowGroups:
         return outputs, scores if with_scores else None
 
 
-LayerCache: TypeAlias = KVCache | SharedPrefixCache | RowGroups | Watched
+LayerCache: TypeAlias = KVCache | SharedPrefixCache | RowGroups | BlockCache
 
 
 def attend_cached(
@@ -192,9 +192,9 @@ def attend_cached(
         values: see keys.
         scale: factor on the dot products, 1/√head_dim.
         mask: None or ``"causal"``.
-        with_scores: whether to return the last query's scores; of `Watched`, those of every query.
+        with_scores: whether to return the last query's scores; of a `BlockCache`, every query's.
     """
-    if isinstance(cache, RowGroups | Watched):
+    if isinstance(cache, RowGroups | BlockCache):
         return cache.attend(queries, keys, values, scale, with_scores)
     if isinstance(cache, SharedPrefixCache):
         return _attend_group(cache, (queries, keys, values), scale, with_scores)
@@ -205,13 +205,13 @@ def attend_cached(
 
 
 def _attend_group(
-    cache: KVCache | SharedPrefixCache | Watched,
+    cache: KVCache | SharedPrefixCache | BlockCache,
     arrays: tuple[mx.array, mx.array, mx.array],
     scale: float,
     with_scores: bool,
-) -> tuple[mx.array, mx.array | Looks | None]:
+) -> tuple[mx.array, mx.array | AttentionQueries | None]:
     """Do for the queries, keys and values of one group what `attend_cached` does."""
-    if isinstance(cache, Watched):
+    if isinstance(cache, BlockCache):
         return cache.attend_rows(*arrays, scale, with_scores)
     if isinstance(cache, SharedPrefixCache):
         suffix = cache.update_and_fetch(*arrays[1:])
@@ -275,9 +275,9 @@ def share(layer: Any, step: int, rows: int = 1) -> RowsCache:
     return shared
 
 
-def takes_runs(layer: Any) -> bool:
+def takes_blocks(layer: Any) -> bool:
     """Tell whether a cache can go back to any place behind the first token of a pass."""
-    return bool(getattr(layer, "takes_runs", True))
+    return bool(getattr(layer, "takes_blocks", True))
 
 
 def anchor(layer: Any) -> None:

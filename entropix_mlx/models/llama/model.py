@@ -25,9 +25,8 @@ from ..base import (
     LanguageModel,
     Rows,
 )
-from ..config import LlamaConfig
-from .cache import LayerCache, RowGroups, Scores, Watched, attend_cached
-from .rope import make_rope
+from ..config import LlamaConfig, frequencies
+from .cache import BlockCache, LayerCache, RowGroups, Scores, attend_cached
 
 
 class Attention(nn.Module):
@@ -65,6 +64,48 @@ class Attention(nn.Module):
         values = by_head(self.v_proj(x))
         output, scores = attend_cached(cache, queries, keys, values, self.scale, mask, with_scores)
         return self.o_proj(output.swapaxes(1, 2).reshape(batch, length, -1)), scores
+
+
+def make_rope(config: LlamaConfig) -> nn.Module:
+    """Return the rotary embedding of a model's attention.
+
+    Raises:
+        ArithmeticError, ValueError: as for `rope_scaling.frequencies`.
+    """
+    scaling = config.rope_scaling
+    if scaling is None or scaling["rope_type"] in ("linear", "dynamic"):
+        # MLX computes plain frequencies itself, so there is nothing to read from memory.
+        scale = 1 / scaling["factor"] if scaling and scaling["rope_type"] == "linear" else 1.0
+        return nn.RoPE(config.head_dim, config.rope_traditional, config.rope_theta, scale)
+    return ScaledRoPE(config)
+
+
+class ScaledRoPE(nn.Module):
+    """A rotary embedding with frequencies of its own."""
+
+    def __init__(self, config: LlamaConfig) -> None:
+        """Compute the frequencies of a configuration; see `rope_scaling.frequencies`."""
+        super().__init__()
+        self.head_dim = config.head_dim
+        self.traditional = config.rope_traditional
+        found = frequencies(config.head_dim, config.rope_theta, config.rope_scaling)
+        self.attention_factor = found.attention_factor
+        # MLX divides by what it calls freqs. The underscore keeps the array out of the parameters.
+        self._freqs = mx.array([1 / turn for turn in found.turns])
+
+    def __call__(self, x: mx.array, offset: int | mx.array = 0) -> mx.array:
+        """Turn `(B, heads, L, head_dim)`, whose first position is `offset`."""
+        if self.attention_factor != 1.0:
+            x = x * self.attention_factor
+        return mx.fast.rope(
+            x,
+            self.head_dim,
+            traditional=self.traditional,
+            base=None,
+            scale=1.0,
+            offset=offset,
+            freqs=self._freqs,
+        )
 
 
 class MLP(nn.Module):
@@ -227,7 +268,7 @@ class Model(LanguageModel):
         return list(cache)
 
     @property
-    def measures_runs(self) -> bool:
+    def measures_blocks(self) -> bool:
         """It does."""
         return True
 
@@ -259,4 +300,4 @@ def own_model(model: LanguageModel, purpose: str) -> Model:
 
 def _watched(rows: Rows) -> list[Any]:
     """Return the caches of tokens that follow one another, each of which is measured."""
-    return [Watched(layer) for layer in rows.layers]
+    return [BlockCache(layer) for layer in rows.layers]

@@ -1,12 +1,11 @@
-"""How a model's weights lie in memory: packed (quantized) or dense, and in which order.
+"""The layout of a model's weights in memory: packed (quantized) or dense, and in which order.
 
 On Metal they stay as they are stored. MLX's CPU backend is slow with packed weights, and multiplies
-dense ones by a BLAS, whose speed depends on their order in memory; see `input_major`.
+dense ones by a BLAS whose speed depends on their order in memory; see `input_major`.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections import Counter
@@ -19,6 +18,7 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten
 
 from ..base import LanguageModel
+from ..memory import machine_memory
 
 MEMORY_SHARE = 0.5
 """The share of the machine's memory that unpacked weights may take without being asked for."""
@@ -63,16 +63,16 @@ def precision(model: LanguageModel, dtype: mx.Dtype | None = None) -> Precision:
 
 
 def on_cpu() -> bool:
-    """Tell whether MLX computes on its CPU backend."""
+    """Return whether MLX computes on its CPU backend."""
     return bool(mx.default_device() == mx.cpu)
 
 
 @lru_cache(maxsize=1)
 def blas_batches() -> bool:
-    """Tell whether the CPU backend multiplies several rows in less time than one after the other.
+    """Return whether the CPU backend multiplies several rows faster together than one by one.
 
     macOS has Accelerate. On Linux, MLX's wheel comes with the reference BLAS, which does not batch;
-    another one shows among the libraries that this process has loaded. (NumPy and SciPy bring an
+    any other BLAS shows among the libraries that this process has loaded. (NumPy and SciPy bring an
     OpenBLAS of their own, which MLX does not use.)
     """
     if sys.platform != "linux":
@@ -86,15 +86,8 @@ def blas_batches() -> bool:
 
 
 def should_unpack(model: nn.Module) -> bool:
-    """Tell whether unpacking pays by default: on the CPU backend, where memory allows it."""
-    if not on_cpu():
-        return False
-    return _dense_bytes(model) <= MEMORY_SHARE * machine_memory()
-
-
-def machine_memory() -> int:
-    """Return the size of the machine's memory in bytes."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    """Return whether unpacking pays by default: on the CPU backend, where memory allows it."""
+    return on_cpu() and _dense_bytes(model) <= MEMORY_SHARE * machine_memory()
 
 
 def arranged(layer: nn.Module, unpack: bool) -> nn.Module:
@@ -116,21 +109,21 @@ def input_major(weight: mx.array) -> mx.array:
     """Return a weight `(outputs, inputs)` that lies in memory input by input.
 
     A checkpoint stores a weight output by output, so ``x @ weight.T`` computes one dot product an
-    output. A BLAS that keeps the order of additions must sum each dot product one term after the
-    other. Stored input by input, each input's products are added to all outputs at once, with
-    vector instructions. With the BLAS of the mlx[cpu] wheel this makes decoding 1.5 times as fast.
+    output, which a BLAS that keeps the order of additions must sum one term after the other. Stored
+    input by input, each input's products are added to all outputs at once, with vector
+    instructions. With the BLAS of the mlx[cpu] wheel this makes decoding 1.5 times as fast.
     """
     return mx.contiguous(weight.T).T
 
 
 def size_of(layer: nn.Module) -> int:
-    """Return how many numbers a layer's arrays hold; they need not have been read."""
+    """Return the number of elements in a layer's arrays, which need not have been read."""
     arrays: dict[str, mx.array] = dict(tree_flatten(layer.parameters()))
     return sum(array.size for array in arrays.values())
 
 
 def _dense_bytes(model: nn.Module) -> int:
-    """Return the size of all weights as float32."""
+    """Return the bytes of all weights as float32."""
     total = 0
     for _, layer in model.named_modules():
         if "weight" in layer:

@@ -27,17 +27,16 @@ from mlx_lm.models.cache import KVCache
 from ...distributed.group import Group
 from ..base import AttentionLayers, Forward, Rows
 from ..config import LlamaConfig
-from ..llama.attention import Looks
+from ..llama.attention import AttentionQueries
 from ..llama.cache import (
+    BlockCache,
     Scores,
     SharedPrefixCache,
-    Watched,
     arrays_of,
     own_copy,
 )
 from ..tapped.caches import Histories
-from .model import ShardedModel, Share, parts_of
-from .tapped import ShardedTapped
+from .model import ShardedModel, ShardedTapped, Share, parts_of
 
 
 class Orders:
@@ -230,7 +229,7 @@ class Leading(Share):
         self._orders(
             "states",
             cache=_number(cache),
-            watched=isinstance(cache[0], Watched),
+            watched=isinstance(cache[0], BlockCache),
             shape=list(tokens.shape),
             attention_layers=attention_layers,
         )
@@ -258,15 +257,15 @@ class Leading(Share):
 
     def _with_looks(self, forward: Forward) -> Forward:
         """Return scores of which those that are computed on demand are told to the others."""
-        seen = [part for part in parts_of(forward.scores) if isinstance(part, Looks)]
+        seen = [part for part in parts_of(forward.scores) if isinstance(part, AttentionQueries)]
         places = {id(part): place for place, part in enumerate(seen)}
 
         def told(part: Any) -> Any:
-            if not isinstance(part, Looks):
+            if not isinstance(part, AttentionQueries):
                 return part
             place = places[id(part)]
 
-            def completed(looks: Looks, scores: mx.array) -> mx.array:
+            def completed(looks: AttentionQueries, scores: mx.array) -> mx.array:
                 end = looks.first + looks.length
                 self._orders("looks", place=place, first=looks.first, end=end)
                 whole = self.group.gathered(scores)
@@ -312,5 +311,5 @@ class LeadingTapped(Leading, ShardedTapped):
 
 def _number(cache: Sequence[Any]) -> int:
     """Return the number of a cache, all layers."""
-    first: Any = cache[0].cache if isinstance(cache[0], Watched) else cache[0]
+    first: Any = cache[0].cache if isinstance(cache[0], BlockCache) else cache[0]
     return int(first.number)

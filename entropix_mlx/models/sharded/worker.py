@@ -11,18 +11,17 @@ from typing import Any
 import mlx.core as mx
 
 from ..base import Rows
-from ..llama.attention import Looks
+from ..llama.attention import AttentionQueries
 from ..llama.cache import (
+    BlockCache,
     Scores,
-    Watched,
     anchor,
     arrays_of,
     copied,
     hold,
     share,
 )
-from ..memory import CLEAR_EVERY, own_room
-from ..wired import wired_memory
+from ..memory import CLEAR_EVERY, own_cache_tokens, wired_memory
 from .model import Share, parts_of
 
 
@@ -48,7 +47,7 @@ class _Following:
     def __init__(self, model: Share) -> None:
         self._model = model
         self._caches: dict[int, list[Any]] = {}
-        self._seen: list[Looks] = []
+        self._seen: list[AttentionQueries] = []
 
     def carry_out(self, order: str, about: Mapping[str, Any]) -> None:
         if order not in _CHANGES:
@@ -82,13 +81,13 @@ class _Following:
         self, cache: int, shape: Sequence[int], watched: bool, attention_layers: Any
     ) -> None:
         layers = self._caches[cache]
-        layers = [Watched(layer) for layer in layers] if watched else layers
+        layers = [BlockCache(layer) for layer in layers] if watched else layers
         states, scores = self._model.states(_tokens(shape), layers, attention_layers)
         mx.async_eval(states)
         self._keep_looks(scores)
 
     def _keep_looks(self, scores: Sequence[Scores]) -> None:
-        self._seen = [part for part in parts_of(scores) if isinstance(part, Looks)]
+        self._seen = [part for part in parts_of(scores) if isinstance(part, AttentionQueries)]
 
     def _head(self, shape: Sequence[int]) -> None:
         states = self._model.group.leaders(mx.zeros(shape, self._model.dtype))
@@ -103,7 +102,7 @@ class _Following:
         mx.async_eval([array for layer in layers for array in arrays_of(layer)])
 
     def _least(self) -> None:
-        self._model.least(own_room(self._model))
+        self._model.least(own_cache_tokens(self._model))
 
 
 _CHANGES: dict[str, Any] = {

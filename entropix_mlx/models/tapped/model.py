@@ -7,7 +7,6 @@ decode core asks of a model. Rows are computed one by one, the tokens of a run i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -22,6 +21,7 @@ from ..base import (
     LanguageModel,
     Rows,
 )
+from ..config import ModelShape
 from ..llama.attention import Masked
 from ..llama.cache import Scores
 from .caches import Histories, History, KVPacking
@@ -45,37 +45,23 @@ _NAMES = {
 """What architectures call the same size."""
 
 
-@dataclass(frozen=True)
-class TappedConfig:
-    """The shape of a model, as far as its configuration states it; 0 where it does not."""
+def tapped_shape(config: Mapping[str, Any], vocab_size: int) -> ModelShape:
+    """Return the shape that a ``config.json`` states, of its language part if it has several.
 
-    model_type: str
-    vocab_size: int
-    hidden_size: int = 0
-    intermediate_size: int = 0
-    num_hidden_layers: int = 0
-    num_attention_heads: int = 0
-    num_key_value_heads: int = 0
-    max_position_embeddings: int = CONTEXT_UNSTATED
-
-    @classmethod
-    def of(cls, config: Mapping[str, Any], vocab_size: int) -> TappedConfig:
-        """Return the shape that a ``config.json`` states, of its language part if it has several.
-
-        Args:
-            config: its keys.
-            vocab_size: how many logits the model computes.
-        """
-        text = config.get("text_config")
-        stated = {**config, **text} if isinstance(text, Mapping) else config
-        found = {}
-        for field, names in _NAMES.items():
-            values = [stated[name] for name in names if type(stated.get(name)) is int]
-            if values and values[0] > 0:
-                found[field] = values[0]
-        if "num_attention_heads" in found:
-            found.setdefault("num_key_value_heads", found["num_attention_heads"])
-        return cls(str(config.get("model_type")), vocab_size, **found)
+    Args:
+        config: its keys.
+        vocab_size: how many logits the model computes.
+    """
+    text = config.get("text_config")
+    stated = {**config, **text} if isinstance(text, Mapping) else config
+    found = {"max_position_embeddings": CONTEXT_UNSTATED}
+    for field, names in _NAMES.items():
+        values = [stated[name] for name in names if type(stated.get(name)) is int]
+        if values and values[0] > 0:
+            found[field] = values[0]
+    if "num_attention_heads" in found:
+        found.setdefault("num_key_value_heads", found["num_attention_heads"])
+    return ModelShape(model_type=str(config.get("model_type")), vocab_size=vocab_size, **found)
 
 
 class TappedModel(LanguageModel):
@@ -91,7 +77,7 @@ class TappedModel(LanguageModel):
         super().__init__()
         self.inner = model
         self._tap = Tap(model)
-        self.config: TappedConfig = TappedConfig.of(config, self._tried())
+        self.config = tapped_shape(config, self._tried())
         self._packing: KVPacking | None = None
 
     def _tried(self) -> int:
@@ -104,7 +90,7 @@ class TappedModel(LanguageModel):
         self.attention_heads = tuple(call.shape[1] for call in calls)
         """Heads of each call of attention in a pass that can be measured; empty without any."""
         self._bytes_per_token = sum(map(_bytes_per_token, probe))
-        self._takes_runs = History(probe).takes_runs
+        self._takes_blocks = History(probe).takes_blocks
         return int(logits.shape[-1])
 
     def __call__(
@@ -196,9 +182,9 @@ class TappedModel(LanguageModel):
         self._packing = KVPacking(bits, group_size, start)
 
     @property
-    def takes_runs(self) -> bool:
+    def takes_blocks(self) -> bool:
         """Whether every layer has a cache that can be cut, as that of a recurrent layer cannot."""
-        return self._takes_runs
+        return self._takes_blocks
 
     @property
     def mixes_experts(self) -> bool:

@@ -2,15 +2,20 @@
 
 A GPU spends microseconds on starting a kernel, however little it computes. `mx.compile` makes one
 kernel of a chain of elementwise operations, but it fuses neither a concatenation nor a view with
-them, and no two chains that end in a reduction each. What follows from that:
+them, and no two chains that end in a reduction each. So three sums over one array `x` are computed
+like this, by `summed_together`::
 
-1. To sum three terms of one array, `summed_together` computes them in an array with an axis of
-   length 3: at index i of that axis, a tree of ``where`` selects term i.
-2. All of this is elementwise, so it is one kernel, which computes every element's terms, and one
-   sum over the last axis follows. A concatenation would be three kernels and three copies.
-3. `selected` packs small results likewise.
+    x                    (…, m)       expand_dims: a view, before anything is computed
+    a(x)  b(x)  c(x)     (…, 1, m)    elementwise terms, not yet kernels of their own
+    index                (3, 1)       0, 1, 2
+    where(index < 1, a, where(index < 2, b, c))
+                         (…, 3, m)    still elementwise: one kernel computes all terms
+    .sum(axis=-1)        (…, 3)       one reduction: the second and last kernel
 
-Without compilation each ``where`` would be a kernel of its own, over the whole array.
+Concatenated sums would be three kernels, three reductions and three copies. `selected` packs small
+results in the same way: the index chooses a column, and no copy is a kernel of its own.
+
+Without compilation each ``where`` is a kernel over the whole array, so there `concatenated` serves.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Measurements: entropy and varentropy of the logits, and how the attention heads agree.
+"""Metrics of logits: entropy, varentropy and margin; and the most probable tokens, in order.
 
 Everything is computed from *gaps*: by how many bits a token's logit lies below the highest one.
 A gap is what logits mean (softmax ignores a constant added to all of them), it is never negative,
 and the relative probability of a token is simply 2^−gap. Base 2 gives bits without conversions and,
 on MLX's CPU backend, a power of a constant is three times faster than ``exp``.
 
-Pure functions of arrays, in float32, on whatever device MLX runs on. Those that take a `Packing`
-can be compiled with `FUSED`.
+Pure functions of arrays, in float32, on whatever device MLX runs on. Those that take
+`LogitKernels` can be compiled with `FUSED`.
 """
 
 from __future__ import annotations
@@ -17,17 +17,10 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import mlx.core as mx
+import numpy as np
 
-from ...models.llama.attention import Masked
 from ...step import Metrics
-from ..ranking import Candidates, most_probable
-from .attention import at_once, masked_metrics
-from .fused import (
-    columns_of,
-    concatenated,
-    selected,
-    summed_together,
-)
+from .fused import columns_of, concatenated, selected, summed_together
 
 LOG2_E = math.log2(math.e)
 LN_2 = math.log(2)
@@ -35,6 +28,8 @@ LARGEST_GAP = 256.0
 """Bits. 2^−256 is 0 in float32, and 0 · 256 is 0 where 0 · ∞ would be NaN."""
 MIN_TEMPERATURE = 1e-6
 """A temperature of 0 means the most probable token; dividing by this does just that."""
+BLOCK = 16
+"""Tokens in a block of the vocabulary, see `most_probable`."""
 
 
 def numbers(array: mx.array) -> Any:
@@ -57,8 +52,57 @@ def relative_probability(gaps: mx.array, temperature: mx.array) -> mx.array:
     return mx.power(0.5, gaps / mx.maximum(temperature, MIN_TEMPERATURE)[:, None])
 
 
+class Candidates(NamedTuple):
+    """The most probable tokens of each sequence, best first: `(batch, count)` each."""
+
+    tokens: mx.array
+    gaps: mx.array
+
+
+def most_probable(gaps: mx.array, count: int) -> Candidates:
+    """Return the `count` tokens of smallest gap, in order, without sorting the vocabulary.
+
+    1. The vocabulary is cut into blocks of `BLOCK` tokens, and the smallest gap of each is found.
+    2. Only the `count` blocks with the smallest minima are searched. No better token can be
+       elsewhere: each of those blocks holds one that is at least as good as all of another block.
+    3. The tokens of these blocks, and those left over by the cutting, are sorted.
+    """
+    batch, vocab = gaps.shape
+    count = min(count, vocab)
+    blocks = vocab // BLOCK
+    if blocks <= count:
+        tokens = mx.argsort(gaps, axis=-1)[:, :count]
+        return Candidates(tokens, mx.take_along_axis(gaps, tokens, axis=-1))
+    minima = _in_blocks(gaps).min(axis=-1)
+    best = mx.argpartition(minima, kth=count - 1, axis=-1)[:, :count, None]
+
+    def searched(array: mx.array) -> mx.array:
+        inside = mx.take_along_axis(_in_blocks(array), best, axis=1).reshape(batch, -1)
+        rest = mx.broadcast_to(array[:, blocks * BLOCK :], (batch, vocab % BLOCK))
+        return mx.concatenate([inside, rest], axis=-1) if vocab % BLOCK else inside
+
+    near = searched(gaps)
+    order = mx.argsort(near, axis=-1)[:, :count]
+    return Candidates(
+        mx.take_along_axis(searched(_ids(vocab)), order, axis=-1),
+        mx.take_along_axis(near, order, axis=-1),
+    )
+
+
+def _in_blocks(array: mx.array) -> mx.array:
+    """Return a view of `(batch, vocab)` numbers as `(batch, blocks, BLOCK)`."""
+    batch, vocab = array.shape
+    return array[:, : vocab // BLOCK * BLOCK].reshape(batch, -1, BLOCK)
+
+
+@lru_cache(maxsize=4)
+def _ids(vocab: int) -> mx.array:
+    """Return all token ids, `(1, vocab)`."""
+    return mx.array(np.arange(vocab, dtype=np.uint32)[None])
+
+
 class Moments(NamedTuple):
-    """What the relative probabilities 2^−gap of a distribution add up to: `(…, 1)` each."""
+    """Sums over the relative probabilities 2^−gap of a distribution: `(…, 1)` each."""
 
     total: mx.array
     """Σ 2^−gap."""
@@ -85,7 +129,7 @@ class Moments(NamedTuple):
         return cls(total, mx.log1p(tail) * LOG2_E, gaps / total)
 
 
-def _moments_by_index(weights: mx.array, gaps: mx.array, top: mx.array) -> Moments:
+def moments_by_index(weights: mx.array, gaps: mx.array, top: mx.array) -> Moments:
     """Return the moments, given the index `(…, 1)` of a most probable token."""
     tail = mx.put_along_axis(weights, top, mx.array(0.0), axis=-1).sum(axis=-1, keepdims=True)
     return Moments.of(tail, (weights * gaps).sum(axis=-1, keepdims=True))
@@ -93,24 +137,24 @@ def _moments_by_index(weights: mx.array, gaps: mx.array, top: mx.array) -> Momen
 
 def _moments_by_gap(weights: mx.array, gaps: mx.array, top: mx.array) -> Moments:
     """Return the moments without that index: all sums at once, then all moments at once."""
-    below, of_gaps, ties = columns_of(summed_together(_terms, weights, gaps))
+    below, of_gaps, ties = columns_of(summed_together(moment_terms, weights, gaps))
     return Moments(*columns_of(selected(Moments.of(below + (ties - 1), of_gaps))))
 
 
-def _terms(weights: mx.array, gaps: mx.array) -> list[mx.array]:
+def moment_terms(weights: mx.array, gaps: mx.array) -> list[mx.array]:
     """Return what is summed where no index is known: tokens of gap 0 are counted, not summed."""
     return [weights * mx.sign(gaps), weights * gaps, gaps == 0]
 
 
-class Packing(NamedTuple):
+class LogitKernels(NamedTuple):
     """How several results are computed: `PLAIN` one by one, `FUSED` for `mx.compile`."""
 
     columns: Callable[[Sequence[mx.array]], mx.array]
     moments: Callable[[mx.array, mx.array, mx.array], Moments]
 
 
-PLAIN = Packing(concatenated, _moments_by_index)
-FUSED = Packing(selected, _moments_by_gap)
+PLAIN = LogitKernels(concatenated, moments_by_index)
+FUSED = LogitKernels(selected, _moments_by_gap)
 
 
 class Spread(NamedTuple):
@@ -126,20 +170,18 @@ class Spread(NamedTuple):
     """−log2 of the highest probability, in bits: any token's surprise is this plus its gap."""
 
 
-def spread(gaps: mx.array, ranked: Candidates | None = None, packing: Packing = PLAIN) -> Spread:
+def spread(
+    gaps: mx.array, ranked: Candidates | None = None, kernels: LogitKernels = PLAIN
+) -> Spread:
     """Return the entropy, varentropy and margin of `(…, n)` gaps.
 
     With w = 2^−gap and Z = Σ w, a surprise −log2 p is gap + log2 Z, so the entropy is log2 Z plus
-    the mean gap, and the varentropy is the variance of the gap.
-
-    Args:
-        gaps: at least one.
-        ranked: the most probable tokens, if they are known already.
-        packing: how to sum and to pack.
+    the mean gap, and the varentropy is the variance of the gap. `ranked` are the most probable
+    tokens, if they are known already.
     """
     weights = mx.power(0.5, gaps)
     top = ranked.tokens[..., :1] if ranked else gaps.argmin(axis=-1, keepdims=True)
-    moments = packing.moments(weights, gaps, top)
+    moments = kernels.moments(weights, gaps, top)
     squares = (weights * mx.square(gaps - moments.mean_gap)).sum(axis=-1, keepdims=True)
     if ranked and ranked.tokens.shape[-1] > 1:
         second = mx.take_along_axis(weights, ranked.tokens[..., 1:2], axis=-1)
@@ -179,7 +221,7 @@ class Measured(NamedTuple):
     top_surprise: mx.array
     """`(batch, 1)`"""
     values: mx.array
-    """`(batch, 8)`: the measurements, in the order of `Metrics`."""
+    """`(batch, 8)`: the metrics, in the order of `Metrics`."""
     ranked: Candidates | None = None
     """The most probable tokens, if they were asked for."""
     changed: Odds | None = None
@@ -194,155 +236,19 @@ class Measured(NamedTuple):
 
     @property
     def metrics(self) -> Metrics[mx.array]:
-        """The measurements by name, `(batch,)` each."""
+        """The metrics by name, `(batch,)` each."""
         return Metrics(*(self.values[:, index] for index in range(len(Metrics._fields))))
 
 
-class AttentionKernels(NamedTuple):
-    """The two halves of the measurements of attention, compiled or not.
-
-    The number of keys grows with every token, so neither may depend on any length: compiled for
-    one shape, they serve all. A slice does depend on one: what lies between the halves is slices.
-    """
-
-    over_keys: Callable[[mx.array], tuple[mx.array, Any]]
-    """Takes the scores, and returns an array as large as they are and some sums over the keys."""
-    split: Callable[[Any], Sequence[mx.array]]
-    """Returns those sums as columns `(…, heads, 1)`."""
-    over_heads: Callable[..., mx.array]
-    """Takes that array, the columns, and `each_head` and `factors` as `_over_heads` does."""
-
-
-def _plain_over_keys(scores: mx.array) -> tuple[mx.array, list[mx.array]]:
-    scores = scores.astype(mx.float32)
-    gaps = to_gaps(scores)
-    weights = mx.power(0.5, gaps)
-    moments = _moments_by_index(weights, gaps, gaps.argmin(axis=-1, keepdims=True))
-    magnitude = mx.abs(scores).sum(axis=-1, keepdims=True)
-    return weights / moments.total, [moments.entropy, magnitude]
-
-
-def _plain_over_heads(
-    probabilities: mx.array, columns: Sequence[mx.array], *rest: mx.array
-) -> mx.array:
-    return _over_heads(concatenated, probabilities, *columns, *rest)
-
-
-def _fused_over_keys(scores: mx.array) -> tuple[mx.array, mx.array]:
-    scores = scores.astype(mx.float32)
-    gaps = to_gaps(scores)
-    return gaps, summed_together(_attention_terms, gaps, scores)
-
-
-def _attention_terms(gaps: mx.array, scores: mx.array) -> list[mx.array]:
-    return [*_terms(mx.power(0.5, gaps), gaps), mx.abs(scores)]
-
-
-def _fused_over_heads(gaps: mx.array, columns: Sequence[mx.array], *rest: mx.array) -> mx.array:
-    below, of_gaps, ties, magnitude = columns
-    entropy = Moments.of(below + (ties - 1), of_gaps).entropy
-    probabilities = mx.power(0.5, gaps) / (below + ties)
-    return _over_heads(selected, probabilities, entropy, magnitude, *rest)
-
-
-def _over_heads(
-    pack: Callable[[Sequence[mx.array]], mx.array],
-    probabilities: mx.array,
-    entropy: mx.array,
-    magnitude: mx.array,
-    each_head: mx.array,
-    factors: mx.array,
-) -> mx.array:
-    """Return the five measurements `(…, 5)` of `(…, heads, keys)` probabilities.
-
-    Args:
-        pack: makes one array of columns.
-        probabilities: the attention weights.
-        entropy: their entropy `(…, heads, 1)`.
-        magnitude: Σ |score| over the keys `(…, heads, 1)`.
-        each_head: 1 / heads, the factor of a mean over the heads.
-        factors: `(5,)`, what turns each sum into a measurement.
-    """
-    mean = probabilities.sum(axis=-2, keepdims=True) * each_head
-    distance = mx.abs(probabilities - mean).sum(axis=(-2, -1), keepdims=True).squeeze(-1)
-    summed = entropy.sum(axis=-2, keepdims=True)
-    squares = mx.square(entropy - summed * each_head).sum(axis=-2)
-    sums = [summed.squeeze(-2), squares, distance, distance, magnitude.sum(axis=-2)]
-    return pack(sums) * factors
-
-
-PLAIN_ATTENTION = AttentionKernels(_plain_over_keys, list, _plain_over_heads)
-
-
-@lru_cache(maxsize=1)
-def compiled_attention() -> AttentionKernels:
-    """Return the kernels that `mx.compile` makes, one for all shapes each."""
-    return AttentionKernels(
-        mx.compile(_fused_over_keys, shapeless=True),
-        columns_of,
-        mx.compile(_fused_over_heads, shapeless=True),
-    )
-
-
-def attention_metrics(
-    scores: mx.array | Masked, kernels: AttentionKernels = PLAIN_ATTENTION
-) -> mx.array:
-    """Return the five attention measurements `(…, 5)` of `(…, heads, keys)` scores.
-
-    `scores` are the scaled dot products of the last query, before softmax, over existing keys.
-    In the order of `Metrics`: entropy, varentropy, agreement, divergence, interaction strength.
-    """
-    if isinstance(scores, Masked):
-        return masked_metrics(scores)[None]
-    heads, keys = scores.shape[-2:]
-    keyed, sums = kernels.over_keys(scores)
-    each = 1 / heads
-    # Agreement is a mean over heads and keys; total variation is half the sum over the keys.
-    factors = mx.array([each, each, each / keys, each / 2, each / keys])
-    return kernels.over_heads(keyed, kernels.split(sums), mx.array(each), factors)
-
-
-def measure_attention(
-    scores: Sequence[mx.array | Masked], kernels: AttentionKernels = PLAIN_ATTENTION
-) -> mx.array:
-    """Return the attention measurements `(batch, 5)`, each the mean of the layers'.
-
-    Args:
-        scores: one `(batch, heads, keys)` array for each measured layer, at least one.
-        kernels: what computes them.
-    """
-    layers = list(scores)
-    by_layer = [attention_metrics(group, kernels) for group in at_once(layers)]
-    if len(layers) == 1:
-        return by_layer[0].squeeze(0)
-    return mx.concatenate(by_layer).mean(axis=0)
-
-
 def measure_logits(
-    logits: mx.array, attention: mx.array, ranks: int = 0, packing: Packing = PLAIN
+    logits: mx.array, attention: mx.array, ranks: int = 0, kernels: LogitKernels = PLAIN
 ) -> Measured:
-    """Measure `(batch, vocab)` logits, and put the `(batch, 5)` attention measurements beside.
+    """Measure `(batch, vocab)` logits, and join the `(batch, 5)` metrics of `measure_attention`.
 
-    Args:
-        logits: `(batch, vocab)`.
-        attention: from `measure_attention`.
-        ranks: how many of the most probable tokens will be needed, in order.
-        packing: how to sum and to pack.
+    `ranks` is how many of the most probable tokens will be needed, in order.
     """
     gaps = to_gaps(logits)
     ranked = most_probable(gaps, ranks) if ranks else None
-    found = spread(gaps, ranked, packing)
-    values = packing.columns([*found[:3], *columns_of(attention)])
+    found = spread(gaps, ranked, kernels)
+    values = kernels.columns([*found[:3], *columns_of(attention)])
     return Measured(gaps, found.top_surprise, values, ranked)
-
-
-def measure(logits: mx.array, scores: Sequence[mx.array], ranks: int = 0) -> Measured:
-    """Measure one position of each sequence in a batch.
-
-    Args:
-        logits: `(batch, vocab)`.
-        scores: one `(batch, heads, keys)` array for each measured layer, at least one. An attention
-            measurement is the mean of the layers'.
-        ranks: how many of the most probable tokens will be needed, in order.
-    """
-    return measure_logits(logits, measure_attention(scores), ranks)

@@ -1,4 +1,4 @@
-"""What is wrong with a request, in OpenAI's shape: ``{"error": {message, type, param, code}}``."""
+"""Errors in OpenAI's shape: ``{"error": {message, type, param, code}}``."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class RequestError(EntropixError):
         kind: str = INVALID,
         headers: dict[str, str] | None = None,
     ) -> None:
-        """Say what is wrong.
+        """Make an error.
 
         Args:
             message: what is wrong, and what to do.
@@ -46,7 +46,7 @@ class RequestError(EntropixError):
             status: of HTTP.
             code: a word for programs.
             kind: OpenAI's `type`.
-            headers: that the answer carries.
+            headers: of the response.
         """
         super().__init__(message)
         self.param = param
@@ -57,7 +57,7 @@ class RequestError(EntropixError):
 
     @property
     def body(self) -> dict[str, Any]:
-        """The answer's body."""
+        """The body of the response."""
         return {
             "error": {
                 "message": str(self),
@@ -69,7 +69,7 @@ class RequestError(EntropixError):
 
 
 def as_request_error(error: Exception) -> RequestError:
-    """Return what a client is told of an error of the library's, or of one that is a bug."""
+    """Return the response to an error of the library, or to a bug."""
     if isinstance(error, RequestError):
         return error
     if isinstance(error, NonFiniteLogitsError):
@@ -82,12 +82,12 @@ def as_request_error(error: Exception) -> RequestError:
 
 
 def internal_error() -> RequestError:
-    """Return what a client is told of a bug: nothing that it could not know."""
+    """Return the response to a bug, which says nothing that a client could not know."""
     message = "the server made a mistake, which its log describes"
     return RequestError(message, status=500, kind=SERVER, code="internal_error")
 
 
 def stopping_error() -> RequestError:
-    """Return what a client is told while the server shuts down."""
+    """Return the response while the server shuts down."""
     message = "the server is shutting down: ask again later"
     return RequestError(message, status=503, kind=SERVER, code="shutting_down")

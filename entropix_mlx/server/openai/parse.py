@@ -1,15 +1,15 @@
-"""OpenAI's requests, read and checked: what a body asks for, as one record."""
+"""OpenAI's requests: bodies are checked and read into one record."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...profiles.fields import shown
+from ...profiles.fields import Number, Rule, check_flag, check_text, shown
 from ...settings import Settings
-from ..model_info import Served
+from ..model_info import ServedModel
 from . import sampling
-from .body import Body, is_token
+from .body import Body, check_object
 from .errors import RequestError
 
 Message = dict[str, str]
@@ -23,7 +23,7 @@ ROLES = {"system": "system", "developer": "system", "user": "user", "assistant":
 
 _BOTH = (
     *sampling.FIELDS,
-    *("model", "n", "stream", "stream_options", "logprobs", "prefix", "begin", "user"),
+    *("model", "n", "stream", "stream_options", "logprobs", "prefix", "forced", "begin", "user"),
 )
 _CHAT = (*_BOTH, "messages", "top_logprobs", "response_format", "tools", "tool_choice")
 _COMPLETION = (*_BOTH, "prompt", "echo", "best_of", "suffix")
@@ -39,8 +39,8 @@ _UNSUPPORTED = (
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What one request asks for."""
+class CompletionRequest:
+    """A request for answers, as it was read from HTTP."""
 
     chat: bool
     prompts: tuple[Prompt, ...]
@@ -53,11 +53,16 @@ class Asked:
     echo: bool = False
     prefix: str | tuple[int, ...] = ()
     """What the answer begins with; it is no part of what is sent."""
-    begin: tuple[int, ...] = ()
+    forced: tuple[int, ...] = ()
     """Tokens that come next, whatever would be drawn; they are sent like all others."""
 
+    @property
+    def scored(self) -> bool:
+        """Whether the log probabilities of the prompts' own tokens are sent."""
+        return self.echo and self.logprobs
 
-def parse_chat(body: Body, served: Served) -> Asked:
+
+def parse_chat(body: Body, served: ServedModel) -> CompletionRequest:
     """Read the body of /v1/chat/completions.
 
     Raises:
@@ -65,18 +70,20 @@ def parse_chat(body: Body, served: Served) -> Asked:
     """
     body.check_names((*_CHAT, *_WITHOUT_EFFECT, *_UNSUPPORTED))
     _refuse_unsupported(body)
-    messages = _read_messages(body)
-    logprobs = body.flag("logprobs")
-    best = body.whole("top_logprobs", 0, served.limits.top_logprobs, 0) or 0
+    messages = body.require("messages", _check_messages)
+    logprobs = body.read("logprobs", check_flag, False)
+    best = body.read("top_logprobs", Number(0, served.limits.top_logprobs, whole=True), 0)
     if best and not logprobs:
         raise RequestError("top_logprobs needs logprobs: true", "top_logprobs")
     settings = sampling.read_settings(body, served, served.settings.max_tokens)
     settings = replace(settings, top_logprobs=best)
-    asked = Asked(chat=True, prompts=(messages,), settings=settings, logprobs=logprobs)
-    return _with_common(asked, body, served)
+    request = CompletionRequest(
+        chat=True, prompts=(messages,), settings=settings, logprobs=logprobs
+    )
+    return _with_common(request, body, served)
 
 
-def parse_completion(body: Body, served: Served) -> Asked:
+def parse_completion(body: Body, served: ServedModel) -> CompletionRequest:
     """Read the body of /v1/completions.
 
     Raises:
@@ -84,54 +91,55 @@ def parse_completion(body: Body, served: Served) -> Asked:
     """
     body.check_names((*_COMPLETION, *_WITHOUT_EFFECT, *_UNSUPPORTED))
     _refuse_unsupported(body)
-    echo = body.flag("echo")
-    best = body.whole("logprobs", 0, served.limits.top_logprobs)
+    echo = body.read("echo", check_flag, False)
+    best = body.read("logprobs", Number(0, served.limits.top_logprobs, whole=True))
     settings = sampling.read_settings(body, served, COMPLETION_TOKENS, least=0 if echo else 1)
     settings = replace(settings, top_logprobs=best or 0)
-    prompts = _read_prompts(body, served)
-    asked = Asked(
+    prompts = body.require("prompt", _prompts(served))
+    request = CompletionRequest(
         chat=False, prompts=prompts, settings=settings, logprobs=best is not None, echo=echo
     )
-    asked = _with_common(asked, body, served)
-    if body.whole("best_of", 1, served.limits.answers, asked.n) != asked.n:
+    request = _with_common(request, body, served)
+    if body.get("best_of") not in (None, request.n):
         raise RequestError("best_of is not supported: ask for n answers and compare", "best_of")
-    if body.text("suffix"):
+    if body.get("suffix"):
         raise RequestError("suffix is not supported: the models here only go on", "suffix")
-    if asked.echo and asked.prefix:
+    if request.echo and request.prefix:
         raise RequestError("prefix and echo do not go together: put it into the prompt", "prefix")
-    return asked
+    return request
 
 
-def check_model(body: Body, served: Served) -> None:
+def check_model(body: Body, served: ServedModel) -> None:
     """Check that a request names the model that is served, or none.
 
     Raises:
         RequestError: it names another: nothing is ever loaded for a request.
     """
-    name = body.text("model")
+    name = body.read("model", check_text)
     if name is not None and name != served.name:
         message = f"there is no model {name[:100]!r} here, only {served.name!r}"
         raise RequestError(message, "model", status=404, code="model_not_found")
 
 
-def _with_common(asked: Asked, body: Body, served: Served) -> Asked:
-    """Read what both kinds of request have."""
+def _with_common(request: CompletionRequest, body: Body, served: ServedModel) -> CompletionRequest:
+    """Read the fields that both kinds of request have."""
     limits = served.limits
-    options = Body(body.table("stream_options"))
+    options = Body(body.read("stream_options", check_object, {}))
     options.check_names(("include_usage", "include_obfuscation"))
-    n = body.whole("n", 1, limits.answers, 1) or 1
-    if n * len(asked.prompts) > limits.answers:
+    n = body.read("n", Number(1, limits.answers, whole=True), 1)
+    if n * len(request.prompts) > limits.answers:
         raise RequestError(f"a request may ask for {limits.answers} answers at most", "n")
-    stream = body.flag("stream")
+    stream = body.read("stream", check_flag, False)
     if "stream_options" in body and not stream:
         raise RequestError("stream_options needs stream: true", "stream_options")
+    forced = "begin" if "begin" in body else "forced"  # its former name
     return replace(
-        asked,
+        request,
         n=n,
         stream=stream,
-        include_usage=options.flag("include_usage"),
-        prefix=_read_prefix(body, served),
-        begin=_read_begin(body, served),
+        include_usage=options.read("include_usage", check_flag, False),
+        prefix=body.read("prefix", _text_or_tokens(served), ()),
+        forced=body.read(forced, _tokens(served), ()),
     )
 
 
@@ -142,7 +150,7 @@ def _refuse_unsupported(body: Body) -> None:
     if body.get("tools") not in (None, []) or body.get("tool_choice") not in (None, "none", "auto"):
         name = "tools" if "tools" in body else "tool_choice"
         raise RequestError("tools are not supported: leave them out", name, code="unsupported")
-    form = body.table("response_format")
+    form = body.read("response_format", check_object, {})
     if form and form != {"type": "text"}:
         raise RequestError(
             f"response_format {shown(form.get('type'))} is not supported: answers are free text",
@@ -151,11 +159,10 @@ def _refuse_unsupported(body: Body) -> None:
         )
 
 
-def _read_messages(body: Body) -> tuple[Message, ...]:
-    listed = body.get("messages")
-    if not isinstance(listed, list) or not listed:
-        body.refuse("messages", "must be a list of messages, at least one")
-    return tuple(_read_message(value, number) for number, value in enumerate(listed))
+def _check_messages(value: Any) -> tuple[Message, ...]:
+    if not isinstance(value, list) or not value:
+        raise ValueError(f"must be a list of messages, at least one, not {shown(value)}")
+    return tuple(_read_message(message, number) for number, message in enumerate(value))
 
 
 def _read_message(value: Any, number: int) -> Message:
@@ -186,53 +193,35 @@ def _read_content(content: Any, where: str) -> str:
     return "".join(pieces)
 
 
-def _read_prompts(body: Body, served: Served) -> tuple[Prompt, ...]:
-    value = body.get("prompt")
-    if isinstance(value, str):
-        return (value,)
-    if isinstance(value, list) and value:
-        if all(is_token(item) for item in value):
-            return (_checked(value, "prompt", served),)
+def _prompts(served: ServedModel) -> Rule:
+    """Return a rule for one prompt or a list of them."""
+    check_one = _text_or_tokens(served)
+
+    def check(value: Any) -> tuple[Prompt, ...]:
+        several = isinstance(value, list) and any(isinstance(item, str | list) for item in value)
+        if not several:
+            return (check_one(value),)
         if len(value) > served.limits.prompts:
-            raise RequestError(f"prompt may hold {served.limits.prompts} at most", "prompt")
-        return tuple(_read_prompt(item, served) for item in value)
-    return body.refuse("prompt", "must be a text, token ids, or a list of either")
+            raise ValueError(f"may hold {served.limits.prompts} at most")
+        return tuple(check_one(item) for item in value)
+
+    return check
 
 
-def _read_prompt(value: Any, served: Served) -> Prompt:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list) and value and all(is_token(item) for item in value):
-        return _checked(value, "prompt", served)
-    raise RequestError(
-        f"prompt must hold texts or lists of token ids, not {shown(value)}", "prompt"
-    )
+def _text_or_tokens(served: ServedModel) -> Rule:
+    check_tokens = _tokens(served)
+    return lambda value: value if isinstance(value, str) else check_tokens(value)
 
 
-def _read_prefix(body: Body, served: Served) -> str | tuple[int, ...]:
-    value = body.get("prefix")
-    if value is None:
-        return ()
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list) and all(is_token(item) for item in value):
-        return _checked(value, "prefix", served)
-    return body.refuse("prefix", "must be a text or token ids")
-
-
-def _read_begin(body: Body, served: Served) -> tuple[int, ...]:
-    value = body.get("begin")
-    if value is None:
-        return ()
-    if isinstance(value, list) and all(is_token(item) for item in value):
-        return _checked(value, "begin", served)
-    return body.refuse("begin", "must be token ids")
-
-
-def _checked(tokens: list[int], name: str, served: Served) -> tuple[int, ...]:
+def _tokens(served: ServedModel) -> Rule:
+    """Return a rule for tokens that the model has."""
     size = served.config.vocab_size
-    for token in tokens:
-        if not 0 <= token < size:
-            message = f"{name} holds token {shown(token)}, and the model has {size}"
-            raise RequestError(message, name)
-    return tuple(tokens)
+
+    def check(value: Any) -> tuple[int, ...]:
+        if not isinstance(value, list) or not all(type(item) is int for item in value):
+            raise ValueError(f"must be a text or token ids, not {shown(value)}")
+        if beyond := [token for token in value if not 0 <= token < size]:
+            raise ValueError(f"holds token {shown(beyond[0])}, and the model has {size}")
+        return tuple(value)
+
+    return check

@@ -1,64 +1,87 @@
-"""What is sent back: steps in OpenAI's shapes, with what was measured beside them."""
+"""Responses: steps in OpenAI's shapes, with the metrics beside them."""
 
 from __future__ import annotations
 
 import codecs
+import re
 import time
 import uuid
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...answer.position import Likelihood
+from ...profiles.profile import Profile
+from ...settings import Settings
 from ...step import Step
 from ...summary import Summary
-from ..events import Begun, Came, Item
-from .parse import Asked
-from .token_text import TokenText
+from ..batching import Begun, Stepped
+from .parse import CompletionRequest
+
+if TYPE_CHECKING:
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 Json = dict[str, Any]
 
+_BYTE = re.compile("<0x([0-9A-F]{2})>")
+_SPACE = "\u2581"
+"""What SentencePiece writes for a space."""
+
 
 class Choice:
-    """One answer of a response, as far as it has come."""
+    """One answer of a response so far."""
 
-    def __init__(self, item: Item, asked: Asked, prompt: str, tokens: TokenText) -> None:
+    def __init__(
+        self,
+        index: int,
+        prompt: Sequence[int],
+        settings: Settings,
+        request: CompletionRequest,
+        tokens: TokenText,
+        echoed: str = "",
+    ) -> None:
         """Begin an answer.
 
         Args:
-            item: the order's.
-            asked: what the request asks for.
-            prompt: the prompt's text, which `echo` repeats.
-            tokens: what each token stands for.
+            index: of the choice in the response.
+            prompt: token ids.
+            settings: of this answer, with its own seed.
+            request: asks for it.
+            tokens: the text of each token.
+            echoed: the prompt's text, where the answer repeats it.
         """
-        self.index = item.index
+        self.index = index
+        self.prompt = prompt
+        self.settings = settings
         self.cached = 0
-        self._item = item
-        self._asked = asked
-        self._prompt = prompt
+        """Tokens of the prompt that were in the cache."""
+        self._request = request
         self._tokens = tokens
+        self._echoed = echoed
         self._scores: Sequence[Likelihood] = ()
         self._steps: list[Step] = []
         self._summary = Summary()
         self._offset = 0
 
-    def note(self, event: Begun | Came) -> None:
-        """Count what happened."""
+    def add(self, event: Begun | Stepped) -> None:
+        """Add what happened to the answer."""
         if isinstance(event, Begun):
             self.cached, self._scores = event.cached, event.scores
         else:
             self._summary.add(event.step)
-            if self._asked.logprobs and not self._asked.stream:
+            if self._request.logprobs and not self._request.stream:
                 self._steps.append(event.step)
 
-    def chunk(self, event: Begun | Came) -> Json | None:
-        """Return the choice of a streamed chunk that tells what happened, or None."""
+    def chunk(self, event: Begun | Stepped) -> Json | None:
+        """Return the choice of the streamed chunk of an event, if there is one."""
         if isinstance(event, Begun):
-            if self._asked.chat:
+            if self._request.chat:
                 return self._chunk({"role": "assistant", "content": ""})
-            return self._chunk(self._prompt, self._echoed()) if self._asked.echo else None
+            return (
+                self._chunk(self._echoed, self._prompt_logprobs()) if self._request.echo else None
+            )
         step = event.step
-        logprobs = self._logprobs([step]) if self._asked.logprobs else None
-        content: Any = {"content": step.text} if self._asked.chat else step.text
+        logprobs = self._logprobs([step]) if self._request.logprobs else None
+        content: Any = {"content": step.text} if self._request.chat else step.text
         return self._chunk(content, logprobs) | {"entropix": step.to_dict()}
 
     @property
@@ -73,29 +96,29 @@ class Choice:
 
     def last_chunk(self) -> Json:
         """Return the choice of the chunk that ends a streamed answer."""
-        chunk = self._chunk({} if self._asked.chat else "")
+        chunk = self._chunk({} if self._request.chat else "")
         return chunk | {"finish_reason": self.finish_reason, "entropix": self._totals()}
 
     def whole(self) -> Json:
         """Return the choice of a response that comes in one piece."""
         text = self._summary.text
         choice: Json = {"index": self.index, "finish_reason": self.finish_reason}
-        if self._asked.chat:
+        if self._request.chat:
             choice["message"] = {"role": "assistant", "content": text, "refusal": None}
         else:
-            choice["text"] = self._prompt + text if self._asked.echo else text
-        choice["logprobs"] = self._all_logprobs() if self._asked.logprobs else None
+            choice["text"] = self._echoed + text if self._request.echo else text
+        choice["logprobs"] = self._all_logprobs() if self._request.logprobs else None
         return choice | {"entropix": self._totals()}
 
     def _chunk(self, content: Any, logprobs: Json | None = None) -> Json:
-        name = "delta" if self._asked.chat else "text"
+        name = "delta" if self._request.chat else "text"
         return {"index": self.index, name: content, "logprobs": logprobs, "finish_reason": None}
 
     def _totals(self) -> Json:
-        """Return what the steps amount to."""
+        """Return the totals of the steps."""
         summary = self._summary
         strategies = {str(name): count for name, count in summary.strategies.items()}
-        verdict = self._item.settings.verdict(summary.measured)
+        verdict = Profile.load(self.settings.profile).abstain.verdict(summary.metrics)
         return {
             "confidence": summary.confidence,
             "certainty": None if verdict is None else verdict.to_dict(),
@@ -106,11 +129,11 @@ class Choice:
             "forks": summary.forks,
             "dropped": summary.dropped,
             "roll_backs": summary.roll_backs,
-            "seed": self._item.settings.seed,
+            "seed": self.settings.seed,
         }
 
     def _all_logprobs(self) -> Json:
-        logprobs = self._echoed() if self._asked.echo else None
+        logprobs = self._prompt_logprobs() if self._request.echo else None
         own = self._logprobs(self._steps)
         if logprobs is None:
             return own
@@ -119,7 +142,7 @@ class Choice:
     def _logprobs(self, steps: Iterable[Step]) -> Json:
         """Return log probabilities; the token that ends an answer has no text and is left out."""
         shown = [step for step in steps if step.text or step.finish_reason != "stop"]
-        if self._asked.chat:
+        if self._request.chat:
             return {"content": [self._content(step) for step in shown], "refusal": None}
         found: Json = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
         for step in shown:
@@ -127,19 +150,19 @@ class Choice:
             self._append(found, step.token, step.logprob, best, len(step.text))
         return found
 
-    def _echoed(self) -> Json | None:
+    def _prompt_logprobs(self) -> Json | None:
         """Return the log probabilities of the prompt's tokens; the first has none."""
-        if not self._asked.logprobs:
+        if not self._request.logprobs:
             return None
         found: Json = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
-        lengths = _lengths(self._tokens.bytes_of(token) for token in self._item.prompt)
+        lengths = _lengths(self._tokens.bytes_of(token) for token in self.prompt)
         scores: list[Likelihood | None] = [None, *self._scores]
-        for token, score, length in zip(self._item.prompt, scores, lengths, strict=True):
+        for token, score, length in zip(self.prompt, scores, lengths, strict=True):
             if score is None:
                 self._append(found, token, None, None, length)
             else:
                 self._append(found, token, score.logprob, score.listed, length)
-        self._offset = len(self._prompt)
+        self._offset = len(self._echoed)
         return found
 
     def _append(
@@ -151,7 +174,7 @@ class Choice:
         length: int,
     ) -> None:
         top: dict[str, float] | None = None
-        if best is not None and logprob is not None and self._item.settings.top_logprobs:
+        if best is not None and logprob is not None and self.settings.top_logprobs:
             top = {}
             for other, value in best:
                 top.setdefault(self._tokens.text_of(other), value)
@@ -172,41 +195,38 @@ class Choice:
         return {"token": text, "logprob": logprob, "bytes": list(content)}
 
 
-class Response:
-    """The frame around the choices of one request."""
+class CompletionResponse:
+    """The choices of one request, and the frame around them."""
 
-    def __init__(self, asked: Asked, items: Sequence[Item], model: str) -> None:
-        """Give the response its name and time."""
-        self._asked = asked
-        self._items = items
-        prefix = "chatcmpl" if asked.chat else "cmpl"
-        kind = "chat.completion" if asked.chat else "text_completion"
-        self._chunked = f"{kind}.chunk" if asked.chat else kind
-        self._whole = kind
-        self.id = f"{prefix}-{uuid.uuid4().hex}"
+    def __init__(self, request: CompletionRequest, choices: Sequence[Choice], model: str) -> None:
+        self.request = request
+        self.choices = choices
+        kind = "chat.completion" if request.chat else "text_completion"
+        self._whole, self._chunked = kind, f"{kind}.chunk" if request.chat else kind
+        self.id = f"{'chatcmpl' if request.chat else 'cmpl'}-{uuid.uuid4().hex}"
         self._common = {"id": self.id, "created": int(time.time()), "model": model}
 
-    def whole(self, choices: Sequence[Choice]) -> Json:
+    def whole(self) -> Json:
         """Return the body of a response that comes in one piece."""
-        listed = [choice.whole() for choice in choices]
+        choices = [choice.whole() for choice in self.choices]
         frame = {"object": self._whole, **self._common}
-        return frame | {"choices": listed, "usage": self.usage(choices)}
+        return frame | {"choices": choices, "usage": self.usage()}
 
     def chunk(self, choice: Json) -> Json:
         """Return a streamed chunk about one choice."""
         frame: Json = {"object": self._chunked, **self._common, "choices": [choice]}
-        return frame | {"usage": None} if self._asked.include_usage else frame
+        return frame | {"usage": None} if self.request.include_usage else frame
 
-    def usage_chunk(self, choices: Sequence[Choice]) -> Json:
-        """Return the streamed chunk that tells the usage."""
+    def usage_chunk(self) -> Json:
+        """Return the streamed chunk with the usage."""
         frame = {"object": self._chunked, **self._common}
-        return frame | {"choices": [], "usage": self.usage(choices)}
+        return frame | {"choices": [], "usage": self.usage()}
 
-    def usage(self, choices: Sequence[Choice]) -> Json:
+    def usage(self) -> Json:
         """Return how many tokens there were; those of a prompt count once for its answers."""
-        firsts = choices[:: self._asked.n]
-        prompt = sum(len(item.prompt) for item in self._items[:: self._asked.n])
-        completion = sum(choice.completion_tokens for choice in choices)
+        firsts = self.choices[:: self.request.n]
+        prompt = sum(len(choice.prompt) for choice in firsts)
+        completion = sum(choice.completion_tokens for choice in self.choices)
         return {
             "prompt_tokens": prompt,
             "completion_tokens": completion,
@@ -215,7 +235,53 @@ class Response:
         }
 
 
+class TokenText:
+    """The bytes of each token of a vocabulary, which OpenAI's log probabilities list."""
+
+    def __init__(self, tokenizer: TokenizerWrapper) -> None:
+        self._tokenizer = tokenizer
+        self._special = set(tokenizer.all_special_ids)
+        decoder = getattr(getattr(tokenizer, "backend_tokenizer", None), "decoder", None)
+        state = decoder.__getstate__() if decoder is not None else b""
+        self._by_character = _byte_characters() if b"ByteLevel" in bytes(state) else {}
+        self._known: dict[int, bytes] = {}
+
+    def bytes_of(self, token: int) -> bytes:
+        """Return the bytes that a token adds to a text; the name of one that is special."""
+        if token not in self._known:
+            self._known[token] = self._find(token)
+        return self._known[token]
+
+    def text_of(self, token: int) -> str:
+        """Return the token's text; bytes that are no text are written as OpenAI writes them."""
+        content = self.bytes_of(token)
+        try:
+            return content.decode()
+        except UnicodeDecodeError:
+            return "bytes:" + "".join(f"\\x{byte:02x}" for byte in content)
+
+    def _find(self, token: int) -> bytes:
+        piece = self._tokenizer.convert_ids_to_tokens(token)
+        if piece is None:  # an id that the model has and the tokenizer has not
+            return b""
+        if token in self._special:
+            return str(piece).encode()
+        if byte := _BYTE.fullmatch(piece):
+            return bytes([int(byte[1], 16)])
+        if self._by_character and all(character in self._by_character for character in piece):
+            return bytes(self._by_character[character] for character in piece)
+        return str(piece).replace(_SPACE, " ").encode()
+
+
 def _lengths(pieces: Iterable[bytes]) -> list[int]:
-    """Return how many characters are complete with each piece."""
+    """Return the number of characters that each piece completes."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     return [len(decoder.decode(piece)) for piece in pieces]
+
+
+def _byte_characters() -> dict[str, int]:
+    """Return the byte that each character stands for in a byte-level vocabulary, as GPT-2's."""
+    shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    hidden = [byte for byte in range(256) if byte not in shown]
+    characters = {chr(byte): byte for byte in shown}
+    return characters | {chr(256 + number): byte for number, byte in enumerate(hidden)}

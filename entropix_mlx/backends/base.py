@@ -1,0 +1,280 @@
+"""A front end's way to a model: a `Backend`, and the thread that runs its jobs.
+
+MLX's streams are thread-local, so all work on arrays happens on this thread, one job after
+the other. Only Python scalars, strings and records of them leave it, as events.
+
+Who gives it a job also gives it a cancel token, a ``threading.Event``: set before the job begins,
+while it reads the prompt or between two tokens, it ends that job and no other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from ..chat.base import ChatSession
+from ..chat.conversation import Conversation
+from ..errors import SessionError
+from ..settings import Settings
+from ..step import Fork, Step
+from . import events
+from .events import CancelToken, Duel, Report, UserMessage, batches, explain, snapshot
+
+if TYPE_CHECKING:
+    from ..checkpoints.inventory import LocalModel
+
+JOIN_SECONDS = 5.0
+"""How long `join` waits for a cancelled answer, which ends within one token or prompt chunk."""
+JOIN_LOADING_SECONDS = 0.5
+"""How long `join` waits for a model that is still loading, which nothing can interrupt."""
+REPLY_SECONDS = 0.1
+"""The interval at which the cancel token is checked while the user chooses a branch."""
+
+Action = Callable[[ChatSession, CancelToken], Iterator[Step] | None]
+"""Something to do with the session; a cancel token to pass on is the second argument."""
+
+
+class Backend(Protocol):
+    """Where answers come from: a model of this process, a server's, or a recording.
+
+    The methods are called on one thread.
+    """
+
+    model: str
+    """Its name, for people."""
+    settings: Settings
+    """How to generate at first."""
+    system_prompt: str | None
+    """Instructions that precede the conversation."""
+    ask: bool
+    """Whether the user is asked at forks."""
+    refusals: Mapping[str, str]
+    """Why it cannot do ``"duel"`` or ``"ask"``; one that can has no entry."""
+
+    def open(self, model: str | None = None) -> ChatSession:
+        """Return a session with a model; the one before must have been closed.
+
+        Args:
+            model: the name of another model than so far; None is that of before.
+
+        Raises:
+            EntropixError: it cannot be loaded or reached; another one may be opened then.
+        """
+
+    def models(self) -> Sequence[LocalModel]:
+        """Return the models to choose from.
+
+        Raises:
+            EntropixError: there is no choice.
+        """
+
+    def duel(self, duel: Duel, report: Report) -> None:
+        """Answer a question with two settings at once, and report the steps of both sides.
+
+        Raises:
+            EntropixError: it cannot be answered so.
+        """
+
+
+class BackendThread:
+    """Runs jobs on a backend, in the order in which they were given."""
+
+    def __init__(self, backend: Backend, report: Report) -> None:
+        """Set up; `start` begins to load.
+
+        Args:
+            backend: answers.
+            report: takes each event, on this thread.
+        """
+        self._backend = backend
+        self._report = report
+        self._settings, self._ask = backend.settings, backend.ask
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._stopping = False
+        self._cancel = CancelToken()  # that of the running job
+        self._session: ChatSession | None = None
+        self._thread = threading.Thread(target=self._run, name="model", daemon=True)
+
+    def start(self) -> None:
+        """Begin to load the model."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread after the running job, and drop the jobs that wait."""
+        self._stopping = True
+        self._jobs.put(None)
+
+    def join(self) -> None:
+        """Wait for the end of the thread after `stop`, but not for long.
+
+        A thread that is inside MLX when the interpreter ends aborts the process: see `alive`.
+        """
+        if self._thread.is_alive():
+            self._thread.join(JOIN_SECONDS if self._session else JOIN_LOADING_SECONDS)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread runs; if so after `join`, leave the process by ``os._exit``."""
+        return self._thread.is_alive()
+
+    def submit(self, action: Action, cancel: CancelToken) -> None:
+        """Do something with the session; the steps that it returns are read and reported."""
+        self._jobs.put(lambda: self._answer(action, cancel))
+
+    def ask(self, question: UserMessage, cancel: CancelToken) -> None:
+        """Ask a question; if it is refused, it comes back with the end of the answer."""
+
+        def send(session: ChatSession, cancel: CancelToken) -> Iterator[Step]:
+            return session.send(question.text, question.turn, cancel=cancel)
+
+        self._jobs.put(lambda: self._answer(send, cancel, question))
+
+    def configure(self, settings: Settings, ask: bool) -> None:
+        """Use other settings from the next answer on."""
+
+        def job() -> None:
+            self._settings, self._ask = settings, ask
+            self._apply_settings()
+
+        self._jobs.put(job)
+
+    def duel(
+        self, question: UserMessage, sides: tuple[Settings, Settings], cancel: CancelToken
+    ) -> None:
+        """Answer a question with two settings at once; the conversation does not change.
+
+        Args:
+            question: what both sides answer, in the place of its turn or after the last one.
+            sides: the settings of each.
+            cancel: also comes back with each of the duel's events.
+        """
+        self._jobs.put(lambda: self._duel(question, sides, cancel))
+
+    def switch(self, model: str, cancel: CancelToken) -> None:
+        """Load another model in place of this one; the conversation stays.
+
+        If it cannot be loaded, this one is loaded again.
+        """
+        self._jobs.put(lambda: self._switch(model, cancel))
+
+    def list_models(self) -> None:
+        """Report the models on this machine."""
+        self._jobs.put(self._list_models)
+
+    def _run(self) -> None:
+        if error := self._open():  # without an event the front end would wait for ever
+            self._drop_jobs()
+            self._report(events.LoadFailed(error))
+        while (job := self._jobs.get()) is not None and not self._stopping:
+            job()
+        self._leave()
+
+    def _open(self, model: str | None = None) -> str | None:
+        """Open a session; return why that failed."""
+        try:
+            session = self._backend.open(model)
+            session.on_prefill = lambda done, total: self._report(events.Prefilled(done, total))
+            session.on_drop = lambda count: self._report(events.TurnsDropped(count))
+            session.on_fork = lambda index, fork: self._report(events.ForkGrew(index, fork))
+            self._session = session
+            self._apply_settings()
+            loaded = events.Loaded(self._backend.model, session.context_length, session.profile)
+        except Exception as error:
+            self._session = None
+            return explain(error)
+        self._report(loaded)
+        return None
+
+    def _leave(self) -> Conversation | None:
+        """Close the session, if there is one, and return its conversation."""
+        session, self._session = self._session, None
+        if session is None:
+            return None
+        session.close()
+        return session.conversation
+
+    def _apply_settings(self) -> None:
+        if self._session is not None:
+            self._session.settings = self._settings
+            self._session.choose = self._choose if self._ask else None
+
+    def _drop_jobs(self) -> None:
+        """Forget the jobs that waited for a model, but not that the thread is to end."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._jobs.get_nowait()
+        if self._stopping:
+            self._jobs.put(None)
+
+    def _switch(self, model: str, cancel: CancelToken) -> None:
+        conversation = self._leave()
+        error = self._open(model)
+        if error is not None:
+            error = f"{model} cannot be loaded: {error}"
+            if conversation is not None:
+                self._open()
+        if self._session is None:
+            self._drop_jobs()
+            self._report(events.LoadFailed(error or ""))
+            return
+        if conversation is not None:
+            self._session.resume(conversation)
+        self._report(events.AnswerEnded(cancel, error))
+
+    def _list_models(self) -> None:
+        try:
+            self._report(events.ModelsListed(self._backend.models()))
+        except Exception as error:
+            self._report(events.ModelsListed([], explain(error)))
+
+    def _answer(
+        self, action: Action, cancel: CancelToken, question: UserMessage | None = None
+    ) -> None:
+        self._cancel = cancel
+        error, refused = None, question
+        try:
+            # Closing the session also ends a trace, which may fail as anything else here.
+            with contextlib.closing(self._opened()) as session:
+                steps = action(session, cancel)
+                refused = None
+                self._report_conversation()
+                for batch in batches(steps or ()):
+                    self._report(events.StepsArrived(batch))
+        except Exception as fault:
+            error = explain(fault)
+        self._report_conversation()
+        self._report(events.AnswerEnded(cancel, error, refused))
+
+    def _opened(self) -> ChatSession:
+        if self._session is None:
+            raise SessionError("no model is loaded: choose one")
+        return self._session
+
+    def _choose(self, fork: Fork) -> int:
+        """Ask the user, and wait; a cancel takes the best branch."""
+        replies: queue.SimpleQueue[int] = queue.SimpleQueue()
+        if not self._cancel.is_set():
+            self._report(events.ChoiceNeeded(fork, replies.put))
+        while not self._cancel.is_set():
+            with contextlib.suppress(queue.Empty):
+                return replies.get(timeout=REPLY_SECONDS)
+        return fork.winner
+
+    def _report_conversation(self) -> None:
+        if (session := self._session) is not None:
+            copy = snapshot(session.conversation)
+            self._report(events.ConversationChanged(copy, session.context_used))
+
+    def _duel(
+        self, question: UserMessage, sides: tuple[Settings, Settings], cancel: CancelToken
+    ) -> None:
+        error = None
+        try:
+            duel = Duel(self._opened().conversation, question, sides, cancel)
+            self._backend.duel(duel, self._report)
+        except Exception as fault:
+            error = explain(fault)
+        self._report(events.AnswerEnded(cancel, error))

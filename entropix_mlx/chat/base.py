@@ -1,0 +1,334 @@
+"""What all chat sessions have in common: the conversation, and the answer that is being written.
+
+`Session` answers with a model in this process. `backends.remote` asks a server, and
+`backends.recorded` plays a recording.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Event
+
+from ..answer.hooks import Choose, OnFork
+from ..errors import PromptError, SessionError, check_type, whole_number
+from ..profiles.confidence import AnswerMetrics, Verdict
+from ..profiles.profile import Profile
+from ..settings import SEED_BITS, Settings
+from ..step import Step
+from .conversation import Conversation, Reply
+
+
+class ChatSession(ABC):
+    """Messages in, steps out.
+
+    `send`, `regenerate`, `edit` and `fork` return an iterator of steps. The question is part of the
+    conversation at once, and the answer grows while the iterator is read. You may stop reading at
+    any moment: the answer keeps the steps that were read, and the session can be used at once. Use
+    a session on one thread; only `cancel` may be called from any thread.
+
+    The four take a `cancel` token, an event that stops the answer before its next token once it is
+    set, also if it was set before the call. Give each answer a token of its own.
+
+    What an answer consists of is up to `begin`, the one method that a session must have.
+
+    Attributes:
+        settings: how to generate; a new value holds from the next answer on.
+        conversation: the turns so far.
+        choose: called at a fork whose two best branches score alike, as for `stream_generate`; None
+            takes the best. A new value holds from the next answer on.
+        on_fork: called while branches grow, as for `stream_generate`; likewise.
+        on_prefill: called with the prompt tokens processed so far and their number; those that were
+            cached do not count.
+        on_drop: called when the context is full, with the number of turns left out by then.
+        fingerprint: of the model; None if it is not known.
+    """
+
+    def __init__(self, settings: Settings | None = None, system_prompt: str | None = None) -> None:
+        """Begin a conversation.
+
+        Args:
+            settings: how to generate.
+            system_prompt: instructions that precede the conversation, and are never dropped.
+        """
+        check_type("settings", settings, Settings, optional=True)
+        check_type("system_prompt", system_prompt, str, optional=True)
+        self.settings = settings or Settings()
+        self.conversation = Conversation(system_prompt)
+        self.choose: Choose | None = None
+        self.on_fork: OnFork | None = None
+        self.on_prefill: Callable[[int, int], None] | None = None
+        self.on_drop: Callable[[int], None] | None = None
+        self.fingerprint: str | None = None
+        self._running: _Running | None = None
+
+    @abstractmethod
+    def begin(
+        self, asked: Conversation, reply: Reply, forced: Sequence[int], cancel: Event
+    ) -> Generator[Step, None, None]:
+        """Return the steps of an answer to the last question of a conversation.
+
+        Errors are raised here, before the session changes anything.
+
+        Args:
+            asked: the conversation; what leaves the context is counted in its `dropped`.
+            reply: the answer, with the steps that it takes over; the others are added to it as
+                they are read.
+            forced: tokens that come next in it; none where it begins anew.
+            cancel: stops it.
+        """
+
+    @property
+    @abstractmethod
+    def context_length(self) -> int:
+        """The most tokens that the model can hold."""
+
+    @property
+    @abstractmethod
+    def context_used(self) -> int:
+        """Tokens of the conversation that the model sees, its last answer included."""
+
+    @property
+    @abstractmethod
+    def profile(self) -> Profile:
+        """The profile that the settings mean for this model."""
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        """The whole conversation, in the form that chat templates read."""
+        return self.conversation.messages
+
+    @property
+    def certainty(self) -> Verdict | None:
+        """Whether the last answer is unsure, by the session's profile.
+
+        None where nothing was answered yet, or the profile has no threshold: ``entropix calibrate
+        --abstain`` sets one.
+        """
+        turns = self.conversation.turns
+        if not turns or not turns[-1].answers:
+            return None
+        return self.profile.abstain.verdict(AnswerMetrics.of(turns[-1].answer.steps))
+
+    def send(
+        self, text: str, turn: int | None = None, *, cancel: Event | None = None
+    ) -> Iterator[Step]:
+        """Ask a question and return the steps of the answer.
+
+        Args:
+            text: the question.
+            turn: index in `conversation.turns` of a turn to replace, together with all that follow
+                it; None asks after the last one.
+
+        Raises:
+            PromptError: the text is empty, or the chat template refuses the messages.
+            ContextLengthError: the text alone does not fit into the context.
+            SessionError: there is no such turn.
+            SamplerError, ProfileError: the settings do not fit.
+        """
+        check_type("text", text, str)
+        check_type("cancel", cancel, Event, optional=True)
+        turn = None if turn is None else whole_number("turn", turn)
+        self.close()
+        if not text.strip():
+            raise PromptError("the message is empty: write a question")
+        return self._answer(self.conversation.asking(text, turn), cancel)
+
+    def edit(self, message: int, text: str, *, cancel: Event | None = None) -> Iterator[Step]:
+        """Replace a question, drop all that followed it, and return the steps of the answer.
+
+        Args:
+            message: index in `messages`, of a question; a negative one counts from the end.
+            text: the new question.
+
+        Raises:
+            SessionError: there is no question at that index.
+            PromptError, ContextLengthError, SamplerError, ProfileError: as for `send`.
+        """
+        turn = self.conversation.turn_of(whole_number("message", message))
+        return self.send(text, turn, cancel=cancel)
+
+    def regenerate(self, *, cancel: Event | None = None) -> Iterator[Step]:
+        """Answer the last question once more, with the next seed; the old answer stays beside it.
+
+        Raises:
+            SessionError: nothing was asked yet.
+            SamplerError, ProfileError: the settings do not fit.
+        """
+        check_type("cancel", cancel, Event, optional=True)
+        self.close()
+        return self._answer(replace(self.conversation), cancel)
+
+    def fork(
+        self,
+        step_index: int,
+        token: int | Sequence[int],
+        turn: int | None = None,
+        *,
+        cancel: Event | None = None,
+    ) -> Iterator[Step]:
+        """Put another token in the place of one of an answer, and go on from there.
+
+        The steps before that token are taken over as they are: they are not computed again, and
+        not returned. The old answer stays beside the new one, with the turns that followed it.
+
+        Args:
+            step_index: index of the step whose token is replaced.
+            token: the id of the token to put there, or of several, such as a branch's.
+            turn: index in `conversation.turns` of the answer's turn; None is the last one.
+
+        Raises:
+            SessionError: there is no such turn, step or token, or another model wrote that answer.
+            ContextLengthError: the answer up to that step does not fit into the context.
+            SamplerError, ProfileError: the settings do not fit.
+        """
+        check_type("cancel", cancel, Event, optional=True)
+        turn = None if turn is None else whole_number("turn", turn)
+        step_index = whole_number("step_index", step_index)
+        given = token if isinstance(token, Sequence) else [token]
+        tokens = [whole_number("token", each) for each in given]
+        if not tokens:
+            raise SessionError("there is no token to put there: give at least one")
+        self.close()
+        turn = self.conversation.turn_at(turn)
+        old = self.conversation.turns[turn].answer
+        reply = Reply(old.seed, old.before(step_index), self.fingerprint)
+        self._check_writer(old)
+        return self._start(self.conversation.until(turn), reply, tokens, cancel)
+
+    def adopt(self, text: str, turn: int | None, seed: int, steps: Sequence[Step]) -> None:
+        """Add a question, in the place of a turn as for `send`, and an answer of this model to it.
+
+        Raises:
+            SessionError: there is no such turn.
+        """
+        self.close()
+        self.conversation.adopt(text, turn, Reply(seed, list(steps), self.fingerprint))
+
+    def select(self, answer: int, turn: int | None = None) -> None:
+        """Make another of a question's answers part of the conversation.
+
+        The turns after it stay with the answer that was selected so far; those that once followed
+        the other one come back.
+
+        Args:
+            answer: index of the answer.
+            turn: index in `conversation.turns` of the question; None is the last one.
+
+        Raises:
+            SessionError: there is no such turn or answer.
+        """
+        answer = whole_number("answer", answer)
+        turn = None if turn is None else whole_number("turn", turn)
+        self.close()
+        self.conversation.select(answer, turn)
+
+    def instruct(self, system_prompt: str | None) -> None:
+        """Precede the conversation with other instructions, from the next answer on."""
+        check_type("system_prompt", system_prompt, str, optional=True)
+        self.close()
+        self.conversation.system_prompt = system_prompt
+
+    def new(self) -> None:
+        """Begin another conversation, with the same system prompt."""
+        self.close()
+        self.conversation = Conversation(self.conversation.system_prompt)
+
+    def save(self, path: str | Path) -> None:
+        """Write the conversation as JSON.
+
+        Raises:
+            SessionError: the file cannot be written.
+        """
+        self.close()
+        self.conversation.save(path)
+
+    def load(self, path: str | Path) -> None:
+        """Go on with a saved conversation in place of this one.
+
+        Raises:
+            SessionError: there is no such file, or it is not a conversation.
+        """
+        self.resume(Conversation.load(path))
+
+    def resume(self, conversation: Conversation) -> None:
+        """Go on with a conversation in place of this one."""
+        self.close()
+        self.conversation = conversation
+
+    def cancel(self) -> None:
+        """Stop the running answer before its next token; from any thread."""
+        if running := self._running:
+            running.cancel.set()
+
+    def close(self) -> None:
+        """Stop the running answer at once; on the thread that reads it."""
+        if self._running is not None:
+            self._running.end()
+            self._running = None
+
+    def _answer(self, asked: Conversation, cancel: Event | None) -> Iterator[Step]:
+        """Answer the last question; each answer to it is drawn with another seed."""
+        seed, answers = self.settings.seed, len(asked.last.answers)
+        own = secrets.randbits(SEED_BITS) if seed is None else seed + answers
+        return self._start(asked, Reply(own, [], self.fingerprint), [], cancel)
+
+    def _start(
+        self, asked: Conversation, reply: Reply, forced: list[int], cancel: Event | None
+    ) -> Iterator[Step]:
+        """Make an answer part of the conversation, which becomes the one that was asked."""
+        cancel = cancel or Event()
+        steps = _added(self.begin(asked, reply, forced, cancel), reply)
+        # Nothing below raises: an answer that was refused has left the conversation unchanged.
+        here = self.conversation
+        if asked.dropped > here.dropped and self.on_drop:
+            self.on_drop(asked.dropped)
+        if forced:
+            here.set_aside(len(asked.turns) - 1)
+        here.turns, here.dropped = asked.turns, asked.dropped
+        self._running = _Running(steps, cancel, here, here.last.selected, len(reply.steps))
+        here.last.add(reply)
+        return steps
+
+    def _check_writer(self, reply: Reply) -> None:
+        if reply.model is not None and self.fingerprint not in (None, reply.model):
+            raise SessionError(
+                f"another model wrote that answer ({reply.model}), and this one's tokens mean"
+                " something else: answer the question again first"
+            )
+
+
+@dataclass(frozen=True)
+class _Running:
+    """An answer that was begun and may not have ended."""
+
+    steps: Generator[Step, None, None]
+    cancel: Event
+    """Set it to stop the answer before its next token."""
+    conversation: Conversation
+    """Its last turn's selected answer is this one."""
+    selected: int
+    """The selected answer before this one."""
+    taken_over: int
+    """Steps that it took over from another answer."""
+
+    def end(self) -> None:
+        """End the answer; if it has no step of its own and the turn has others, remove it again."""
+        self.steps.close()
+        turn = self.conversation.turns[-1]
+        if len(turn.answers) > 1 and len(turn.answer.steps) == self.taken_over:
+            turn.answers.pop()
+            turn.selected = self.selected
+            self.conversation.bring_back(len(self.conversation.turns) - 1)
+
+
+def _added(steps: Generator[Step, None, None], reply: Reply) -> Generator[Step, None, None]:
+    """Yield steps, and add each to the answer before."""
+    with contextlib.closing(steps):
+        for step in steps:
+            reply.steps.append(step)
+            yield step

@@ -1,0 +1,91 @@
+"""Finding texts in answers: a search in a conversation, and the spans of `<think>` blocks."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from itertools import accumulate
+from typing import NamedTuple
+
+from .conversation import Conversation
+
+OPENING, CLOSING = "<think>", "</think>"
+
+
+class Match(NamedTuple):
+    """Where a text was found."""
+
+    turn: int
+    step: int | None
+    """The token of the selected answer in which it begins; None for the question."""
+
+
+def search(conversation: Conversation, text: str) -> list[Match]:
+    """Return where a text occurs, from the beginning on; capitals do not matter."""
+    wanted = text.lower()
+    if not wanted:
+        return []
+    found = []
+    for number, turn in enumerate(conversation.turns):
+        if wanted in turn.question.lower():
+            found.append(Match(number, None))
+        if turn.answers:
+            texts = [step.text.lower() for step in turn.answer.steps]
+            ends = _ends(texts)
+            answer = "".join(texts)
+            at = answer.find(wanted)
+            while at >= 0:
+                found.append(Match(number, bisect_right(ends, at)))
+                at = answer.find(wanted, at + len(wanted))
+    return found
+
+
+class Reasoning(NamedTuple):
+    """Neighbouring tokens of a `<think>` block, its tags included."""
+
+    start: int
+    """Index of the first token."""
+    end: int
+    """Index after the last token."""
+    closed: bool
+    """Whether the closing tag is there."""
+
+
+def quoted(reasoning: str) -> str:
+    """Return reasoning as a quotation in Markdown, without its tags, and a blank line after it."""
+    lines = reasoning.replace(OPENING, "").replace(CLOSING, "").strip().splitlines()
+    return "".join(f"> {line}\n" for line in lines) + "\n"
+
+
+def find_reasoning(texts: Iterable[str]) -> list[Reasoning]:
+    """Return the spans of reasoning in an answer.
+
+    A tag may be spread over several tokens. Some chat templates end the prompt with the opening
+    tag: a closing tag without one ends what began with the answer.
+
+    Args:
+        texts: of the answer's tokens, in order.
+    """
+    texts = list(texts)
+    whole = "".join(texts)
+    if OPENING not in whole and CLOSING not in whole:
+        return []
+    ends = _ends(texts)
+    found: list[Reasoning] = []
+    place = 0
+    while place < len(whole):
+        opening, closing = whole.find(OPENING, place), whole.find(CLOSING, place)
+        opened_before = not found and closing >= 0 and not 0 <= opening < closing
+        start = 0 if opened_before else opening
+        if start < 0:
+            break
+        closing = whole.find(CLOSING, start)
+        place = len(whole) if closing < 0 else closing + len(CLOSING)
+        first, last = bisect_right(ends, start), bisect_right(ends, place - 1)
+        found.append(Reasoning(first, last + 1, closing >= 0))
+    return found
+
+
+def _ends(texts: Iterable[str]) -> list[int]:
+    """Return the number of characters up to the end of each text."""
+    return list(accumulate(map(len, texts)))

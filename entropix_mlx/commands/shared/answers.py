@@ -1,0 +1,147 @@
+"""How answers are shown: their steps and totals, a fork to choose from, the progress of many."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from ...palette import LOOKS, paint, paint_step
+from ...profiles.confidence import Verdict
+from ...step import Fork, Step
+from ...summary import Summary
+from ...traces.explain import fate, standing
+from . import output
+from .options import OutputOptions
+
+ADVICE = "ask more precisely, try another seed, let it think (think.max_insertions), or abstain"
+"""With an answer that is unsure."""
+
+
+def show_steps(steps: Iterable[Step], form: OutputOptions, summary: Summary) -> int:
+    """Print steps as they come, and add them up; return the exit code.
+
+    Args:
+        steps: of an answer, or of a text that is read.
+        form: with JSON, only the totals are printed, which is left to the caller.
+        summary: gets the steps, each before it is printed.
+    """
+    colour = output.use_colour(form.color, sys.stdout)
+    try:
+        for step in steps:
+            summary.add(step)
+            if form.jsonl:
+                output.write_json(step.to_dict())
+            elif not form.json:
+                write_step(step, colour)
+    except KeyboardInterrupt:
+        summary.finish_reason = "interrupted"
+        return output.INTERRUPTED
+    return 0
+
+
+def write_step(step: Step, colour: bool) -> None:
+    """Print a step's text to stdout at once."""
+    step = replace(step, text=output.shown(step.text, sys.stdout))
+    output.write(paint_step(step) if colour else step.text)
+
+
+def print_statistics(summary: Summary, color: str, *lines: str) -> None:
+    """Print the strategies and mean uncertainty of an answer to stderr, and more lines below."""
+    output.info("─" * 40)
+    output.info(shares(summary, output.use_colour(color, sys.stderr)))
+    if summary.interventions:
+        output.info(summary.interventions)
+    means = f"entropy {summary.mean_entropy:.2f} bits, varentropy {summary.mean_varentropy:.2f}"
+    output.info("\n".join([f"{means} bits² (means)", *lines]))
+
+
+def shares(summary: Summary, colour: bool) -> str:
+    """Return the share of each strategy, with its glyph."""
+    labels = []
+    for strategy, look in LOOKS.items():
+        if number := summary.strategies[strategy]:
+            label = f"{look.glyph} {strategy} {number / summary.completion_tokens:.0%}"
+            labels.append(paint(label, strategy) if colour else label)
+    return "  ".join(labels) or "no tokens"
+
+
+def report_if_unsure(verdict: Verdict | None) -> None:
+    """Print the reason why an answer is unsure, where it is, and what to do about it."""
+    if verdict is not None and verdict.unsure:
+        output.info(f"{verdict.reason}; {ADVICE}")
+
+
+def choose_branch(fork: Fork) -> int:
+    """Show the branches of a fork and return the index of the one that the user chooses.
+
+    An empty line, or no stdin, chooses the one that scored best.
+    """
+    output.report("\nthe model could go on in several ways:")
+    for number, branch in enumerate(fork.branches):
+        mark = "*" if number == fork.winner else " "
+        text = output.shown(branch.text, sys.stderr).replace("\n", "⏎")
+        numbers = [
+            standing(branch) if number else "the others are compared with this one",
+            f"log p {branch.mean_logprob:.2f}, entropy {branch.mean_entropy:.2f} bits (means)",
+            fate(branch),
+        ]
+        output.report(f"{mark}{number + 1:2}  {text}\n     {'; '.join(filter(None, numbers))}")
+    choices = [str(number) for number in range(1, len(fork.branches) + 1)]
+    while True:
+        output.report(f"which one? 1 to {len(choices)}, Enter for {fork.winner + 1}: ", end="")
+        answer = sys.stdin.readline().strip() if sys.stdin else ""
+        if not answer:
+            return fork.winner
+        if answer in choices:
+            return choices.index(answer)
+
+
+class ProgressBar:
+    """A bar on stderr: answers that have ended, tokens per second, time left."""
+
+    def __init__(self, bar: Any) -> None:
+        self._bar = bar  # of tqdm's
+        self._began = time.perf_counter()
+        self._tokens = 0
+
+    def token(self) -> None:
+        """Count a token."""
+        self._tokens += 1
+        self._bar.set_postfix_str(f"{self._speed:.1f} tokens/s", refresh=False)
+        self._bar.update(0)
+
+    def answer(self) -> None:
+        """Count an answer that has ended."""
+        self._bar.update(1)
+        self._bar.refresh()
+
+    @property
+    def totals(self) -> str:
+        """Tokens in all, and their speed, prefill included."""
+        return f"{self._tokens} tokens at {self._speed:.1f} tokens/s"
+
+    @property
+    def _speed(self) -> float:
+        return self._tokens / (time.perf_counter() - self._began)
+
+
+@contextmanager
+def progress_bar(total: int) -> Iterator[ProgressBar]:
+    """Show the progress of so many answers, on a terminal only."""
+    from tqdm import tqdm
+
+    with tqdm(
+        total=total,
+        file=sys.stderr,
+        disable=None if output.verbose() else True,  # None: shown on a terminal only
+        leave=False,
+        smoothing=0,  # answers end in bursts
+        miniters=0,
+        mininterval=0.2,
+        bar_format="{n}/{total} answers {bar}{postfix}, {remaining} left",
+    ) as bar:
+        yield ProgressBar(bar)

@@ -1,0 +1,154 @@
+"""The configuration file: defaults of options, the theme, keys.
+
+The file is TOML and has three sections, each of which may be missing::
+
+    [options]            # defaults of command-line options, by their long names
+    max-tokens = 512
+    [screen]
+    theme = "nord"
+    [keys]               # by the ids that docs/configuration.md lists
+    "chat.duel" = "f9"
+
+The command line knows the values of options, the terminal UI the themes and keys; both use
+`Configuration.fault` for a value that they refuse.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from . import limits
+from .errors import ConfigurationError
+from .files import reason, write_whole, writing
+from .profiles.selection import user_folder
+
+OPTIONS, SCREEN, KEYS = "options", "screen", "keys"
+THEME = "theme"
+HEADER = "Of entropix chat and view; docs/configuration.md explains it."
+
+Value = str | int | float | bool | list[str]
+
+
+def default_path() -> Path:
+    """Return the path of the configuration file of `entropix chat` and `entropix view`."""
+    return user_folder().parent / "config.toml"
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """The content of a configuration file, as far as it is known without the command line."""
+
+    path: Path
+    """Of the file, which need not exist."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Defaults of options, by their names in the file."""
+    theme: str | None = None
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """Keys of actions, by the ids of their bindings."""
+    text: str = ""
+    """The whole file."""
+
+    @classmethod
+    def load(cls, path: Path) -> Configuration:
+        """Read a file.
+
+        Raises:
+            ConfigurationError: it cannot be read, is not TOML, or has an unknown section or key.
+        """
+        try:
+            text = limits.read_text(path, limits.CONFIGURATION_BYTES)
+            content = tomllib.loads(text)
+        except OSError as error:
+            raise ConfigurationError(f"cannot read {path}: {reason(error)}") from error
+        except UnicodeDecodeError as error:
+            raise ConfigurationError(f"{path} is not a text in UTF-8: {error.reason}") from error
+        except ValueError as error:
+            raise ConfigurationError(f"{path} is not TOML: {error}") from error
+        return cls(path, text=text)._with(content)
+
+    @classmethod
+    def load_default(cls) -> Configuration:
+        """Read the file at `default_path`; without one, the configuration is empty.
+
+        Raises:
+            ConfigurationError: as for `load`.
+        """
+        path = default_path()
+        return cls.load(path) if path.exists() else cls(path)
+
+    def fault(self, section: str, key: str, message: str) -> ConfigurationError:
+        """Return the error for a value of this file, with its line."""
+        line = _line_of(self.text, section, key)
+        where = f"{self.path}, line {line}" if line else str(self.path)
+        return ConfigurationError(f"{where}: {key}: {message}")
+
+    def _with(self, content: Mapping[str, Any]) -> Configuration:
+        for section, values in content.items():
+            if section not in (OPTIONS, SCREEN, KEYS):
+                known = f"[{OPTIONS}], [{SCREEN}] or [{KEYS}]"
+                raise self.fault(section, section, f"there is no such section: write {known}")
+            if not isinstance(values, dict):
+                raise self.fault("", section, f"write [{section}] in a line of its own")
+        screen, keys = content.get(SCREEN, {}), content.get(KEYS, {})
+        for key, value in screen.items():
+            if key != THEME:
+                raise self.fault(SCREEN, key, f"there is only {THEME}")
+            if not isinstance(value, str):
+                raise self.fault(SCREEN, key, 'it must be the name of a theme, as in "nord"')
+        for key, value in keys.items():
+            if not isinstance(value, str) or not value:
+                raise self.fault(KEYS, key, 'it must be a key, as in "ctrl+j" or "f9"')
+        options = content.get(OPTIONS, {})
+        return Configuration(self.path, options, screen.get(THEME), keys, self.text)
+
+
+def _line_of(text: str, section: str, key: str) -> int | None:
+    """Return the number of the line that sets a key of a section, or begins a section."""
+    current = ""
+    named = re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=")
+    for number, line in enumerate(text.splitlines(), 1):
+        if heading := re.match(r"\s*\[\s*([^\]]*?)\s*\]", line):
+            current = heading[1].strip("\"'")
+            if current == key == section:
+                return number
+        elif section in (current, key) and named.match(line):
+            return number
+    return None
+
+
+def change(path: Path, section: str, values: Mapping[str, Value | None]) -> None:
+    """Set values of a section of a file, and remove those that are None; all else stays.
+
+    The file and its folder are made where they are missing.
+
+    Raises:
+        ConfigurationError: the file cannot be read or written, or is not TOML.
+    """
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    try:
+        if path.exists():
+            document = tomlkit.parse(limits.read_text(path, limits.CONFIGURATION_BYTES))
+        else:
+            document = tomlkit.document()
+            document.add(tomlkit.comment(HEADER))
+        table = document.setdefault(section, tomlkit.table())
+        for key, value in values.items():
+            if value is not None:
+                table[key] = value
+            elif key in table:
+                del table[key]
+        text = tomlkit.dumps(document)
+    except OSError as error:
+        raise ConfigurationError(f"cannot read {path}: {reason(error)}") from error
+    except (ValueError, TypeError, TOMLKitError) as error:
+        raise ConfigurationError(f"{path} cannot be changed: {error}") from error
+    with writing(path, ConfigurationError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, text)

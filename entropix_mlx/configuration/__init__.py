@@ -1,1 +1,0 @@
-"""The configuration file: defaults of options, the theme, keys."""

@@ -1,0 +1,283 @@
+"""Asking a model many prompts at once, and keeping every answer in a journal.
+
+`run_answers` is the only place of the lab that drives the decode core itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+from ..api.prompts import conversation_prompt
+from ..engine.prompt_cache import PromptCache
+from ..engine.runner import Runner
+from ..engine.slot import Slot
+from ..errors import OutputError
+from ..files import write_whole, writing
+from ..models.base import LanguageModel
+from ..samplers.base import Sampler
+from ..settings import ResolvedSettings, Settings
+from ..step import Step
+
+AT_ONCE = 32
+"""Answers that run together, where the memory allows so many. A pass reads all weights whatever
+the number of its rows: on two cores a token of the demo model takes 23 ms of a processor among 8
+rows, and 14 ms among 24."""
+CACHE_BYTES = 2**28
+"""The most memory for the texts of answers that have ended, for prompts that begin alike."""
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """An answer to generate, from its prompt or from a position within it."""
+
+    prompt: list[int]
+    """Tokens, with those of the steps that are there already."""
+    settings: ResolvedSettings
+    """With a limit of tokens."""
+    begun: Sequence[Step] = ()
+    """The steps that are there already."""
+    forced: Sequence[int] = ()
+    """Tokens to commit first, whatever is drawn."""
+
+
+@dataclass(frozen=True)
+class Answered:
+    """An answer to one question."""
+
+    prompt: list[int]
+    """Tokens, with those of the chat template."""
+    seed: int
+    steps: list[Step]
+    question: str
+
+    def tokens_before(self, place: int) -> list[int]:
+        """Return the tokens of the prompt and of the steps before a place."""
+        return [*self.prompt, *(step.token for step in self.steps[:place])]
+
+    def continued(
+        self,
+        place: int,
+        sampler: Sampler,
+        tokens: int,
+        seed: int | None = None,
+        forced: Sequence[int] = (),
+    ) -> Continuation:
+        """Return a continuation from a place of the answer.
+
+        Args:
+            place: the number of the first step that is replaced.
+            sampler: of the continuation; those that share it are measured together.
+            tokens: the most that may follow.
+            seed: another one than the answer's.
+            forced: tokens to begin with.
+        """
+        seed = self.seed if seed is None else seed
+        settings = ResolvedSettings(Settings(max_tokens=tokens, speculation="off"), sampler, seed)
+        return Continuation(self.tokens_before(place), settings, self.steps[:place], forced)
+
+
+class Journal:
+    """Findings by stage and number, in a file by which a stopped measurement goes on.
+
+    It is JSON Lines. The first line says what is measured; each other line is one finding, with the
+    stage and number that it is found again by, written in one go as soon as it is known. It also
+    counts how much is done.
+    """
+
+    def __init__(
+        self,
+        path: Path | None = None,
+        *,
+        resume: bool = False,
+        on_progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> None:
+        """Keep findings, in memory alone until `open` is called.
+
+        Args:
+            path: the file; None for none. A folder for it is there.
+            resume: go on with the file if there is one; otherwise it is written anew.
+            on_progress: called with what is done so far, and with how much there is to do as far as
+                it is known.
+        """
+        self._path = path
+        self._resume = resume
+        self._on_progress = on_progress
+        self._found: dict[tuple[str, int], Any] = {}
+        self._done = self._total = 0
+
+    def open(self, subject: Any) -> None:
+        """Open the file.
+
+        Args:
+            subject: what is measured, as JSON can hold it; that of a file must be the same.
+
+        Raises:
+            OutputError: the file cannot be read or written, or measures something else.
+        """
+        if self._path is None:
+            return
+        with writing(self._path, OutputError):
+            old = self._path.read_bytes() if self._resume and self._path.exists() else b""
+        lines = old.split(b"\n")[:-1]  # what follows the last line end was cut off
+        if lines:
+            self._found = self._findings(lines, subject)
+        whole = b"".join(line + b"\n" for line in lines) or _line(subject)
+        if whole != old:
+            with writing(self._path, OutputError):
+                write_whole(self._path, whole.decode("utf-8"))
+
+    def get(self, stage: str, number: int) -> Any:
+        """Return a finding; None if it is missing."""
+        return self._found.get((stage, number))
+
+    def add(self, stage: str, number: int, finding: Any) -> None:
+        """Keep a finding.
+
+        Raises:
+            OutputError: the file cannot be written.
+        """
+        self._found[stage, number] = finding
+        if self._path is not None:
+            with writing(self._path, OutputError), self._path.open("ab", buffering=0) as file:
+                file.write(_line([stage, number, finding]))
+
+    def expect(self, more: int) -> None:
+        """Report that so much more is to be done; less, if negative."""
+        self._total += more
+        self._on_progress(self._done, self._total)
+
+    def advance(self, by: int = 1) -> None:
+        """Report that so much was done."""
+        self._done += by
+        self._total = max(self._total, self._done)
+        self._on_progress(self._done, self._total)
+
+    def remove(self) -> None:
+        """Remove the file: the measurement is complete.
+
+        Raises:
+            OutputError: it cannot be removed.
+        """
+        if self._path is not None:
+            with writing(self._path, OutputError):
+                self._path.unlink(missing_ok=True)
+
+    def _findings(self, lines: list[bytes], subject: Any) -> dict[tuple[str, int], Any]:
+        try:
+            first, *rest = [json.loads(line) for line in lines]
+            found = {(str(stage), int(number)): finding for stage, number, finding in rest}
+        except (ValueError, TypeError, RecursionError) as error:
+            raise OutputError(
+                f"{self._path} is damaged: begin anew without --resume ({error})"
+            ) from error
+        if first != json.loads(_line(subject)):
+            raise OutputError(
+                f"{self._path} is of another calibration (model, prompts, seed or tokens differ):"
+                " begin anew without --resume, or name another --output"
+            )
+        return found
+
+
+def _line(value: Any) -> bytes:
+    return (json.dumps(value) + "\n").encode("utf-8")
+
+
+@dataclass
+class Asker:
+    """Asks a model many prompts at once; what the journal holds is not asked again."""
+
+    model: LanguageModel
+    tokenizer: TokenizerWrapper
+    seed: int
+    """Of the first answer to a list of prompts; the others count on."""
+    journal: Journal
+
+    def answers(
+        self, stage: str, prompts: Sequence[str], tokens: int, *, first: int = 0, **options: Any
+    ) -> list[Answered]:
+        """Return the answers to some prompts.
+
+        Args:
+            stage: what the journal calls them.
+            prompts: questions of a user.
+            tokens: the most of an answer.
+            first: how many seeds were used before.
+            **options: of `Settings`.
+        """
+        settings = Settings(
+            max_tokens=tokens, seed=self.seed + first, top_logprobs=1, speculation="off", **options
+        ).resolved(self.model.config)
+        planned = [
+            Continuation(
+                conversation_prompt(self.tokenizer, [{"role": "user", "content": prompt}]),
+                settings.with_seed(self.seed + first + number),
+            )
+            for number, prompt in enumerate(prompts)
+        ]
+        return [
+            Answered(one.prompt, one.settings.seed, steps, prompt)
+            for one, steps, prompt in zip(planned, self.run(stage, planned), prompts, strict=True)
+        ]
+
+    def run(self, stage: str, planned: Sequence[Continuation]) -> list[list[Step]]:
+        """Return the steps of some answers.
+
+        Args:
+            stage: what the journal calls them.
+            planned: the answers.
+        """
+        known = {number: self.journal.get(stage, number) for number in range(len(planned))}
+        steps = {
+            number: [Step.from_dict(record) for record in found]
+            for number, found in known.items()
+            if found is not None
+        }
+        self.journal.advance(len(steps))
+        missing = [number for number in range(len(planned)) if number not in steps]
+
+        def keep(place: int, taken: list[Step]) -> None:
+            number = missing[place]
+            steps[number] = taken
+            self.journal.add(stage, number, [step.to_dict() for step in taken])
+            self.journal.advance()
+
+        run_answers(self.model, self.tokenizer, [planned[number] for number in missing], keep)
+        return [steps[number] for number in range(len(planned))]
+
+
+def run_answers(
+    model: LanguageModel,
+    tokenizer: TokenizerWrapper,
+    planned: Sequence[Continuation],
+    on_done: Callable[[int, list[Step]], None],
+) -> None:
+    """Generate some answers in the same passes; what their prompts have in common is read once.
+
+    Those with similar prompts follow one another, in an order that depends on the prompts alone.
+
+    Args:
+        model: from `load`.
+        tokenizer: from `load`.
+        planned: the answers.
+        on_done: called with the number of an answer as soon as it is complete, and its steps.
+    """
+    cache = PromptCache(CACHE_BYTES)
+    steps: dict[Slot, tuple[int, list[Step]]] = {}
+    with Runner(model, tokenizer, batch=AT_ONCE, cache=cache, steady=True) as runner:
+        for number in sorted(range(len(planned)), key=lambda number: planned[number].prompt):
+            one = planned[number]
+            slot = runner.add(one.prompt, one.settings, answered=one.begun, forced=one.forced)
+            steps[slot] = number, []
+        while steps:
+            for slot, step in runner.advance():
+                steps[slot][1].append(step)
+            for slot in [slot for slot in steps if slot.ended]:
+                if slot.error is not None:
+                    raise slot.error
+                on_done(*steps.pop(slot))

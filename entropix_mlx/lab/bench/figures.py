@@ -1,0 +1,222 @@
+"""The records of the bench, and how they are measured.
+
+Contenders take turns: a disturbance of the machine affects all, and ratios stay true.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+
+from ...models.llama.weight_layout import on_cpu
+
+Repeats = dict[str, list[float]]
+"""By contender: the numbers measured, one for each repeat."""
+COPIED_BYTES = 128 * 2**20
+"""Size of the array that is copied to measure bandwidth: a processor's caches hold less."""
+COPIES = 3
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is measured. Contexts, prompts and depths are in tokens."""
+
+    repeats: int = 3
+    contexts: tuple[int, ...] = (128, 1024, 4096, 8000)
+    """Tokens in the cache where decoding is measured; those a model cannot hold are left out."""
+    tokens: int = 10
+    """Tokens of a decoding run after its first."""
+    prompt: int = 128
+    """Tokens of the prompt that is computed without a cache, and of those of many answers."""
+    history: int = 1024
+    """Tokens of the cached conversation."""
+    question: int = 16
+    """Tokens that follow the cached conversation."""
+    widths: tuple[int, ...] = (2, 4, 5, 8)
+    """Branches of a fork."""
+    depth: int = 16
+    prefix: int = 1024
+    """Tokens before a fork, or fewer if the model cannot hold so many."""
+    rows: tuple[int, ...] = (1, 8)
+    """Answers at once."""
+    passes: tuple[int, ...] = (1, 2, 4, 8, 16)
+    """Tokens that one pass computes."""
+    speculation_tokens: int = 64
+    """Tokens of an answer in which the next ones are proposed."""
+    speculation_samplers: tuple[str, ...] = ("greedy", "entropix")
+
+
+FULL = Effort()
+QUICK = Effort(
+    repeats=2,
+    contexts=(128, 2048),
+    tokens=6,
+    prompt=24,
+    widths=(5,),
+    depth=5,
+    speculation_tokens=32,
+    speculation_samplers=("greedy",),
+)
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A figure divided by another contender's, both measured in the same repeat."""
+
+    other: str
+    """The other contender's name."""
+    median: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What one contender reached in one case: the median over the repeats, and their range."""
+
+    section: str
+    case: str
+    """What was varied: a context, a vocabulary, a number of branches."""
+    name: str
+    """The contender's name."""
+    unit: str
+    median: float
+    low: float
+    high: float
+    repeats: int
+    ratios: tuple[Ratio, ...] = ()
+    note: str = ""
+    """What else the figure depends on."""
+
+
+@dataclass(frozen=True)
+class MachineInfo:
+    """Where the figures come from."""
+
+    system: str
+    processor: str
+    cores: int
+    device: str
+    """What MLX computes on."""
+    mlx: str
+    """Version; likewise `mlx_lm`."""
+    mlx_lm: str
+    copy_bandwidth: float
+    """GB/s, read and written together, while a large array is copied."""
+
+
+@dataclass(frozen=True)
+class BenchReport:
+    """All figures of a run."""
+
+    machine: MachineInfo
+    effort: Effort
+    seconds: float
+    """Of the whole run."""
+    rows: tuple[Figure, ...]
+    """One a line of the table, in its order."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as one JSON-ready record."""
+        return asdict(self)
+
+
+def in_turns(contenders: Mapping[str, Callable[[], float]], repeats: int) -> Repeats:
+    """Run all contenders once a repeat, every other time in reverse order.
+
+    Args:
+        contenders: by name, a function that runs once and returns the number measured.
+        repeats: their number.
+    """
+    repeated: Repeats = {name: [] for name in contenders}
+    names = list(contenders)
+    for _ in range(repeats):
+        for name in names:
+            repeated[name].append(contenders[name]())
+        names.reverse()
+    return repeated
+
+
+def to_figures(
+    section: str, case: str, unit: str, repeated: Repeats, against: Sequence[str] = ()
+) -> list[Figure]:
+    """Return the figure of each contender, with its ratios to those in `against`."""
+    return [
+        Figure(
+            section,
+            case,
+            name,
+            unit,
+            *_spread(values),
+            repeats=len(values),
+            ratios=tuple(
+                Ratio(
+                    other, *_spread([a / b for a, b in zip(values, repeated[other], strict=True)])
+                )
+                for other in against
+                if other in repeated and name not in against
+            ),
+        )
+        for name, values in repeated.items()
+    ]
+
+
+def _spread(values: Sequence[float]) -> tuple[float, float, float]:
+    return statistics.median(values), min(values), max(values)
+
+
+def seconds(run: Callable[[], object]) -> float:
+    """Return the seconds that a function takes."""
+    began = time.perf_counter()
+    run()
+    return time.perf_counter() - began
+
+
+def peak_bytes(run: Callable[[], object]) -> int:
+    """Return what a function allocates at its peak, beyond what is held before it."""
+    mx.synchronize()
+    mx.clear_cache()
+    mx.reset_peak_memory()
+    before = mx.get_active_memory()
+    run()
+    mx.synchronize()
+    return int(mx.get_peak_memory() - before)
+
+
+def copy_bandwidth() -> float:
+    """Return the bytes a second, read and written, at which a large array is copied.
+
+    On a GPU, MLX makes the copy. On a CPU, NumPy does: MLX would allocate the copy each time, and
+    measure mostly that.
+    """
+    if on_cpu():
+        source, target = np.ones((2, COPIED_BYTES), np.uint8)
+        times = [seconds(lambda: np.copyto(target, source)) for _ in range(COPIES)]
+    else:
+        array = mx.ones((COPIED_BYTES // 4,))
+        mx.eval(array)
+        # `array + 1` moves the same bytes as a copy, and is not optimised away.
+        times = [seconds(lambda: mx.eval(array + 1.0)) for _ in range(COPIES)]
+    return 2 * COPIED_BYTES / min(times)
+
+
+def this_machine() -> MachineInfo:
+    """Describe the machine."""
+    return MachineInfo(
+        system=platform.system(),
+        processor=platform.machine(),
+        cores=os.cpu_count() or 1,
+        device=str(mx.default_device()),
+        mlx=version("mlx"),
+        mlx_lm=version("mlx-lm"),
+        copy_bandwidth=copy_bandwidth() / 1e9,
+    )

@@ -1,0 +1,393 @@
+"""Which thinking text a model is given, and whether it gets any: calibration by what texts do.
+
+The control of an insertion is the same answer without it, from the same place with the same seed.
+The *effect* is the difference over the tokens after the place, as `Stretch` defines it. Where the
+rule for thoughts itself compares the first of these tokens, to accept only texts that improve them,
+they say nothing any more, and what is compared are the tokens behind them.
+
+Every text is tried at the same few places first; those that are clearly behind the best one there
+are tried no more. The best of the others go on to more places. The one that is best there becomes
+the profile's, with the rule that a thought is accepted only where the tokens after it improve. What
+it does then is measured at places that had no part in the choice, with several seeds at each: the
+figures that a profile records are those.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from importlib import resources
+from statistics import fmean, median
+from typing import Any, NamedTuple
+
+import numpy as np
+from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+from ...answer.continuation import Stretch, gain
+from ...answer.interventions.base import AnswerText
+from ...answer.interventions.prose import ALLOWED, Place, asks_for
+from ...answer.interventions.thinking import flaw, to_tokens, written
+from ...profiles.profile import Profile
+from ...profiles.sections import Think
+from ...samplers.registry import make_sampler
+from ...step import Step
+from ..asking import Answered, Asker, Continuation
+from ..evaluation.statistics import Interval, bootstrap_mean
+from ..undertrained import reserved_tokens
+from .measurements import DIGITS
+
+FOLLOWING = 20
+"""Tokens that are compared."""
+LEAST_FOLLOWING = 8
+"""An answer that ends sooner after a place says too little there."""
+FIRST_SITES = 8
+"""Places at which every text is tried, and as many more for those that are not behind then."""
+FINAL_SITES = 48
+"""Further places for the best texts: at fewer, chance decides which of them is the best."""
+FINALISTS = 3
+LEAST_GAIN = 0.0
+"""In nats a token: what follows a thought must improve so much, or the thought is dropped."""
+LEAST_ACCEPTED = 0.5
+"""A text that is dropped more often than this is no thought of this model."""
+MOST_SITES = 200
+"""Places at which the text that was chosen is measured; as many as there are, if fewer."""
+SEEDS = 2
+"""Measurements at each of these places."""
+OTHER_SEEDS = 100_000
+"""What lies between the seeds of two measurements at a place: more than there are answers."""
+
+Text = str | int
+
+
+@dataclass(frozen=True)
+class InsertionSite:
+    """A place in an answer where a text could be inserted, and none was."""
+
+    answer: Answered
+    number: int
+    """Of the step before which a text can stand."""
+    place: Place
+    paragraph: str
+
+    @property
+    def control(self) -> list[Step]:
+        """The steps from there on."""
+        return self.answer.steps[self.number :]
+
+    @property
+    def entropy(self) -> float:
+        """Of the position, in bits."""
+        return self.answer.steps[self.number].entropy
+
+    @property
+    def before(self) -> tuple[int, ...]:
+        """All tokens before the place: two sites with other seeds may have these in common."""
+        return tuple(self.answer.tokens_before(self.number))
+
+
+class InsertionEffect(NamedTuple):
+    """What one insertion did, in nats a token; better is more, but for the entropy."""
+
+    logprob: float
+    entropy: float
+    dropped: bool
+    """Whether it would not have been accepted: then it did nothing."""
+
+    @property
+    def total(self) -> float:
+        """The mean of the rise of log p and of the fall of entropy."""
+        return (self.logprob - self.entropy) / 2
+
+
+def sites(tokenizer: TokenizerWrapper, answer: Answered, rule: Think) -> Iterator[InsertionSite]:
+    """Yield the places of an answer without thoughts at which one could stand.
+
+    Args:
+        tokenizer: from `load`.
+        answer: without thoughts.
+        rule: what it must not answer if thoughts are to stand in it.
+    """
+    if asks_for(rule.not_for, tokenizer, answer.prompt):
+        return
+    text = AnswerText(tokenizer)
+    for number, step in enumerate(answer.steps):
+        place = text.place(step.token) if number else None
+        enough = len(answer.steps) - number >= LEAST_FOLLOWING
+        if place is not None and place in ALLOWED["sentence"] and enough:
+            yield InsertionSite(answer, number, place, text.paragraph)
+        text.observe(step)
+
+
+class InsertionExperiment:
+    """Inserts texts at sites, and compares what follows with the control."""
+
+    def __init__(self, asker: Asker, profile: Profile) -> None:
+        """Prepare.
+
+        Args:
+            asker: generates what follows.
+            profile: by which to go on; its own interventions must be off.
+        """
+        self._asker = asker
+        self._profile = profile
+        self._sampler = make_sampler("entropix", profile)
+        rule = profile.think
+        self._deciding = rule.watch if rule.least_gain > -math.inf else 0
+        """Tokens after a text by which it is decided whether it is accepted."""
+        self._length = self._deciding + FOLLOWING
+
+    def measurable(self, site: InsertionSite) -> bool:
+        """Tell whether enough follows a site behind the tokens that decide."""
+        return len(site.control) >= self._deciding + LEAST_FOLLOWING
+
+    def effects(
+        self, stage: str, planned: Sequence[tuple[InsertionSite, Text]]
+    ) -> list[InsertionEffect]:
+        """Return the effects of texts at sites.
+
+        Args:
+            stage: what the journal calls them.
+            planned: pairs of a site and a text.
+        """
+        inserted = [self._tokens(site, text) for site, text in planned]
+        answers = self._asker.run(
+            stage,
+            [
+                self._continuation(site, tokens)
+                for (site, _), tokens in zip(planned, inserted, strict=True)
+            ],
+        )
+        return [
+            self._effect(site, tokens, steps)
+            for (site, _), tokens, steps in zip(planned, inserted, answers, strict=True)
+        ]
+
+    def reseeded(
+        self, stage: str, found: Sequence[InsertionSite], seed: int
+    ) -> list[InsertionSite]:
+        """Return the same places in answers that go on from there with other seeds.
+
+        A continuation after which the place is none any more, or that ends too soon, has no site.
+
+        Args:
+            stage: what the journal calls these answers.
+            found: the sites.
+            seed: of the first of them; the others count on.
+        """
+        planned = [
+            site.answer.continued(site.number, self._sampler, self._length, seed + number)
+            for number, site in enumerate(found)
+        ]
+        placed = []
+        answers = self._asker.run(stage, planned)
+        for site, one, steps in zip(found, planned, answers, strict=True):
+            whole = [*site.answer.steps[: site.number], *steps]
+            other = replace(site.answer, seed=one.settings.seed, steps=whole)
+            there = sites(self._asker.tokenizer, other, self._profile.think)
+            placed += [s for s in there if s.before == site.before and self.measurable(s)]
+        return placed
+
+    def _continuation(self, site: InsertionSite, inserted: tuple[int, ...]) -> Continuation:
+        tokens = len(inserted) + self._length
+        return site.answer.continued(site.number, self._sampler, tokens, forced=inserted)
+
+    def _tokens(self, site: InsertionSite, text: Text) -> tuple[int, ...]:
+        form = written(text, site.place, site.paragraph) if isinstance(text, str) else text
+        return to_tokens(form, self._asker.tokenizer, self._asker.model.config.vocab_size)
+
+    def _effect(
+        self, site: InsertionSite, inserted: tuple[int, ...], steps: Sequence[Step]
+    ) -> InsertionEffect:
+        before = [step.token for step in site.answer.steps[: site.number]]
+        after, control = steps[len(inserted) :], site.control[: self._length]
+        rule, deciding = self._profile.think, self._deciding
+        watched = [step.token for step in after][: rule.watch]
+        found = flaw(self._asker.tokenizer, before, inserted, watched, rule.loop_length)
+        worse = deciding > 0 and gain(after[:deciding], control[:deciding]) < rule.least_gain
+        treated, usual = after[deciding:], control[deciding:]
+        if found is not None or worse or not treated or not usual:
+            return InsertionEffect(0.0, 0.0, dropped=True)
+        one, other = Stretch.of(treated), Stretch.of(usual)
+        return InsertionEffect(
+            one.logprob - other.logprob, one.entropy - other.entropy, dropped=False
+        )
+
+
+@dataclass(frozen=True)
+class TextEffects:
+    """The effects of one text at some sites."""
+
+    text: Text
+    sites: tuple[InsertionSite, ...]
+    effects: tuple[InsertionEffect, ...]
+    """At each of them."""
+
+    def __add__(self, other: TextEffects) -> TextEffects:
+        return TextEffects(self.text, self.sites + other.sites, self.effects + other.effects)
+
+    @property
+    def accepted(self) -> int:
+        """How many of the insertions were accepted; the others did nothing."""
+        return sum(not effect.dropped for effect in self.effects)
+
+    @property
+    def mostly_accepted(self) -> bool:
+        """Whether it is not dropped at half of the sites or more."""
+        return self.accepted > LEAST_ACCEPTED * len(self.effects)
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """Larger for the better text: one that is mostly accepted, then by its mean effect."""
+        return self.mostly_accepted, self.mean("total")
+
+    def mean(self, name: str) -> float:
+        """Return the mean over the places of a field's mean there, in nats a token; 0 for none."""
+        values = self._by_place(name)
+        return fmean(values) if values else 0.0
+
+    def interval(self, name: str = "total") -> Interval:
+        """Return the 95 % bootstrap interval of that mean, over the places."""
+        return bootstrap_mean(self._by_place(name))
+
+    def behind(self, best: TextEffects) -> bool:
+        """Tell whether this text is clearly worse than another, or dropped too often."""
+        return not self.mostly_accepted or self.interval().high < best.interval().low
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the figures for a profile's record."""
+        n = self.accepted
+        record: dict[str, Any] = {"text": self.text, "n": n, "dropped": len(self.effects) - n}
+        for name in ("logprob", "entropy", "total"):
+            figures = (self.mean(name), *self.interval(name)) if n else ()
+            record[name] = [round(value, DIGITS) for value in figures]
+        return record
+
+    def by_entropy(self) -> dict[str, Any]:
+        """Return the figures where the entropy of the place is below its median, and the others."""
+        middle = median(site.entropy for site in self.sites)
+        halves: dict[str, list[tuple[InsertionSite, InsertionEffect]]] = {"below": [], "above": []}
+        for site, effect in zip(self.sites, self.effects, strict=True):
+            halves["below" if site.entropy < middle else "above"].append((site, effect))
+        return {"bits": round(middle, DIGITS)} | {
+            name: TextEffects(self.text, *zip(*pairs, strict=True)).to_dict()["total"]
+            for name, pairs in halves.items()
+            if pairs
+        }
+
+    def _by_place(self, name: str) -> list[float]:
+        found = defaultdict(list)
+        for site, effect in zip(self.sites, self.effects, strict=True):
+            if not effect.dropped:
+                found[site.before].append(getattr(effect, name))
+        return [fmean(values) for values in found.values()]
+
+
+@dataclass(frozen=True)
+class ThoughtChoice:
+    """The text that was chosen, and the figures behind it."""
+
+    chosen: TextEffects
+    candidates: tuple[TextEffects, ...]
+    """All texts, those that were tried at most places first."""
+
+    @property
+    def harms(self) -> bool:
+        """Whether even this text does harm: its whole interval says so."""
+        return self.chosen.accepted > 0 and self.chosen.interval().high < 0
+
+    def changes(self) -> dict[str, Any]:
+        """Return the fields of `[think]` that follow."""
+        fields: dict[str, Any] = {"text": self.chosen.text, "least_gain": LEAST_GAIN}
+        return fields | ({"max_insertions": 0} if self.harms else {})
+
+    def record(self) -> dict[str, Any]:
+        """Return what a profile records of it."""
+        places = len({site.before for site in self.chosen.sites})
+        more = {"places": places, "by_entropy": self.chosen.by_entropy()}
+        return {
+            "chosen": self.chosen.to_dict() | more,
+            "candidates": [one.to_dict() for one in self.candidates],
+        }
+
+
+def candidates(tokenizer: TokenizerWrapper, vocab_size: int) -> list[Text]:
+    """Return the texts of the package that the tokenizer can write, and a reserved token."""
+    file = resources.files(__package__) / "thinking_texts.toml"
+    texts: list[Text] = tomllib.loads(file.read_text(encoding="utf-8"))["texts"]
+    unknown = tokenizer.unk_token_id
+    known = [
+        text
+        for text in texts
+        if (tokens := tokenizer.encode(str(text), add_special_tokens=False))
+        and unknown not in tokens
+    ]
+    return known + list(reserved_tokens(tokenizer, vocab_size)[:1])
+
+
+def choose(
+    asker: Asker,
+    anywhere: InsertionExperiment,
+    improving: InsertionExperiment,
+    found: Sequence[InsertionSite],
+) -> ThoughtChoice | None:
+    """Return the text whose measured effect is best; None where there are too few places.
+
+    Args:
+        asker: the model, its seed, and the journal.
+        anywhere: accepts a text at a place, whether that improves what follows or not.
+        improving: accepts it only where that improves by `LEAST_GAIN`.
+        found: the places.
+    """
+    order = np.random.default_rng(abs(asker.seed)).permutation(len(found))
+    shuffled = [found[number] for number in order]
+    parts = np.cumsum([FIRST_SITES, FIRST_SITES, FINAL_SITES, MOST_SITES])
+    first, more, final, fresh = (
+        shuffled[begin:end] for begin, end in zip([0, *parts[:-1]], parts, strict=True)
+    )
+    if not fresh:
+        return None
+
+    def measured(stage: str, where: Sequence[InsertionSite], texts: Sequence[TextEffects]) -> Any:
+        more = _measured(asker, anywhere, stage, where, [one.text for one in texts])
+        return [one + other for one, other in zip(texts, more, strict=True)]
+
+    texts = candidates(asker.tokenizer, asker.model.config.vocab_size)
+    tried = _measured(asker, anywhere, "first", first, texts)
+    best = max(tried, key=lambda one: one.rank)
+    racing = [one for one in tried if one is best or not one.behind(best)]
+    others = [one for one in tried if one not in racing]
+    racing = measured("more", more, racing)
+    racing.sort(key=lambda one: one.rank, reverse=True)
+    others.sort(key=lambda one: one.rank, reverse=True)
+    finalists = measured("final", final, racing[:FINALISTS])
+    winner = max(finalists, key=lambda one: one.rank)
+    chosen = TextEffects(winner.text, (), ())
+    for number in range(1, SEEDS + 1):
+        asker.journal.expect(len(fresh))
+        seed = asker.seed + number * OTHER_SEEDS
+        where = improving.reseeded(f"again {number}", fresh, seed)
+        chosen += _measured(asker, improving, f"fresh {number}", where, [winner.text])[0]
+    if not chosen.sites:
+        return None
+    return ThoughtChoice(chosen, (*finalists, *racing[FINALISTS:], *others))
+
+
+def _measured(
+    asker: Asker,
+    experiment: InsertionExperiment,
+    stage: str,
+    where: Sequence[InsertionSite],
+    texts: Sequence[Text],
+) -> list[TextEffects]:
+    """Return the effects of each text at some places, in the order of the texts."""
+    count = len(where)
+    planned = [(site, text) for text in texts for site in where]
+    asker.journal.expect(len(planned))
+    effects = experiment.effects(stage, planned)
+    return [
+        TextEffects(text, tuple(where), tuple(effects[place * count : (place + 1) * count]))
+        for place, text in enumerate(texts)
+    ]

@@ -1,0 +1,233 @@
+"""`entropix generate` for one prompt, in process, on a tiny model."""
+
+import io
+import itertools
+import json
+import re
+
+import pytest
+
+from entropix_mlx import stream_generate
+from entropix_mlx.palette import LOOKS
+from entropix_mlx.profiles.confidence import AnswerMetrics
+from entropix_mlx.step import Origin, Source, Strategy
+from entropix_mlx.traces.trace import read_trace
+from tests.commands.conftest import Terminal
+
+
+def lines(out):
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def test_text_goes_to_stdout_and_statistics_to_stderr(generate):
+    code, out, err = generate("-p", "hello", "-m", 12, "--seed", 4)
+    assert (code, out[-1]) == (0, "\n")
+    for part in ("seed 4", "12 tokens", "loading tiny"):
+        assert part in err
+    assert "\x1b" not in out + err
+    assert generate("-p", "hello", "-m", 12, "--seed", 4, "--verbose", "false") == (0, out, "")
+
+
+def test_json_is_one_object(generate):
+    code, out, _ = generate("-p", "hello", "-m", 9, "--seed", 4, "--json")
+    record = json.loads(out)
+    assert code == 0
+    assert (record["finish_reason"], record["seed"]) == ("length", 4)
+    assert record["usage"]["completion_tokens"] == sum(record["strategies"].values()) == 9
+    assert record["timings"]["tokens_per_second"] > 0
+    assert generate("-p", "hello", "-m", 9, "--seed", 4)[1] == record["text"] + "\n"
+
+
+def test_jsonl_is_a_step_a_line(generate):
+    steps = lines(generate("-p", "hello", "-m", 5, "--jsonl", "--top-logprobs", 3)[1])
+    assert [step["index"] for step in steps] == [0, 1, 2, 3, 4]
+    assert all(len(step["top_logprobs"]) == 3 for step in steps)
+    assert steps[0]["origin"] == "sampled"
+
+
+def test_colours_and_glyphs(generate):
+    _, plain, _ = generate("-p", "hello", "-m", 9, "--seed", 4)
+    _, out, err = generate("-p", "hello", "-m", 9, "--seed", 4, "--color", "always")
+    assert all("\x1b[38;2;" in text for text in (out, err))
+    assert re.sub("\x1b\\[[0-9;]*m", "", out) == plain
+    assert len({look.glyph for look in LOOKS.values()}) == len(Strategy)
+
+
+@pytest.mark.parametrize("colour", ["never", "always"])
+def test_a_terminal_does_not_obey_the_model(generate, monkeypatch, byte_tokenizer, colour):
+    (escape,) = byte_tokenizer.encode("\x1b", add_special_tokens=False)
+    asked = ("-p", "x", "-m", 1, "--sampler", "temperature", "--logit-bias", f"{escape}=100")
+    assert generate(*asked)[1] == "\x1b\n", "in a pipe or a file as it is"
+    screen = Terminal()
+    monkeypatch.setattr("sys.stdout", screen)
+    assert generate(*asked, "--color", colour)[0] == 0
+    assert re.sub("\x1b\\[[0-9;]*m", "", screen.getvalue()) == "␛\n"
+
+
+EVERYWHERE = (
+    "--set=thresholds.low_entropy=-1",
+    "--set=thresholds.branch_max_entropy=99",
+    "--set=thresholds.branch_min_varentropy=-1",
+    "--set=branch.min_gap=0",
+    "--set=branch.ask_margin=1e6",
+)
+
+
+@pytest.fixture
+def forks(generate):
+    """Run with a profile that forks wherever it may, and return the steps."""
+
+    def forks(*arguments):
+        asked = ("-p", "hello", "-m", 24, "--seed", 4, "--jsonl", *EVERYWHERE)
+        code, out, err = generate(*asked, *arguments)
+        assert code == 0, err
+        return lines(out), err
+
+    return forks
+
+
+def test_forks_are_followed_as_the_options_say(forks):
+    steps, err = forks("--branch-width", 3, "--branch-depth", 2)
+    found = [step["fork"]["branches"] for step in steps if step["fork"]]
+    assert found
+    assert {len(branches) for branches in found} == {3}
+    assert max(len(branch["tokens"]) for branches in found for branch in branches) == 2
+    assert f"{len(found)} forks" in err
+    steps, _ = forks("--no-branch")
+    assert not any(step["fork"] for step in steps)
+
+
+@pytest.mark.parametrize(
+    ("typed", "winner"), [("2\n", 1), ("nonsense\n9\n3\n", 2), ("\n", None), ("", None)]
+)
+def test_the_user_chooses_a_branch(forks, monkeypatch, typed, winner):
+    monkeypatch.setattr("sys.stdin", io.StringIO(typed))
+    steps, err = forks("--ask", "--branch-width", 3)
+    record = steps[0]["fork"]
+    leads = {
+        number: branch["lead"]
+        for number, branch in enumerate(record["branches"])
+        if branch["stopped"] != "behind" and branch["lead"] > branch["error"]
+    }
+    assert record["winner"] == (max(leads, key=leads.get, default=0) if winner is None else winner)
+    assert record["chosen_by"] == "user"
+    assert steps[0]["origin"] == "chosen"
+    assert "1 to 3" in err
+    assert re.search(r"[+-]\d\.\d\d ± \d\.\d\d nats", err)
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_thinking_can_be_forbidden(generate):
+    lost = ("low_entropy=-1", "think_min_entropy=-1", "think_max_varentropy=99")
+    asked = ("-p", "hello", "-m", 12, *(f"--set=thresholds.{field}" for field in lost))
+    assert " Wait," in generate(*asked)[1]
+    assert " Wait," not in generate(*asked, "--no-think")[1]
+
+
+def test_logits_can_be_changed(generate):
+    changed = ("--logit-bias", "65=100", "--logit-bias", "66=-2.5", "--presence-penalty", 0.1)
+    code, out, _ = generate("-p", "hello", "-m", 9, "--sampler", "temperature", *changed, "--json")
+    assert (code, json.loads(out)["text"]) == (0, "b" * 9)  # the tiny tokenizer's 65
+    steps = lines(generate("-p", "hello", "-m", 9, "--frequency-penalty", 100, "--jsonl")[1])
+    assert len({step["token"] for step in steps}) == 9
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["-p", "", "--ignore-chat-template"], "prompt"),
+        (["-p", "x" * 500], "context"),
+        (["-p", "x", "--temp", "nan"], "temperature"),
+        (["-p", "x", "--temp", "warm"], "--temp"),
+        (["-p", "x", "--top-k", "9" * 20], "top_k"),
+        (["-p", "x", "--set", "base.top_k=" + "9" * 5000], "FIELD=VALUE"),
+        (["-p", "x", "--seed", "9" * 30], "seed"),
+        (["-p", "x", "--max-tokens", "many"], "--max-tokens"),
+        (["-p", "x", "--top-logprobs", "-1"], "--top-logprobs"),
+        (["-p", "x", "--logit-bias", "A=1"], "TOKEN=BIAS"),
+        (["-p", "x", "--logit-bias", "258=1"], "token 258"),
+        (["-p", "x", "--verbose", "maybe"], "--verbose"),
+        (["-p", "x", "--sampler", "magic"], "sampler"),
+        (["-p", "x", "--sampler", "cntp", "--top-p", "0.5"], "top_p"),
+        (["-p", "x", "--branch-width", "65"], "branch.width"),
+        (["-p", "x", "--speculation", "maybe"], "speculation"),
+        (["-p", "x", "--profile", "nope"], "no profile"),
+        (["-p", "x", "--attention-layers", "some"], "--attention-layers"),
+        (["-p", "x", "--json", "--jsonl"], "--jsonl"),
+        (["-p", "x", "--model", ""], "--model"),
+        (["-p", "x", "--model", "absent/model/x"], "no model"),
+        (["-p", "x", "--trace", "~nobody-at-all/t"], "~nobody-at-all/t"),
+        (["-p", "x", "--ignore-chat-template", "--system-prompt", "y"], "--system-prompt"),
+        (["-p", "x", "--chat-template-config", "[" * 100_000], "JSON"),
+        (["-p", "x", "--chat-template-config", "[]"], "JSON"),
+        (["-p", "x", "--notes", "/absent"], "/absent"),
+        (["-p", "x", "--resume"], "--resume"),
+        (["-p", "x", "--batch", "3"], "--batch"),
+        (["-p", "x", "--n", "2", "--resume"], "--output"),
+        (["-p", "x", "--n", "2", "--jsonl"], "--jsonl"),
+        (["-p", "x", "--n", "2", "--ask"], "--ask"),
+        (["-p", "x", "--n", "2", "--trace", "t"], "--trace"),
+        (["-p", "x", "--n", "2", "--prefill-response", "t"], "--prefill-response"),
+        (["-p", "x", "--n", "0"], "--n"),
+        (["-p", "x", "--prompts", "y"], "--prompts"),
+        ([], "--prompt"),
+    ],
+)
+def test_a_mistake_is_a_message_and_exit_code_2(generate, arguments, named):
+    code, out, err = generate(*arguments)
+    assert (code, out) == (2, "")
+    assert named in err
+    assert "Traceback" not in err
+
+
+def test_an_interrupt_keeps_the_steps_so_far(generate, monkeypatch):
+    def interrupted(*given, **named):
+        yield from itertools.islice(stream_generate(*given, **named), 4)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("entropix_mlx.api.generate.stream_generate", interrupted)
+    code, out, _ = generate("-p", "hello", "--seed", 4, "--json")
+    record = json.loads(out)
+    assert (code, record["finish_reason"]) == (130, "interrupted")
+    assert record["usage"]["completion_tokens"] == 4
+
+
+def test_bytes_that_are_not_utf8_are_no_traceback(generate):
+    assert generate("-p", "caf\udce9", "-m", 2)[0] == 0
+
+
+@pytest.fixture
+def notes(tmp_path, monkeypatch):
+    """Return a folder of notes; its index is kept in a folder of this test's."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "a.md").write_text("hello is a word")
+    (folder / "b.txt").write_bytes(b"\xff")
+    return folder
+
+
+ASKING = ("--seed", 4, "--set", "notes.min_entropy=0")
+
+
+def test_a_passage_of_the_notes_is_quoted_with_its_place(generate, notes, tmp_path):
+    trace = tmp_path / "t.jsonl"
+    code, out, err = generate("-p", "hello", "-m", 200, *ASKING, "--notes", notes, "--trace", trace)
+    assert code == 0
+    assert "According to a.md, line 1: “hello is a word” So" in out
+    for part in ("1 passage", "passages 1, files 1", "b.txt is left out"):
+        assert part in err
+    header, *recorded = lines(trace.read_text())
+    assert header["notes"] == str(notes)
+    sources = [line["source"] for line in recorded if line.get("source")]
+    assert sources == [{"name": "a.md", "line": 1, "page": None, "heading": ""}]
+    found = read_trace(trace).steps
+    assert found[0].source == Source("a.md", 1)
+    own = tuple(step.logprob for step in found if step.origin is Origin.SAMPLED)
+    assert AnswerMetrics.of(found).logprob == own
+
+
+def test_notes_without_a_matching_passage_change_nothing(generate, notes):
+    asked = ("-p", "bye", "-m", 40, *ASKING, "--verbose", "false")
+    assert generate(*asked, "--notes", notes) == generate(*asked)

@@ -1,0 +1,186 @@
+"""Standard streams that are full, closed, or cannot spell what a model writes."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from entropix_mlx.commands.shared import answers, output
+from entropix_mlx.step import Branch, Fork
+from tests.commands.conftest import Terminal
+from tests.traces.test_trace import HEADER
+from tests.tui.conftest import make_step
+
+
+@pytest.fixture
+def shell(tiny_folder, tmp_path):
+    """Run the command in a shell, with redirections; return its exit code, stdout and stderr."""
+
+    def run(arguments, redirections="", **variables):
+        line = f"{sys.executable} -m entropix_mlx {arguments} {redirections}"
+        done = subprocess.run(
+            ["bash", "-c", line.replace("MODEL", str(tiny_folder))],
+            capture_output=True,
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": str(Path.cwd())} | variables,
+            timeout=120,
+            check=False,
+        )
+        assert b"Traceback" not in done.stderr
+        assert b"Exception ignored" not in done.stderr
+        return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+    return run
+
+
+@pytest.fixture
+def trace(tmp_path):
+    from entropix_mlx.traces.trace import recorded
+
+    file = tmp_path / "trace.jsonl"
+    list(recorded([make_step(0, "a")], file, HEADER))
+    return file
+
+
+GENERATE = "generate --model MODEL -p x -m 3 --seed 1"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "redirection", "code", "named"),
+    [
+        ("--help", ">/dev/full", 2, "cannot write to stdout: the disk is full"),
+        ("profile show reference", ">&-", 2, "cannot write to stdout: it is closed"),
+        ("report TRACE", ">/dev/full", 2, "cannot write to stdout"),
+        ("report TRACE", ">&-", 2, "cannot write to stdout"),
+        (f"{GENERATE} --jsonl --verbose no", ">/dev/full", 2, "cannot write to stdout"),
+        ("profile check absent", "2>&-", 2, ""),
+        ("generate --nonsense", "2>/dev/full", 2, ""),
+        ("profile diff reference reference", "2>/dev/full", 0, ""),
+        (GENERATE, "<&- 2>&-", 0, ""),
+        ("generate --model MODEL -p -", "<&-", 2, "no stdin"),
+        ("chat --plain --model MODEL", "<&-", 2, "no stdin"),
+        ("view TRACE", "</dev/null", 2, "needs a terminal"),
+        ("chat --model MODEL", "</dev/null", 2, "needs a terminal"),
+        ("profile show reference", "<&- >&- 2>&-", 2, ""),
+        ("profile check reference", "<&- 2>&-", 0, ""),
+    ],
+)
+def test_streams_that_take_or_give_nothing(shell, trace, command, redirection, code, named):
+    if "/dev/full" in redirection and not Path("/dev/full").exists():
+        pytest.skip("there is no device that is always full")
+    ended, _, err = shell(command.replace("TRACE", str(trace)), redirection)
+    assert ended == code
+    assert named in err
+    assert err.count("\n") == bool(named), "one sentence"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"PYTHONIOENCODING": "ascii"},
+        {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"},
+    ],
+)
+def test_a_stream_that_cannot_spell_an_answer_gets_other_characters(shell, trace, variables):
+    lines = trace.read_text().splitlines()
+    lines[1] = json.dumps(json.loads(lines[1]) | {"text": "é日😀"})
+    trace.write_text("\n".join(lines))
+    code, out, _ = shell(f"report {trace}", **variables)
+    assert (code, "???" in out) == (0, True)
+    code, out, _ = shell("profile show reference", **variables)
+    assert (code, out.isascii()) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("environment", "stream", "colour"),
+    [
+        ({}, Terminal(), True),
+        ({}, io.StringIO(), False),
+        ({"NO_COLOR": "1"}, Terminal(), False),
+        ({"TERM": "dumb"}, Terminal(), False),
+    ],
+)
+def test_automatic_colour(monkeypatch, environment, stream, colour):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name, value in ({"TERM": "xterm"} | environment).items():
+        monkeypatch.setenv(name, value)
+    assert output.use_colour("auto", stream) is colour
+    assert output.use_colour("always", stream)
+    assert not output.use_colour("never", stream)
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    {"\x1b[2J": "␛[2J", "\r": "␍", "\x7f": "␡", "\x9b2J": "\ufffd2J", "\t\n": "\t\n"}.items(),
+)
+def test_a_terminal_gets_no_control_characters(monkeypatch, written, shown):
+    fork = Fork((Branch((1,), written, -1.0, 1.0, -1.0, lead=0.0, error=0.0),), 0)
+    monkeypatch.setattr("sys.stdin", None)
+    for stream, text in ((io.StringIO(), written), (Terminal(), shown)):
+        monkeypatch.setattr("sys.stdout", stream)
+        monkeypatch.setattr("sys.stderr", stream)
+        output.write_text(written)
+        assert stream.getvalue() == text
+        assert answers.choose_branch(fork) == 0
+        assert text.replace("\n", "⏎") in stream.getvalue().removeprefix(text)
+
+
+def test_json_on_a_stream_that_cannot_spell_it_is_ascii(monkeypatch):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="replace")
+    monkeypatch.setattr(sys, "stdout", stream)
+    output.write_json({"text": "é日😀\ud800"})
+    assert json.loads(stream.buffer.getvalue()) == {"text": "é日😀\ud800"}
+
+
+def test_a_deleted_folder_is_one_sentence(entropix, tmp_path, monkeypatch):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    code, _, err = entropix("profile", "check", "reference")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "folder" in err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("delay", [0.02, 0.3])
+def test_ctrl_c_while_importing_is_no_traceback(delay):
+    """Before Python runs its first line of ours nothing can be done: that is waited for."""
+    code = (
+        "import entropix_mlx.__main__ as m, os; os.write(1, b'.'); import sys;"
+        "sys.argv[1:] = ['generate', '--model', '/absent', '-p', 'x'] * 1; sys.exit(m.main())"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    process.stdout.read(1)
+    time.sleep(delay)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode in (130, 2), "it was stopped, or had ended"
+    assert b"Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--seed", "9" * 5000],
+        ["--set", "x" * 100_000],
+        ["--trace", "~" + "x" * 100_000],
+        ["--nonsense" + "x" * 100_000],
+        ["\x1b[31m" * 20_000],
+    ],
+)
+def test_a_long_argument_is_not_echoed_whole(entropix, arguments):
+    code, _, err = entropix("generate", "-p", "x", *arguments)
+    assert code == 2
+    assert len(err) < 4000
+    assert "\x1b" not in err

@@ -1,0 +1,114 @@
+"""`entropix profile`, and `--set`: profiles from the command line."""
+
+import json
+import tomllib
+
+import pytest
+
+from entropix_mlx import Profile
+from entropix_mlx.profiles.profile import differences, read_source
+
+SAMPLERS = Profile.load().samplers
+"""The options of all samplers, as the profile `reference` has them."""
+
+
+@pytest.fixture
+def mine(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text("# mine\n[thresholds]\nlow_entropy = 0.3\n[think]\ntext = ' Hm,'\n")
+    return file
+
+
+def test_show_prints_the_file_itself(entropix, mine):
+    code, out, err = entropix("profile", "show", mine)
+    assert (code, err) == (0, "")
+    assert out.startswith(mine.read_text())
+    assert tomllib.loads(out) == tomllib.loads(mine.read_text()), "all else is comments"
+    _, out, _ = entropix("profile", "show", "reference")
+    assert out.startswith(read_source("reference")[1])
+    assert "# argmax: H below, and" in out
+
+
+def test_diff_lists_what_differs(entropix, mine):
+    out = 'thresholds.low_entropy: 0.1 → 0.3\nthink.text: " Wait," → " Hm,"\n'
+    assert entropix("profile", "diff", "reference", mine) == (0, out, "")
+    assert entropix("profile", "diff", mine, mine)[:2] == (0, "")
+    assert differences(Profile.load(), Profile.load(mine))["think.text"] == (" Wait,", " Hm,")
+
+
+def test_check_says_ok_or_names_the_field(entropix, mine):
+    assert entropix("profile", "check", mine) == (0, f"{mine}: ok\n", "")
+    mine.write_text("[thresholds]\nlow_entrpy = 0.3\n")
+    code, out, err = entropix("profile", "check", mine)
+    assert (code, out) == (2, "")
+    assert f"{mine}: unknown field thresholds.low_entrpy; did you mean" in err
+
+
+@pytest.mark.parametrize("arguments", [[], ["show"], ["show", "absent"], ["diff", "reference"]])
+def test_a_mistake_is_exit_code_2(entropix, arguments):
+    code, out, err = entropix("profile", *arguments)
+    assert (code, out) == (2, "")
+    assert "Traceback" not in err
+
+
+@pytest.fixture
+def profile_of(entropix, tiny_folder, tmp_path):
+    """Generate with options, and return the profile in the header of the trace."""
+
+    def profile_of(*arguments):
+        trace = tmp_path / "trace.jsonl"
+        asked = ("--model", tiny_folder, "-p", "x", "-m", "2", "--trace", trace)
+        assert entropix("generate", *asked, *arguments)[0] == 0
+        return json.loads(trace.read_text().splitlines()[0])["profile"]
+
+    return profile_of
+
+
+def test_set_changes_fields_of_the_profile(profile_of, mine):
+    profile = profile_of(
+        "--profile", mine, "--no-think",
+        "--set", "thresholds.low_entropy=0.2", "--set", "branch.width_follows_entropy = true",
+        "--set", "baselines.n_sigma=2", "--set", "samplers.adaptive_temperature.min_entropy=1",
+        "--set", "samplers.adaptive_temperature.polynomial=[3.5]",
+        "--set", 'think.text=[" Hm,", 7]', "--set", "thresholds.branch_min_varentropy=inf",
+    )  # fmt: skip
+    assert profile["thresholds"]["low_entropy"] == 0.2
+    assert profile["thresholds"]["branch_min_varentropy"] == "inf"
+    assert profile["branch"]["width_follows_entropy"] is True
+    assert profile["think"]["text"] == [" Hm,", 7]
+    assert profile["think"]["max_insertions"] == 0
+    assert profile["name"] == "mine"
+    assert profile["samplers"] == SAMPLERS | {
+        "top_n_sigma": {"n_sigma": 2},
+        "adaptive_temperature": {"min_entropy": 1, "polynomial": [3.5]},
+    }
+
+
+def test_interventions_have_options_of_their_own(profile_of, mine):
+    mine.write_text("[think]\nmax_insertions = 0\n")
+    own = ("--profile", mine)
+    assert profile_of(*own)["think"]["max_insertions"] == 0
+    assert profile_of(*own, "--think")["think"] == profile_of()["think"]
+    assert profile_of(*own, "--think", "--no-think")["think"]["max_insertions"] == 0
+    profile = profile_of(*own, "--no-branch", "--branch-width", 3)
+    for section in ("branch", "cntp"):
+        assert (profile[section]["max_branches"], profile[section]["width"]) == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "named"),
+    [
+        ("thresholds.low_entrpy=1", "thresholds.low_entrpy; did you mean"),
+        ("threshold.low_entropy=1", "threshold; did you mean thresholds?"),
+        ("base.top_p=2", "base.top_p"),
+        ("think.text=Wait", "quotes"),
+        ("thresholds.low_entropy", "FIELD=VALUE"),
+        ("thresholds=1", "[thresholds]"),
+        ("", "FIELD=VALUE"),
+    ],
+)
+def test_a_bad_assignment_is_named(entropix, assignment, named):
+    code, out, err = entropix("generate", "-p", "x", "--set", assignment)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"entropix: --set {assignment}: ")
+    assert named in err

@@ -1,0 +1,242 @@
+"""The runner on a tiny model: who is admitted, what prompts share, who leaves."""
+
+from threading import Event
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from entropix_mlx import Settings, stream_generate
+from entropix_mlx.answer.hooks import Hooks
+from entropix_mlx.engine.forward import Engine
+from entropix_mlx.engine.prompt_cache import PromptCache
+from entropix_mlx.engine.runner import Runner
+from entropix_mlx.errors import ContextLengthError, PromptError, SamplerError
+from tests.answer.test_forks import always_branch
+from tests.conftest import make_tiny_model
+
+PROMPT = list(b"The quick brown fox")
+SETTINGS = Settings(max_tokens=24, seed=1, profile=always_branch(min_gap=4, depth=5))
+PLAIN = Settings(max_tokens=6, seed=1, sampler="top_p")
+
+
+@pytest.fixture
+def tokenizer(byte_tokenizer):
+    byte_tokenizer._eos_token_ids = set()
+    yield byte_tokenizer
+    byte_tokenizer._eos_token_ids = {257}
+
+
+@pytest.fixture
+def make(tiny_model, tokenizer):
+    def make(**options):
+        return Runner(options.pop("model", tiny_model), tokenizer, **options)
+
+    return make
+
+
+def finish(runner):
+    """Run what is in the queue; return the tokens by slot."""
+    found = {}
+    with runner:
+        while not runner.idle:
+            for slot, step in runner.advance():
+                found.setdefault(slot, []).append(step.token)
+    return found
+
+
+def tokens_alone(model, tokenizer, prompt, settings=PLAIN):
+    return [step.token for step in stream_generate(model, tokenizer, prompt, settings)]
+
+
+def test_forks_are_reported_while_they_grow(tiny_model, tokenizer):
+    reported = []
+    listen = {"on_fork": lambda index, fork: reported.append((index, fork))}
+    steps = list(stream_generate(tiny_model, tokenizer, PROMPT, SETTINGS, **listen))
+    forks = [step for step in steps if step.fork]
+    assert sorted({index for index, _ in reported}) == [step.index for step in forks]
+    for step in forks:
+        growth = [fork for index, fork in reported if index == step.index]
+        longest = [max(len(branch.tokens) for branch in fork.branches) for fork in growth]
+        assert longest == list(range(1, len(longest) + 1))
+        assert growth[-1] == step.fork
+
+
+def test_an_answer_may_join_and_leave_while_others_run(make, tiny_model, tokenizer):
+    alone = [tokens_alone(tiny_model, tokenizer, PROMPT[:n], SETTINGS) for n in (5, 12, 19)]
+    runner, found, slots = make(batch=8), {}, []
+    for number in range(200):
+        if number % 7 == 0 and len(slots) < 3:
+            resolved = runner.resolve(SETTINGS)
+            slots.append(runner.add(PROMPT[: 5 + 7 * len(slots)], resolved))
+        for slot, step in runner.advance():
+            found.setdefault(slot, []).append(step.token)
+    assert [found[slot] for slot in slots] == alone
+    assert runner.idle
+    assert all(slot.ended and slot.error is None for slot in slots)
+
+
+def test_settings_that_decide_alike_share_a_sampler(make):
+    runner = make()
+    one = runner.resolve(PLAIN)
+    other = runner.resolve(Settings(max_tokens=9, seed=2, sampler="top_p", stop=("x",)))
+    third = runner.resolve(Settings(sampler="top_p", top_p=0.5))
+    assert one.sampler is other.sampler is not third.sampler
+    assert (one.seed, other.seed, other.settings.max_tokens) == (1, 2, 9)
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_no_more_run_than_the_batch_holds(make, batch):
+    runner = make(batch=batch)
+    for seed in range(5):
+        runner.add(PROMPT, runner.resolve(PLAIN).with_seed(seed))
+    with runner:
+        while not runner.idle:
+            runner.advance()
+            assert runner.running <= batch
+
+
+def test_the_memory_bounds_who_runs_but_one_always_may(make, monkeypatch):
+    room = 2 * (len(PROMPT) + PLAIN.max_tokens) + 1
+    for tokens, most in ((0, 1), (room, 2)):
+        monkeypatch.setattr("entropix_mlx.engine.runner.cache_tokens", lambda _, n=tokens: n)
+        runner, seen = make(batch=4), 0
+        for seed in range(5):
+            runner.add(PROMPT[seed:], runner.resolve(PLAIN).with_seed(seed))
+        with runner:
+            while not runner.idle:
+                runner.advance()
+                seen = max(seen, runner.running)
+        assert seen == most
+
+
+def prefilled(monkeypatch):
+    """Return the tokens of the prompts that are computed from now on, chunk by chunk."""
+    chunks = []
+    prefill = Engine.prefill
+
+    def record(self, text, tokens):
+        chunks.append(list(tokens))
+        prefill(self, text, tokens)
+
+    monkeypatch.setattr(Engine, "prefill", record)
+    return chunks
+
+
+def test_equal_prompts_are_computed_once(make, monkeypatch, tiny_model, tokenizer):
+    runner, chunks = make(batch=2), prefilled(monkeypatch)
+    slots = [runner.add(PROMPT, runner.resolve(PLAIN).with_seed(seed)) for seed in range(5)]
+    found = finish(runner)
+    assert sum(map(len, chunks)) == len(PROMPT) - 1
+    for seed, slot in enumerate(slots):
+        alone = Settings(max_tokens=6, seed=seed, sampler="top_p")
+        assert found[slot] == tokens_alone(tiny_model, tokenizer, PROMPT, alone)
+
+
+def test_prompts_that_begin_alike_are_computed_from_where_they_differ(make, monkeypatch):
+    runner, chunks = make(batch=4, cache=PromptCache(2**20)), prefilled(monkeypatch)
+    endings = [b" jumps", b" sleeps", b" barks"]
+    for ending in endings:
+        runner.add(PROMPT + list(ending), runner.resolve(PLAIN))
+    finish(runner)
+    assert sum(map(len, chunks)) < len(PROMPT) + sum(map(len, endings))
+
+
+def test_the_text_of_an_answer_serves_the_next_prompt(make, monkeypatch, tiny_model, tokenizer):
+    cache = PromptCache(2**20)
+    first = make(cache=cache)
+    slot = first.add(PROMPT, first.resolve(PLAIN))
+    answered = PROMPT + finish(first)[slot]
+    chunks = prefilled(monkeypatch)
+    second = make(cache=cache)
+    following = [*answered, *b" And then?"]
+    slot = second.add(following, second.resolve(PLAIN))
+    assert finish(second)[slot] == tokens_alone(tiny_model, tokenizer, following)
+    assert slot.prompt.cached == len(answered) - 1
+    assert len(chunks[0]) == len(following) - 1 - slot.prompt.cached
+
+
+def test_the_text_of_a_failed_answer_serves_nobody(make):
+    cache = PromptCache(2**20)
+    runner = make(cache=cache)
+
+    def fail(done, total):
+        if done == total:
+            raise RuntimeError("no")
+
+    slot = runner.add(PROMPT, runner.resolve(PLAIN), Hooks(on_prefill=fail))
+    finish(runner)
+    assert isinstance(slot.error, RuntimeError)
+    assert len(cache) == 0
+
+
+def test_a_prompt_may_be_scored(make, tiny_model):
+    runner = make()
+    slot = runner.add(PROMPT, runner.resolve(PLAIN), scored=2)
+    finish(runner)
+    logits = np.array(tiny_model(mx.array([PROMPT[:-1]])).logits[0], np.float64)
+    logprobs = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    own = [row[token] for row, token in zip(logprobs, PROMPT[1:], strict=True)]
+    assert [found.logprob for found in slot.prompt.likelihoods] == pytest.approx(own, abs=1e-3)
+    for found, row in zip(slot.prompt.likelihoods, logprobs, strict=True):
+        assert [token for token, _ in found.listed] == list(np.argsort(-row)[:2])
+        assert found.best == (found.logprob >= row.max() - 1e-6)
+
+
+def test_a_cancelled_answer_leaves_and_holds_nobody_back(make):
+    runner, cancel = make(batch=1), Event()
+    first = runner.add(PROMPT, runner.resolve(PLAIN))
+    gone = runner.add(PROMPT, runner.resolve(PLAIN), Hooks(cancel=cancel))
+    last = runner.add(PROMPT, runner.resolve(PLAIN))
+    cancel.set()
+    found = finish(runner)
+    assert gone.ended
+    assert gone not in found
+    assert found[first] == found[last]
+
+
+def test_waiting_answers_can_be_dropped(make):
+    runner = make(batch=1)
+    slots = [runner.add(PROMPT, runner.resolve(PLAIN)) for _ in range(3)]
+    with runner:
+        runner.advance()
+        assert runner.drop_waiting() == slots[1:]
+        assert (runner.waiting, runner.running) == (0, 1)
+
+
+def test_an_answer_without_room_ends_at_once(make):
+    runner = make()
+    slot = runner.add(PROMPT, runner.resolve(Settings(max_tokens=0)))
+    assert slot.ended
+    assert finish(runner) == {}
+
+
+@pytest.mark.parametrize(
+    ("prompt", "settings", "error"),
+    [
+        ([], PLAIN, PromptError),
+        ([258], PLAIN, PromptError),
+        ([65] * 300, PLAIN, ContextLengthError),
+        (PROMPT, Settings(logit_bias={999: 1.0}), SamplerError),
+    ],
+)
+def test_what_cannot_be_answered_is_refused_before_any_pass(make, prompt, settings, error):
+    runner = make()
+    with pytest.raises(error):
+        runner.add(prompt, runner.resolve(settings))
+    assert runner.idle
+
+
+def test_one_failure_does_not_touch_the_others(make, tokenizer):
+    model = make_tiny_model(seed=2)
+    runner = make(model=model, batch=2)
+
+    def fail(sentence):
+        raise RuntimeError("no")
+
+    noted = Settings(max_tokens=6, seed=1, changes={"notes": {"min_entropy": 0.0, "draft": 0}})
+    failing = runner.add(PROMPT, runner.resolve(noted), Hooks(retrieve=fail))
+    other = runner.add(PROMPT, runner.resolve(PLAIN))
+    found = finish(runner)
+    assert found[other] == tokens_alone(model, tokenizer, PROMPT)
+    assert failing.ended

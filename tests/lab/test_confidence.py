@@ -1,0 +1,197 @@
+"""Confidence: how well scores separate; thresholds for unsure answers, and what they promise."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from entropix_mlx import Profile, Session, Settings, cli
+from entropix_mlx.errors import EntropixError
+from entropix_mlx.lab.evaluation.confidence import (
+    Abstention,
+    abstentions,
+    certain_threshold,
+    expected_threshold,
+    fit_threshold,
+)
+from entropix_mlx.lab.evaluation.records import parse_record
+from entropix_mlx.lab.evaluation.report import EvaluationReport
+from entropix_mlx.profiles.confidence import AnswerMetrics
+from entropix_mlx.profiles.writing import to_toml
+from entropix_mlx.summary import Summary
+from tests.lab.test_results import line
+
+ALWAYS = {"abstain": {"score": "mean_logprob", "threshold": 0.0, "risk": 0.2, "n": 10}}
+
+
+def sample(seed, n=800):
+    """Return scores, and grades that are right with a probability that grows with them."""
+    source = np.random.default_rng(seed)
+    scores = source.random(n)
+    return scores, source.random(n) < scores
+
+
+def risk_on_others(threshold, seed):
+    scores, right = sample(seed, 4000)
+    return float((~right[scores >= threshold]).mean())
+
+
+def test_the_risk_holds_on_average_over_halves():
+    risks = [risk_on_others(expected_threshold(*sample(s), 0.2), 1000 + s) for s in range(60)]
+    assert np.mean(risks) < 0.21
+    assert np.mean(risks) > 0.17  # and coverage is not given away
+
+
+def test_with_a_level_the_risk_holds_almost_always():
+    found = [certain_threshold(*sample(s), 0.2, 0.9) for s in range(60)]
+    kept = [risk_on_others(t, 1000 + s) <= 0.2 for s, t in enumerate(found) if t is not None]
+    assert len(kept) > 50
+    assert np.mean(kept) >= 0.85
+
+
+def test_the_threshold_is_the_lowest_that_fits():
+    scores = np.array([5.0, 4.0, 3.0, 2.0, 1.0])
+    right = np.array([True, True, True, True, False])
+    assert expected_threshold(scores, right, 0.2) == 2.0  # (0 + 1) / (4 + 1)
+    assert expected_threshold(scores, right, 0.1) is None
+
+
+def lines(n=60):
+    """Return answers of which the surer ones are right."""
+    return [line(f"q{i}", "one", i % 3 > 0, logprob=-0.1 if i % 3 else -2.0) for i in range(n)]
+
+
+def records(n=60):
+    return [parse_record(each) for each in lines(n)]
+
+
+def test_a_threshold_separates_what_can_be_separated():
+    abstain = fit_threshold(records(), 0.2)
+    assert (abstain.score, abstain.threshold, abstain.n) == ("mean_logprob", -0.1, 60)
+    found = Abstention.of(abstain, records(30), "t")
+    assert (found.given, found.wrong, found.coverage) == (20, 0, pytest.approx(2 / 3))
+    assert found.best_coverage >= found.coverage
+
+
+def test_no_coverage_is_a_failure():
+    wrong = [parse_record(line(f"q{i}", "one", False)) for i in range(20)]
+    for answers in ([*wrong, parse_record(line("q", "one", True))], []):
+        with pytest.raises(EntropixError):
+            fit_threshold(answers, 0.2)
+
+
+def test_a_threshold_is_set_on_one_half_and_tried_on_the_other():
+    answers = lines()
+    for number, each in enumerate(answers):
+        each["question"]["split"] = "fit" if number < 30 else "report"
+    found = abstentions([parse_record(each) for each in answers], Profile.load().abstain)
+    assert [(each.set_on, each.task, each.n) for each in found] == [("t", "t", 30)]
+    assert found[0].coverage == pytest.approx(2 / 3)
+    assert found[0].to_dict()["best_coverage"] == pytest.approx(2 / 3)
+
+
+def test_a_report_shows_how_well_scores_separate():
+    answers = [
+        line(f"q{i}", "one", i % 2 == 0, logprob=-0.1 - 0.01 * i - (i % 2)) for i in range(40)
+    ]
+    for number, each in enumerate(answers):
+        each["tokens"]["branches"] = ["1", "1" if number % 2 == 0 else "2"]
+    report = EvaluationReport.of([parse_record(each) for each in answers], Profile.load())
+    by_score = {each.score: each for each in report.separations}
+    assert by_score["mean_logprob"].pooled.value == 1.0
+    assert by_score["max_entropy"].accuracy_at[0.5] == 1.0
+    assert by_score["first_margin"].pooled.value == 0.5
+    assert by_score["fork_agreement"].pooled.value == 1.0
+    assert set(by_score) >= {"share_of_argmax", "share_of_branch"}
+    assert report.to_dict()["questions"]["report"] == sorted(f"q{i}" for i in range(40))
+    json.dumps(report.to_dict(), allow_nan=False)
+
+
+def test_auroc_from_the_lines_alone():
+    answers = [line(f"q{i}", "one", i % 3 == 0, logprob=-0.1 * ((i * 7) % 11)) for i in range(60)]
+    report = EvaluationReport.of([parse_record(each) for each in answers], Profile.load())
+    scores = [sum(each["tokens"]["logprob"]) for each in answers]
+    right = [s for s, each in zip(scores, answers, strict=True) if each["graded"]["right"]]
+    wrong = [s for s, each in zip(scores, answers, strict=True) if not each["graded"]["right"]]
+    u = stats.mannwhitneyu(right, wrong).statistic
+    found = next(each for each in report.separations if each.score == "mean_logprob")
+    assert found.pooled.value == pytest.approx(u / len(right) / len(wrong))
+
+
+def test_a_profile_keeps_the_threshold(tmp_path):
+    profile = Profile.load().replace(ALWAYS | {"branch": {"width": 3}})
+    file = tmp_path / "own.toml"
+    file.write_text(to_toml(profile, "2026-01-01"))
+    assert Profile.load(file).abstain == profile.abstain
+    assert Profile.load(file).branch.width == 3
+    assert Profile.load().abstain.verdict(AnswerMetrics((-0.1,))) is None
+
+
+def test_summary_and_verdict_come_from_the_answers_own_tokens(tiny_model, byte_tokenizer):
+    from entropix_mlx import stream_generate
+
+    steps = list(stream_generate(tiny_model, byte_tokenizer, [1, 2], max_tokens=8, seed=1))
+    summary = Summary.of(steps)
+    own = [step.logprob for step in steps if step.origin != "inserted"]
+    assert summary.metrics == AnswerMetrics.of(steps)
+    assert summary.confidence == pytest.approx(np.exp(np.mean(own)))
+    verdict = Profile.load().replace(ALWAYS).abstain.verdict(summary.metrics)
+    assert verdict.unsure
+    assert verdict.value == pytest.approx(np.mean(own))
+    assert Summary().confidence == 0.0
+    assert Profile.load().replace(ALWAYS).abstain.verdict(AnswerMetrics()).unsure
+
+
+def test_generate_says_that_an_answer_is_unsure(tiny_folder, capsys):
+    run = ["generate", "--model", str(tiny_folder), "--prompt", "a", "--max-tokens", "4"]
+    always = [f"--set=abstain.{key}={json.dumps(v)}" for key, v in ALWAYS["abstain"].items()]
+    assert cli.main([*run, *always, "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["certainty"]["unsure"] is True
+    assert "unsure" in err
+    assert cli.main([*run, *always, "--json", "--n", "2"]) == 0
+    answers = capsys.readouterr().out.splitlines()
+    assert [json.loads(answer)["certainty"]["unsure"] for answer in answers] == [True, True]
+    assert cli.main([*run, "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert "certainty" not in json.loads(out)
+    assert "unsure" not in err
+
+
+def test_a_session_knows_the_certainty_of_its_last_answer(tiny_model, byte_tokenizer):
+    session = Session(tiny_model, byte_tokenizer, Settings(max_tokens=4, changes=ALWAYS))
+    assert session.certainty is None
+    list(session.send("hello"))
+    assert session.certainty.unsure
+
+
+def test_calibrate_sets_the_threshold(tiny_folder, tmp_path, capsys):
+    questions = tmp_path / "own.jsonl"
+    questions.write_text(
+        "".join(f'{{"question": "{i}", "answer": ".|^$", "rule": "regex"}}\n' for i in range(24))
+    )
+    output = tmp_path / "profile.toml"
+    run = ["calibrate", "--model", str(tiny_folder), "--output", str(output)]
+    assert cli.main([*run, "--abstain", str(questions), "--risk", "0.3"]) == 0
+    assert "the other half: " in capsys.readouterr().err
+    assert Profile.load(output).abstain.risk == 0.3
+    assert Profile.load(output).calibration["fingerprint"]
+    assert cli.main([*run, "--abstain", "arithmetic", "--limit", "8"]) == 2
+    assert "threshold" in capsys.readouterr().err
+    for mistake in (["--risk", "0.3"], ["--abstain", "facts", "--risk", "3"]):
+        assert cli.main([*run, *mistake]) == 2
+        assert "--risk" in capsys.readouterr().err
+
+
+def test_eval_shows_what_a_threshold_does(tmp_path, capsys):
+    answers = tmp_path / "answers.jsonl"
+    answers.write_text("".join(json.dumps(each) + "\n" for each in lines(30)))
+    profile = tmp_path / "own.toml"
+    profile.write_text('[abstain]\nscore = "mean_logprob"\nthreshold = -1.0\nrisk = 0.2\n')
+    run = ["eval", "--read", str(answers), "--confidence", "--profile", str(profile)]
+    assert cli.main([*run, "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["abstention"]
+    assert (row["given"], row["wrong"], row["observed_risk"]) == (20, 0, 0.0)
+    assert cli.main(run) == 0
+    assert "20 of 30" in capsys.readouterr().out
