@@ -3,7 +3,7 @@
 A block stands in a page between two comments, and is the text that its function in `BLOCKS`
 returns:
 
-    <!-- generated: limits -->
+    <!-- generated: options -->
     …
     <!-- end -->
 
@@ -31,7 +31,7 @@ from typing import Any, get_args, get_type_hints
 
 from textual.keys import format_key
 
-from entropix_mlx import Profile, cli, limits, step, summary
+from entropix_mlx import Profile, cli, step, summary
 from entropix_mlx.commands.shared.options import samplers as names_of_samplers
 from entropix_mlx.palette import LOOKS
 from entropix_mlx.profiles import tree
@@ -159,11 +159,18 @@ def profile_fields() -> str:
 
 
 def record(kind: type) -> str:
-    """Return the fields of a dataclass with their types and meanings."""
-    about = attribute_docs(step.Metrics) | attribute_docs(step.Decision) | attribute_docs(kind)
+    """Return the fields of a dataclass with their types and meanings; metrics only by name."""
+    about = attribute_docs(step.Decision) | attribute_docs(kind)
     hints, known = get_type_hints(kind), get_type_hints(step.Step).values()
+    metrics = [field.name for field in fields(kind) if field.name in step.Metrics._fields]
     lines = []
     for field in fields(kind):
+        if field.name in metrics:
+            if field.name == metrics[0]:
+                lines.append(
+                    f"- {', '.join(f'`{name}`' for name in metrics)} (numbers): the metrics"
+                )
+            continue
         meaning = about[field.name].replace("None", "null")
         lines.append(f"- `{field.name}` ({_type(str(field.type))}): {meaning}")
         hint = hints[field.name]
@@ -230,30 +237,6 @@ def _type(annotation: str) -> str:
     return ("text" if bare in enums else TYPES.get(bare, "object")) + optional
 
 
-# ── Limits ──────────────────────────────────────────────────────────────────────────────────────
-
-
-def limit_table() -> str:
-    """Return the constants of `limits.py`."""
-    body = ast.parse(inspect.getsource(limits)).body
-    lines = []
-    for one, following in _neighbours(body):
-        name = one.targets[0].id
-        about = re.split(r"[:;.] ", _flat(following.value.value))[0].rstrip(".")
-        lines.append(f"- `{name}` = {_amount(name, getattr(limits, name))}: {about}")
-    return "\n".join(lines)
-
-
-def _amount(name: str, value: float) -> str:
-    if name.endswith("_SECONDS"):
-        return f"{value} s"
-    if name.endswith("_MEMORY"):
-        return f"{value // 2**20} MiB"
-    if name.endswith("_BYTES"):
-        return f"{value // 10**6} MB"
-    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
-
-
 # ── The command line ────────────────────────────────────────────────────────────────────────────
 
 
@@ -294,7 +277,8 @@ def _spelling(action: argparse.Action) -> str:
 
 
 def keys() -> str:
-    """Return the bindings of the terminal UI that a configuration file can change."""
+    """Return the bindings of the terminal UI that a configuration file can change, with their
+    keys."""
     modules = [import_module("tui.app"), import_module("tui.viewer")]
     modules += [module for name, module in sorted(sys.modules.items()) if name.startswith("tui.")]
     bindings: dict[str, Any] = {}
@@ -302,12 +286,11 @@ def keys() -> str:
         for binding in getattr(kind, "BINDINGS", ()) if isinstance(kind, type) else ():
             if getattr(binding, "id", None):
                 bindings.setdefault(binding.id, binding)
-    return "\n".join(
-        _key(binding)
+    places = (
+        [_key(binding) for name, binding in bindings.items() if name.startswith(f"{place}.")]
         for place in PLACES
-        for name, binding in bindings.items()
-        if name.startswith(f"{place}.")
     )
+    return "\n".join(f"- {', '.join(of_place)}" for of_place in places)
 
 
 def _key(binding: Any) -> str:
@@ -315,7 +298,7 @@ def _key(binding: Any) -> str:
     parts = shown.split()[0].split("+") if len(shown) > 1 else [shown]
     modified = len(parts) > 1
     name = "+".join(part.capitalize() if modified or len(part) > 1 else part for part in parts)
-    return f"- `{binding.id}` ({name}): {binding.tooltip or binding.description}"
+    return f"`{binding.id}` {name}"
 
 
 BLOCKS: dict[str, Callable[[], str]] = {
@@ -331,7 +314,6 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "dropped": lambda: record(step.Dropped),
     "source": lambda: record(step.Source),
     "footer": footer,
-    "limits": limit_table,
     "options": options,
     "keys": keys,
 }
