@@ -24,8 +24,7 @@ from typing import NamedTuple
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
-from entropix_mlx.checkpoints.formats import open_checkpoint
-from entropix_mlx.checkpoints.locate import demo_model
+from entropix_mlx.checkpoints.locate import demo_model, open_checkpoint
 from entropix_mlx.models.config import parse_config
 from entropix_mlx.models.llama.model import Model
 

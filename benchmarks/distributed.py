@@ -99,7 +99,7 @@ def measured(model: Any, tokenizer: Any, tokens: int) -> dict[str, Any]:
         for step in stream_generate(model, tokenizer, prompt, max_tokens=count, **options):
             steps.append(step.to_dict())
             if group and name == "greedy" and len(steps) in (2, count - 2):
-                counts = [group.traffic.sent(group.size), bytes_sent(), len(steps) + len(prompt)]
+                counts = [bytes_sent(), len(steps) + len(prompt)]
                 found.setdefault("traffic", []).append(counts)
         found[name] = steps
     found["peak"] = mx.get_peak_memory()
@@ -111,7 +111,7 @@ def child(arguments: argparse.Namespace) -> None:
     import mlx.core as mx
 
     from entropix_mlx import load
-    from entropix_mlx.checkpoints.adapters import Extras
+    from entropix_mlx.checkpoints.loading import Extras
     from entropix_mlx.commands.ranks import coordinator, worker
     from entropix_mlx.distributed.environment import of_environment
 
@@ -133,13 +133,13 @@ def child(arguments: argparse.Namespace) -> None:
             leave(code)
 
         os._exit = leaving  # type: ignore[assignment]
-        worker.follow(place)
+        worker.work(place, lambda ranks: 0)
 
-    def run(leader: coordinator.Leader) -> int:
-        model, tokenizer = leader.load(model=arguments.model, dequantize=None, extras=Extras())
+    def run(ranks: coordinator.Coordinator) -> int:
+        model, tokenizer = ranks.load(model=arguments.model, dequantize=None, extras=Extras())
         return write(measured(model, tokenizer, arguments.tokens))
 
-    coordinator.lead(place, run)
+    coordinator.coordinate(place, run)
 
 
 def differences(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> dict[str, Any]:
@@ -170,8 +170,7 @@ def compare(arguments: argparse.Namespace) -> int:
     """Run one process, then several ranks; print what differs."""
     from distributed_cost import Shape, sent
 
-    from entropix_mlx.checkpoints.formats import open_checkpoint
-    from entropix_mlx.checkpoints.locate import default_model, locate
+    from entropix_mlx.checkpoints.locate import default_model, locate, open_checkpoint
     from entropix_mlx.checkpoints.skeleton import shape_of
     from entropix_mlx.distributed.environment import PATIENCE
 
@@ -206,13 +205,10 @@ def compare(arguments: argparse.Namespace) -> int:
         0,
         4,
     )
-    (asked, counted, first), (asked_then, counted_then, last) = shares[0]["traffic"]
+    (counted, first), (counted_then, last) = shares[0]["traffic"]
     says = sum(sent(shape, arguments.ranks, keys) for keys in range(first, last)) / (last - first)
-    asked, counted = (
-        (asked_then - asked) / (last - first),
-        (counted_then - counted) / (last - first),
-    )
-    print(f"bytes a token: the model says {says:.0f}, the group {asked:.0f}, Linux {counted:.0f}")
+    counted = (counted_then - counted) / (last - first)
+    print(f"bytes a token: the model says {says:.0f}, Linux {counted:.0f}")
     return 0
 
 

@@ -11,7 +11,7 @@ from .commands.shared import output
 from .commands.shared.output import INTERRUPTED, USAGE
 
 if TYPE_CHECKING:
-    from .commands.ranks.coordinator import Leader
+    from .commands.ranks.shares import Ranks
 
 
 def main() -> int:
@@ -49,16 +49,22 @@ def _enter() -> int:
     if place is None:
         return _run(None)
     if place.rank == 0:
-        coordinator.lead(place, _run)
-    return worker.follow(place)
+        coordinator.coordinate(place, _run)
+    return worker.work(place, _run_share)
 
 
-def _run(leader: Leader | None) -> int:
+def _run(ranks: Ranks | None) -> int:
     from .cli import main as run
 
     if signal.getsignal(signal.SIGINT) is _leave:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    return run(leader=leader)
+    return run(ranks=ranks)
+
+
+def _run_share(ranks: Ranks) -> int:
+    from .cli import perform
+
+    return perform(ranks=ranks)
 
 
 def _leave(*_: object) -> None:

@@ -20,7 +20,7 @@ from .commands.shared.output import BROKEN_PIPE, INTERRUPTED, USAGE
 from .errors import EntropixError
 
 if TYPE_CHECKING:
-    from .commands.ranks.coordinator import Leader
+    from .commands.ranks.shares import Ranks
 
 COMMANDS = {
     "generate": ("generate", "answer one prompt, or a file of them"),
@@ -43,24 +43,16 @@ CONFIGURED = ("chat", "view")
 """Subcommands that read the user's own configuration file without being told to."""
 
 
-def main(argv: Sequence[str] | None = None, leader: Leader | None = None) -> int:
+def main(argv: Sequence[str] | None = None, ranks: Ranks | None = None) -> int:
     """Run a command line and return its exit code.
 
     Args:
         argv: its words; None for those of this process.
-        leader: on rank 0 of a group.
+        ranks: on rank 0 of a group.
     """
     output.prepare()
     try:
-        arguments = parse(argv)
-        arguments.leader = leader
-        output.set_verbose(getattr(arguments, "verbose", True))
-        _check_current_folder()
-        if leader is not None:
-            from .commands.ranks import coordinator
-
-            coordinator.check_command(arguments)
-        return int(arguments.run(arguments))
+        return perform(argv, ranks)
     except EntropixError as error:
         output.report_error(str(error))
         return USAGE
@@ -73,6 +65,19 @@ def main(argv: Sequence[str] | None = None, leader: Leader | None = None) -> int
         return BROKEN_PIPE
     finally:
         output.settle()
+
+
+def perform(argv: Sequence[str] | None = None, ranks: Ranks | None = None) -> int:
+    """Run a command line as `main` does, but raise its errors."""
+    arguments = parse(argv)
+    arguments.ranks = ranks
+    output.set_verbose(getattr(arguments, "verbose", True))
+    _check_current_folder()
+    if ranks is not None:
+        from .commands.ranks import coordinator
+
+        coordinator.check_command(arguments)
+    return int(arguments.run(arguments))
 
 
 def _check_current_folder() -> None:

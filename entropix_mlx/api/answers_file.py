@@ -99,13 +99,13 @@ class AnswersFile:
         """
         self.done: set[tuple[int, int]] = set()
         """The keys of the answers that are in the file."""
-        self._path = Path(path)
+        self.path = Path(path)
         self._tasks = {task.key: task for task in tasks}
-        if self._path.is_dir():
+        if self.path.is_dir():
             raise OutputError(f"{path} is a folder: name a file in it")
         if resume:
             self._resume()
-        elif self._path.exists():
+        elif self.path.exists():
             raise OutputError(
                 f"{path} exists already: --resume goes on with it; or name another file"
             )
@@ -122,14 +122,14 @@ class AnswersFile:
             OutputError: the file cannot be written.
         """
         rest = memoryview((to_json(record) + "\n").encode("utf-8"))
-        with writing(self._path, OutputError):
+        with writing(self.path, OutputError):
             while rest:  # a disk that gets full takes a part
                 rest = rest[self._file.write(rest) :]
         self.done.add(task.key)
 
     def __enter__(self) -> AnswersFile:
-        with writing(self._path, OutputError):
-            self._file = open(self._path, "ab", buffering=0)
+        with writing(self.path, OutputError):
+            self._file = open(self.path, "ab", buffering=0)
         return self
 
     def __exit__(
@@ -142,14 +142,14 @@ class AnswersFile:
 
     def _resume(self) -> None:
         """Read which answers are there, and rewrite the file if there is more in it."""
-        with writing(self._path, OutputError):
-            old = self._path.read_bytes() if self._path.exists() else b""
+        with writing(self.path, OutputError):
+            old = self.path.read_bytes() if self.path.exists() else b""
         *lines, cut_off = old.split(b"\n")
         kept = [line for number, line in enumerate(lines, 1) if self._is_answer(number, line)]
         if cut_off or len(kept) < len(lines):
             text = "".join(line.decode("utf-8") + "\n" for line in kept)
-            with writing(self._path, OutputError):
-                write_whole(self._path, text)
+            with writing(self.path, OutputError):
+                write_whole(self.path, text)
 
     def _is_answer(self, number: int, line: bytes) -> bool:
         """Tell whether a line stays, and note which answer it is.
@@ -157,7 +157,7 @@ class AnswersFile:
         Raises:
             OutputError: it is no answer to any of the prompts.
         """
-        where = f"{self._path}, line {number}"
+        where = f"{self.path}, line {number}"
         try:
             record = json.loads(line)
             key = record["line"], record["sample"]

@@ -54,7 +54,7 @@ def check_supported(config: dict[str, Any], where: str) -> None:
 
 
 def is_tapped(config: Mapping[str, Any]) -> bool:
-    """Tell whether mlx-lm is to compute a model, and not the port.
+    """Return whether mlx-lm is to compute a model, and not the port.
 
     The port computes the four shapes of `ARCHITECTURES`. Of these, mlx-lm computes more for one:
     layers of a Llama that attend to a window, where the configuration names them.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -72,11 +73,6 @@ class Tensor(NamedTuple):
         return self._replace(shape=tuple(shape), read=partial(self.read, cut))
 
 
-def cut_out(whole: mx.array, cut: Cut | None) -> mx.array:
-    """Return a part of an array as an array of its own; all of it without a cut."""
-    return whole if cut is None else mx.contiguous(whole[cut.of(whole.shape)])
-
-
 def from_numpy(numbers: NDArray[Any], dtype: mx.Dtype) -> mx.array:
     """Return numbers, or the bits of numbers of a type that NumPy does not have, in MLX's type."""
     array = mx.array(numbers)
@@ -98,6 +94,23 @@ class Checkpoint:
     companions: tuple[Path, ...] = ()
     """The files beside the weights that make up the tokenizer, to be copied by a conversion. Empty
     where the tokenizer is built from something else, and must be saved anew."""
+
+
+def translate(
+    name: str, pattern: str, top_level: Mapping[str, str], in_layer: Mapping[str, str]
+) -> str | None:
+    """Return the name that a tensor has in a Hugging Face checkpoint, or None if it is unknown.
+
+    The pattern matches a name of another format, with groups for the number of its layer, its part
+    and its ending; the names of parts are looked up.
+    """
+    match = re.fullmatch(pattern, name)
+    if match is None:
+        return None
+    layer, part, ending = match.groups()
+    known = (top_level if layer is None else in_layer).get(part)
+    prefix = "" if layer is None else f"model.layers.{layer}."
+    return None if known is None else f"{prefix}{known}.{ending}"
 
 
 def in_halves(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> dict[str, Tensor]:

@@ -17,8 +17,7 @@ from ..models.llama.weight_layout import on_cpu, precision
 from ..models.memory import machine_memory
 from .architecture import is_tapped
 from .checkpoint import Checkpoint, Tensor
-from .formats import format_of, open_checkpoint
-from .locate import demo_model
+from .locate import demo_model, format_of, open_checkpoint
 from .mlx_lm_model import make_tapped
 from .skeleton import make_skeleton
 
@@ -33,9 +32,9 @@ class LocalModel:
     nbytes: int
     """Its size on the disk."""
     precision: str | None
-    """The type of most of its weights, or their bits; None if it cannot be told."""
+    """The type of most of its weights, or their bits; None if it is unknown."""
     context: int | None
-    """The context length in tokens; None if it cannot be told."""
+    """The context length in tokens; None if it is unknown."""
     fault: str | None
     """Why it cannot run here; None if it can."""
 
@@ -59,7 +58,6 @@ def inventory(folders: Iterable[Path] = ()) -> Iterator[LocalModel]:
 
 
 def _cached() -> Iterator[tuple[str, Path]]:
-    """Yield the name and the newest version of each model in the hub's cache."""
     from huggingface_hub import CacheNotFound, constants, scan_cache_dir
 
     try:
@@ -116,14 +114,12 @@ def _describe(name: str, path: Path) -> LocalModel:
 
 
 def _skeleton(checkpoint: Checkpoint) -> tuple[LanguageModel, Mapping[str, Tensor]]:
-    """Return a model without its weights, and its tensors."""
     if is_tapped(checkpoint.config):
         return make_tapped(checkpoint), checkpoint.tensors
     return make_skeleton(checkpoint)
 
 
 def _size(path: Path) -> int:
-    """Return the bytes of a file, or of all files in a folder."""
     files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
     return sum(file.stat().st_size for file in files)
 

@@ -1,13 +1,16 @@
 """From a name to a model in memory and its tokenizer.
 
-`locate` finds the files, `formats` opens them as a checkpoint, `skeleton` makes a model of its
-shape; here the weights are read into it.
+`locate` finds the files and opens them as a checkpoint, `skeleton` makes a model of its shape; here
+the weights are read into it, and what users of mlx-lm bring along is added (`Extras`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -15,20 +18,47 @@ from mlx.utils import tree_flatten, tree_unflatten
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..distributed.group import Group
-from ..errors import UnsupportedModelError, WeightsError
+from ..errors import (
+    ModelNotFoundError,
+    TokenizerError,
+    UnsupportedModelError,
+    WeightsError,
+    first_line,
+)
 from ..models.base import LanguageModel
-from ..models.llama.model import Model
-from ..models.llama.weight_layout import arranged, should_unpack, size_of
-from . import mlx_lm_model
-from .adapters import Extras, add_to_model, add_to_tokenizer
+from ..models.llama.weight_layout import arranged, on_cpu, should_unpack, size_of
+from ..models.tapped.model import TappedModel
 from .architecture import is_tapped, note_parts
 from .checkpoint import Checkpoint, Tensor, digest
-from .formats import open_checkpoint
-from .locate import default_model, locate
+from .locate import default_model, locate, open_checkpoint
+from .mlx_lm_model import is_folder, make_tapped
 from .skeleton import load_tokenizer, make_skeleton
 
 READ_AT_ONCE = 2**24
 """Numbers that are read before they are arranged: for a moment, memory holds both versions."""
+
+
+@dataclass(frozen=True)
+class Extras:
+    """What is added to a model as it is loaded; the default adds nothing."""
+
+    adapter_path: str | Path | None = None
+    """A folder of LoRA or DoRA weights, as mlx-lm writes it."""
+    extra_eos_tokens: tuple[str, ...] = ()
+    """Tokens that end an answer beside those of the model."""
+    chat_template_config: Mapping[str, Any] = field(default_factory=dict)
+    """Variables for the chat template, such as ``{"enable_thinking": False}``."""
+    kv_bits: int | None = None
+    """Bits a number of the KV cache; None does not quantize it."""
+    kv_group_size: int = 64
+    """Numbers of the KV cache that share a scale."""
+    quantized_kv_start: int = 0
+    """Tokens after which the cache is quantized."""
+
+    @property
+    def needs_tap(self) -> bool:
+        """Whether mlx-lm must run the model, because the port has no such thing."""
+        return self.adapter_path is not None or self.kv_bits is not None
 
 
 def load(
@@ -66,9 +96,13 @@ def load(
     """
     checkpoint = open_checkpoint(locate(model if model is not None else default_model()))
     extras = extras or Extras()
+    built: LanguageModel
     if is_tapped(checkpoint.config) or tapped or extras.needs_tap:
-        return _load_tapped(checkpoint, dequantize, extras, group)
-    built, tensors = make_skeleton(checkpoint, group)
+        built = _tapped(checkpoint, extras, group)
+        layers, tensors = built.inner, {} if is_folder(checkpoint) else checkpoint.tensors
+    else:
+        built, tensors = make_skeleton(checkpoint, group)
+        layers = built
     unpack = should_unpack(built) if dequantize is None else dequantize
     if group is not None:
         group.check_same(digest(checkpoint), str(checkpoint.path))
@@ -77,7 +111,7 @@ def load(
     with ThreadPoolExecutor(max_workers=1) as helper:
         tokenizer = helper.submit(load_tokenizer, checkpoint, built.config.vocab_size)
         try:
-            _fill(built, tensors, unpack)
+            _fill(layers, tensors, unpack)
         except (OSError, RuntimeError) as error:
             raise WeightsError(f"{checkpoint.path}: the weights cannot be read: {error}") from error
     if group is not None:
@@ -87,49 +121,103 @@ def load(
     return built, tokenizer.result()
 
 
-def _load_tapped(
-    checkpoint: Checkpoint, dequantize: bool | None, extras: Extras, group: Group | None
-) -> tuple[LanguageModel, TokenizerWrapper]:
-    """Load a model that mlx-lm runs."""
+def _tapped(checkpoint: Checkpoint, extras: Extras, group: Group | None) -> TappedModel:
     if extras.adapter_path is not None and group is not None:
         raise UnsupportedModelError(
             f"{checkpoint.path}: adapters cannot be split: merge them with the model (mlx_lm.fuse),"
             " or give --mode data, and each rank holds all of it"
         )
-    if extras.adapter_path is not None and not mlx_lm_model.is_folder(checkpoint):
+    if extras.adapter_path is not None and not is_folder(checkpoint):
         raise UnsupportedModelError(
             f"{checkpoint.path}: adapters are added to Hugging Face folders only: use the model's"
             " folder"
         )
     note_parts(checkpoint.config, checkpoint.path)
-    model = mlx_lm_model.make_tapped(checkpoint, group)
+    model = make_tapped(checkpoint, group)
     add_to_model(model, extras)
-    if group is not None:
-        group.check_same(digest(checkpoint), str(checkpoint.path))
-    tokenizer = load_tokenizer(checkpoint, model.config.vocab_size)
-    add_to_tokenizer(tokenizer, extras)
-    try:
-        mlx_lm_model.fill(model, checkpoint, dequantize)
-    except (OSError, RuntimeError) as error:
-        raise WeightsError(f"{checkpoint.path}: the weights cannot be read: {error}") from error
-    if group is not None:
-        group.wait()
-    return model, tokenizer
+    if on_cpu():  # half precision is some 40 times slower on MLX's CPU backend
+        model.inner.set_dtype(mx.float32)
+    return model
 
 
-def _fill(model: Model, tensors: dict[str, Tensor], unpack: bool) -> None:
-    """Give a model its weights, laid out in memory for the device."""
+def _fill(model: nn.Module, tensors: Mapping[str, Tensor], unpack: bool) -> None:
+    """Give a model its weights, laid out in memory for the device.
+
+    There are no tensors where the model has lazy weights already.
+    """
     layers = dict(tree_flatten(model.leaf_modules(), is_leaf=nn.Module.is_module))
-    # The largest first: while the embedding is in memory twice, hardly anything else is.
-    unread: list[nn.Module] = []
-    for name in sorted(layers, key=lambda name: size_of(layers[name]), reverse=True):
-        stored = layers[name]
-        stored.update({key: tensors[f"{name}.{key}"].read() for key in stored.parameters()})
-        layer = arranged(stored, unpack)
-        model.update_modules(tree_unflatten([(name, layer)]))
-        unread.append(layer)
-        if sum(map(size_of, unread)) > READ_AT_ONCE:
-            mx.eval([layer.parameters() for layer in unread])
-            unread.clear()
+    by_size = sorted(layers, key=lambda name: size_of(layers[name]))
+    read: list[nn.Module] = []
+    while by_size:
+        # 1. The largest first: while the embedding is in memory twice, hardly anything else is.
+        name = by_size.pop()
+        layer = layers.pop(name)  # so that what is unpacked, or split, leaves memory
+        if tensors:
+            layer.update({key: tensors[f"{name}.{key}"].read() for key in layer.parameters()})
+        # 2. It takes the place of the layer in the model where it becomes one of another kind.
+        ours = arranged(layer, unpack)
+        if ours is not layer:
+            model.update_modules(tree_unflatten([(name, ours)]))
+        # 3. Nothing was computed so far. Small layers are computed together.
+        read.append(ours)
+        if sum(map(size_of, read)) > READ_AT_ONCE:
+            mx.eval([one.parameters() for one in read])
+            read.clear()
     mx.eval(model.parameters())
     mx.clear_cache()
+
+
+def add_to_model(model: TappedModel, extras: Extras) -> None:
+    """Add the adapters and quantize the caches to come; no weight of the model is read.
+
+    Raises:
+        ModelNotFoundError: there are no adapters in the folder.
+        WeightsError: they are another model's.
+        UnsupportedModelError: this model's cache cannot be quantized so.
+    """
+    if extras.adapter_path is not None:
+        _add_adapters(model, Path(extras.adapter_path).expanduser())
+    if extras.kv_bits is not None:
+        try:
+            model.quantize_cache(extras.kv_bits, extras.kv_group_size, extras.quantized_kv_start)
+        except (ValueError, TypeError, NotImplementedError) as error:
+            raise UnsupportedModelError(
+                f"the KV cache of this {model.config.model_type} cannot be quantized to"
+                f" {extras.kv_bits} bits in groups of {extras.kv_group_size}: {first_line(error)}"
+            ) from error
+
+
+def _add_adapters(model: TappedModel, folder: Path) -> None:
+    from mlx_lm.tuner.utils import load_adapters
+    from safetensors import safe_open
+
+    for name in ("adapter_config.json", "adapters.safetensors"):
+        if not (folder / name).is_file():
+            raise ModelNotFoundError(f"{folder} holds no adapters: {name} is missing")
+    try:
+        with safe_open(str(folder / "adapters.safetensors"), framework="numpy"):
+            pass  # MLX trusts the header
+        load_adapters(model.inner, str(folder))
+    except Exception as error:  # whatever a file that fits no model makes it stumble over
+        raise WeightsError(
+            f"{folder}: the adapters do not fit this model: {first_line(error)}"
+        ) from error
+
+
+def add_to_tokenizer(tokenizer: TokenizerWrapper, extras: Extras) -> None:
+    """Add the endings, and the variables of the chat template.
+
+    Raises:
+        TokenizerError: an ending is no token of this model.
+    """
+    for token in extras.extra_eos_tokens:
+        # An unknown token would be taken for the one that stands for unknown texts.
+        known = token.isdecimal() or token in tokenizer.get_vocab()
+        if not known:
+            raise TokenizerError(
+                f"{token!r} is no token of this model, so it cannot end an answer: name a token,"
+                " or give --stop the text"
+            )
+        tokenizer.add_eos_token(token)
+    if extras.chat_template_config:
+        tokenizer._chat_template_config = dict(extras.chat_template_config)

@@ -7,29 +7,18 @@ from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
-from mlx.utils import tree_flatten, tree_unflatten
 
 from ..distributed.group import Group
 from ..errors import EntropixError, UnsupportedModelError, WeightsError, first_line
-from ..models.llama.weight_layout import (
-    arranged,
-    on_cpu,
-    should_unpack,
-    size_of,
-)
-from ..models.sharded.coordinator import LeadingTapped
+from ..models.sharded.coordinator import CoordinatorTapped
 from ..models.sharded.model import ShardedTapped
-from ..models.tapped.model import TappedModel, tapped_shape
+from ..models.tapped.model import TappedModel
 from .architecture import module_of
 from .checkpoint import Checkpoint
 from .skeleton import packing_of
 
 _ABOUT_WEIGHTS = ("parameters", "Expected shape", "safetensors", "not in model")
 """Words by which mlx-lm's message is about the weights, and not about the architecture."""
-
-
-MOST_RANKS = 16
-"""As many are tried, to say over how many a model can be split."""
 
 
 def make_tapped(checkpoint: Checkpoint, group: Group | None = None) -> TappedModel:
@@ -62,7 +51,6 @@ def make_tapped(checkpoint: Checkpoint, group: Group | None = None) -> TappedMod
 
 
 def _share(checkpoint: Checkpoint, model: nn.Module, group: Group) -> ShardedTapped:
-    """Return this rank's share of mlx-lm's model."""
     path, kind = checkpoint.path, checkpoint.config.get("model_type")
     if not is_folder(checkpoint):
         raise UnsupportedModelError(
@@ -74,47 +62,18 @@ def _share(checkpoint: Checkpoint, model: nn.Module, group: Group) -> ShardedTap
             f"{path}: mlx-lm, which computes this {kind}, cannot split it: give --mode data, and"
             " each rank holds all of it"
         )
-    kept = ShardedTapped if group.tell is None else LeadingTapped
+    kept = ShardedTapped if group.send is None else CoordinatorTapped
     try:
         return kept(model, checkpoint.config, group)
     except Exception as error:  # asserted, or found out by a width that does not divide
-        sizes = [n for n in range(2, MOST_RANKS + 1) if _can_be_split(checkpoint, n)]
-        able = f"over {' or '.join(map(str, sizes))} ranks" if sizes else "not at all"
         raise UnsupportedModelError(
             f"{path}: mlx-lm cannot split this {kind} over {group.size} ranks"
-            f" ({first_line(error) or 'it does not divide'}): it can be split {able}, or give"
+            f" ({first_line(error) or 'it does not divide'}): take another number of ranks, or give"
             " --mode data, and each rank holds all of it"
         ) from error
 
 
-def _can_be_split(checkpoint: Checkpoint, size: int) -> bool:
-    """Tell whether the heads of a model divide by a number of ranks, and all that mlx-lm splits."""
-    model, config = _built(checkpoint)
-    shape = tapped_shape(config, 0)
-    if shape.num_attention_heads % size or shape.num_key_value_heads % size:
-        return False
-    try:
-        model.shard(_Ranks(size))
-    except Exception:  # as above
-        return False
-    return True
-
-
-class _Ranks:
-    """What stands for a group of MLX's where nothing is computed."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-
-    def rank(self) -> int:
-        return 0
-
-    def size(self) -> int:
-        return self._size
-
-
 def _built(checkpoint: Checkpoint) -> tuple[nn.Module, Mapping[str, Any]]:
-    """Return mlx-lm's model and its configuration; of a folder, mlx-lm finds the weights."""
     from mlx_lm.utils import load_model
 
     if is_folder(checkpoint):
@@ -124,7 +83,7 @@ def _built(checkpoint: Checkpoint) -> tuple[nn.Module, Mapping[str, Any]]:
 
 
 def is_folder(checkpoint: Checkpoint) -> bool:
-    """Tell whether a checkpoint is a Hugging Face folder, which mlx-lm reads itself."""
+    """Return whether a checkpoint is a Hugging Face folder, which mlx-lm reads itself."""
     return (checkpoint.path / "config.json").is_file()
 
 
@@ -140,34 +99,3 @@ def _blank(checkpoint: Checkpoint) -> nn.Module:
     nn.quantize(model, class_predicate=packing_of(checkpoint))
     model.load_weights(list(blanks.items()))
     return model
-
-
-def fill(model: TappedModel, checkpoint: Checkpoint, dequantize: bool | None) -> None:
-    """Read the weights, laid out in memory for the device.
-
-    Args:
-        model: from `make_tapped`.
-        checkpoint: what it was made from.
-        dequantize: whether to unpack quantized weights; None where that pays.
-    """
-    unpack = should_unpack(model) if dequantize is None else dequantize
-    if on_cpu():
-        # Half precision is some 40 times slower on MLX's CPU backend.
-        model.inner.set_dtype(mx.float32)
-    layers: dict[str, nn.Module] = dict(
-        tree_flatten(model.inner.leaf_modules(), is_leaf=nn.Module.is_module)
-    )
-    tensors = {} if is_folder(checkpoint) else checkpoint.tensors
-    by_size = sorted(layers, key=lambda name: size_of(layers[name]))
-    while by_size:  # whatever is unpacked, or split, leaves memory before the next layer is
-        name = by_size.pop()  # the largest first, while hardly anything else is in memory
-        layer = layers.pop(name)
-        if tensors:
-            layer.update({key: tensors[f"{name}.{key}"].read() for key in layer.parameters()})
-        ours = arranged(layer, unpack)
-        if ours is not layer:
-            model.inner.update_modules(tree_unflatten([(name, ours)]))
-        mx.eval(ours.parameters())
-    mx.eval(model.inner.parameters())
-    mx.clear_cache()
-    model.eval()

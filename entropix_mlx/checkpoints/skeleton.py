@@ -19,9 +19,8 @@ from ..distributed.group import Group
 from ..errors import TokenizerError, UnsupportedModelError, WeightsError
 from ..models.config import LlamaConfig, parse_config
 from ..models.llama.model import Model
-from ..models.sharded.coordinator import LeadingModel
-from ..models.sharded.model import ShardedModel, check_fits
-from ..models.sharded.vocabulary import token_range
+from ..models.sharded.coordinator import CoordinatorModel
+from ..models.sharded.model import ShardedModel, check_fits, token_range
 from .checkpoint import FLOATS, Checkpoint, Cut, Tensor
 
 BY_ROWS = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj")
@@ -84,7 +83,7 @@ def make_skeleton(
 def _empty(shape: LlamaConfig, group: Group | None) -> Model:
     if group is None:
         return Model(shape)
-    return ShardedModel(shape, group) if group.tell is None else LeadingModel(shape, group)
+    return ShardedModel(shape, group) if group.send is None else CoordinatorModel(shape, group)
 
 
 def shape_of(checkpoint: Checkpoint) -> LlamaConfig:
@@ -98,13 +97,7 @@ def shape_of(checkpoint: Checkpoint) -> LlamaConfig:
 
 
 def shared_out(checkpoint: Checkpoint, shape: LlamaConfig, rank: int, size: int) -> Checkpoint:
-    """Return what one rank reads of a checkpoint, as a checkpoint of a smaller model.
-
-    Args:
-        checkpoint: of the port's models.
-        shape: its shape.
-        rank: from 0.
-        size: ranks in all.
+    """Return one rank's part of a checkpoint, as a checkpoint of a smaller model.
 
     Raises:
         UnsupportedModelError: the model cannot be split over so many ranks.

@@ -192,8 +192,7 @@ def _local(request: ChatRequest) -> Backend:
     asked = request.model
 
     def load(model: str | None) -> tuple[LanguageModel, TokenizerWrapper]:
-        from ..checkpoints.adapters import Extras
-        from ..checkpoints.loading import load
+        from ..checkpoints.loading import Extras, load
 
         # The extras fit the model they were asked for with, and not another that is picked later.
         extras = Extras(**asked.extras) if model == asked.model else None

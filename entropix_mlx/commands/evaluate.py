@@ -36,12 +36,15 @@ from ..profiles.fields import hint
 from ..profiles.profile import Profile
 from ..profiles.selection import AUTO
 from ..settings import BATCH, Settings
-from .ranks import coordinator
+from .ranks import shares
 from .shared import loading, options, output
 from .shared.answers import progress_bar
 from .shared.output import INTERRUPTED, USAGE
 
 if TYPE_CHECKING:
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+    from ..models.base import LanguageModel
     from ..notes.notes import Notes
 
 MAX_TOKENS = 32
@@ -260,10 +263,15 @@ def run(arguments: argparse.Namespace) -> int:
     problems, arms = _problems(arguments), _arms(arguments)
     combined = combinations_of(arguments.vote, arguments.best_of)
     check_comparisons([arm.name for arm in arms], combined, arguments.contrast, arguments.seeds)
-    design = Design(
-        options.model_options(arguments).name, arguments.form, arguments.seed, arguments.seeds
-    )
+    model = options.model_options(arguments)
+    design = Design(model.name, arguments.form, arguments.seed, arguments.seeds)
     planned = plan(problems, arms, design)
+    if shares.is_shared(model, arguments.output):
+        run = partial(_answer_share, arguments)
+        code = shares.answer(model, arguments.output, planned, run, resume=arguments.resume)
+        if arguments.ranks.rank > 0:
+            return code
+        return _report(arguments, read_records(arguments.output)) or code
     file, done = None, []
     if arguments.output:
         file = AnswersFile(arguments.output, planned, resume=arguments.resume)
@@ -274,7 +282,7 @@ def run(arguments: argparse.Namespace) -> int:
     code = 0
     if planned:
         with _notes(arguments, planned) as notes:
-            new, code = _generate(arguments, planned, file, notes)
+            new, code = _generate(arguments, *loading.load_model(model), planned, file, notes)
         done += new
     return code if code == INTERRUPTED else _report(arguments, done) or code
 
@@ -336,14 +344,26 @@ def _notes(arguments: argparse.Namespace, planned: list[PlannedAnswer]) -> Itera
             yield notes
 
 
+def _answer_share(
+    arguments: argparse.Namespace,
+    model: LanguageModel,
+    tokenizer: TokenizerWrapper,
+    planned: list[PlannedAnswer],
+    file: AnswersFile,
+) -> int:
+    with _notes(arguments, planned) as notes:
+        return _generate(arguments, model, tokenizer, planned, file, notes)[1]
+
+
 def _generate(
     arguments: argparse.Namespace,
+    model: LanguageModel,
+    tokenizer: TokenizerWrapper,
     planned: list[PlannedAnswer],
     file: AnswersFile | None,
     notes: Notes | None,
 ) -> tuple[list[AnswerRecord], int]:
     """Generate answers, and keep each as it ends; return them and an exit code."""
-    model, tokenizer = loading.load_model(options.model_options(arguments))
     records: list[AnswerRecord] = []
     failures: list[str] = []
     with file or nullcontext(), progress_bar(len(planned)) as bar:
@@ -355,7 +375,6 @@ def _generate(
                 batch=arguments.batch,
                 on_token=bar.token,
                 notes=notes,
-                generate=partial(coordinator.generate_batch, arguments.leader),
             ):
                 if file:
                     file.write(task, line)

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from ..settings import BATCH, ResolvedSettings, Settings
 from ..step import Step
 from ..summary import Summary
 from ..traces.trace import recorded
-from .ranks import coordinator
+from .ranks import shares
 from .shared import answers, loading, options, output, prompts
 from .shared.options import ModelOptions, OutputOptions
 from .shared.output import INTERRUPTED, USAGE
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
     from ..api.batch import Batch
-    from ..api.data_parallel import Dealt
+    from ..models.base import LanguageModel
+    from ..notes.notes import Notes
 
 MANY_ONLY = ("output", "resume", "batch")
 ONE_ONLY = ("jsonl", "trace", "ask", "prefill_response", "prompt_cache_file")
@@ -181,6 +183,9 @@ def _show_totals(form: OutputOptions, resolved: ResolvedSettings, summary: Summa
 def answer_many(request: GenerateRequest) -> int:
     """Answer all prompts, and print or keep each answer as it ends; return the exit code."""
     tasks = all_tasks(_read_prompts(request), request.n)
+    if shares.is_shared(request.model, request.file) and request.file:
+        run = partial(_answer_tasks, request)
+        return shares.answer(request.model, request.file, tasks, run, resume=request.resume)
     file = None
     if request.file:
         file = AnswersFile(request.file, tasks, resume=request.resume)
@@ -191,16 +196,33 @@ def answer_many(request: GenerateRequest) -> int:
         return 0
     notes = loading.open_notes(request.notes)
     model, tokenizer = loading.load_model(request.model)
+    return _answer_tasks(request, model, tokenizer, tasks, file, notes)
+
+
+def _answer_tasks(
+    request: GenerateRequest,
+    model: LanguageModel,
+    tokenizer: TokenizerWrapper,
+    tasks: list[Task],
+    file: AnswersFile | None,
+    notes: Notes | None = None,
+) -> int:
+    from ..answer.hooks import Hooks
+    from ..api.batch import batch_generate
+
     loading.resolve(request.settings, model)
-    batch = coordinator.generate_batch(
-        request.model.leader,
+    draft = loading.load_draft(request.model, model, tokenizer)
+    batch = batch_generate(
         model,
         tokenizer,
         _encode(request.prompt, tokenizer, tasks),
         [task.settings for task in tasks],
-        request.batch,
-        loading.load_draft(request.model, model, tokenizer),
-        [notes.about(task.asked.question) for task in tasks] if notes else None,
+        batch=request.batch,
+        steady=True,
+        hooks=[
+            Hooks(retrieve=notes.about(task.asked.question) if notes else None, draft_model=draft)
+            for task in tasks
+        ],
     )
     asked = min(request.batch, len(tasks))
     fewer = f": the memory does not allow {asked}" if batch.size < asked else ""
@@ -245,9 +267,7 @@ def _printing(request: GenerateRequest) -> Write:
     return write_json if request.output.json else write_text
 
 
-def _generate(
-    request: GenerateRequest, batch: Batch | Dealt, tasks: list[Task], write: Write
-) -> int:
+def _generate(request: GenerateRequest, batch: Batch, tasks: list[Task], write: Write) -> int:
     """Run a batch and write its answers as they end; return the exit code."""
     written: set[int] = set()
 

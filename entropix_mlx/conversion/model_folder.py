@@ -66,8 +66,8 @@ def new_folder(out: Path, source: Path, nbytes: int, force: bool) -> Iterator[Pa
         target.parent.mkdir(parents=True, exist_ok=True)
         if (free := shutil.disk_usage(target.parent).free) < nbytes:
             raise OutputError(
-                f"{out}: the disk is too full: this takes {_size(nbytes)}, and {_size(free)} are"
-                " free; make room or choose another disk"
+                f"{out}: the disk is too full: this takes {nbytes / 1e9:.3g} GB, and"
+                f" {free / 1e9:.3g} GB are free; make room or choose another disk"
             )
         unfinished = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
         try:
@@ -112,13 +112,11 @@ def check_free(out: Path, force: bool) -> None:
 
 
 def _is_replaceable(entry: Path) -> bool:
-    """Tell whether an entry of a folder is a file with a name that a conversion writes."""
     is_named_alike = entry.name in _NAMED_ALIKE or bool(_WEIGHTS.fullmatch(entry.name))
     return is_named_alike and (entry.is_symlink() or entry.is_file())
 
 
 def _describes_model(config: Path) -> bool:
-    """Return whether a file is a model's configuration, and not one of something else."""
     try:
         return "model_type" in read_object(config, limits.CONFIG_BYTES)
     except (OSError, WeightsError):
@@ -155,21 +153,8 @@ def _empty(old: Path, out: Path) -> None:
     old.rmdir()
 
 
-def _size(nbytes: int) -> str:
-    """Return a number of bytes for people."""
-    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if nbytes >= factor:
-            return f"{nbytes / factor:.1f} {unit}"
-    return f"{nbytes} bytes"
-
-
 def write_weights(folder: Path, shapes: Shapes, arrays: Iterator[mx.array]) -> None:
-    """Write safetensors files, and their index if there are several.
-
-    Args:
-        folder: an existing folder.
-        shapes: names, shapes and types of the arrays.
-        arrays: the arrays themselves, in the same order.
+    """Write arrays as safetensors files, and their index if there are several.
 
     Raises:
         OSError: they cannot be written.
@@ -199,7 +184,6 @@ def write_json(file: Path, content: Mapping[str, object]) -> None:
 
 
 def _split(shapes: Shapes) -> list[dict[str, mx.array]]:
-    """Return the arrays of each file, as many as `LARGEST_FILE` has room for."""
     shards: list[dict[str, mx.array]] = []
     room = 0
     for name, array in shapes.items():

@@ -1,6 +1,6 @@
 """Which rank this process is, as `mlx.launch` or MPI say it in the environment; without MLX.
 
-Beside MLX's own connections the ranks need one over which rank 0 tells the others what to do, and
+Beside MLX's own connections the ranks need one over which rank 0 sends its orders, and
 over which it shows at once that a rank is gone. It goes to rank 0, at the port below MLX's own.
 """
 
@@ -42,11 +42,11 @@ class RankEnvironment:
     """Seconds in which all ranks must have come."""
 
     def name(self, rank: int) -> str:
-        """Return what a message calls a rank."""
+        """Return the name of a rank in messages."""
         return f"rank {rank} ({self.hosts[rank]})" if rank < len(self.hosts) else f"rank {rank}"
 
     def lost(self, rank: int) -> str:
-        """Return what is told where a rank is gone."""
+        """Return the message where a rank is gone."""
         return f"{self.name(rank)} was lost, and all other ranks were ended: start them again"
 
 
@@ -107,7 +107,6 @@ def _placed(
 
 
 def _read(name: str) -> list[Any]:
-    """Return the list in a file that the launcher wrote; an empty file stands for no group."""
     try:
         content = Path(name).read_text(encoding="utf-8").strip()
         nodes = json.loads(content) if content else []

@@ -3,99 +3,71 @@
 A collective is an operation that every rank takes part in. All ranks must ask for the same ones in
 the same order, and what they get has the same bits on every rank.
 
-There are two ways to see to the order. In a script, every rank runs the same lines with the same
-seeds. Under the command line, rank 0 *leads*: it alone runs the command, and tells the others each
-pass that it begins (`models/sharded/coordinator.py`), so that whatever decides is on one rank.
+The order is ensured in one of two ways. In a script, every rank runs the same lines with the same
+seeds. Under the command line, rank 0 is the *coordinator*: it alone runs the command, and orders
+each pass from the others (`models/sharded/coordinator.py`), so that all decisions are on one rank.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
 
 from ..errors import WeightsError
 
-Tell = Callable[[Mapping[str, Any]], None]
-"""Sends what the others are to do: a JSON-ready record."""
-
-
-@dataclass
-class Traffic:
-    """What was handed to collectives; each may be asked for without ever being computed."""
-
-    summed: int = 0
-    """Bytes of the arrays that were summed."""
-    gathered: int = 0
-    """Bytes of this rank's share of the arrays that were gathered."""
-    collectives: int = 0
-
-    def sent(self, size: int) -> float:
-        """Return the bytes that a rank of a ring of so many sends for all of it.
-
-        A ring sums in two rounds, in each of which a rank passes on all parts of the array but one:
-        2 · (n − 1) / n of its bytes. To gather, it passes on the shares of all ranks but one.
-        """
-        return 2 * (size - 1) / size * self.summed + (size - 1) * self.gathered
+Send = Callable[[Mapping[str, Any]], None]
+"""Sends an order to the other ranks: a JSON-ready record."""
 
 
 class Group:
     """The ranks of a model, of which this process is one."""
 
     def __init__(
-        self, group: mx.distributed.Group, *, led: bool = False, tell: Tell | None = None
+        self, group: mx.distributed.Group, *, coordinated: bool = False, send: Send | None = None
     ) -> None:
         """Take a group of MLX's.
 
         Args:
             group: more than one rank.
-            led: whether rank 0 alone decides what is computed.
-            tell: on rank 0 of a group that is led, what sends its orders to the others.
+            coordinated: whether rank 0 alone decides what is computed.
+            send: on rank 0 of a coordinated group.
         """
         self._group = group
         self.rank: int = group.rank()
         self.size: int = group.size()
-        self.led = led
-        self.tell = tell
-        self.traffic = Traffic()
+        self.coordinated = coordinated
+        self.send = send
 
     @classmethod
-    def init(cls, *, led: bool = False, tell: Tell | None = None) -> Group | None:
+    def init(cls, *, coordinated: bool = False, send: Send | None = None) -> Group | None:
         """Return the group in which `mlx.launch` started this process; None where it is alone.
 
         Raises:
             RuntimeError: MLX does not reach the other ranks; the message is its own.
         """
         group = mx.distributed.init()
-        return cls(group, led=led, tell=tell) if group.size() > 1 else None
+        return cls(group, coordinated=coordinated, send=send) if group.size() > 1 else None
 
     def split(self, model: Any) -> None:
-        """Have a model of mlx-lm's keep this rank's share of its weights.
-
-        Its sums over the ranks are not counted in `traffic`.
-        """
+        """Have a model of mlx-lm's keep this rank's share of its weights."""
         model.shard(self._group)
 
     def total(self, x: mx.array) -> mx.array:
         """Return the sum over all ranks, of the shape of `x`."""
-        self.traffic.summed += x.nbytes
-        self.traffic.collectives += 1
         return mx.distributed.all_sum(x, group=self._group)
 
     def gathered(self, x: mx.array) -> mx.array:
         """Return the arrays of all ranks one after the other: `(ranks · n, …)` for `(n, …)`."""
-        self.traffic.gathered += x.nbytes
-        self.traffic.collectives += 1
         return mx.distributed.all_gather(x, group=self._group)
 
-    def leaders(self, x: mx.array) -> mx.array:
-        """Return what rank 0 has for `x`, of which the others know the shape, where it leads.
+    def of_rank_0(self, x: mx.array) -> mx.array:
+        """Return rank 0's `x` in a coordinated group; the others know only its shape.
 
-        On all ranks it comes after what `x` needs.
+        On all ranks it is computed after `x`.
         """
-        if not self.led:
+        if not self.coordinated:
             return x
         return self.total(x if self.rank == 0 else mx.depends(mx.zeros_like(x), x))
 
@@ -106,7 +78,6 @@ class Group:
         return int(min(high * 2**30 + low for high, low in numbers))
 
     def _read(self, own: mx.array) -> Any:
-        """Return the rows of all ranks as lists of numbers, waiting for them."""
         return mx.distributed.all_gather(own, group=self._group).tolist()
 
     def wait(self) -> None:

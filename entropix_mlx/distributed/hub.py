@@ -36,8 +36,8 @@ RECEIVED_AT_ONCE = 2**16
 
 Record = Mapping[str, Any]
 OnEnd = Callable[[int, str | None], None]
-"""Called, on a thread of its own, with a rank whose connection closed, and with the error that it
-told of, if it did."""
+"""Called, on a thread of its own, with a rank whose connection closed, and its error if it sent
+one."""
 
 
 class Line:
@@ -103,11 +103,6 @@ class Hub:
     """Rank 0's side: a line to every other rank."""
 
     def __init__(self, place: RankEnvironment) -> None:
-        """Listen.
-
-        Raises:
-            GroupError: the address is not this machine's, or taken.
-        """
         self._place = place
         self._lines: dict[int, Line] = {}
         self._threads: list[threading.Thread] = []
@@ -148,10 +143,9 @@ class Hub:
         self._server.close()
         for rank in sorted(came):
             check(rank, came[rank], hello)
-        self.tell(hello)
+        self.broadcast(hello)
 
     def _accept(self, came: dict[int, Record]) -> None:
-        """Take a connection, and note what its rank says of itself."""
         connection, _ = self._server.accept()
         connection.settimeout(HELLO_SECONDS)
         line = Line(connection)
@@ -189,14 +183,10 @@ class Hub:
         self.results.put((rank, None))
         on_end(rank, None)
 
-    def tell(self, record: Record) -> None:
+    def broadcast(self, record: Record) -> None:
         """Send a record to every other rank."""
         for line in self._lines.values():
             line.send(record)
-
-    def send(self, rank: int, record: Record) -> None:
-        """Send a record to one of them."""
-        self._lines[rank].send(record)
 
     def descriptors(self) -> dict[int, int]:
         """Return the number of the socket to each other rank."""
@@ -207,7 +197,7 @@ class Hub:
 
         A connection that is closed before all that came over it was read may lose what was sent.
         """
-        self.tell(record)
+        self.broadcast(record)
         until = time.monotonic() + END_SECONDS
         for thread in self._threads:
             if thread is not threading.current_thread():
@@ -224,7 +214,6 @@ class Spoke:
     """Another rank's side: a line to rank 0."""
 
     def __init__(self, line: Line) -> None:
-        """Take a line on which this rank said who it is."""
         self._line = line
         self._orders: Queue[dict[str, Any] | None] = Queue()
 
@@ -285,7 +274,7 @@ class Spoke:
         return self._line.descriptor
 
     def orders(self) -> Iterator[dict[str, Any]]:
-        """Yield what rank 0 tells, waiting for each, until it ends or is gone."""
+        """Yield rank 0's orders, waiting for each, until it ends or is gone."""
         while (order := self._orders.get()) is not None:
             yield order
 

@@ -1,4 +1,4 @@
-"""What any model is to the decode core: `LanguageModel`, and what its passes return."""
+"""The interface of a model to the decode core: `LanguageModel`, and what its passes return."""
 
 from __future__ import annotations
 
@@ -24,34 +24,40 @@ class Forward(NamedTuple):
     """Of each measured layer, the last query's attention scores `(B, H, keys)`; where rows come in
     groups, those of each group."""
     attended: bool = True
-    """Whether the scores are the model's. Where it has no attention that can be read, they are 0,
-    so that nothing is decided by them, and what follows from them is not measured."""
+    """Whether the scores are the model's. Those of a model without readable attention are 0, and
+    must not be measured."""
 
 
 class Rows(NamedTuple):
-    """Rows of one text, or of rollouts of one length, that take a token each."""
+    """Rows of one text, or of branches of one length, that take a token each."""
 
     layers: Sequence[TextCache]
     """The caches that hold what precedes the tokens; they are updated in place."""
     tokens: mx.array
     """`(rows,)`"""
-    run: bool = False
-    """Whether the tokens are of one text and follow one another; each has a row of its own, and
-    the cache must take runs."""
+    block: bool = False
+    """Whether the tokens follow one another in one text, as those of a speculative block; each has
+    a row of its own, and the cache must take blocks."""
 
     def offsets(self, first: int) -> list[int]:
         """Return the numbers of tokens before each row's next one, given that of the first row."""
-        return [first + row * self.run for row in range(self.tokens.size)]
+        return [first + row * self.block for row in range(self.tokens.size)]
 
 
 class LanguageModel(nn.Module):
     """A causal language model whose attention can be measured.
 
-    There are two kinds: `llama.Model`, this package's own, and `tapped.TappedModel`, which runs
-    any model of mlx-lm.
+    There are two kinds: `llama.Model`, this package's own port, and `tapped.TappedModel`, which
+    runs any model of mlx-lm. Both can be split over several machines (`sharded`).
     """
 
     config: ModelShape
+    measures_blocks = False
+    """Whether `states` can return the attention of every token of a block (see `BlockCache`)."""
+    takes_blocks = True
+    """Whether `step` takes blocks: its caches can be cut behind any token of a pass."""
+    mixes_experts = False
+    """Whether each token of a pass may read weights that the others do not."""
 
     def __call__(
         self,
@@ -75,33 +81,15 @@ class LanguageModel(nn.Module):
     def states(
         self, tokens: mx.array, cache: Sequence[Any], attention_layers: AttentionLayers
     ) -> tuple[mx.array, tuple[Scores, ...]]:
-        """Return what `head` makes logits of, `(B, L, …)`, and scores as in `Forward`.
-
-        Args: as for a call.
-        """
+        """Return the input of `head`, `(B, L, …)`, and scores as in `Forward`."""
         raise NotImplementedError
 
     def head(self, states: mx.array) -> mx.array:
         """Return the logits `(B, L, vocab)` of states, or of some of their tokens."""
         raise NotImplementedError
 
-    @property
-    def measures_blocks(self) -> bool:
-        """Whether `states` returns the attention of every token of a block, see `BlockCache`."""
-        return False
-
-    @property
-    def takes_blocks(self) -> bool:
-        """Whether `step` takes runs: whether its caches can be cut behind any token."""
-        return True
-
-    @property
-    def mixes_experts(self) -> bool:
-        """Whether each token of a pass may read weights that the others do not."""
-        return False
-
     def prefill(self, tokens: mx.array, cache: Sequence[Any]) -> None:
-        """Put `(1, L)` tokens into a cache; nothing is computed before its arrays are asked for."""
+        """Put `(1, L)` tokens into a cache; nothing is computed before its arrays are needed."""
         self(tokens, cache)
 
     def make_cache(self) -> list[Any]:
@@ -118,10 +106,10 @@ class LanguageModel(nn.Module):
 
     @property
     def dtype(self) -> mx.Dtype:
-        """The type of the numbers that the model computes with."""
+        """The type of the weights that are not packed, in which the model computes."""
         raise NotImplementedError
 
     @property
     def bytes_per_token(self) -> int:
-        """What a token takes in the cache."""
+        """The size of a token in the cache."""
         raise NotImplementedError

@@ -161,7 +161,6 @@ def check_family(config: dict[str, Any], where: str) -> None:
 
 
 def _slides(config: dict[str, Any]) -> bool:
-    """Return whether any layer attends to less than the whole context."""
     if "sliding_attention" in (config.get("layer_types") or ()):
         return True
     window, context = config.get("sliding_window"), config.get("max_position_embeddings")

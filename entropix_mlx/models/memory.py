@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import mlx.core as mx
 
@@ -15,20 +15,6 @@ CLEAR_EVERY = 256
 """Passes between two releases of MLX's unused buffers."""
 CACHE_SHARE = 0.5
 """The share of the memory that the weights leave which caches may take."""
-
-
-def fitting_rows(model: LanguageModel, lengths: Sequence[int], most: int) -> int:
-    """Return how many texts may be in the cache at once: at least 1, at most `most`.
-
-    Args:
-        model: from `load`.
-        lengths: tokens that each text may have; −1 for as many as the context holds.
-        most: the requested number.
-    """
-    context = model.config.max_position_embeddings
-    held = [context if length < 0 else min(length, context) for length in lengths]
-    longest = max(held, default=1)
-    return max(1, min(most, cache_tokens(model) // longest))
 
 
 def cache_tokens(model: LanguageModel) -> int:

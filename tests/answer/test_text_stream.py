@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaTokenizer, PreTrainedTokenizerFast
 
 from entropix_mlx.answer.text_stream import TextStream
-from entropix_mlx.checkpoints.bpe import BPE, build_tokenizer
+from entropix_mlx.checkpoints.tokenizer import BPE, build_tokenizer
 from tests.folders import ALPHABET
 
 WORDS = ("Ġthe", "the", "Ġ", "Ċ", "Ã©", "é", "!", "Ġ.", "<0x41>")

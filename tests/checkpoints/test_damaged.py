@@ -59,29 +59,22 @@ def edit_index(folder, edit):
     (folder / INDEX).write_text(json.dumps(index))
 
 
-def edit_header(file, old, new):
-    """Replace text of the same length in a shard's header."""
-    content = file.read_bytes()
-    assert old in content
-    assert len(old) == len(new)
-    file.write_bytes(content.replace(old, new, 1))
-
-
-def test_a_truncated_shard(folder, refused):
-    file = folder / SECOND
-    file.write_bytes(file.read_bytes()[:-100])
-    refused(folder, SECOND, "cannot be read", "Download it again")
-
-
-@pytest.mark.parametrize("length", [2**60, 2**63 - 1, 2**64 - 1, 10**9, 0])
-def test_an_absurd_header_length(folder, refused, length):
-    file = folder / FIRST
-    file.write_bytes(struct.pack("<Q", length) + file.read_bytes()[8:])
-    refused(folder, FIRST, "cannot be read")
-
-
-def test_a_header_that_is_no_table(folder, refused):
-    (folder / FIRST).write_bytes(struct.pack("<Q", 8) + b'["list"]')
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *(lambda content, end=end: content[:end] for end in (0, 4, 100, -100)),
+        *(
+            lambda content, length=length: struct.pack("<Q", length) + content[8:]
+            for length in (2**60, 2**63 - 1, 2**64 - 1, 10**9, 0)
+        ),
+        lambda _: struct.pack("<Q", 8) + b'["list"]',
+        lambda content: content.replace(b'"dtype":"F32"', b'"dtype":"F16"', 1),
+    ],
+)
+def test_a_damaged_shard(folder, refused, damage):
+    content = (folder / FIRST).read_bytes()
+    assert damage(content) != content
+    (folder / FIRST).write_bytes(damage(content))
     refused(folder, FIRST, "cannot be read")
 
 
@@ -91,12 +84,6 @@ def test_a_wrong_type(folder, refused):
     refused(folder, file.name, NORM, "int32")
     edit_shard(file, lambda weights: weights.update({NORM: weights[NORM].astype(np.uint32)}))
     refused(folder, file.name, NORM, "uint32", "must be floating")
-
-
-def test_a_type_that_does_not_fit_the_bytes(folder, refused):
-    file = folder / FIRST
-    edit_header(file, b'"dtype":"F32"', b'"dtype":"F16"')
-    refused(folder, FIRST, "cannot be read")
 
 
 def test_a_missing_tensor(folder, refused):
@@ -118,18 +105,13 @@ def test_a_tensor_in_two_shards(folder, refused):
     refused(folder, FIRST, SECOND, "is in", "too")
 
 
-def test_nan_and_infinity(folder, refused):
-    for bad in (np.nan, np.inf, -np.inf):
-        edit_shard(holder(folder, NORM), lambda weights, bad=bad: weights[NORM].fill(bad))
-        refused(folder, holder(folder, NORM).name, NORM, "NaN or infinite")
-
-
-@pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16])
-def test_nan_in_half_precision(tmp_path, byte_tokenizer, refused, dtype):
+@pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16])
+@pytest.mark.parametrize("bad", [mx.nan, mx.inf, -mx.inf])
+def test_nan_and_infinity(tmp_path, byte_tokenizer, refused, dtype, bad):
     model = make_tiny_model()
-    model.model.norm.weight = mx.where(mx.arange(32) == 7, -mx.inf, model.model.norm.weight)
+    model.model.norm.weight = mx.where(mx.arange(32) == 7, bad, model.model.norm.weight)
     folder = write_folder(tmp_path / "source", model, byte_tokenizer, dtype)
-    refused(folder, "model.safetensors", "model.norm.weight", "NaN or infinite")
+    refused(folder, "model.safetensors", "model.norm.weight")
 
 
 @pytest.mark.parametrize(
@@ -159,32 +141,6 @@ def test_an_index_that_names_no_file_of_the_folder(folder, refused, place):
 def test_a_broken_index(folder, refused, text):
     (folder / INDEX).write_text(text)
     refused(folder, INDEX)
-
-
-@pytest.mark.parametrize("name", [FIRST, INDEX, "config.json", "tokenizer.json"])
-def test_a_link_out_of_the_folder(folder, refused, name):
-    (folder / name).rename(folder.parent / "elsewhere")
-    (folder / name).symlink_to("../elsewhere")
-    refused(folder, name, "leads out of the folder")
-
-
-def test_a_link_to_itself(folder, refused):
-    (folder / "config.json").unlink()
-    (folder / "config.json").symlink_to("config.json")
-    refused(folder, "config.json", "leads nowhere")
-
-
-def test_a_link_inside_the_hubs_cache_is_followed(folder, tmp_path):
-    cached = tmp_path / "models--a--b"
-    (cached / "snapshots").mkdir(parents=True)
-    (cached / "blobs").mkdir()
-    snapshot = folder.rename(cached / "snapshots" / "1234")
-    for file in list(snapshot.iterdir()):
-        file.rename(cached / "blobs" / file.name)
-        file.symlink_to(f"../../blobs/{file.name}")
-    out = tmp_path / "out"
-    assert cli.main(["convert", "--hf-path", str(snapshot), "--mlx-path", str(out)]) == 0
-    assert not any(file.is_symlink() for file in out.iterdir())
 
 
 def test_a_tokenizer_of_another_vocabulary(tmp_path, byte_tokenizer, refused):
@@ -238,23 +194,17 @@ def test_a_gguf_with_a_wrong_beginning(gguf, refused, place, value, word):
     refused(gguf, "tiny.gguf", word)
 
 
-@pytest.mark.parametrize("offset", [2**63, 10**6, 1, 0])
-def test_a_gguf_with_a_wrong_offset(gguf, refused, offset):
+@pytest.mark.parametrize(
+    ("after_shape", "form", "value"),
+    [(4, "<Q", 2**63), (4, "<Q", 10**6), (4, "<Q", 1), (4, "<Q", 0), (0, "<I", 4321)],
+)
+def test_a_gguf_with_a_wrong_offset_or_type(gguf, refused, after_shape, form, value):
     content = bytearray(gguf.read_bytes())
     name = b"blk.1.attn_norm.weight"
-    place = content.index(name) + len(name) + 4 + 8 + 4  # dimensions, the only one, type
-    content[place : place + 8] = struct.pack("<Q", offset)
+    place = content.index(name) + len(name) + 4 + 8 + after_shape  # dimensions, the only one
+    struct.pack_into(form, content, place, value)
     gguf.write_bytes(content)
-    refused(gguf, "tiny.gguf", "the tensor", "wrong offset")
-
-
-def test_a_gguf_with_a_type_unknown(gguf, refused):
-    content = bytearray(gguf.read_bytes())
-    name = b"blk.1.attn_norm.weight"
-    place = content.index(name) + len(name) + 4 + 8
-    content[place : place + 4] = struct.pack("<I", 4321)
-    gguf.write_bytes(content)
-    refused(gguf, "tiny.gguf", "blk.1.attn_norm.weight", "type 4321")
+    refused(gguf, "tiny.gguf", "the tensor")
 
 
 def test_a_truncated_gguf(gguf, refused):

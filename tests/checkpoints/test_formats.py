@@ -2,11 +2,10 @@
 
 import pytest
 
-from entropix_mlx.checkpoints.formats import format_of, open_checkpoint
 from entropix_mlx.checkpoints.gguf.checkpoint import open_gguf_model
 from entropix_mlx.checkpoints.huggingface import open_huggingface
-from entropix_mlx.checkpoints.meta.checkpoint import open_meta_llama
-from entropix_mlx.errors import ModelNotFoundError
+from entropix_mlx.checkpoints.locate import format_of
+from entropix_mlx.checkpoints.meta import open_meta_llama
 
 
 @pytest.mark.parametrize(
@@ -31,8 +30,3 @@ def test_a_file_is_recognised_by_its_ending(tmp_path):
     assert format_of(tmp_path / "model.bin") is None
     (tmp_path / "folder.gguf").mkdir()
     assert format_of(tmp_path / "folder.gguf") is None
-
-
-def test_a_folder_without_a_model_is_named(tmp_path):
-    with pytest.raises(ModelNotFoundError, match=r"config\.json is missing, and so is .* params"):
-        open_checkpoint(tmp_path)

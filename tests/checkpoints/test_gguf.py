@@ -6,6 +6,7 @@ import pytest
 
 from entropix_mlx import load
 from entropix_mlx.errors import TokenizerError, UnsupportedModelError, WeightsError
+from entropix_mlx.models.config import frequencies
 from tests.conftest import make_tiny_model
 from tests.folders import metadata_of, tensors_of
 
@@ -49,8 +50,8 @@ def test_logits_survive(write, changes):
 
 def test_llama_3_scaling_is_recognised_by_its_factors(write):
     model = make_tiny_model(rope_scaling=LLAMA3, rope_theta=500000.0, head_dim=32)
-    frequencies = model.model.layers[0].self_attn.rope._freqs
-    factors = frequencies / 500000.0 ** (mx.arange(0, 32, 2) / 32)
+    plain, scaled = (frequencies(32, 500000.0, scaling).turns for scaling in (None, LLAMA3))
+    factors = mx.array(plain) / mx.array(scaled)
     assert factors.max().item() == pytest.approx(8)
     loaded, _ = load(write(model, **{"rope_freqs.weight": factors}))
     assert loaded.config.rope_scaling == LLAMA3
@@ -118,6 +119,7 @@ def test_a_text_begins_as_llama_cpp_begins_it(write, splitting, says, begins):
         ([], {"tokenizer.ggml.pre": mx.array([5])}, TokenizerError, "5"),
         ([], {"tokenizer.chat_template": mx.array(3)}, TokenizerError, "no text"),
         ([], {"general.architecture": mx.array([1])}, UnsupportedModelError, "architecture"),
+        ([], {"general.architecture": "mamba"}, UnsupportedModelError, "'mamba'"),
         ([], {"general.alignment": mx.array(3)}, WeightsError, "alignment"),
         ([], {"llama.rope.freq_base": "fast"}, WeightsError, "freq_base"),
         ([], {"llama.attention.layer_norm_rms_epsilon": mx.array(mx.nan)}, WeightsError, "epsilon"),

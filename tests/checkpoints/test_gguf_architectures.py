@@ -126,44 +126,43 @@ def check(loaded, model):
     np.testing.assert_allclose(mx.concatenate(steps, axis=1), wanted, rtol=1e-4, atol=1e-3)
 
 
-@pytest.mark.parametrize("architecture", TYPES)
-def test_logits_are_those_of_mlx_lm(tmp_path, architecture):
-    model = made(architecture)
-    file = write(tmp_path / "tiny.gguf", architecture, model)
+LONG, SHORT = [1.0, 2.0, 3.0, 4.0], [1.0, 1.1, 1.2, 1.3]
+LONG_CONTEXT = {
+    "rope_scaling": {"type": "longrope", "long_factor": LONG, "short_factor": SHORT},
+    "original_max_position_embeddings": 64,
+}
+LONG_STORED = {
+    "rope_factors_long.weight": mx.array(LONG),
+    "rope_factors_short.weight": mx.array(SHORT),
+    "phi3.rope.scaling.original_context_length": mx.array(64),
+}
+LINEAR = {"rope_scaling": {"rope_type": "linear", "factor": 8.0}}
+LINEAR_STORED = {
+    "gemma3.rope.scaling.type": "linear",
+    "gemma3.rope.scaling.factor": mx.array(8.0),
+}
+
+
+@pytest.mark.parametrize(
+    ("architecture", "changes", "stored"),
+    [
+        *((architecture, {}, {}) for architecture in TYPES),
+        ("gemma3", LINEAR, LINEAR_STORED),
+        ("phi3", LONG_CONTEXT, LONG_STORED),
+    ],
+)
+def test_logits_are_those_of_mlx_lm(tmp_path, architecture, changes, stored):
+    model = made(architecture, **changes)
+    file = write(tmp_path / "tiny.gguf", architecture, model, **stored)
     check(load(file)[0], model)
     entry = list(inventory([tmp_path]))[-1]
-    assert entry.path == file
-    assert (entry.fault, entry.context) == (None, 512)
+    assert (entry.path, entry.fault, entry.context) == (file, None, 512)
 
 
 def test_gemma_without_a_head_of_its_own(tmp_path):
     model = made("gemma3")
     model.sanitize({})
     check(load(write(tmp_path / "tied.gguf", "gemma3", model))[0], model)
-
-
-def test_gemma_with_linear_scaling(tmp_path):
-    model = made("gemma3", rope_scaling={"rope_type": "linear", "factor": 8.0})
-    scaling = {"gemma3.rope.scaling.type": "linear", "gemma3.rope.scaling.factor": mx.array(8.0)}
-    check(load(write(tmp_path / "scaled.gguf", "gemma3", model, **scaling))[0], model)
-
-
-def test_phi_with_a_long_context(tmp_path):
-    factors = {"long_factor": [1.0, 2.0, 3.0, 4.0], "short_factor": [1.0, 1.1, 1.2, 1.3]}
-    model = made(
-        "phi3",
-        rope_scaling={"type": "longrope", **factors},
-        original_max_position_embeddings=64,
-    )
-    stored = {
-        "rope_factors_long.weight": mx.array(factors["long_factor"]),
-        "rope_factors_short.weight": mx.array(factors["short_factor"]),
-        "phi3.rope.scaling.original_context_length": mx.array(64),
-    }
-    file = tmp_path / "long.gguf"
-    check(load(write(file, "phi3", model, **stored))[0], model)
-    with pytest.raises(UnsupportedModelError, match="two tensors of 4 numbers"):
-        load(write(file, "phi3", model, ["rope_factors_short.weight"], **stored))
 
 
 @pytest.mark.parametrize(
@@ -188,6 +187,13 @@ def test_phi_with_a_long_context(tmp_path):
         ),
         ("phi3", [], {"general.architecture": "phi2"}, UnsupportedModelError, "phi2.*phi3"),
         ("phi3", [], {"tokenizer.ggml.scores": mx.array([1.0])}, TokenizerError, "score for each"),
+        (
+            "phi3",
+            ["rope_factors_short.weight"],
+            LONG_STORED,
+            UnsupportedModelError,
+            "two tensors of 4 numbers",
+        ),
         ("phi3", [], {"phi3.rope.scaling.type": "yarn"}, UnsupportedModelError, r"\(yarn\)"),
     ],
 )

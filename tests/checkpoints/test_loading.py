@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 
 from entropix_mlx import load
-from entropix_mlx.conversion.convert import convert
 from entropix_mlx.errors import (
     ModelNotFoundError,
-    OutputError,
     TokenizerError,
     UnsupportedModelError,
     WeightsError,
@@ -133,29 +131,15 @@ def test_a_broken_configuration_file(tiny_folder, text):
         load(tiny_folder)
 
 
-def test_weights_that_do_not_fit(tiny_folder):
-    edit_weights(tiny_folder, model__norm__weight=...)
-    with pytest.raises(WeightsError, match=r"model\.norm\.weight is missing"):
-        load(tiny_folder)
+def test_weights_of_another_shape(tiny_folder):
     edit_weights(tiny_folder, model__norm__weight=mx.zeros((31,)))
     with pytest.raises(WeightsError, match=r"model\.norm\.weight has shape \(31,\).*\(32,\)"):
-        load(tiny_folder)
-    edit_weights(tiny_folder, model__norm__weight=mx.zeros((32,)), extra=mx.zeros((1,)))
-    with pytest.raises(WeightsError, match="extra does not belong"):
         load(tiny_folder)
 
 
 def test_scales_that_fit_no_packing(tiny_folder):
     edit_weights(tiny_folder, model__layers__0__mlp__up_proj__scales=mx.zeros((48, 5)))
     with pytest.raises(WeightsError, match=r"up_proj\.scales does not fit"):
-        load(tiny_folder)
-
-
-@pytest.mark.parametrize("size", [0, 4, 100, 5000])
-def test_a_truncated_file_is_named(tiny_folder, size):
-    file = tiny_folder / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:size])
-    with pytest.raises(WeightsError, match=r"model\.safetensors: cannot be read"):
         load(tiny_folder)
 
 
@@ -203,7 +187,7 @@ def test_a_model_that_may_not_be_read_is_a_message(tiny_folder, monkeypatch):
         patch.setattr("entropix_mlx.checkpoints.locate.Path.is_dir", refuse)
         with pytest.raises(ModelNotFoundError, match="tiny cannot be read: Permission denied"):
             load(tiny_folder)
-    monkeypatch.setattr("entropix_mlx.checkpoints.formats.Path.lstat", refuse)
+    monkeypatch.setattr("entropix_mlx.checkpoints.locate.Path.lstat", refuse)
     with pytest.raises(WeightsError, match=r"tiny: cannot be read: .*Permission denied"):
         load(tiny_folder)
 
@@ -211,33 +195,6 @@ def test_a_model_that_may_not_be_read_is_a_message(tiny_folder, monkeypatch):
 @pytest.mark.parametrize("bits", [3, 4, 5, 6, 8])
 def test_unpacked_weights_are_counted_as_they_are(bits):
     model = make_tiny_model(hidden_size=64, intermediate_size=64, head_dim=16)
-    dense = weight_layout._dense_bytes(model)
+    dense = weight_layout.dense_bytes(model)
     nn.quantize(model, group_size=32, bits=bits)
-    assert weight_layout._dense_bytes(model) == dense
-
-
-@pytest.mark.parametrize("size", [0, 3, 100, 100_000, 3_000_000])
-def test_a_truncated_gguf_is_named(tmp_path, demo_file, size):
-    file = tmp_path / "short.gguf"
-    with demo_file.open("rb") as whole:
-        file.write_bytes(whole.read(size))
-    with pytest.raises(WeightsError, match=r"short\.gguf: cannot be read"):
-        load(file)
-
-
-def test_a_gguf_of_another_architecture(tmp_path):
-    file = tmp_path / "other.gguf"
-    mx.save_gguf(str(file), {"a": mx.zeros((2,))}, {"general.architecture": "mamba"})
-    with pytest.raises(UnsupportedModelError, match="'mamba' is not supported"):
-        load(file)
-
-
-def test_convert_refuses_to_overwrite_and_leaves_nothing_behind(tiny_folder, tmp_path):
-    out = tmp_path / "out"
-    assert convert(tiny_folder, out) == out
-    with pytest.raises(OutputError, match="exists"):
-        convert(tiny_folder, out)
-    (tiny_folder / "model.safetensors").unlink()
-    with pytest.raises(WeightsError):
-        convert(tiny_folder, tmp_path / "other")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "tiny"]
+    assert weight_layout.dense_bytes(model) == dense

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from entropix_mlx import load
-from entropix_mlx.checkpoints.meta.torch_file import open_torch_file
+from entropix_mlx.checkpoints.torch_file import open_torch_file
 from entropix_mlx.conversion.convert import convert
 from entropix_mlx.errors import TokenizerError, WeightsError
 from tests.conftest import make_tiny_model

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from entropix_mlx.checkpoints.formats import open_checkpoint
+from entropix_mlx.checkpoints.locate import open_checkpoint
 from entropix_mlx.checkpoints.skeleton import load_tokenizer, make_skeleton
 from entropix_mlx.errors import EntropixError
 from tests.conftest import make_tiny_model

@@ -11,6 +11,7 @@ from safetensors.numpy import load_file
 
 from entropix_mlx import cli, load
 from entropix_mlx.conversion import model_folder as output
+from entropix_mlx.conversion import verify
 from entropix_mlx.conversion.convert import convert
 from entropix_mlx.conversion.recipe import Recipe
 from entropix_mlx.conversion.verify import Comparison
@@ -88,7 +89,7 @@ def test_layers_that_do_not_fit_the_groups_stay_dense(source, tmp_path, byte_tok
     assert "model.layers.0.mlp.up_proj.scales" in written
     assert "model.layers.0.self_attn.o_proj.scales" not in written  # its width is 4 heads of 8
     narrow = write_folder(tmp_path / "narrow", make_tiny_model(), byte_tokenizer)
-    with pytest.raises(UnsupportedModelError, match="no layer's width is a multiple of 128"):
+    with pytest.raises(UnsupportedModelError, match="128"):
         convert(narrow, tmp_path / "none", Recipe(bits=4, group_size=128))
     assert not (tmp_path / "none").exists()
 
@@ -105,49 +106,38 @@ def test_numbers_that_a_type_cannot_hold_are_named(tmp_path, byte_tokenizer):
 def test_only_a_model_folder_is_replaced(source, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
-    (out / "diary.txt").write_text("dear diary")
-    with pytest.raises(OutputError, match="choose another folder"):
-        convert(source, out)
-    with pytest.raises(OutputError, match=r"holds diary\.txt, which no conversion writes"):
-        convert(source, out, force=True)
-    (out / "diary.txt").rename(out / "config.json")
-    with pytest.raises(OutputError, match="no model folder"):
-        convert(source, out, force=True)
+    (out / "config.json").write_text("dear diary")
+    for force in (False, True):
+        with pytest.raises(OutputError, match="out"):
+            convert(source, out, force=force)
     assert (out / "config.json").read_text() == "dear diary"
     (out / "config.json").unlink()
     convert(source, out, force=True)
     convert(source, out, Recipe(bits=4), force=True)
     assert "tokenizer.json" in names_in(out)
-    with pytest.raises(OutputError, match="holds the model to convert"):
+    with pytest.raises(OutputError, match="out"):
         convert(out, out, force=True)
     assert names_in(tmp_path) == ["out", "source"]
 
 
 @pytest.mark.parametrize(
     "name",
-    [".git/HEAD", "thesis.txt", "notes.md", "adapters.safetensors", "Model.safetensors", "a/b"],
+    [
+        *(".git/HEAD", "thesis.txt", "adapters.safetensors", "Model.safetensors", "a/b"),
+        *("config.json/thesis.txt", "model.safetensors/thesis.txt"),
+    ],
 )
 def test_what_no_conversion_writes_is_never_replaced(source, tmp_path, name):
     out = convert(source, tmp_path / "out")
-    file = out / name
+    file, first = out / name, name.split("/")[0]
+    (out / first).unlink(missing_ok=True)
     file.parent.mkdir(exist_ok=True)
     file.write_text("precious")
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
-    with pytest.raises(OutputError, match=f"holds {name.split('/')[0]}, which no conversion"):
+    with pytest.raises(OutputError, match=first):
         convert(source, out, force=True, on_progress=lambda *_: pytest.fail("it was begun"))
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
     assert names_in(tmp_path) == ["out", "source"]
-
-
-@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
-def test_a_folder_named_as_a_file_is_never_replaced(source, tmp_path, name):
-    out = convert(source, tmp_path / "out")
-    (out / name).unlink()
-    (out / name).mkdir()
-    (out / name / "thesis.txt").write_text("precious")
-    with pytest.raises(OutputError, match=f"holds {name}, which"):
-        convert(source, out, force=True)
-    assert (out / name / "thesis.txt").exists()
 
 
 def test_what_comes_into_the_folder_meanwhile_is_kept(source, tmp_path):
@@ -167,7 +157,7 @@ def test_a_link_to_a_folder_is_followed_and_one_to_nothing_refused(source, tmp_p
     assert "quantization" in json.loads((real / "config.json").read_text())
     for target in ("nothing", "dangling"):  # the second is a circle
         (tmp_path / "dangling").symlink_to(target)
-        with pytest.raises(OutputError, match="a link that leads nowhere"):
+        with pytest.raises(OutputError, match="dangling"):
             convert(source, tmp_path / "dangling", on_progress=lambda *_: pytest.fail("begun"))
         (tmp_path / "dangling").unlink()
     assert names_in(tmp_path) == ["link", "places", "source"]
@@ -190,40 +180,25 @@ def test_an_interrupt_leaves_what_was_there(source, tmp_path):
     assert names_in(tmp_path) == ["out", "source"]
 
 
-@pytest.mark.parametrize("number", [1, 2])
-def test_an_interrupt_of_a_replacement_leaves_a_folder(source, tmp_path, monkeypatch, number):
+@pytest.mark.parametrize(("number", "done"), [(1, False), (2, False), (2, True)])
+def test_an_interrupt_of_a_replacement_leaves_a_folder(source, tmp_path, monkeypatch, number, done):
     out = convert(source, tmp_path / "out")
     (out / "merges.txt").write_text("of the old one")
     renames = []
 
     def rename(path, target):
         renames.append(path)
-        if len(renames) == number:
-            raise KeyboardInterrupt
-        return real(path, target)
+        if len(renames) != number:
+            return real(path, target)
+        if done:
+            real(path, target)
+        raise KeyboardInterrupt
 
     real = output.Path.rename
     monkeypatch.setattr(output.Path, "rename", rename)
     with pytest.raises(KeyboardInterrupt):
         convert(source, out, force=True)
-    assert "merges.txt" in names_in(out)
-    assert names_in(tmp_path) == ["out", "source"]
-
-
-def test_an_interrupt_after_a_replacement_leaves_the_new_folder(source, tmp_path, monkeypatch):
-    out = convert(source, tmp_path / "out")
-    (out / "merges.txt").write_text("of the old one")
-
-    def rename(path, target):
-        real(path, target)
-        if target == out:
-            raise KeyboardInterrupt
-
-    real = output.Path.rename
-    monkeypatch.setattr(output.Path, "rename", rename)
-    with pytest.raises(KeyboardInterrupt):
-        convert(source, out, force=True)
-    assert "merges.txt" not in names_in(out)
+    assert ("merges.txt" in names_in(out)) is not done
     load(out)
     assert names_in(tmp_path) == ["out", "source"]
 
@@ -267,7 +242,6 @@ def run(source, tmp_path, capsys):
 def test_an_exact_conversion_is_verified(run):
     code, out, err = run("--verify")
     assert (code, err.splitlines()[1:]) == (0, ["the copy is exact"])
-    assert "largest difference of logits           0" in out
     assert "100.0%" in out
 
 
@@ -278,6 +252,9 @@ def test_a_broken_conversion_fails_its_verification(run):
     assert "is wrong: it diverges by" in err
 
 
+GOOD = [(8, 0.0023, 0.968), (6, 0.035, 0.91), (5, 0.152, 0.8), (4, 0.69, 0.658), (3, 1.71, 0.4645)]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("recipe", "kl", "agreement", "fault"),
@@ -285,13 +262,9 @@ def test_a_broken_conversion_fails_its_verification(run):
         (Recipe(), 0.0, 1.0, None),
         (Recipe(dtype="bfloat16"), 0.00007, 1.0, None),
         (Recipe(dtype="float16"), 0.01, 1.0, "diverges by 0.01 bits a token"),
-        (Recipe(bits=8), 0.0023, 0.968, None),
         (Recipe(bits=8), 0.0023, 0.8, "80.0% of its most probable tokens"),
-        (Recipe(bits=6), 0.035, 0.91, None),
-        (Recipe(bits=5), 0.152, 0.8, None),
-        (Recipe(bits=4), 0.69, 0.658, None),
+        *((Recipe(bits=bits), kl, share, None) for bits, kl, share in GOOD),
         (Recipe(bits=4), 0.456, 0.349, "at least 50%"),
-        (Recipe(bits=3), 1.71, 0.4645, None),
         (Recipe(bits=2), 10.3, 0.06, "in 2 bits by at most 2"),
     ],
 )
@@ -301,40 +274,27 @@ def test_each_precision_has_limits_that_good_copies_keep(recipe, kl, agreement, 
     assert (found is None) if fault is None else fault in found
 
 
-def test_a_wrong_dense_conversion_fails_its_verification(run, tmp_path, monkeypatch):
-    from entropix_mlx.conversion import verify
-
-    def spoilt(path):
-        tokens, logits = real(path)
-        return tokens, [x + 1e-3 * (path == str(tmp_path / "out")) for x in logits]
-
-    real = verify._predict
-    monkeypatch.setattr(verify, "_predict", spoilt)
-    code, _, err = run("--verify")
-    assert code == 1
-    assert "is wrong: it is not exact" in err
-
-
-@pytest.mark.parametrize("number", [0, 1, -1])
-@pytest.mark.parametrize("logit", [mx.nan, mx.inf])
-@pytest.mark.parametrize("options", [[], ["-q", "--q-bits", "8"]])
-def test_a_copy_that_predicts_no_numbers_fails_its_verification(
-    run, tmp_path, monkeypatch, options, logit, number
-):
-    from entropix_mlx.conversion import verify
-
+@pytest.mark.parametrize(
+    ("number", "spoil", "options"),
+    [
+        (0, lambda logits: logits + 1e-3, []),
+        (0, lambda logits: mx.where(mx.arange(258) == 3, mx.nan, logits), []),
+        (1, lambda logits: mx.where(mx.arange(258) == 3, mx.inf, logits), ["-q", "--q-bits", "8"]),
+        (-1, lambda logits: mx.where(mx.arange(258) == 3, mx.nan, logits), ["-q", "--q-bits", "8"]),
+    ],
+)
+def test_a_wrong_copy_fails_its_verification(run, tmp_path, monkeypatch, number, spoil, options):
     def spoilt(path):
         tokens, logits = real(path)
         if path == str(tmp_path / "out"):
-            logits[number][2, 3] = logit
+            logits[number] = spoil(logits[number])
         return tokens, logits
 
-    real = verify._predict
-    monkeypatch.setattr(verify, "_predict", spoilt)
+    real = verify.predict
+    monkeypatch.setattr(verify, "predict", spoilt)
     code, out, err = run("--verify", *options)
-    assert code == 1
-    assert "is wrong: its predictions are not finite" in err
-    assert out.count("nan") >= 2
+    assert (code, "is wrong" in err) == (1, True)
+    assert not options or out.count("nan") >= 2
 
 
 @pytest.mark.parametrize("options", [["--q-bits", "4"], ["-q", "--q-bits", "7"], ["-q", "-d"]])

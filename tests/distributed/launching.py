@@ -61,3 +61,14 @@ def ended(processes, seconds=300):
         for process in processes:
             process.kill()
     return [process.returncode for process in processes], told
+
+
+def mlx_launch(size, *words):
+    """Run the command line on so many ranks by `mlx.launch` itself; return what it printed."""
+    launcher = [Path(sys.executable).parent / "mlx.launch", "-n", str(size), "--backend", "ring"]
+    command = [*launcher, "--", sys.executable, "-m", "entropix_mlx", *map(str, words)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), PATIENCE: "60"}
+    with subprocess.Popen(
+        command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as process:
+        return process.communicate(timeout=300)[0].decode()

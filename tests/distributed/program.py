@@ -91,15 +91,14 @@ def difference(one, other):
     return largest
 
 
-def compare(leader, folder, *names):
+def compare(ranks, folder, *names):
     import mlx.core as mx
 
-    from entropix_mlx.checkpoints.adapters import Extras
-    from entropix_mlx.checkpoints.loading import load
+    from entropix_mlx.checkpoints.loading import Extras, load
 
     whole, tokenizer = load(folder)
     before = mx.get_active_memory()
-    share, _ = leader.load(model=folder, dequantize=None, extras=Extras())
+    share, _ = ranks.load(model=folder, dequantize=None, extras=Extras())
     memory = (mx.get_active_memory() - before) / before
     found = {}
     for name, run in scenarios():
@@ -114,8 +113,8 @@ def compare(leader, folder, *names):
 def main():
     place = of_environment()
     if place.rank:
-        worker.follow(place)
-    coordinator.lead(place, lambda leader: compare(leader, *sys.argv[1:]))
+        worker.work(place, lambda ranks: 0)
+    coordinator.coordinate(place, lambda ranks: compare(ranks, *sys.argv[1:]))
 
 
 if __name__ == "__main__":

@@ -8,13 +8,14 @@ import signal
 import mlx.nn as nn
 import pytest
 
+from entropix_mlx import cli
 from entropix_mlx.checkpoints.skeleton import BY_TOKENS
 from entropix_mlx.commands.shared.output import LOST, USAGE
 from entropix_mlx.conversion import convert
 from entropix_mlx.distributed.environment import PATIENCE
 from tests import architectures
 from tests.conftest import make_byte_tokenizer, make_tiny_model
-from tests.distributed.launching import ended, launch
+from tests.distributed.launching import ended, launch, mlx_launch
 
 pytestmark = pytest.mark.slow
 
@@ -111,3 +112,41 @@ def test_a_rank_that_is_lost_before_all_have_come_ends_all_with_one_message(tmp_
     assert codes[1] == LOST
     assert "rank 0 (127.0.0.1) " in told[1][1]
     assert told[1][1].count("entropix: ") == 1
+
+
+def test_ranks_answer_shares_of_the_prompts_and_go_on_where_they_were_stopped(folder, tmp_path):
+    prompts, file, alone = (tmp_path / name for name in ("prompts.txt", "answers", "alone"))
+    prompts.write_text("one\nanother\na third one\nfour\n5\n")
+    words = ["generate", "--model", folder, "--prompts", prompts, "--n", 2, "-m", 4, "--seed", 1]
+    assert cli.main([*map(str, words), "--output", str(alone)]) == 0
+    shared = [*words, "--mode", "data", "--output", file]
+
+    told = mlx_launch(2, *shared)
+    assert answered(file) == sorted(answered(alone)), told
+    assert [path.name for path in tmp_path.glob("answers*")] == ["answers"]
+
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(lines[:3]))
+    (tmp_path / "answers.rank-1").write_text(lines[-1])
+    told = mlx_launch(2, *shared, "--resume")
+    assert answered(file) == sorted(answered(alone)), told
+    assert [path.name for path in tmp_path.glob("answers*")] == ["answers"]
+
+
+def answered(file):
+    """Return line, sample, seed and text of the answers in a file."""
+    records = map(json.loads, file.read_text().splitlines())
+    return [tuple(record[key] for key in ("line", "sample", "seed", "text")) for record in records]
+
+
+def test_ranks_with_other_prompts_are_refused_before_they_answer(folder, tmp_path):
+    file, other = tmp_path / "answers", tmp_path / "other"
+    other.mkdir()
+    (other / "LICENSE").write_text("another prompt\n")
+    (other / "sitecustomize.py").write_text(f"import os\nos.chdir({str(other)!r})\n")
+    words = ["-m", "entropix_mlx", "generate", "--model", str(folder), "--prompts", "LICENSE"]
+    words += ["--mode", "data", "--output", str(file)]
+    codes, told = ended(launch(tmp_path, 2, words, [other]))
+    assert codes == [USAGE, USAGE], told
+    assert "rank 1 (127.0.0.1) " in told[0][1]
+    assert not file.exists()

@@ -9,10 +9,9 @@ import mlx.core as mx
 import mlx.nn as nn
 import pytest
 
-from entropix_mlx.checkpoints.adapters import Extras
 from entropix_mlx.checkpoints.checkpoint import digest
-from entropix_mlx.checkpoints.formats import open_checkpoint
-from entropix_mlx.checkpoints.loading import load
+from entropix_mlx.checkpoints.loading import Extras, load
+from entropix_mlx.checkpoints.locate import open_checkpoint
 from entropix_mlx.checkpoints.skeleton import shape_of, shared_out
 from entropix_mlx.conversion import convert
 from entropix_mlx.conversion.recipe import Recipe
@@ -20,8 +19,13 @@ from entropix_mlx.distributed.environment import ADDRESS, PATIENCE, of_environme
 from entropix_mlx.distributed.group import Group
 from entropix_mlx.errors import GroupError, UnsupportedModelError, WeightsError
 from entropix_mlx.models.config import LlamaConfig
-from entropix_mlx.models.sharded.model import check_fits, fits, share_of
-from entropix_mlx.models.sharded.vocabulary import share_vocabulary, token_range
+from entropix_mlx.models.sharded.model import (
+    check_fits,
+    fits,
+    share_of,
+    share_vocabulary,
+    token_range,
+)
 from tests import architectures, folders
 from tests.conftest import TINY, make_byte_tokenizer, make_tiny_model
 
@@ -116,16 +120,13 @@ class Ranks:
         self.rank = lambda: 0
 
 
-@pytest.mark.parametrize(
-    ("kind", "size", "said"),
-    [("gpt_oss", 3, "can be split over 2 ranks"), ("gemma2", 2, "cannot split it: give --mode")],
-)
-def test_what_mlx_lm_cannot_split_is_refused_with_what_to_do(tmp_path, kind, size, said):
+@pytest.mark.parametrize(("kind", "size"), [("gpt_oss", 3), ("gemma2", 2)])
+def test_what_mlx_lm_cannot_split_is_refused_with_what_to_do(tmp_path, kind, size):
     made, config = architectures.make(kind)
     architectures.save(made, config, tmp_path)
     make_byte_tokenizer().save_pretrained(tmp_path)
     group = Group(Ranks(size))
-    with pytest.raises(UnsupportedModelError, match=said):
+    with pytest.raises(UnsupportedModelError, match="--mode data"):
         load(tmp_path, group=group)
     with pytest.raises(UnsupportedModelError, match="merge them"):
         load(tmp_path, extras=Extras(adapter_path="there"), group=group)

@@ -9,6 +9,7 @@ import mlx.nn as nn
 import mlx_lm
 import numpy as np
 import pytest
+from huggingface_hub import constants
 from mlx.utils import tree_flatten
 from mlx_lm.models import base
 from mlx_lm.models.cache import load_prompt_cache, make_prompt_cache, save_prompt_cache
@@ -17,7 +18,7 @@ from mlx_lm.tuner.utils import linear_to_lora_layers
 from entropix_mlx import Profile, cli, load, score, stream_generate
 from entropix_mlx.api.prompts import conversation_text
 from entropix_mlx.checkpoints import inventory
-from entropix_mlx.checkpoints.adapters import Extras
+from entropix_mlx.checkpoints.loading import Extras
 from entropix_mlx.conversion.convert import convert, save
 from entropix_mlx.conversion.recipe import Recipe
 from entropix_mlx.errors import ModelNotFoundError, TokenizerError, UnsupportedModelError
@@ -129,7 +130,7 @@ def test_a_vision_model_says_that_only_its_language_part_runs(folder, caplog):
 def test_the_inventory_knows_it_and_reads_no_weights(folder, monkeypatch):
     path = folder("gemma3_text")
     monkeypatch.setattr(inventory, "demo_model", lambda: None)
-    monkeypatch.setattr(inventory, "_cached", lambda: iter(()))
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(path / "none"))
     (entry,) = inventory.inventory([path])
     assert (entry.fault, entry.context, entry.precision) == (None, 512, "float32")
 

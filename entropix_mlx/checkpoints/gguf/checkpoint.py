@@ -7,7 +7,6 @@ checkpoint as mlx-lm's module has them. A new architecture is an entry of `ARCHI
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -18,7 +17,7 @@ import mlx.core as mx
 from ...errors import UnsupportedModelError, WeightsError, brief
 from ...models.config import frequencies
 from ..architecture import check_supported, is_tapped
-from ..checkpoint import Checkpoint, Cut, Tensor, in_halves
+from ..checkpoint import Checkpoint, Cut, Tensor, in_halves, translate
 from .file import GGUFFile, open_gguf
 from .tokenizer import gguf_tokenizer
 
@@ -55,7 +54,7 @@ _LLAMA3_ROPE = {
     "original_max_position_embeddings": 8192,
 }
 _LAYERS_OF_GEMMA3_27B = 62
-"""llama.cpp tells this size by its layers: it alone scales its queries by another width."""
+"""llama.cpp recognises this size by its layers: it alone scales its queries by another width."""
 
 
 def open_gguf_model(path: Path) -> Checkpoint:
@@ -87,7 +86,6 @@ def open_gguf_model(path: Path) -> Checkpoint:
 
 
 def _config(path: Path, file: GGUFFile, architecture: Architecture) -> dict[str, Any]:
-    """Return the metadata as the keys of a ``config.json``."""
     metadata, tensors = file
     if "token_embd.weight" not in tensors:
         raise WeightsError(f"{path}: the tensor token_embd.weight is missing")
@@ -152,16 +150,14 @@ def _llama3_factors(config: dict[str, Any], scaling: dict[str, Any]) -> mx.array
 
 
 def _translate(path: Path, name: str, architecture: Architecture) -> str:
-    match = re.fullmatch(r"(?:blk\.(\d+)\.)?(\w+)\.(weight|bias|scales|biases)", name)
-    if match:
-        block, part, kind = match.groups()
-        known = _TOP_LEVEL if block is None else architecture.in_block
-        if part in known:
-            prefix = "" if block is None else f"model.layers.{block}."
-            return f"{prefix}{known[part]}.{kind}"
-    raise UnsupportedModelError(
-        f"{path}: the tensor {name} does not belong to a model of type {architecture.model_type}"
-    )
+    pattern = r"(?:blk\.(\d+)\.)?(\w+)\.(weight|bias|scales|biases)"
+    found = translate(name, pattern, _TOP_LEVEL, architecture.in_block)
+    if found is None:
+        kind = architecture.model_type
+        raise UnsupportedModelError(
+            f"{path}: the tensor {name} does not belong to a model of type {kind}"
+        )
+    return found
 
 
 class Keys:

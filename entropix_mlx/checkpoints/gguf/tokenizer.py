@@ -8,7 +8,7 @@ from typing import Any
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ...errors import TokenizerError
-from ..bpe import (
+from ..tokenizer import (
     BPE,
     LLAMA3,
     SENTENCEPIECE,

@@ -1,8 +1,7 @@
-"""The command line under `mlx.launch`: rank 0 runs the command, the others do what it tells.
+"""The command line under `mlx.launch`: rank 0 runs the command, the others carry out its orders.
 
-The others (`led.py`) print nothing, read nothing and write nothing; what goes wrong there is told
-by rank 0. Whatever ends one rank ends all of them, with one message, and with an exit code that is
-not 0.
+The others (`worker.py`) print nothing; rank 0 reports their errors. Whatever ends one rank ends all
+of them, with one message, and with an exit code that is not 0.
 """
 
 from __future__ import annotations
@@ -16,37 +15,33 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..._version import installed_versions
 from ...distributed.environment import RankEnvironment
 from ...distributed.guard import guarded
-from ...distributed.hub import Hub
+from ...distributed.hub import Hub, Record
 from ...errors import EntropixError, GroupError, LostRankError
 from ..shared.output import BUG, INTERRUPTED, LOST, USAGE
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-    from ...answer.hooks import Retrieve
-    from ...api.batch import Batch
-    from ...api.data_parallel import Dealt, Workers
-    from ...engine.speculation.draft_model import DraftModel
     from ...models.base import LanguageModel
-    from ...settings import Settings
+    from .shares import Key
 
 ALONE = ("convert", "tokens", "bench")
 """Commands that look inside a model, or at the speed of one machine."""
 GRACE_SECONDS = 1.5
 """What went wrong on all ranks, rank 0 tells by itself; it gets so much time to do so."""
-SHARE, WHOLE = "load a share", "load all"
+LOAD, ANSWER = "load", "answer"
 """Rank 0's first order."""
 LOSS_SECONDS = 5.0
 """Within this a lost rank shows on its connection, after MLX complained about it."""
 
 
-class Leader:
+class Coordinator:
     """What the commands on rank 0 know of the other ranks."""
 
     def __init__(self, place: RankEnvironment) -> None:
@@ -56,18 +51,15 @@ class Leader:
             GroupError: one does not come, or does not fit.
         """
         self.place = place
-        self.workers: Workers | None = None
-        """The other ranks, where prompts are dealt to them."""
         self._lock = threading.Lock()
         self._ended = False
-        self._bereft = threading.Event()
         self._hub = Hub(place)
         signal.signal(signal.SIGINT, lambda *_: self._interrupted())
         with on_signal(signal.SIGTERM, self._give_up):
             try:
                 self._hub.join(hello(), self._check)
             except GroupError as error:
-                self._hub.tell({"do": "end", "code": _code_of(error)})
+                self._hub.broadcast({"do": "end", "code": _code_of(error)})
                 raise
         self._hub.watch(self._lost)
 
@@ -79,34 +71,69 @@ class Leader:
         from ...checkpoints.loading import load
         from ...distributed.group import Group
 
-        self._tell_load(SHARE, options)
-        for _ in range(1, self.place.size):
-            _, ready = self._hub.results.get()
-            if ready is None:  # it is lost, which another thread sees, too, and ends this one
-                self.await_loss()
-        self._hub.tell({"do": "meet"})
+        extras = vars(options["extras"])
+        self._hub.broadcast({"do": LOAD, "options": options | {"extras": extras}})
+        list(self._received())  # they are ready
+        self._hub.broadcast({"do": "meet"})
         told = {line: self.place.lost(rank) for rank, line in self._hub.descriptors().items()}
         with guarded(told, 2, LOST):
-            group = Group.init(led=True, tell=self._hub.tell)
+            group = Group.init(coordinated=True, send=self._hub.broadcast)
         return load(**options, group=group)
 
-    def load_whole(self, **options: Any) -> tuple[LanguageModel, TokenizerWrapper]:
-        """Load a model while each of the others does, to deal prompts; a rank may be lost then.
+    @property
+    def rank(self) -> int:
+        """The rank of this process."""
+        return 0
 
-        Args: as for `load`.
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+        return self.place.size
+
+    def begin_shares(self, done: Iterable[Key]) -> set[Key]:
+        """Have the others run this command; see `shares.Ranks`."""
+        keys = set(done)
+        self._hub.broadcast({"do": ANSWER, "done": sorted(keys)})
+        return keys
+
+    def check_same(self, fingerprint: str) -> None:
+        """Compare the fingerprints of all ranks.
+
+        Raises:
+            GroupError: they differ.
         """
-        from ...api.data_parallel import Workers
-        from ...checkpoints.loading import load
+        for rank, record in self._received():
+            if record["fingerprint"] != fingerprint:
+                raise GroupError(
+                    f"{self.place.name(rank)} would answer other prompts than rank 0, or by another"
+                    " profile: copy the files of prompts, profiles and options to all machines"
+                )
+        self._hub.broadcast({"do": "generate"})
 
-        # mlx.launch ends all ranks when one is gone; what it held is dealt again instead.
-        signal.signal(signal.SIGTERM, lambda *_: self._terminated())
-        self.workers = Workers(list(range(1, self.place.size)), self._hub.send, self._hub.results)
-        self._tell_load(WHOLE, options)
-        return load(**options)
+    def gather_answers(self, own: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the records of all ranks, waiting for them."""
+        records = list(own)
+        for _ in range(1, self.size):
+            while "complete" not in (record := self._next_result()[1]):
+                records.append(record["answer"])
+        return records
 
-    def _tell_load(self, what: str, options: Mapping[str, Any]) -> None:
-        extras = vars(options["extras"])
-        self._hub.tell({"do": what, "options": dict(options) | {"extras": extras}})
+    def end_shares(self) -> None:
+        """Have the others delete their files, and wait for that."""
+        self._hub.broadcast({"do": "end shares"})
+        list(self._received())
+
+    def _received(self) -> Iterator[tuple[int, Record]]:
+        """Yield a record of each other rank."""
+        for _ in range(1, self.place.size):
+            yield self._next_result()
+
+    def _next_result(self) -> tuple[int, Record]:
+        while True:
+            rank, record = self._hub.results.get()
+            if record is not None:
+                return rank, record
+            self.await_loss()  # another thread sees it, too, and ends this one
 
     def end(self, code: int) -> NoReturn:
         """End all ranks; MLX would wait for those that are gone."""
@@ -136,26 +163,14 @@ class Leader:
         _leave(code)
 
     def _lost(self, rank: int, error: str | None) -> None:
-        name = self.place.name(rank)
-        self._bereft.set()
-        if self.workers is not None:
-            if not self._ended:
-                why = f"{error}; its" if error else "it was lost; its"
-                tell_error(f"{name}: {why} prompts are dealt to the others")
-            self._hub.send(rank, {"do": "end", "code": USAGE if error else LOST})
-        elif error is None:
+        if error is None:
             self._fail(self.place.lost(rank), LOST)
         else:
             time.sleep(GRACE_SECONDS)
-            self._fail(f"{name}: {error}", USAGE)
+            self._fail(f"{self.place.name(rank)}: {error}", USAGE)
 
     def _interrupted(self) -> None:
         self._fail("interrupted: all ranks were ended", INTERRUPTED)
-
-    def _terminated(self) -> None:
-        """End, unless it was the loss of another rank for which this one is to end."""
-        if not self._bereft.wait(GRACE_SECONDS):
-            self._fail("all ranks were ended", LOST)
 
     def _give_up(self) -> NoReturn:
         tell_error(self._hub.missing())
@@ -171,7 +186,7 @@ class Leader:
                 )
 
 
-def lead(place: RankEnvironment, run: Callable[[Leader], int]) -> NoReturn:
+def coordinate(place: RankEnvironment, run: Callable[[Coordinator], int]) -> NoReturn:
     """Run a command on rank 0, and end all ranks with its exit code.
 
     Args:
@@ -179,41 +194,20 @@ def lead(place: RankEnvironment, run: Callable[[Leader], int]) -> NoReturn:
         run: the command; returns its exit code.
     """
     try:
-        leader = Leader(place)
+        coordinator = Coordinator(place)
     except EntropixError as error:
         tell_error(str(error))
         _leave(_code_of(error))
     try:
-        code = run(leader)
+        code = run(coordinator)
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else USAGE
     except Exception as error:
         if isinstance(error, RuntimeError):  # MLX's, of a rank that does not answer
-            leader.await_loss()
+            coordinator.await_loss()
         traceback.print_exc()
         code = BUG
-    leader.end(code)
-
-
-def generate_batch(
-    leader: Leader | None,
-    model: LanguageModel,
-    tokenizer: TokenizerWrapper,
-    prompts: Sequence[Sequence[int]],
-    settings: Sequence[Settings],
-    batch: int,
-    draft: DraftModel | None = None,
-    retrieve: Sequence[Retrieve] | None = None,
-) -> Batch | Dealt:
-    """Return a batch of answers, dealt to ranks that hold the model where there are any.
-
-    `check_command` sees to it that those neither guess with a draft model nor look things up.
-    """
-    from ...api.data_parallel import Dealt, steady_batch
-
-    if leader is not None and leader.workers is not None:
-        return Dealt(model, tokenizer, prompts, settings, leader.workers, batch)
-    return steady_batch(model, tokenizer, prompts, settings, batch, draft, retrieve)
+    coordinator.end(code)
 
 
 def hello() -> dict[str, Any]:

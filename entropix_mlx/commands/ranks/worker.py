@@ -1,4 +1,4 @@
-"""What the other ranks do under `mlx.launch`: what rank 0 tells (`ranks.py`), and nothing else."""
+"""The other ranks under `mlx.launch`: they carry out the orders of rank 0 (`coordinator.py`)."""
 
 from __future__ import annotations
 
@@ -6,31 +6,36 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Mapping
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...distributed.environment import RankEnvironment
 from ...distributed.guard import guarded
-from ...distributed.hub import Spoke
+from ...distributed.hub import Record, Spoke
 from ...errors import EntropixError, GroupError
 from ..shared.output import LOST
-from .coordinator import (
-    LOSS_SECONDS,
-    WHOLE,
-    hello,
-    on_signal,
-)
+from .coordinator import ANSWER, LOSS_SECONDS, hello, on_signal
+
+if TYPE_CHECKING:
+    from .shares import Key
+
+Run = Callable[["Worker"], int]
 
 
-def follow(place: RankEnvironment) -> NoReturn:
-    """Do on another rank what rank 0 tells, until it ends."""
+def work(place: RankEnvironment, run: Run) -> NoReturn:
+    """Carry out rank 0's orders on another rank, until it ends.
+
+    Args:
+        place: of this process.
+        run: the command, for `--mode data`; it raises its errors.
+    """
     stderr = _silence()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # rank 0 gets it, too
 
-    told = place.lost(0) if place.rank == 1 else ""  # the others would say the same
+    lost = place.lost(0) if place.rank == 1 else ""  # the others would report the same
 
-    def give_up(message: str = told) -> None:
-        if told:
+    def give_up(message: str = lost) -> None:
+        if lost:
             with contextlib.suppress(OSError):
                 os.write(stderr, f"entropix: {message}\n".encode())
         os._exit(LOST)
@@ -46,12 +51,12 @@ def follow(place: RankEnvironment) -> NoReturn:
             spoke = Spoke.join(place, hello())
         except GroupError as error:
             give_up(str(error))
-    begun = spoke.begin()  # from here on, rank 0 tells what happens as long as it is there
+    begun = spoke.begin()  # from here on, rank 0 reports errors as long as it is there
     if begun is None or begun.get("do") == "end":
         ended(begun)
     spoke.watch(ended)
     try:
-        _do(spoke, told, stderr)
+        _carry_out(spoke, place, run, lost, stderr)
     except Exception as error:
         if isinstance(error, RuntimeError):  # MLX's, of a rank that does not answer
             time.sleep(LOSS_SECONDS)
@@ -61,40 +66,76 @@ def follow(place: RankEnvironment) -> NoReturn:
     os._exit(LOST)
 
 
-def _do(spoke: Spoke, told: str, stderr: int) -> None:
-    """Load what rank 0 loads, and follow its passes.
+def _carry_out(spoke: Spoke, place: RankEnvironment, run: Run, lost: str, stderr: int) -> None:
+    """Compute what rank 0 computes, or answer a share of its prompts.
 
     Args:
         spoke: to rank 0.
-        told: what to tell where rank 0 is lost before MLX has connected the ranks.
-        stderr: where to tell it.
+        place: of this process.
+        run: the command.
+        lost: the message where rank 0 is lost before MLX has connected the ranks.
+        stderr: where to write it.
     """
     orders = spoke.orders()
     first = next(orders, None)
     if first is None:
         return
-    from ...api.data_parallel import work
-    from ...checkpoints.adapters import Extras
-    from ...checkpoints.loading import load
+    if first["do"] == ANSWER:
+        run(Worker(place, spoke, orders, {(line, sample) for line, sample in first["done"]}))
+        spoke.send({"ended": True})
+        next(orders, None)  # rank 0 may have more to do
+        return
+    from ...checkpoints.loading import Extras, load
     from ...distributed.group import Group
     from ...models.sharded.model import Share
-    from ...models.sharded.worker import follow as follow_passes
+    from ...models.sharded.worker import carry_out
 
-    options = dict(first["options"])
-    options["extras"] = Extras(**options["extras"])
-    if first["do"] == WHOLE:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # rank 0 ends this
-        model, tokenizer = load(**options)
-        work(model, tokenizer, orders, spoke.send)
-        return
+    options = first["options"] | {"extras": Extras(**first["options"]["extras"])}
     spoke.send({"ready": True})
     if next(orders, None) is None:
         return
-    with guarded({spoke.descriptor: told}, stderr, LOST):
-        group = Group.init(led=True)
+    with guarded({spoke.descriptor: lost}, stderr, LOST):
+        group = Group.init(coordinated=True)
     model, _ = load(**options, group=group)
     if isinstance(model, Share):
-        follow_passes(model, orders)
+        carry_out(model, orders)
+
+
+class Worker:
+    """The group, as the command on another rank than 0 sees it; see `shares.Ranks`."""
+
+    def __init__(
+        self, place: RankEnvironment, spoke: Spoke, orders: Iterator[Record], done: set[Key]
+    ) -> None:
+        self.rank = place.rank
+        self.size = place.size
+        self._spoke = spoke
+        self._orders = orders
+        self._done = done
+
+    def load(self, **_: Any) -> NoReturn:
+        """Refuse: a model is shared by the orders of rank 0."""
+        raise GroupError("only rank 0 loads a model that is split: start all ranks with mlx.launch")
+
+    def begin_shares(self, done: Iterable[Key]) -> set[Key]:
+        """Return the keys that rank 0 sent; this rank does not read the file of all answers."""
+        return self._done
+
+    def check_same(self, fingerprint: str) -> None:
+        """Send the fingerprint to rank 0, which compares it."""
+        self._spoke.send({"fingerprint": fingerprint})
+        next(self._orders, None)  # until rank 0 has compared all
+
+    def gather_answers(self, own: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Send the records to rank 0, which alone gets those of all ranks."""
+        for record in own:
+            self._spoke.send({"answer": record})
+        self._spoke.send({"complete": True})
+        return []
+
+    def end_shares(self) -> None:
+        """Wait until rank 0 has stored all answers."""
+        next(self._orders, None)
 
 
 def _silence() -> int:

@@ -29,16 +29,14 @@ def load_model(options: ModelOptions) -> tuple[LanguageModel, TokenizerWrapper]:
     gc.disable()
     try:
         from ...api import chat_template
-        from ...checkpoints.adapters import Extras
-        from ...checkpoints.loading import load
+        from ...checkpoints.loading import Extras, load
 
         chat_template.start()  # meanwhile
         output.info(f"loading {output.shortened(options.name)} …")
         extras = Extras(**options.extras)
-        if options.leader is None:
+        if options.ranks is None or options.whole:
             return load(options.model, dequantize=options.dequantize, extras=extras)
-        load_ranks = options.leader.load_whole if options.whole else options.leader.load
-        return load_ranks(model=options.model, dequantize=options.dequantize, extras=extras)
+        return options.ranks.load(model=options.model, dequantize=options.dequantize, extras=extras)
     finally:
         gc.enable()
 

@@ -26,7 +26,7 @@ from ...samplers.registry import SAMPLERS
 from ...settings import ATTENTION_LAYERS, BATCH, Settings
 
 if TYPE_CHECKING:
-    from ..ranks.coordinator import Leader
+    from ..ranks.shares import Ranks
 
 DEFAULT_SAMPLER = Settings.sampler
 EXTRAS = (
@@ -37,7 +37,7 @@ EXTRAS = (
     "kv_group_size",
     "quantized_kv_start",
 )
-"""Fields of `checkpoints.adapters.Extras` that options state."""
+"""Fields of `checkpoints.loading.Extras` that options state."""
 _EACH = "; may be repeated, and each is compared"
 
 
@@ -52,10 +52,10 @@ class ModelOptions:
     """By names in `EXTRAS`."""
     draft_model: str | None
     draft_tokens: int | None
-    leader: Leader | None
-    """Of a group of ranks, where there is one."""
+    ranks: Ranks | None
+    """The group of ranks, where there is one."""
     whole: bool
-    """Whether each rank loads the whole model, to answer prompts of its own."""
+    """Whether each rank loads the whole model, to answer a share of the prompts."""
 
     @property
     def name(self) -> str:
@@ -95,7 +95,7 @@ def model_options(arguments: argparse.Namespace) -> ModelOptions:
         extras={name: given[name] for name in EXTRAS},
         draft_model=draft_model,
         draft_tokens=draft_tokens,
-        leader=given.get("leader"),
+        ranks=given.get("ranks"),
         whole=given.get("mode") == "data",
     )
 

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...answer.hooks import Hooks
 from ...api.prompt_file import PromptLine
 from ...errors import PromptError, first_line
 from ...profiles.fields import hint, overlaid
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
     from ...api.batch import Batch
-    from ...api.data_parallel import Dealt
     from ...models.base import LanguageModel
     from ...notes.notes import Notes
 
@@ -38,8 +38,6 @@ TOGETHER = 512
 _FIELDS = {field.name for field in fields(Settings)} - {"changes", "seed"}
 
 Changes = Mapping[str, Mapping[str, Any]]
-Generate = Callable[..., "Batch | Dealt"]
-"""Called with a model, a tokenizer, prompts and settings for each of them, and answers at once."""
 
 
 @dataclass(frozen=True)
@@ -212,7 +210,6 @@ def answers(
     batch: int = BATCH,
     on_token: Callable[[], None] = lambda: None,
     notes: Notes | None = None,
-    generate: Generate | None = None,
 ) -> Iterator[tuple[PlannedAnswer, dict[str, Any]]]:
     """Generate answers, and yield each with its record as it ends.
 
@@ -223,18 +220,17 @@ def answers(
         batch: answers at once.
         on_token: called with every token.
         notes: where passages may be retrieved from.
-        generate: answers prompts in place of `steady_batch`.
     """
-    from ...api.data_parallel import steady_batch
+    from ...api.batch import batch_generate
 
-    begin = partial(generate or steady_batch, model, tokenizer, batch=batch)
+    begin = partial(batch_generate, model, tokenizer, batch=batch, steady=True)
     for first in range(0, len(planned), TOGETHER):
         part = planned[first : first + TOGETHER]
         yield from _answers_together(begin, tokenizer, part, on_token, notes)
 
 
 def _answers_together(
-    begin: Callable[..., Batch | Dealt],
+    begin: Callable[..., Batch],
     tokenizer: TokenizerWrapper,
     planned: Sequence[PlannedAnswer],
     on_token: Callable[[], None],
@@ -247,7 +243,9 @@ def _answers_together(
     batch = begin(
         [prompts[one.asked.line] for one in planned],
         [one.settings for one in planned],
-        retrieve=[notes.about(one.question.text) for one in planned] if notes else None,
+        hooks=[Hooks(retrieve=notes.about(one.question.text)) for one in planned]
+        if notes
+        else None,
     )
     left = set(range(len(planned)))
 

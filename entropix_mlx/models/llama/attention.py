@@ -1,4 +1,4 @@
-"""Scaled dot-product attention that can also hand out its scores, and that shares a prefix."""
+"""Scaled dot-product attention that can also return its scores, and that shares a prefix."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class Masked(NamedTuple):
 
 
 class AttentionQueries(NamedTuple):
-    """What several tokens in a row looked at in one layer: each one's query, and all keys.
+    """Deferred attention of a block of tokens in one layer: each one's query, and all keys.
 
-    The scores follow from these on demand, because those of a long text would fill the memory.
+    Scores are computed from these on demand, because those of a long text would fill the memory.
     """
 
     queries: mx.array
@@ -48,17 +48,17 @@ class AttentionQueries(NamedTuple):
     keys: mx.array
     """`(1, kv_heads, keys, head_dim)`"""
     first: int = 0
-    """The place of the first token among those of the pass."""
-    completed: Callable[[AttentionQueries, mx.array], mx.array] | None = None
-    """Makes of these looks' scores `(heads, …)` those of all heads, where other machines compute
-    some of them."""
-    others: int = 0
+    """The index of the first token among those of the pass."""
+    gather: Callable[[AttentionQueries, mx.array], mx.array] | None = None
+    """Given these queries and their scores `(heads, …)`, returns the scores of all heads, where
+    other machines compute some of them."""
+    other_heads: int = 0
     """Heads that other machines compute."""
 
     @property
     def heads(self) -> int:
         """The number of heads, those of other machines included."""
-        return int(self.queries.shape[1]) + self.others
+        return int(self.queries.shape[1]) + self.other_heads
 
     @property
     def length(self) -> int:
@@ -66,9 +66,9 @@ class AttentionQueries(NamedTuple):
         return int(self.queries.shape[2])
 
     def part(self, first: int, end: int) -> AttentionQueries:
-        """Return the looks of some of the tokens, in the order of the text."""
-        unseen = self.length - end
-        keys = self.keys[:, :, : self.keys.shape[2] - unseen]
+        """Return the queries of some of the tokens, with the keys up to the last of them."""
+        later = self.length - end
+        keys = self.keys[:, :, : self.keys.shape[2] - later]
         return self._replace(
             queries=self.queries[:, :, first:end], keys=keys, first=self.first + first
         )
@@ -85,15 +85,15 @@ class AttentionQueries(NamedTuple):
         # As in attend_with_scores, the queries are grouped by their key head.
         grouped = self.queries.reshape(kv_heads, heads // kv_heads * length, head_dim)
         by_head = (grouped @ self.keys[0].swapaxes(-1, -2)).reshape(heads, length, keys)
-        if self.completed is not None:
-            by_head = self.completed(self, by_head)
+        if self.gather is not None:
+            by_head = self.gather(self, by_head)
         later = mx.arange(keys) >= mx.array(self.key_counts())[:, None]
         return mx.where(later[:, None], -math.inf, by_head.swapaxes(0, 1))
 
 
 RowScores: TypeAlias = mx.array | Masked | AttentionQueries
-"""Attention scores `(rows, heads, keys)` of one group of rows in one layer; or, where the rows are
-tokens of one text, what they follow from."""
+"""Attention scores `(rows, heads, keys)` of one group of rows in one layer; deferred where the rows
+are tokens of one text."""
 
 
 def attend(
@@ -137,9 +137,9 @@ def attend_with_scores(
 
 
 def attend_block(queries: mx.array, pieces: Sequence[KeysValues], scale: float) -> mx.array:
-    """Return the output `(1, heads, length, head_dim)` of tokens in a row after a shared prefix.
+    """Return the output `(1, heads, length, head_dim)` of a block of tokens after a shared prefix.
 
-    It is what `attend` returns for the joined pieces with a causal mask, and copies none of them.
+    It equals that of `attend` on the joined pieces with a causal mask, and copies none of them.
 
     Args:
         queries: `(1, heads, length, head_dim)`, those of the last `length` keys.
@@ -149,13 +149,16 @@ def attend_block(queries: mx.array, pieces: Sequence[KeysValues], scale: float) 
     """
     _, heads, length, head_dim = queries.shape
     kv_heads = pieces[0].keys.shape[1]
-    # As in attend_with_scores, the queries are grouped by their key head.
+    # 1. As in attend_with_scores, the queries are grouped by their key head: (group · length) rows.
     grouped = (queries * scale).reshape(1, kv_heads, heads // kv_heads * length, head_dim)
+    # 2. The scores of all pieces are joined, as a single cache would have them.
     scores = mx.concatenate([grouped @ piece.keys.swapaxes(-1, -2) for piece in pieces], axis=-1)
+    # 3. Token i of the block is key n − length + i of n: the keys after it are hidden.
     keys = scores.shape[-1]
     later = mx.arange(keys) > mx.arange(keys - length, keys)[:, None]
     scores = scores.reshape(1, heads, length, keys)
     weights = mx.softmax(mx.where(later, -math.inf, scores), axis=-1, precise=True)
+    # 4. Each piece adds the values that its own columns of the weights select.
     weights = weights.reshape((*grouped.shape[:3], keys))
     output, start = mx.zeros_like(grouped), 0
     for piece in pieces:
@@ -182,19 +185,12 @@ def attend_shared(
                    └──────────────────────────┘ └───────────┘
                    └──────────── one softmax a row ─────────┘
 
-    1. Over a prefix, the rows' queries are *folded* into one axis, as if they were further queries
-       of a single sequence: one matrix product reads the prefix's keys once.
-    2. Over the suffix, each row's queries meet its own keys: a batched product.
-    3. The scores of all parts are joined for the softmax, as a single cache would have them.
-    4. The output is the sum of what the weights take from the values of each prefix (folded again)
-       and from those of the suffix.
-
     Args:
         queries: `(rows, heads, 1, head_dim)`.
-        prefixes: what all rows follow, in order, with a batch of one each: `(1, kv_heads, n,
-            head_dim)`. There are two where samples of one prompt branch: the prompt, and what the
-            sample has added.
-        suffix: what each row adds: `(rows, kv_heads, m, head_dim)`.
+        prefixes: the texts before all rows, in order, with a batch of one each: `(1, kv_heads, n,
+            head_dim)`. There are two where an answer to a shared prompt forks: the prompt, and the
+            answer so far.
+        suffix: the tokens of each row: `(rows, kv_heads, m, head_dim)`.
         scale: factor on the dot products, 1/√head_dim.
 
     Returns:
@@ -213,11 +209,16 @@ def attend_shared(
 
     # As in attend_with_scores, the queries are grouped by their key head.
     grouped = (queries * scale).reshape(rows, kv_heads, heads // kv_heads, head_dim)
+    # 1. Over a prefix, the rows' queries are folded into one axis, as if they were further queries
+    #    of a single sequence: one matrix product reads the prefix's keys once.
     folded = fold(grouped)
     over_prefixes = [unfold(folded @ prefix.keys.swapaxes(-1, -2)) for prefix in prefixes]
+    # 2. Over the suffix, each row's queries meet its own keys: a batched product.
     over_suffix = grouped @ suffix.keys.swapaxes(-1, -2)
+    # 3. The scores of all parts are joined for the softmax, as a single cache would have them.
     scores = mx.concatenate([*over_prefixes, over_suffix], axis=-1)
     weights = mx.softmax(scores, axis=-1, precise=True)
+    # 4. The output is the sum of the weighted values of each prefix (folded again) and the suffix.
     output, start = None, 0
     for prefix in prefixes:
         end = start + prefix.keys.shape[2]

@@ -1,12 +1,12 @@
-"""The KV cache of a layer: mlx-lm's for one text, and two more for rows that go through together.
+"""The KV cache of a layer: mlx-lm's for one text, and three more for passes of several rows.
 
 A pass takes rows in groups, and a group has a cache:
 
     KVCache            one row, one text
-    SharedPrefixCache  several rows that read one beginning and add a few tokens each: the rollouts
-                       at a branch point, or one sample of a prompt that others share
-    RowGroups          several groups, each with one of the two above; nothing is padded
-    BlockCache         one row, several tokens, each of which is measured
+    SharedPrefixCache  several rows that read one beginning and add a few tokens each: the branches
+                       of a fork, or one answer to a prompt that others share
+    BlockCache         one text that a block of tokens goes on, each of which is measured
+    RowGroups          several groups, each with one of the three above; nothing is padded
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class SharedPrefixCache:
         """Begin with empty suffixes.
 
         Args:
-            prefixes: what all rows follow, in pieces, the first one first; each of one text. They
-                must not change while the rows are decoded.
+            prefixes: the texts before all rows, in order. They must not change while the rows are
+                decoded.
             step: tokens by which the memory of the suffixes grows.
         """
         self.prefixes = tuple(piece for piece in prefixes if piece.offset)
@@ -56,21 +56,28 @@ class SharedPrefixCache:
         """Number of tokens before the next one, the same for all rows."""
         return int(self.suffix.offset + sum(piece.offset for piece in self.prefixes))
 
-    def update_and_fetch(self, keys: mx.array, values: mx.array) -> KeysValues:
-        """Add `(rows, kv_heads, n, head_dim)` to the suffixes and return all of those."""
-        return KeysValues(*self.suffix.update_and_fetch(keys, values))
+    def attend(
+        self, queries: mx.array, keys: mx.array, values: mx.array, scale: float, with_scores: bool
+    ) -> tuple[mx.array, mx.array | None]:
+        """As `attend_cached`, with one token a row."""
+        suffix = KeysValues(*self.suffix.update_and_fetch(keys, values))
+        output, scores = attend_shared(queries, self._shared(), suffix, scale)
+        return output, scores if with_scores else None
 
-    def shared(self) -> list[KeysValues]:
-        """Return the shared pieces, with a batch of one each."""
+    def extended(self, keys: mx.array, values: mx.array) -> list[KeysValues]:
+        """Add the keys and values of a block to the only row; return those of all its tokens."""
+        return [*self._shared(), KeysValues(*self.suffix.update_and_fetch(keys, values))]
+
+    def _shared(self) -> list[KeysValues]:
         return [KeysValues(*piece.keys_and_values()) for piece in self.prefixes]
 
     def trim(self, count: int) -> None:
-        """Take the last tokens of every suffix away."""
+        """Remove the last tokens of every suffix."""
         self.suffix.trim(count)
 
     def of_rows(self, rows: Sequence[int]) -> SharedPrefixCache:
         """Return the cache of some of the rows; their suffixes are copied."""
-        part = SharedPrefixCache(self.prefixes, self.suffix.step)
+        part = type(self)(self.prefixes, self.suffix.step)
         if self.suffix.offset:
             keys, values = self.suffix.keys_and_values()
             index = mx.array(list(rows))
@@ -79,10 +86,10 @@ class SharedPrefixCache:
 
     def commit(self, row: int, length: int, text: KVCache | SharedPrefixCache) -> None:
         """Append the first `length` tokens of one row's suffix to the cache of a text."""
-        text = _own(text)
+        own = text.suffix if isinstance(text, SharedPrefixCache) else text
         keys, values = self.suffix.keys_and_values()
         one = slice(row, row + 1)
-        text.update_and_fetch(keys[one, :, :length], values[one, :, :length])
+        own.update_and_fetch(keys[one, :, :length], values[one, :, :length])
 
     def arrays(self) -> list[mx.array]:
         """Return the keys and values of the suffixes."""
@@ -90,11 +97,11 @@ class SharedPrefixCache:
 
     def share(self, step: int, rows: int) -> SharedPrefixCache:
         """Return the cache of rows that go on from here, of which there must be one."""
-        return SharedPrefixCache([*self.prefixes, self.suffix], step)
+        return type(self)([*self.prefixes, self.suffix], step)
 
 
 class BlockCache:
-    """The cache of one text for a run of tokens, every one of which is measured."""
+    """The cache of one text for a block of tokens, every one of which is measured."""
 
     def __init__(self, cache: KVCache | SharedPrefixCache) -> None:
         """Wrap a layer's cache, which is updated as without; of rows that share, one row's."""
@@ -108,17 +115,14 @@ class BlockCache:
     def attend(
         self, queries: mx.array, keys: mx.array, values: mx.array, scale: float, with_scores: bool
     ) -> tuple[mx.array, AttentionQueries | None]:
-        """Return the outputs, and what each token looked at if asked for.
-
-        Args: as for `attend_cached`, with one row.
-        """
-        keys, values = self.cache.update_and_fetch(keys, values)
+        """As `attend_cached`, with one row of several tokens."""
         if isinstance(self.cache, SharedPrefixCache):
-            pieces = [*self.cache.shared(), KeysValues(keys, values)]
+            pieces = self.cache.extended(keys, values)
             output = attend_block(queries, pieces, scale)
             if with_scores:
                 keys = mx.concatenate([piece.keys for piece in pieces], axis=2)
         else:
+            keys, values = self.cache.update_and_fetch(keys, values)
             mask = "causal" if queries.shape[2] > 1 else None
             output = attend(queries, keys, values, scale, mask)
         return output, AttentionQueries(queries * scale, keys) if with_scores else None
@@ -128,12 +132,12 @@ class BlockCache:
     ) -> tuple[mx.array, AttentionQueries | None]:
         """Do the same where the tokens are rows: arrays `(length, heads, 1, head_dim)`."""
         queries, keys, values = (array.swapaxes(0, 2) for array in (queries, keys, values))
-        output, looks = self.attend(queries, keys, values, scale, with_scores)
-        return output.swapaxes(0, 2), looks
+        output, deferred = self.attend(queries, keys, values, scale, with_scores)
+        return output.swapaxes(0, 2), deferred
 
 
 class RowGroups:
-    """Groups of rows that take one token each: every group attends to what it has cached.
+    """Groups of rows that take one token each: every group attends to its own cache.
 
     The rows of a `BlockCache` group are tokens that follow one another in one text.
     """
@@ -144,12 +148,9 @@ class RowGroups:
         sizes: Sequence[int],
         offsets: mx.array,
     ) -> None:
-        """Combine the caches of one layer.
+        """Combine the caches of one layer, one for each group of so many rows.
 
-        Args:
-            groups: one cache a group.
-            sizes: rows of each group.
-            offsets: `(rows,)` tokens before the next one; the same array serves every layer.
+        `offsets` are the `(rows,)` tokens before the next one; one array serves every layer.
         """
         ends = list(accumulate(sizes))
         self._groups = [
@@ -160,18 +161,24 @@ class RowGroups:
 
     def attend(
         self, queries: mx.array, keys: mx.array, values: mx.array, scale: float, with_scores: bool
-    ) -> tuple[mx.array, tuple[mx.array | AttentionQueries, ...] | None]:
-        """Return the outputs of all rows, and each group's scores if asked for."""
-        parts = [
-            _attend_group(cache, (queries[rows], keys[rows], values[rows]), scale, with_scores)
-            for cache, rows in self._groups
-        ]
-        outputs = mx.concatenate([output for output, _ in parts])
-        scores = tuple(scores for _, scores in parts if scores is not None)
-        return outputs, scores if with_scores else None
+    ) -> tuple[mx.array, tuple[RowScores, ...] | None]:
+        """As `attend_cached`; the scores are those of each group."""
+        outputs: list[mx.array] = []
+        all_scores: list[Any] = []
+        for cache, rows in self._groups:
+            arrays = queries[rows], keys[rows], values[rows]
+            attended: tuple[mx.array, Any]
+            if isinstance(cache, BlockCache):
+                attended = cache.attend_rows(*arrays, scale, with_scores)
+            else:
+                attended = attend_cached(cache, *arrays, scale, None, with_scores)
+            output, scores = attended
+            outputs.append(output)
+            all_scores.append(scores)
+        return mx.concatenate(outputs), tuple(all_scores) if with_scores else None
 
 
-LayerCache: TypeAlias = KVCache | SharedPrefixCache | RowGroups | BlockCache
+LayerCache: TypeAlias = KVCache | SharedPrefixCache | BlockCache | RowGroups
 
 
 def attend_cached(
@@ -187,44 +194,25 @@ def attend_cached(
 
     Args:
         cache: updated in place.
-        queries: `(rows, heads, length, head_dim)`; rows that share a prefix have length 1.
+        queries: `(rows, heads, length, head_dim)`; the length is 1 but for a `KVCache` and a
+            `BlockCache`.
         keys: `(rows, kv_heads, length, head_dim)`; values alike.
         values: see keys.
         scale: factor on the dot products, 1/√head_dim.
-        mask: None or ``"causal"``.
-        with_scores: whether to return the last query's scores; of a `BlockCache`, every query's.
+        mask: None or ``"causal"``, for a `KVCache`.
+        with_scores: whether to return the last query's scores, or a `BlockCache`'s of every query,
+            as `Scores`.
     """
-    if isinstance(cache, RowGroups | BlockCache):
+    if not isinstance(cache, KVCache):
         return cache.attend(queries, keys, values, scale, with_scores)
-    if isinstance(cache, SharedPrefixCache):
-        return _attend_group(cache, (queries, keys, values), scale, with_scores)
     keys, values = cache.update_and_fetch(keys, values)
     if with_scores:
         return attend_with_scores(queries, keys, values, scale, mask)
     return attend(queries, keys, values, scale, mask), None
 
 
-def _attend_group(
-    cache: KVCache | SharedPrefixCache | BlockCache,
-    arrays: tuple[mx.array, mx.array, mx.array],
-    scale: float,
-    with_scores: bool,
-) -> tuple[mx.array, mx.array | AttentionQueries | None]:
-    """Do for the queries, keys and values of one group what `attend_cached` does."""
-    if isinstance(cache, BlockCache):
-        return cache.attend_rows(*arrays, scale, with_scores)
-    if isinstance(cache, SharedPrefixCache):
-        suffix = cache.update_and_fetch(*arrays[1:])
-        output, scores = attend_shared(arrays[0], cache.shared(), suffix, scale)
-        return output, scores if with_scores else None
-    keys, values = cache.update_and_fetch(*arrays[1:])
-    if with_scores:
-        return attend_with_scores(arrays[0], keys, values, scale)
-    return attend(arrays[0], keys, values, scale), None
-
-
 class TextCache(Protocol):
-    """What the decode core knows of a cache: that of a layer, or of a whole model.
+    """The cache of a layer, or of a whole model, as the decode core sees it.
 
     mlx-lm's `KVCache` has the first two members; `arrays_of`, `share` and `anchor` add the others.
     """
@@ -234,7 +222,7 @@ class TextCache(Protocol):
         """Number of tokens before the next one."""
 
     def trim(self, count: int) -> Any:
-        """Take the last tokens of every row away, or more of them where it cannot be so many."""
+        """Remove the last tokens of every row, or more of them where it cannot be so many."""
 
 
 class RowsCache(TextCache, Protocol):
@@ -247,14 +235,14 @@ class RowsCache(TextCache, Protocol):
         """Append the first `length` tokens of one row to the cache of the text."""
 
     def arrays(self) -> list[mx.array]:
-        """Return what only these rows have, for MLX to compute."""
+        """Return the arrays of these rows alone, for MLX to compute."""
 
     def share(self, step: int, rows: int) -> RowsCache:
         """Return the cache of rows that go on from here; growing by `step` tokens."""
 
 
 def arrays_of(layer: Any) -> list[mx.array]:
-    """Return the arrays that only this cache has, for MLX to compute."""
+    """Return the arrays of this cache alone, for MLX to compute."""
     if isinstance(layer, KVCache):
         return [layer.keys, layer.values] if layer.offset else []
     arrays: list[mx.array] = layer.arrays()
@@ -262,13 +250,7 @@ def arrays_of(layer: Any) -> list[mx.array]:
 
 
 def share(layer: Any, step: int, rows: int = 1) -> RowsCache:
-    """Return the cache of rows that go on from a text, whose cache must not change meanwhile.
-
-    Args:
-        layer: of the text.
-        step: tokens by which the memory of the rows grows.
-        rows: how many there will be.
-    """
+    """Return the cache of rows that go on from a text, whose cache must not change meanwhile."""
     if not hasattr(layer, "share"):  # mlx-lm's own
         return SharedPrefixCache([layer], step)
     shared: RowsCache = layer.share(step, rows)
@@ -276,7 +258,7 @@ def share(layer: Any, step: int, rows: int = 1) -> RowsCache:
 
 
 def takes_blocks(layer: Any) -> bool:
-    """Tell whether a cache can go back to any place behind the first token of a pass."""
+    """Return whether a cache can go back to any place behind the first token of a pass."""
     return bool(getattr(layer, "takes_blocks", True))
 
 
@@ -293,26 +275,19 @@ def hold(layer: Any) -> None:
 
 
 def copied(layer: Any, length: int) -> Any:
-    """Return a cache of its own with the first tokens of a layer's; at most `length` of them."""
-    return layer.copy(length) if hasattr(layer, "copy") else own_copy(layer, length)
+    """Return a cache of its own with at most the first `length` tokens of a layer's."""
+    return layer.copy(length) if hasattr(layer, "copy") else copy_into(KVCache(), layer, length)
 
 
-def own_copy(layer: KVCache | SharedPrefixCache, length: int) -> KVCache:
-    """Return the first tokens of a layer's cache in one piece, at most `length` of them."""
+def copy_into(whole: KVCache, layer: KVCache | SharedPrefixCache, length: int) -> KVCache:
+    """Append at most the first `length` tokens of a layer's cache to one that has none."""
     pieces = [*layer.prefixes, layer.suffix] if isinstance(layer, SharedPrefixCache) else [layer]
-    whole, left = KVCache(), length
     for piece in pieces:
-        count = min(left, int(piece.offset))
+        count = min(length - whole.offset, int(piece.offset))
         if count:
             keys, values = piece.keys_and_values()
             whole.update_and_fetch(keys[..., :count, :], values[..., :count, :])
-            left -= count
     return whole
-
-
-def _own(layer: KVCache | SharedPrefixCache) -> KVCache:
-    """Return the part of a layer's cache that only this text has."""
-    return layer.suffix if isinstance(layer, SharedPrefixCache) else layer
 
 
 def trim(cache: Sequence[TextCache], length: int) -> None:

@@ -1,9 +1,8 @@
 """The Llama family, with attention that also returns its scores.
 
-Read it from the bottom up, or follow a token: `Model` looks up its embedding, each `Block` adds the
-outputs of attention and of the feed-forward network to that state, and the head turns the last
-state into logits. Attributes are named as the keys of a Hugging Face checkpoint, so that its
-weights load without renaming.
+The path of a token: `Model` looks up its embedding, each `Block` adds the outputs of attention and
+of the feed-forward network to that state, and the head turns the last state into logits. Attributes
+are named as the keys of a Hugging Face checkpoint, so that its weights load without renaming.
 
 Shapes: B batch, L query length, H query heads, KV key/value heads, D head dimension.
 """
@@ -19,12 +18,7 @@ from mlx_lm.models.activations import swiglu
 from mlx_lm.models.cache import KVCache
 
 from ...errors import UnsupportedModelError
-from ..base import (
-    AttentionLayers,
-    Forward,
-    LanguageModel,
-    Rows,
-)
+from ..base import AttentionLayers, Forward, LanguageModel, Rows
 from ..config import LlamaConfig, frequencies
 from .cache import BlockCache, LayerCache, RowGroups, Scores, attend_cached
 
@@ -70,7 +64,7 @@ def make_rope(config: LlamaConfig) -> nn.Module:
     """Return the rotary embedding of a model's attention.
 
     Raises:
-        ArithmeticError, ValueError: as for `rope_scaling.frequencies`.
+        ArithmeticError, ValueError: as for `frequencies`.
     """
     scaling = config.rope_scaling
     if scaling is None or scaling["rope_type"] in ("linear", "dynamic"):
@@ -84,7 +78,6 @@ class ScaledRoPE(nn.Module):
     """A rotary embedding with frequencies of its own."""
 
     def __init__(self, config: LlamaConfig) -> None:
-        """Compute the frequencies of a configuration; see `rope_scaling.frequencies`."""
         super().__init__()
         self.head_dim = config.head_dim
         self.traditional = config.rope_traditional
@@ -178,10 +171,13 @@ class Decoder(nn.Module):
 class Model(LanguageModel):
     """A causal language model of the Llama family."""
 
+    measures_blocks = True
+
     def __init__(self, config: LlamaConfig) -> None:
-        """Make a model with random weights; `loading` replaces them."""
         super().__init__()
         self.config: LlamaConfig = config
+        self.own_shape = config
+        """The shape of the part that is in this process, where a model is split."""
         self.model = Decoder(config)
         if not config.tie_word_embeddings:
             self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
@@ -192,38 +188,24 @@ class Model(LanguageModel):
         cache: Sequence[Any] | None = None,
         attention_layers: AttentionLayers = "last",
     ) -> Forward:
-        """Run the model on `(B, L)` token ids that follow those in the cache.
-
-        Args:
-            tokens: ids.
-            cache: from `make_cache`, updated in place; None starts from nothing and keeps nothing.
-                Rows that share a prefix or come in groups take one token each, L = 1.
-            attention_layers: which layers' scores to return.
-        """
+        """Run the model on `(B, L)` ids; L is 1 where rows share a prefix or come in groups."""
         return self._forward(tokens, cache or self.make_cache(), attention_layers)
 
     def states(
         self, tokens: mx.array, cache: Sequence[LayerCache], attention_layers: AttentionLayers
     ) -> tuple[mx.array, tuple[Scores, ...]]:
-        """Return the last states `(B, L, hidden)`, and the scores as in `Forward`.
-
-        Args: as for a call.
-        """
-        return self._states(tokens, cache, attention_layers)
-
-    def _forward(
-        self, tokens: mx.array, cache: Sequence[LayerCache], attention_layers: AttentionLayers
-    ) -> Forward:
-        states, scores = self._states(tokens, cache, attention_layers)
-        return Forward(self._logits(states), scores)
-
-    def _states(
-        self, tokens: mx.array, cache: Sequence[LayerCache], attention_layers: AttentionLayers
-    ) -> tuple[mx.array, tuple[Scores, ...]]:
+        """Return the last states `(B, L, hidden)`, and scores as in `Forward`."""
         layers = len(self.model.layers)
         measured = range(layers) if attention_layers == "all" else range(layers - 1, layers)
         states, scores = self.model(tokens, cache, measured)
         return states, scores
+
+    def _forward(
+        self, tokens: mx.array, cache: Sequence[LayerCache], attention_layers: AttentionLayers
+    ) -> Forward:
+        # Not by `self.states`: rank 0 of a group orders a whole pass from the others at once.
+        states, scores = Model.states(self, tokens, cache, attention_layers)
+        return Forward(self._logits(states), scores)
 
     def head(self, states: mx.array) -> mx.array:
         """Return the logits `(B, L, vocab)` of last states."""
@@ -237,10 +219,13 @@ class Model(LanguageModel):
 
     def step(self, groups: Sequence[Rows], attention_layers: AttentionLayers = "last") -> Forward:
         """Run the model on one token of each row; attention goes group by group."""
-        caches = [_watched(rows) if rows.run else rows.layers for rows in groups]
+        caches: list[Sequence[Any]] = [
+            [BlockCache(layer) for layer in rows.layers] if rows.block else rows.layers
+            for rows in groups
+        ]
         if len(groups) == 1:
-            ((_, tokens, run),) = groups
-            ids = tokens[None] if run else tokens[:, None]
+            ((_, tokens, block),) = groups
+            ids = tokens[None] if block else tokens[:, None]
             return self._forward(ids, caches[0], attention_layers)
         sizes = [rows.tokens.size for rows in groups]
         at = mx.array([offset for rows in groups for offset in rows.offsets(rows.layers[0].offset)])
@@ -255,7 +240,7 @@ class Model(LanguageModel):
         return [KVCache() for _ in self.model.layers]
 
     def take_cache(self, cache: Sequence[Any]) -> list[Any]:
-        """Return the cache of a text from one of mlx-lm's, with an entry a layer.
+        """Return the cache of a text from one of mlx-lm's.
 
         Raises:
             UnsupportedModelError: it is another model's, or quantized.
@@ -268,24 +253,19 @@ class Model(LanguageModel):
         return list(cache)
 
     @property
-    def measures_blocks(self) -> bool:
-        """It does."""
-        return True
-
-    @property
     def dtype(self) -> mx.Dtype:
         """The type of the weights that are not packed."""
         return self.model.norm.weight.dtype
 
     @property
     def bytes_per_token(self) -> int:
-        """The size of the keys and values of one token in all layers."""
-        width = self.config.num_key_value_heads * self.config.head_dim
-        return int(2 * self.config.num_hidden_layers * width * self.dtype.size)
+        """The size of the keys and values of one token in all layers, in this process."""
+        width = self.own_shape.num_key_value_heads * self.own_shape.head_dim
+        return int(2 * self.own_shape.num_hidden_layers * width * self.dtype.size)
 
 
 def own_model(model: LanguageModel, purpose: str) -> Model:
-    """Return a model of the Llama family; what it is needed for looks inside it.
+    """Return a model of the Llama family, for a purpose that needs to look inside it.
 
     Raises:
         UnsupportedModelError: it is another one, which mlx-lm computes.
@@ -296,8 +276,3 @@ def own_model(model: LanguageModel, purpose: str) -> Model:
         f"{purpose} reads Llama-shaped models only, and this one is {model.config.model_type}:"
         " give another model"
     )
-
-
-def _watched(rows: Rows) -> list[Any]:
-    """Return the caches of tokens that follow one another, each of which is measured."""
-    return [BlockCache(layer) for layer in rows.layers]

@@ -87,7 +87,7 @@ def blas_batches() -> bool:
 
 def should_unpack(model: nn.Module) -> bool:
     """Return whether unpacking pays by default: on the CPU backend, where memory allows it."""
-    return on_cpu() and _dense_bytes(model) <= MEMORY_SHARE * machine_memory()
+    return on_cpu() and dense_bytes(model) <= MEMORY_SHARE * machine_memory()
 
 
 def arranged(layer: nn.Module, unpack: bool) -> nn.Module:
@@ -122,7 +122,7 @@ def size_of(layer: nn.Module) -> int:
     return sum(array.size for array in arrays.values())
 
 
-def _dense_bytes(model: nn.Module) -> int:
+def dense_bytes(model: nn.Module) -> int:
     """Return the bytes of all weights as float32."""
     total = 0
     for _, layer in model.named_modules():

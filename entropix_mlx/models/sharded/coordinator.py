@@ -1,15 +1,21 @@
-"""A model whose every pass is told to the other ranks, which compute their share of it.
+"""Rank 0's share of a model: it sends every pass to the other ranks, which compute theirs.
 
-    rank 0    the command, the decode core, this model ──┐  "step": caches 4 and 7, a row each
-                                                         │  "trim": cache 4, by 1
-    ranks 1…  Following (decoding), their share      ←───┘
+    rank 0: the command, the decode core, this model     ranks 1…: `worker.py`, their shares
+    1. make_cache()                 {"do": "make", "cache": 4}          an empty cache, number 4
+    2. prefill(tokens, cache)       {"do": "prefill", "cache": 4, …}    the same pass on their heads
+    3. cache.share(step, rows=2)    {"do": "share", "cache": 4, "as": 5, …}
+    4. step([Rows(cache 5, …)])     {"do": "step", "groups": [[5, 2, false]], …}
+    5. cache.trim(1)                {"do": "trim", "cache": 4, "count": 1}
+    6. the cache is deleted         {"do": "drop", "cache": 5}          before the next order
 
-Rank 0 alone decides, so whatever it does with a model works in a group: thinking, forks, batches, a
-prompt pool, a person who cancels. The others keep their share of each cache under a number, and
-repeat what is done to it. Tokens are not among the orders, since rank 0 queues a pass before it
-knows the tokens that it drew: they come with the pass (`Group.leaders`).
+Rank 0 alone decides, so everything that uses a model works in a group: thinking, forks, batches, a
+prompt pool, a person who cancels. Three rules keep the ranks together:
 
-The collectives of an order are computed before those of the next one, on rank 0 as on the others.
+1. The caches of one text or of some rows have a number. The others repeat under it what is done.
+2. Orders hold no tokens: rank 0 queues a pass before it knows the tokens that it drew. These come
+   with the pass, by a collective (`Group.of_rank_0`).
+3. Every pass is started as soon as it is built, so the collectives of an order are computed before
+   those of the next one, on rank 0 as on the others.
 """
 
 from __future__ import annotations
@@ -27,179 +33,139 @@ from mlx_lm.models.cache import KVCache
 from ...distributed.group import Group
 from ..base import AttentionLayers, Forward, Rows
 from ..config import LlamaConfig
-from ..llama.attention import AttentionQueries
-from ..llama.cache import (
-    BlockCache,
-    Scores,
-    SharedPrefixCache,
-    arrays_of,
-    own_copy,
-)
+from ..llama.attention import AttentionQueries, RowScores
+from ..llama.cache import BlockCache, Scores, SharedPrefixCache, arrays_of, copy_into
 from ..tapped.caches import Histories
-from .model import ShardedModel, ShardedTapped, Share, parts_of
+from .model import ShardedModel, ShardedTapped, Share, each_part
+
+_AnyCache: Any = object
+"""What `_Mirrored` is mixed into."""
 
 
 class Orders:
-    """Tells the other ranks what to do, and numbers the caches that the orders are about."""
+    """Sends orders to the other ranks, and numbers the caches that they are about."""
 
     def __init__(self, group: Group) -> None:
-        """Begin without caches; the group must be led."""
-        if group.tell is None:
-            raise ValueError("rank 0 of a group that is led tells the others what to do")
-        self._tell = group.tell
+        if group.send is None:
+            raise ValueError("rank 0 of a coordinated group needs a function that sends orders")
+        self._send = group.send
         self._numbers = count()
         self._dropped: deque[int] = deque()
 
     def __call__(self, do: str, **about: Any) -> None:
         """Send an order."""
         while self._dropped:
-            self._tell({"do": "drop", "cache": self._dropped.popleft()})
-        self._tell({"do": do} | about)
+            self._send({"do": "drop", "cache": self._dropped.popleft()})
+        self._send({"do": do} | about)
 
     def number(self, first: object) -> int:
         """Return a number for the cache whose first layer this is, until that is dropped."""
         number = next(self._numbers)
-        # The last reference may go away in the middle of an order.
+        # The last reference may go away in the middle of an order: the next one sends the drop.
         weakref.finalize(first, self._dropped.append, number).atexit = False
         return number
 
 
-class _Led:
-    """What the caches of one layer have in common: the first layer's tells of those of all."""
+class _Mirrored(_AnyCache):  # type: ignore[misc]
+    """A layer's cache whose changes the other ranks repeat; the first layer's reports for all."""
 
     orders: Orders | None = None
     """None in all layers but the first."""
     number = -1
-    """Of the cache, in its first layer."""
+    """The number of the cache, in its first layer."""
 
-    def named(self, orders: Orders) -> _Led:
-        """Have this layer tell what is done, and return it."""
+    def register(self, orders: Orders) -> int:
+        """Have this layer report changes, and return the number of its cache."""
         self.orders, self.number = orders, orders.number(self)
-        return self
+        return self.number
 
-    def tell(self, do: str, became: _Led | None = None, **about: Any) -> None:
-        """Tell what is done to this cache, and that another one came of it."""
-        if self.orders is None:
-            return
-        if became is not None:
-            about["as"] = became.named(self.orders).number
-        self.orders(do, cache=self.number, **about)
+    def report(self, do: str, **about: Any) -> None:
+        """Send a change of this cache."""
+        if self.orders is not None:
+            self.orders(do, cache=self.number, **about)
 
-
-class LedCache(_Led, KVCache):  # type: ignore[misc]
-    """The cache of one text."""
-
-    def trim(self, count: int) -> int:
-        """Take the last tokens away."""
+    def trim(self, count: int) -> Any:
+        """Remove the last tokens of every row, or more of them."""
         if count:
-            self.tell("trim", count=count)
-        return int(super().trim(count))
+            self.report("trim", count=count)
+        return super().trim(count)
 
-    def share(self, step: int, rows: int) -> LedRows:
-        """Return the cache of rows that go on from here."""
-        shared = LedRows([self], step)
-        self.tell("share", shared, step=step, rows=rows)
-        return shared
-
-    def copy(self, length: int) -> LedCache:
-        """Return a cache of its own with the first tokens, at most `length` of them."""
-        return _copy(self, length)
-
-
-class LedRows(_Led, SharedPrefixCache):
-    """The cache of rows that share a beginning."""
-
-    def trim(self, count: int) -> None:
-        """Take the last tokens of every suffix away."""
-        if count:
-            self.tell("trim", count=count)
-        super().trim(count)
-
-    def of_rows(self, rows: Sequence[int]) -> LedRows:
-        """Return the cache of some of the rows; their suffixes are copied."""
-        part = LedRows(self.prefixes, self.suffix.step)
-        part.suffix = super().of_rows(rows).suffix
-        self.tell("rows", part, rows=list(rows))
-        return part
+    def of_rows(self, rows: Sequence[int]) -> Any:
+        """Return the cache of some of the rows."""
+        return self._created(super().of_rows(rows), "rows", rows=list(rows))
 
     def commit(self, row: int, length: int, text: Any) -> None:
-        """Append the first `length` tokens of one row's suffix to the cache of a text."""
-        self.tell("commit", row=row, length=length, to=text.number)
+        """Append the first `length` tokens of one row to the cache of a text."""
+        self.report("commit", row=row, length=length, to=text.number)
         super().commit(row, length, text)
 
-    def share(self, step: int, rows: int) -> LedRows:
-        """Return the cache of rows that go on from here, of which there must be one."""
-        shared = LedRows([*self.prefixes, self.suffix], step)
-        self.tell("share", shared, step=step, rows=rows)
-        return shared
+    def share(self, step: int, rows: int) -> Any:
+        """Return the cache of rows that go on from here."""
+        return self._created(super().share(step, rows), "share", step=step, rows=rows)
 
-    def copy(self, length: int) -> LedCache:
-        """Return a cache of one text with the first tokens, at most `length` of them."""
-        return _copy(self, length)
+    def copy(self, length: int) -> Any:
+        """Return a cache of its own with at most the first `length` tokens."""
+        return self._created(super().copy(length), "copy", length=length)
+
+    def _created(self, cache: _Mirrored, do: str, **about: Any) -> _Mirrored:
+        if self.orders is not None:
+            self.report(do, **about, **{"as": cache.register(self.orders)})
+        return cache
 
 
-def _copy(layer: LedCache | LedRows, length: int) -> LedCache:
-    whole, plain = LedCache(), own_copy(layer, length)
-    whole.keys, whole.values, whole.offset = plain.keys, plain.values, plain.offset
-    layer.tell("copy", whole, length=length)
+class _TextLayer(KVCache):  # type: ignore[misc]
+    def share(self, step: int, _: int) -> MirroredRows:
+        return MirroredRows([self], step)
+
+    def copy(self, length: int) -> MirroredCache:
+        return _copied(self, length)
+
+
+class _RowsLayer(SharedPrefixCache):
+    def copy(self, length: int) -> MirroredCache:
+        return _copied(self, length)
+
+
+def _copied(layer: KVCache | SharedPrefixCache, length: int) -> MirroredCache:
+    whole = MirroredCache()
+    copy_into(whole, layer, length)
     return whole
 
 
-class LedHistories(_Led, Histories):
+class MirroredCache(_Mirrored, _TextLayer):
+    """The cache of one text."""
+
+
+class MirroredRows(_Mirrored, _RowsLayer):
+    """The cache of rows that share a beginning."""
+
+
+class MirroredHistories(_Mirrored, Histories):
     """The cache of a text of a tapped model, or of rows that go on from one."""
-
-    def trim(self, count: int) -> None:
-        """Take the last tokens of every row away, or more of them."""
-        if count:
-            self.tell("trim", count=count)
-        super().trim(count)
-
-    def of_rows(self, rows: Sequence[int]) -> LedHistories:
-        """Return some of the rows."""
-        return self._became("rows", super().of_rows(rows), rows=list(rows))
-
-    def commit(self, row: int, length: int, text: Any) -> None:
-        """Append the first `length` tokens of one row to the text that it goes on from."""
-        self.tell("commit", row=row, length=length, to=text.number)
-        super().commit(row, length, text)
-
-    def share(self, step: int, rows: int) -> LedHistories:
-        """Return the cache of rows that go on from this text."""
-        return self._became("share", super().share(step, rows), step=step, rows=rows)
-
-    def copy(self, length: int) -> LedHistories:
-        """Return a cache of its own with at most the first `length` tokens."""
-        return self._became("copy", super().copy(length), length=length)
 
     def anchor(self) -> None:
         """Remember this place."""
-        self.tell("anchor")
+        self.report("anchor")
         super().anchor()
 
     def hold(self) -> None:
         """Remember the place before a side text."""
-        self.tell("hold")
+        self.report("hold")
         super().hold()
 
-    def _became(self, do: str, cache: Histories, **about: Any) -> LedHistories:
-        led = LedHistories(cache.rows)
-        self.tell(do, led, **about)
-        return led
 
-
-class Leading(Share):
-    """What the two kinds of models have in common on rank 0: they tell the others every pass."""
+class CoordinatorShare(Share):
+    """Rank 0's share of either kind of model: every pass is sent to the others."""
 
     _orders: Orders
 
     def make_cache(self) -> list[Any]:
-        """Return an empty cache that tells what is done to it."""
-        cache = self._made()
-        cache[0].named(self._orders)
-        self._orders("make", cache=cache[0].number)
+        """Return an empty cache, whose changes are sent to the others."""
+        cache = self._empty_cache()
+        self._orders("make", cache=cache[0].register(self._orders))
         return cache
 
-    def _made(self) -> list[Any]:
+    def _empty_cache(self) -> list[Any]:
         raise NotImplementedError
 
     def __call__(
@@ -208,7 +174,7 @@ class Leading(Share):
         cache: Sequence[Any] | None = None,
         attention_layers: AttentionLayers = "last",
     ) -> Forward:
-        """Run the model as it does alone; the pass starts at once."""
+        """Run the model; the pass starts at once."""
         cache = cache or self.make_cache()
         number, shape = _number(cache), list(tokens.shape)
         self._orders("call", cache=number, shape=shape, attention_layers=attention_layers)
@@ -218,9 +184,9 @@ class Leading(Share):
 
     def step(self, groups: Sequence[Rows], attention_layers: AttentionLayers = "last") -> Forward:
         """Run the model on one token of each row; the caller must start the pass before another."""
-        told = [[_number(rows.layers), rows.tokens.size, rows.run] for rows in groups]
-        self._orders("step", groups=told, attention_layers=attention_layers)
-        return self._with_looks(super().step(groups, attention_layers))
+        ordered = [[_number(rows.layers), rows.tokens.size, rows.block] for rows in groups]
+        self._orders("step", groups=ordered, attention_layers=attention_layers)
+        return self._with_orders(super().step(groups, attention_layers))
 
     def states(
         self, tokens: mx.array, cache: Sequence[Any], attention_layers: AttentionLayers
@@ -229,25 +195,25 @@ class Leading(Share):
         self._orders(
             "states",
             cache=_number(cache),
-            watched=isinstance(cache[0], BlockCache),
+            measured=isinstance(cache[0], BlockCache),
             shape=list(tokens.shape),
             attention_layers=attention_layers,
         )
         states, scores = super().states(tokens, cache, attention_layers)
         mx.async_eval(states)
-        return states, self._with_looks(Forward(states, scores)).scores
+        return states, self._with_orders(Forward(states, scores)).scores
 
     def head(self, states: mx.array) -> mx.array:
         """Return the logits `(B, L, vocab)` of last states; they start at once."""
         self._orders("head", shape=list(states.shape))
-        logits = super().head(self.group.leaders(states))
+        logits = super().head(self.group.of_rank_0(states))
         mx.async_eval(logits)
         return logits
 
     def prefill(self, tokens: mx.array, cache: Sequence[Any]) -> None:
-        """Put `(1, L)` tokens into a cache; that starts at once."""
+        """Put `(1, L)` tokens into a cache; the pass starts at once."""
         self._orders("prefill", cache=_number(cache), shape=list(tokens.shape))
-        super().states(tokens, cache, "last")  # of which only what the cache needs is computed
+        super().states(tokens, cache, "last")  # only the part that the cache needs is computed
         mx.async_eval([array for layer in cache for array in arrays_of(layer)])
 
     def least(self, number: int) -> int:
@@ -255,54 +221,48 @@ class Leading(Share):
         self._orders("least")
         return super().least(number)
 
-    def _with_looks(self, forward: Forward) -> Forward:
-        """Return scores of which those that are computed on demand are told to the others."""
-        seen = [part for part in parts_of(forward.scores) if isinstance(part, AttentionQueries)]
-        places = {id(part): place for place, part in enumerate(seen)}
+    def _with_orders(self, forward: Forward) -> Forward:
+        """Return a pass whose deferred scores are ordered from the others when they are needed."""
+        # The index of a deferred part among those of the pass is the same on all ranks.
+        places = count()
 
-        def told(part: Any) -> Any:
+        def ordered(part: RowScores) -> RowScores:
             if not isinstance(part, AttentionQueries):
                 return part
-            place = places[id(part)]
+            place = next(places)
 
-            def completed(looks: AttentionQueries, scores: mx.array) -> mx.array:
-                end = looks.first + looks.length
-                self._orders("looks", place=place, first=looks.first, end=end)
-                whole = self.group.gathered(scores)
-                mx.async_eval(whole)
-                return whole
+            def gather(queries: AttentionQueries, scores: mx.array) -> mx.array:
+                end = queries.first + queries.length
+                self._orders("scores", place=place, first=queries.first, end=end)
+                of_all_ranks = self.group.gathered(scores)
+                mx.async_eval(of_all_ranks)
+                return of_all_ranks
 
-            return part._replace(completed=completed)
+            return part._replace(gather=gather)
 
-        scores = tuple(
-            tuple(map(told, layer)) if type(layer) is tuple else told(layer)
-            for layer in forward.scores
-        )
-        return forward._replace(scores=scores)
+        return forward._replace(scores=each_part(ordered, forward.scores))
 
 
-class LeadingModel(Leading, ShardedModel):
+class CoordinatorModel(CoordinatorShare, ShardedModel):
     """Rank 0's share of a model of the Llama family."""
 
     def __init__(self, config: LlamaConfig, group: Group) -> None:
-        """Make a share with random weights, as `ShardedModel`."""
         super().__init__(config, group)
         self._orders = Orders(group)
 
-    def _made(self) -> list[LedCache]:
-        return [LedCache() for _ in self.model.layers]
+    def _empty_cache(self) -> list[MirroredCache]:
+        return [MirroredCache() for _ in self.model.layers]
 
 
-class LeadingTapped(Leading, ShardedTapped):
+class CoordinatorTapped(CoordinatorShare, ShardedTapped):
     """Rank 0's share of a model of mlx-lm."""
 
     def __init__(self, model: nn.Module, config: Mapping[str, Any], group: Group) -> None:
-        """Split a model, as `ShardedTapped`."""
         super().__init__(model, config, group)
         self._orders = Orders(group)
 
-    def _made(self) -> list[LedHistories]:
-        return [LedHistories(super(Leading, self).make_cache()[0].rows)]
+    def _empty_cache(self) -> list[MirroredHistories]:
+        return [MirroredHistories(super(CoordinatorShare, self).make_cache()[0].rows)]
 
     def head(self, states: mx.array) -> mx.array:
         """Return them as they are: they are logits already."""

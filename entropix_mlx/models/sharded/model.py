@@ -6,8 +6,9 @@
 
 A layer splits as in Megatron-LM (arXiv 1909.08053): projections into heads and into the
 feed-forward network keep some of their outputs, those out of them some of their inputs, and the
-outputs of the latter are summed over the ranks. The embedding and the head keep some tokens of the
-vocabulary, and logits are gathered.
+outputs of the latter are summed over the ranks. The embedding and the head have a row for each
+token, and keep some rows: the embeddings of the others' tokens are 0 in a sum over the ranks, and
+logits are gathered.
 
 Attention is measured over all heads, so the scores of the others' are gathered, for all measured
 layers and rows of a pass at once. Logits and scores then have the same bits on every rank, and with
@@ -16,13 +17,15 @@ them whatever is measured, planned and drawn.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from math import ceil
 from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
+from mlx.utils import tree_unflatten
 
 from ...distributed.group import Group
 from ...errors import UnsupportedModelError
@@ -34,17 +37,10 @@ from ..llama.model import Block, Decoder, Model
 from ..tapped.caches import Histories, History
 from ..tapped.model import TappedModel
 from ..tapped.tap import Attention
-from .vocabulary import Vocabulary, share_vocabulary, token_range
 
 
 def share_of(config: LlamaConfig, rank: int, size: int) -> LlamaConfig:
-    """Return the shape of what one rank computes.
-
-    Args:
-        config: the model's; see `fits` for what must divide.
-        rank: from 0.
-        size: ranks in all.
-    """
+    """Return the shape of one rank's share of a model for which `fits` holds."""
     return replace(
         config,
         vocab_size=len(token_range(config.vocab_size, rank, size)),
@@ -55,7 +51,7 @@ def share_of(config: LlamaConfig, rank: int, size: int) -> LlamaConfig:
 
 
 def fits(config: LlamaConfig, size: int) -> bool:
-    """Tell whether a model can be split over so many ranks: its heads and its width must divide."""
+    """Return whether heads and widths of a model divide by a number of ranks."""
     return (
         config.num_key_value_heads % size == 0
         and config.intermediate_size % size == 0
@@ -85,7 +81,6 @@ class ShardedBlock(Block):
     """One layer, of which this rank computes some heads and a part of the feed-forward network."""
 
     def __init__(self, config: LlamaConfig, group: Group) -> None:
-        """Make one layer; `config` is this rank's share."""
         super().__init__(config)
         self._group = group
 
@@ -102,7 +97,6 @@ class ShardedDecoder(Decoder):
     """Everything below the head."""
 
     def __init__(self, config: LlamaConfig, vocabulary: Vocabulary, group: Group) -> None:
-        """Make the embedding of some tokens, and all layers; `config` is this rank's share."""
         super().__init__(config, partial(ShardedBlock, group=group))
         self._group = group
         self._vocabulary = vocabulary
@@ -116,8 +110,8 @@ class ShardedDecoder(Decoder):
 
     def embed(self, tokens: mx.array) -> mx.array:
         """Return the first states: those of the tokens that others have are 0 in this rank's."""
-        leaders = self._group.leaders(tokens.astype(mx.int32))
-        return self._vocabulary.embedded(self.embed_tokens, leaders)
+        tokens = self._group.of_rank_0(tokens.astype(mx.int32))
+        return self._vocabulary.embedded(self.embed_tokens, tokens)
 
 
 class Share(LanguageModel):
@@ -146,15 +140,8 @@ class ShardedModel(Share, Model):
     """This rank's share of a model of the Llama family."""
 
     def __init__(self, config: LlamaConfig, group: Group) -> None:
-        """Make a share with random weights; `loading` replaces them.
-
-        Args:
-            config: the shape of the whole model, for which `fits` holds.
-            group: the ranks that compute the others.
-        """
         share = share_of(config, group.rank, group.size)
         super().__init__(share)
-        self._share = share
         self._vocabulary = Vocabulary(config.vocab_size, group)
         self.config = config
         self.model = ShardedDecoder(share, self._vocabulary, group)
@@ -163,12 +150,6 @@ class ShardedModel(Share, Model):
     def _logits(self, states: mx.array) -> mx.array:
         """Return the logits `(B, L, vocab)` of last states, gathered from all ranks."""
         return self._vocabulary.gathered(super()._logits(states))
-
-    @property
-    def bytes_per_token(self) -> int:
-        """The size of this rank's keys and values of one token in all layers."""
-        width = self._share.num_key_value_heads * self._share.head_dim
-        return int(2 * self._share.num_hidden_layers * width * self.dtype.size)
 
 
 def parts_of(layers: Sequence[Scores]) -> Iterator[RowScores]:
@@ -180,35 +161,42 @@ def parts_of(layers: Sequence[Scores]) -> Iterator[RowScores]:
             yield from layer
 
 
+def each_part(
+    change: Callable[[RowScores], RowScores], layers: Sequence[Scores]
+) -> tuple[Scores, ...]:
+    """Return the scores of each group of rows in each layer, changed in the order of `parts_of`."""
+    return tuple(
+        change(layer) if isinstance(layer, RowScores) else tuple(map(change, layer))
+        for layer in layers
+    )
+
+
 def of_all_heads(
     states: mx.array, layers: Sequence[Scores], group: Group
 ) -> tuple[mx.array, tuple[Scores, ...]]:
     """Return states, and the scores of all ranks' heads.
 
-    There is one gather for all measured layers and rows. It comes after what the states need, and
-    what needs the states comes after it: every rank computes its collectives in this order.
-
-    Args:
-        states: what the ranks compute before they gather.
-        layers: this rank's, as in `base.Forward`.
-        group: the ranks.
+    The states are all ranks' already; the layers' scores, as in `base.Forward`, are this rank's.
     """
+    # 1. One gather serves all measured layers and rows. It depends on the states, so that it comes
+    #    after the sums of the pass on every rank.
     own = [part for part in parts_of(layers) if not isinstance(part, AttentionQueries)]
     if own:
         gathered = _gathered(own, states, group)
+        # 2. The states depend on it in turn: the collectives of the head come after it.
         states = mx.depends(states, [_array(part) for part in gathered])
         whole = iter(gathered)
 
+    # 3. Deferred scores are gathered when they are computed, if ever.
     def completed(part: RowScores) -> RowScores:
         if isinstance(part, AttentionQueries):
-            others = part.heads * (group.size - 1)
-            return part._replace(completed=lambda _, scores: group.gathered(scores), others=others)
+            return part._replace(
+                gather=lambda _, scores: group.gathered(scores),
+                other_heads=part.heads * (group.size - 1),
+            )
         return next(whole)
 
-    return states, tuple(
-        completed(layer) if isinstance(layer, RowScores) else tuple(map(completed, layer))
-        for layer in layers
-    )
+    return states, each_part(completed, layers)
 
 
 def _gathered(
@@ -238,12 +226,7 @@ class ShardedTapped(Share, TappedModel):
     """This rank's share of a model of mlx-lm."""
 
     def __init__(self, model: nn.Module, config: Mapping[str, Any], group: Group) -> None:
-        """Split a model, whose weights need not have been read.
-
-        Args:
-            model: as mlx-lm builds it, with a method ``shard``.
-            config: the keys of its ``config.json``.
-            group: the ranks that compute the other shares.
+        """Split a model of mlx-lm, which has a method ``shard``; no weights are read.
 
         Raises:
             ValueError: the heads do not divide; mlx-lm raises it, and others, for other reasons.
@@ -261,7 +244,7 @@ class ShardedTapped(Share, TappedModel):
         self, tokens: mx.array, cache: Sequence[Any], attention_layers: AttentionLayers
     ) -> tuple[mx.array, tuple[Scores, ...]]:
         """Return the logits: mlx-lm's models do not hand out their states."""
-        return super().states(self._leaders(tokens), cache, attention_layers)
+        return super().states(self._of_rank_0(tokens), cache, attention_layers)
 
     def take_cache(self, cache: Sequence[Any]) -> list[Any]:
         """Return what `make_cache` returned; refuse a cache of mlx-lm's, as `Share`."""
@@ -274,9 +257,87 @@ class ShardedTapped(Share, TappedModel):
     def _advance(
         self, history: History, tokens: mx.array, layers: AttentionLayers, measured: int = 1
     ) -> tuple[mx.array, list[Attention]]:
-        logits, calls = super()._advance(history, self._leaders(tokens), layers, measured)
+        logits, calls = super()._advance(history, self._of_rank_0(tokens), layers, measured)
         logits, whole = of_all_heads(logits, calls, self.group)
         return logits, list(whole)  # type: ignore[arg-type]
 
-    def _leaders(self, tokens: mx.array) -> mx.array:
-        return self.group.leaders(tokens.astype(mx.int32))
+    def _of_rank_0(self, tokens: mx.array) -> mx.array:
+        return self.group.of_rank_0(tokens.astype(mx.int32))
+
+
+_EMBEDDINGS = ("embed_tokens", "word_embeddings")
+"""What mlx-lm's models call the embedding of the tokens."""
+_HEADS = ("lm_head",)
+
+
+def token_range(vocabulary: int, rank: int, size: int) -> range:
+    """Return the tokens whose rows a rank has: as many as all others, the last may have less."""
+    each = ceil(vocabulary / size)
+    return range(each * rank, min(each * (rank + 1), vocabulary))
+
+
+class Vocabulary:
+    """The tokens of a model, of which this rank has some."""
+
+    def __init__(self, size: int, group: Group) -> None:
+        self._size = size
+        self._group = group
+        self.own = token_range(size, group.rank, group.size)
+
+    def embedded(self, embed: Callable[[mx.array], mx.array], tokens: mx.array) -> mx.array:
+        """Return the embeddings of tokens; `embed` knows this rank's, numbered from 0."""
+        own = tokens.astype(mx.int32) - self.own.start
+        here = mx.logical_and(own >= 0, own < len(self.own))
+        found = embed(mx.where(here, own, 0))
+        return self._group.total(mx.where(here[..., None], found, mx.zeros_like(found)))
+
+    def gathered(self, logits: mx.array) -> mx.array:
+        """Return the logits `(…, vocabulary)` of all tokens, of which this rank has its own."""
+        short = ceil(self._size / self._group.size) - logits.shape[-1]
+        if short:  # every rank's must have one shape
+            logits = mx.pad(logits, [(0, 0)] * (logits.ndim - 1) + [(0, short)])
+        by_rank = mx.moveaxis(self._group.gathered(logits[None]), 0, -2)
+        return by_rank.reshape(*by_rank.shape[:-2], -1)[..., : self._size]
+
+
+class SharedRows(nn.Module):
+    """This rank's rows of an embedding, to which a head may be tied, or of a head."""
+
+    def __init__(self, whole: nn.Module, vocabulary: Vocabulary, is_head: bool) -> None:
+        super().__init__()
+        self.part = _own_rows(whole, vocabulary.own)
+        self._vocabulary = vocabulary
+        self._is_head = is_head
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """Return the embeddings of tokens; of a head, the logits of last states."""
+        if self._is_head:
+            return self._vocabulary.gathered(self.part(x))
+        return self._vocabulary.embedded(self.part, x)
+
+    def as_linear(self, states: mx.array) -> mx.array:
+        """Return the logits of last states."""
+        return self._vocabulary.gathered(self.part.as_linear(states))
+
+
+def share_vocabulary(model: nn.Module, group: Group) -> None:
+    """Have a model of mlx-lm's keep this rank's rows of its embedding and of its head.
+
+    They are known by their names and by their types: a head that mlx-lm has split already is
+    another type. What has another name stays whole, as does what does not leave a token to every
+    rank.
+    """
+    for path, layer in model.named_modules():
+        name = path.rpartition(".")[2]
+        is_head = name in _HEADS and type(layer) in (nn.Linear, nn.QuantizedLinear)
+        embeds = name in _EMBEDDINGS and type(layer) in (nn.Embedding, nn.QuantizedEmbedding)
+        tokens = layer.weight.shape[0] if is_head or embeds else 0
+        if token_range(tokens, group.size - 1, group.size):
+            shared = SharedRows(layer, Vocabulary(tokens, group), is_head)
+            model.update_modules(tree_unflatten([(path, shared)]))
+
+
+def _own_rows(layer: nn.Module, own: range) -> nn.Module:
+    parameters = layer.parameters().items()
+    layer.update({name: mx.contiguous(rows[own.start : own.stop]) for name, rows in parameters})
+    return layer

@@ -1,6 +1,6 @@
-"""What a rank does that is led: it repeats on its share of the model what rank 0 tells.
+"""The other ranks: each repeats on its share of the model what rank 0 does with its own.
 
-`models/sharded/coordinator.py` has the other side, and says why there are no tokens in the orders.
+`coordinator.py` is the other side, with an example of the orders.
 """
 
 from __future__ import annotations
@@ -12,51 +12,41 @@ import mlx.core as mx
 
 from ..base import Rows
 from ..llama.attention import AttentionQueries
-from ..llama.cache import (
-    BlockCache,
-    Scores,
-    anchor,
-    arrays_of,
-    copied,
-    hold,
-    share,
-)
+from ..llama.cache import BlockCache, Scores, anchor, arrays_of, copied, hold, share
 from ..memory import CLEAR_EVERY, own_cache_tokens, wired_memory
 from .model import Share, parts_of
 
 
-def follow(model: Share, orders: Iterable[Mapping[str, Any]]) -> None:
-    """Carry out orders until there are no more of them.
-
-    Args:
-        model: from `load`, of a group that is led.
-        orders: as `models.leading` tells them, waiting for each.
-    """
-    following = _Following(model)
+def carry_out(model: Share, orders: Iterable[Mapping[str, Any]]) -> None:
+    """Carry out rank 0's orders, waiting for each, until there are no more of them."""
+    worker = _ShareWorker(model)
     with wired_memory.raised():
         for number, order in enumerate(orders, 1):
             about = {name: value for name, value in order.items() if name != "do"}
-            following.carry_out(str(order["do"]), about)
+            worker.carry_out(str(order["do"]), about)
             if number % CLEAR_EVERY == 0:
                 mx.clear_cache()
 
 
-class _Following:
-    """The caches that rank 0 has numbered, and what is done to them; a method an order."""
+class _ShareWorker:
+    """The caches under the numbers that rank 0 gave them, and a method for each order."""
 
     def __init__(self, model: Share) -> None:
         self._model = model
         self._caches: dict[int, list[Any]] = {}
-        self._seen: list[AttentionQueries] = []
+        self._deferred: list[AttentionQueries] = []
+        """The attention of the last pass that rank 0 may still ask for."""
 
     def carry_out(self, order: str, about: Mapping[str, Any]) -> None:
+        # 1. Most orders are methods: passes, and what concerns several caches.
         if order not in _CHANGES:
             getattr(self, f"_{order}")(**about)
             return
+        # 2. The others are done to each layer of one cache, which may result in another cache.
         given = {name: value for name, value in about.items() if name not in ("cache", "as")}
-        found = [_CHANGES[order](layer, **given) for layer in self._caches[about["cache"]]]
+        changed = [_CHANGES[order](layer, **given) for layer in self._caches[about["cache"]]]
         if "as" in about:
-            self._caches[about["as"]] = found
+            self._caches[about["as"]] = changed
 
     def _make(self, cache: int) -> None:
         self._caches[cache] = self._model.make_cache()
@@ -68,38 +58,40 @@ class _Following:
         for layer, text in zip(self._caches[cache], self._caches[to], strict=True):
             layer.commit(row, length, text)
 
+    # A pass is started at once: rank 0 does so too, and its collectives must meet these in order.
+
     def _call(self, cache: int, shape: Sequence[int], attention_layers: Any) -> None:
-        mx.async_eval(self._model(_tokens(shape), self._caches[cache], attention_layers).logits)
+        mx.async_eval(self._model(_unknown(shape), self._caches[cache], attention_layers).logits)
 
     def _step(self, groups: Sequence[tuple[int, int, bool]], attention_layers: Any) -> None:
-        rows = [Rows(self._caches[cache], _tokens([size]), run) for cache, size, run in groups]
+        rows = [Rows(self._caches[cache], _unknown([size]), block) for cache, size, block in groups]
         forward = self._model.step(rows, attention_layers)
         mx.async_eval(forward.logits)
-        self._keep_looks(forward.scores)
+        self._defer(forward.scores)
 
     def _states(
-        self, cache: int, shape: Sequence[int], watched: bool, attention_layers: Any
+        self, cache: int, shape: Sequence[int], measured: bool, attention_layers: Any
     ) -> None:
         layers = self._caches[cache]
-        layers = [BlockCache(layer) for layer in layers] if watched else layers
-        states, scores = self._model.states(_tokens(shape), layers, attention_layers)
+        layers = [BlockCache(layer) for layer in layers] if measured else layers
+        states, scores = self._model.states(_unknown(shape), layers, attention_layers)
         mx.async_eval(states)
-        self._keep_looks(scores)
-
-    def _keep_looks(self, scores: Sequence[Scores]) -> None:
-        self._seen = [part for part in parts_of(scores) if isinstance(part, AttentionQueries)]
+        self._defer(scores)
 
     def _head(self, shape: Sequence[int]) -> None:
-        states = self._model.group.leaders(mx.zeros(shape, self._model.dtype))
+        states = self._model.group.of_rank_0(mx.zeros(shape, self._model.dtype))
         mx.async_eval(self._model.head(states))
-
-    def _looks(self, place: int, first: int, end: int) -> None:
-        mx.async_eval(self._seen[place].part(first, end).scores())
 
     def _prefill(self, cache: int, shape: Sequence[int]) -> None:
         layers = self._caches[cache]
-        self._model.prefill(_tokens(shape), layers)
+        self._model.prefill(_unknown(shape), layers)
         mx.async_eval([array for layer in layers for array in arrays_of(layer)])
+
+    def _defer(self, scores: Sequence[Scores]) -> None:
+        self._deferred = [part for part in parts_of(scores) if isinstance(part, AttentionQueries)]
+
+    def _scores(self, place: int, first: int, end: int) -> None:
+        mx.async_eval(self._deferred[place].part(first, end).scores())
 
     def _least(self) -> None:
         self._model.least(own_cache_tokens(self._model))
@@ -113,9 +105,9 @@ _CHANGES: dict[str, Any] = {
     "anchor": anchor,
     "hold": hold,
 }
-"""What is done to every layer of a cache alone."""
+"""Orders that are carried out layer by layer."""
 
 
-def _tokens(shape: Sequence[int]) -> mx.array:
-    """Return what stands for tokens that rank 0 knows."""
+def _unknown(shape: Sequence[int]) -> mx.array:
+    """Return a placeholder for tokens that rank 0 supplies in the pass."""
     return mx.zeros(shape, mx.uint32)

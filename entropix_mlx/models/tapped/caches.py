@@ -1,4 +1,4 @@
-"""What a tapped model has cached of one text, and how it goes back: by cutting, or by snapshots.
+"""The cache of one text in a tapped model, and how tokens are removed: by cutting or by snapshots.
 
 A `KVCache` holds an entry a token and can be cut anywhere. The state of a recurrent layer is the
 whole past in a few arrays, and a full rotating buffer has overwritten what it would need. So before
@@ -31,7 +31,7 @@ ANCHORS = 3
 
 
 class KVPacking(NamedTuple):
-    """How keys and values are quantized."""
+    """The quantization of keys and values."""
 
     bits: int
     group_size: int
@@ -55,8 +55,8 @@ class History:
         Args:
             caches: mlx-lm's, as a model's ``make_cache`` returns them.
             length: number of tokens in them.
-            every: remember every place from here on, as rollouts need: any of their tokens may be
-                the last that is kept.
+            every: remember every place from here on, as branches need: any of their tokens may be
+                the last accepted one.
             packing: how to quantize keys and values; None leaves them as they are.
         """
         self._packing = packing
@@ -69,12 +69,7 @@ class History:
         self._places = {length: [_saved(cache) for cache in self.caches]}
 
     def advance(self, tokens: int, run: Callable[[list[Any]], T]) -> T:
-        """Run a pass that adds tokens to the caches; where it fails, nothing is added.
-
-        Args:
-            tokens: how many.
-            run: takes the caches, and updates them.
-        """
+        """Run a pass that adds tokens to the caches; where it fails, nothing is added."""
         self._remember(tokens)
         try:
             result = run(self.caches)
@@ -124,7 +119,7 @@ class History:
             self._places[self.length] = [_saved(cache) for cache in self.caches]
 
     def fork(self, step: int) -> History:
-        """Return the history of a rollout that goes on from here."""
+        """Return the history of a branch that goes on from here."""
         return History([forked(cache, step) for cache in self.caches], self.length, every=True)
 
     def copy(self, length: int) -> History:
@@ -137,7 +132,7 @@ class History:
         return own
 
     def adopt(self, branch: History, tokens: int) -> None:
-        """Go on with the first tokens of a rollout."""
+        """Append the first tokens of a branch."""
         branch.rewind(self.length + tokens)
         for cache, following in zip(self.caches, branch.caches, strict=True):
             adopt(cache, following)
@@ -172,9 +167,7 @@ class History:
 def _saved(cache: Any, ahead: int | None = None) -> Any:
     """Return a snapshot of a layer's cache: its length if it can be cut, else its arrays.
 
-    Args:
-        cache: the layer's.
-        ahead: tokens that are added before it may be put back; None for any number.
+    `ahead` tokens are added before it may be put back; None stands for any number.
     """
     if type(cache) in CUTTABLE:
         return int(cache.offset)
@@ -274,14 +267,14 @@ class Histories:
         return all(row.takes_blocks for row in self.rows)
 
     def trim(self, count: int) -> None:
-        """Take the last tokens of every row away, or more of them; `offset` tells."""
+        """Remove the last tokens of every row, or more of them; see `offset`."""
         length = self.offset - count
         for row in self.rows:
             row.rewind(length)
 
     def of_rows(self, rows: Sequence[int]) -> Histories:
         """Return some of the rows; the others are not used any more in the same place."""
-        return Histories([self.rows[row] for row in rows])
+        return type(self)([self.rows[row] for row in rows])
 
     def commit(self, row: int, length: int, text: Histories) -> None:
         """Append the first `length` tokens of one row to the text that it goes on from."""
@@ -289,11 +282,11 @@ class Histories:
 
     def share(self, step: int, rows: int) -> Histories:
         """Return the cache of rows that go on from this text."""
-        return Histories([self.rows[0].fork(step) for _ in range(rows)])
+        return type(self)([self.rows[0].fork(step) for _ in range(rows)])
 
     def copy(self, length: int) -> Histories:
         """Return a cache of its own with at most the first `length` tokens."""
-        return Histories([self.rows[0].copy(length)])
+        return type(self)([self.rows[0].copy(length)])
 
     def arrays(self) -> list[mx.array]:
         """Return what these rows have, for MLX to compute."""
@@ -359,7 +352,7 @@ class ForkedKVCache:
         return create_attention_mask(*arguments, offset=self.offset, **options)
 
     def trim(self, count: int) -> int:
-        """Take the last tokens away, at most those that follow the prefix."""
+        """Remove the last tokens, at most those that follow the prefix."""
         return int(self.own.trim(count))
 
     @property
@@ -392,12 +385,7 @@ CUTTABLE = (KVCache, QuantizedKVCache, ForkedKVCache)
 
 
 def forked(cache: Any, step: int) -> Any:
-    """Return a layer's cache for a rollout that goes on from a text.
-
-    Args:
-        cache: the text's; it must not change while the rollout is followed.
-        step: tokens by which the memory of a rollout grows.
-    """
+    """Return the cache of a branch that goes on from a text's, which must not change meanwhile."""
     if type(cache) in CUTTABLE:
         return ForkedKVCache(cache, step)
     if isinstance(cache, CacheList):
@@ -407,19 +395,18 @@ def forked(cache: Any, step: int) -> Any:
 
 
 def adopt(cache: Any, branch: Any) -> None:
-    """Have a text's cache go on to where a rollout of it is."""
+    """Extend the cache of a text to the end of one of its branches."""
     if isinstance(branch, ForkedKVCache):
         if branch.own.offset:
             _append(cache, branch.own)
     elif isinstance(cache, CacheList):
-        for part, of_rollout in zip(cache.caches, branch.caches, strict=True):
-            adopt(part, of_rollout)
+        for part, of_branch in zip(cache.caches, branch.caches, strict=True):
+            adopt(part, of_branch)
     else:
         cache.__dict__ = copy.deepcopy(branch.__dict__)
 
 
 def _append(cache: Any, following: Any) -> None:
-    """Append what a rollout has cached; quantized numbers are taken over as they are."""
     keys, values = following.keys_and_values()
     if not isinstance(following, QuantizedKVCache):
         cache.update_and_fetch(keys, values)

@@ -46,12 +46,7 @@ _NAMES = {
 
 
 def tapped_shape(config: Mapping[str, Any], vocab_size: int) -> ModelShape:
-    """Return the shape that a ``config.json`` states, of its language part if it has several.
-
-    Args:
-        config: its keys.
-        vocab_size: how many logits the model computes.
-    """
+    """Return the shape that a ``config.json`` states, of its language part if it has several."""
     text = config.get("text_config")
     stated = {**config, **text} if isinstance(text, Mapping) else config
     found = {"max_position_embeddings": CONTEXT_UNSTATED}
@@ -68,14 +63,10 @@ class TappedModel(LanguageModel):
     """A model of mlx-lm, with its attention measured."""
 
     def __init__(self, model: nn.Module, config: Mapping[str, Any]) -> None:
-        """Take over a model, whose weights need not have been read.
-
-        Args:
-            model: as mlx-lm builds it.
-            config: the keys of its ``config.json``.
-        """
+        """Take over a model as mlx-lm builds it; its weights need not have been read."""
         super().__init__()
         self.inner = model
+        self.mixes_experts = any(isinstance(part, _EXPERTS) for part in model.modules())
         self._tap = Tap(model)
         self.config = tapped_shape(config, self._tried())
         self._packing: KVPacking | None = None
@@ -90,7 +81,7 @@ class TappedModel(LanguageModel):
         self.attention_heads = tuple(call.shape[1] for call in calls)
         """Heads of each call of attention in a pass that can be measured; empty without any."""
         self._bytes_per_token = sum(map(_bytes_per_token, probe))
-        self._takes_blocks = History(probe).takes_blocks
+        self.takes_blocks = History(probe).takes_blocks  # a recurrent layer's cannot be cut
         return int(logits.shape[-1])
 
     def __call__(
@@ -99,14 +90,14 @@ class TappedModel(LanguageModel):
         cache: Sequence[Any] | None = None,
         attention_layers: AttentionLayers = "last",
     ) -> Forward:
-        """Run the model on `(1, L)` token ids that follow those in the cache; see the base."""
+        """Run the model on `(1, L)` token ids that follow those in the cache."""
         history = (cache or self.make_cache())[0].rows[0]
         logits, calls = self._advance(history, tokens, attention_layers)
         scores = tuple(calls) or (_nothing(),)
         return Forward(logits, scores, attended=bool(calls))
 
     def step(self, groups: Sequence[Rows], attention_layers: AttentionLayers = "last") -> Forward:
-        """Run the model on one token of each row, row by row; on a run, in one pass."""
+        """Run the model on one token of each row, row by row; on a block, in one pass."""
         logits: list[mx.array] = []
         by_group, attended = [], True
         for group in groups:
@@ -148,23 +139,14 @@ class TappedModel(LanguageModel):
         return [Histories([History(self._new_cache(), packing=self._packing)])]
 
     def take_cache(self, cache: Sequence[Any]) -> list[Histories]:
-        """Return the cache of a text from one of mlx-lm's, such as its cache files hold.
-
-        Args:
-            cache: an entry a layer; or what `make_cache` returned, which is returned as it is.
-        """
+        """Return the cache of a text from one of mlx-lm's, or from `make_cache` as it is."""
         if isinstance(cache[0], Histories):
             return list(cache)
         length = max(_length(entry) for entry in cache)
         return [Histories([History(cache, length, packing=self._packing)])]
 
     def quantize_cache(self, bits: int, group_size: int, start: int) -> None:
-        """Have the keys and values of all texts to come quantized.
-
-        Args:
-            bits: of a number.
-            group_size: numbers that share a scale.
-            start: tokens after which they are.
+        """Quantize the keys and values of new texts after so many tokens; see `KVPacking`.
 
         Raises:
             ValueError: MLX or a layer of this model cannot have them so.
@@ -180,16 +162,6 @@ class TappedModel(LanguageModel):
         ]
         self.inner(mx.array([[0]]), cache=packed)
         self._packing = KVPacking(bits, group_size, start)
-
-    @property
-    def takes_blocks(self) -> bool:
-        """Whether every layer has a cache that can be cut, as that of a recurrent layer cannot."""
-        return self._takes_blocks
-
-    @property
-    def mixes_experts(self) -> bool:
-        """Whether it has layers of experts, of which each token reads some."""
-        return any(isinstance(part, _EXPERTS) for part in self.inner.modules())
 
     @property
     def dtype(self) -> mx.Dtype:
@@ -230,7 +202,6 @@ def _nothing(tokens: int = 1) -> Attention:
 
 
 def _together(calls: Sequence[Attention]) -> mx.array | Masked:
-    """Return the scores of rows of one length as one array `(rows, heads, keys)`."""
     if len(calls) == 1:
         return calls[0]
     joined = mx.concatenate([one.scores if isinstance(one, Masked) else one for one in calls])
@@ -238,7 +209,6 @@ def _together(calls: Sequence[Attention]) -> mx.array | Masked:
 
 
 def _bytes_per_token(cache: Any) -> int:
-    """Return what a token takes in a layer's cache, which holds one; 0 for what does not grow."""
     if isinstance(cache, CacheList):
         return sum(map(_bytes_per_token, cache.caches))
     keys, values = getattr(cache, "keys", None), getattr(cache, "values", None)
@@ -248,7 +218,6 @@ def _bytes_per_token(cache: Any) -> int:
 
 
 def _length(cache: Any) -> int:
-    """Return how many tokens a layer's cache holds; 0 where it does not tell."""
     if isinstance(cache, CacheList):
         return max(map(_length, cache.caches), default=0)
     return int(getattr(cache, "offset", 0))

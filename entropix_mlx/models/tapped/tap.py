@@ -42,12 +42,11 @@ class Tap:
     """Notes the attention of a model's layers."""
 
     def __init__(self, model: nn.Module) -> None:
-        """Find the modules that the model's layers come from."""
         names = {type(part).__module__ for part in model.modules()}
-        names = {name for name in names if name.startswith(_FAMILY) and name in sys.modules}
-        self._named = [sys.modules[name] for name in sorted(names) if _calls_by_name(name)]
-        self._softmax = [sys.modules[n] for n in sorted(names) if _last(n) in _OWN_SOFTMAX]
-        self._direct = [sys.modules[n] for n in sorted(names) if _last(n) in _OWN_CALL]
+        found = [sys.modules[n] for n in sorted(names) if n.startswith(_FAMILY)]
+        self._named = [module for module in found if hasattr(module, _NAME)]
+        self._softmax = [module for module in found if _last_name(module) in _OWN_SOFTMAX]
+        self._direct = [module for module in found if _last_name(module) in _OWN_CALL]
         self._all = False
         self._queries = 1
         self._found: list[Callable[[], Attention]] = []
@@ -134,8 +133,6 @@ class Tap:
 
 
 class _Proxy:
-    """A module some of whose names stand for something else."""
-
     def __init__(self, module: ModuleType | Any, **substitutes: Any) -> None:
         self._module = module
         self.__dict__.update(substitutes)
@@ -151,12 +148,8 @@ def _handle(keys: Any) -> Any:
     return tuple(mx.array(part) for part in keys)
 
 
-def _last(name: str) -> str:
-    return name.rpartition(".")[2]
-
-
-def _calls_by_name(name: str) -> bool:
-    return hasattr(sys.modules[name], _NAME)
+def _last_name(module: ModuleType) -> str:
+    return module.__name__.rpartition(".")[2]
 
 
 def _attention(
@@ -213,7 +206,6 @@ def _attention(
 
 
 def _of_softmax(scores: mx.array, queries: int) -> Attention:
-    """Return the attention of the last queries of `(B, heads…, queries, keys)` scores."""
     last = scores[..., -queries:, :].astype(mx.float32)
     last = last.reshape(last.shape[0], -1, *last.shape[-2:])
     return _finished(last, last > _hidden(scores.dtype))
@@ -225,7 +217,6 @@ def _hidden(dtype: mx.Dtype) -> float:
 
 
 def _finished(scores: mx.array, seen: mx.array | None) -> Attention:
-    """Return `(B, heads, queries, keys)` scores as `Attention`."""
     rows, length = scores.shape[0] * scores.shape[2], scores.shape[2]
     scores = scores if seen is None else mx.where(seen, scores, -mx.inf)
     scores = scores.swapaxes(1, 2).reshape(rows, scores.shape[1], -1)

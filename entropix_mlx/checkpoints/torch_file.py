@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 import mlx.core as mx
 import numpy as np
 
-from ... import limits
-from ...errors import WeightsError
-from ..checkpoint import Cut, Tensor, TensorLocation, from_numpy
+from .. import limits
+from ..errors import WeightsError
+from .checkpoint import Cut, Tensor, TensorLocation, from_numpy
 
 _STORAGES = {
     "torch FloatStorage": (mx.float32, np.float32),
@@ -50,8 +50,6 @@ class _Storage(NamedTuple):
 
 
 class _PickledTensor(NamedTuple):
-    """A tensor as the pickle describes it."""
-
     storage: _Storage
     offset: int
     shape: tuple[int, ...]
@@ -141,7 +139,6 @@ def _read(
 
 
 def _describe(pickle: bytes) -> dict[str, _PickledTensor]:
-    """Return what a pickle says of tensors, by their names."""
     machine = _PickleMachine()
     for instruction, argument, _ in pickletools.genops(pickle):
         machine.step(instruction.name, argument)

@@ -2,23 +2,29 @@
 
 Large models come as several ``.pth`` files. Each file holds a slice of every matrix, and all of
 every vector.
+The tokenizer is SentencePiece's for Llama 2 and tiktoken's for Llama 3. Neither says how a
+conversation is written: there is no chat template.
 """
 
 from __future__ import annotations
 
-import re
+import base64
+import tempfile
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+from mlx_lm.tokenizer_utils import TokenizerWrapper
+from tokenizers.pre_tokenizers import ByteLevel
 
-from ... import limits
-from ...errors import WeightsError, brief
-from ...models.config import read_object
-from ..checkpoint import Checkpoint, Cut, Tensor, TensorLocation, cut_out, in_halves
-from ..model_files import check_files, inside
-from .tokenizer import read_meta_tokenizer
+from .. import limits
+from ..errors import TokenizerError, WeightsError, brief
+from ..models.config import read_object
+from .checkpoint import Checkpoint, Cut, Tensor, TensorLocation, in_halves, translate
+from .huggingface import read_tokenizer
+from .model_files import check_files, inside
+from .tokenizer import BPE, LLAMA3, build_tokenizer, tokenizer_errors
 from .torch_file import open_torch_file
 
 PARAMS = "params.json"
@@ -88,18 +94,13 @@ def _common_names(files: list[str], slices: list[dict[str, Tensor]]) -> list[str
 
 
 def _translate(folder: Path, name: str) -> str:
-    match = re.fullmatch(r"(?:layers\.(\d+)\.)?([\w.]+)\.weight", name)
-    if match:
-        layer, part = match.groups()
-        known = _TOP_LEVEL if layer is None else _IN_LAYER
-        if part in known:
-            prefix = "" if layer is None else f"model.layers.{layer}."
-            return f"{prefix}{known[part]}.weight"
-    raise WeightsError(f"{folder}: the tensor {name} does not belong to a Llama of Meta's")
+    found = translate(name, r"(?:layers\.(\d+)\.)?([\w.]+)\.(weight)", _TOP_LEVEL, _IN_LAYER)
+    if found is None:
+        raise WeightsError(f"{folder}: the tensor {name} does not belong to a Llama of Meta's")
+    return found
 
 
 def _joined(name: str, slices: list[Tensor], width: int) -> Tensor:
-    """Return the whole of a tensor of which each file holds a slice."""
     first = slices[0]
     if len(slices) == 1 or name.endswith("norm.weight"):
         return first
@@ -114,7 +115,8 @@ def _joined(name: str, slices: list[Tensor], width: int) -> Tensor:
     shape[axis] *= len(slices)
 
     def read(cut: Cut | None = None) -> mx.array:
-        return cut_out(mx.concatenate([part.read() for part in slices], axis=axis), cut)
+        whole = mx.concatenate([part.read() for part in slices], axis=axis)
+        return whole if cut is None else mx.contiguous(whole[cut.of(whole.shape)])
 
     def locations() -> tuple[TensorLocation, ...]:
         return tuple(location for part in slices for location in part.locations())
@@ -159,3 +161,98 @@ def _context(params: dict[str, Any], vocabulary: int) -> int:
     if params.get("use_scaled_rope"):
         return _SCALED_CONTEXT
     return _LLAMA3_CONTEXT if vocabulary == _LLAMA3_VOCABULARY else _LLAMA2_CONTEXT
+
+
+_FILE = "tokenizer.model"
+_SPECIAL_TOKENS = 256
+_NAMED = (
+    *("<|begin_of_text|>", "<|end_of_text|>"),
+    *(f"<|reserved_special_token_{number}|>" for number in range(4)),
+    *("<|start_header_id|>", "<|end_header_id|>", "<|reserved_special_token_4|>", "<|eot_id|>"),
+)
+"""The first special tokens of Llama 3. The file does not list them: their ids follow those of its
+own tokens, and 246 reserved ones come after them."""
+
+
+def read_meta_tokenizer(folder: Path, config: dict[str, Any]) -> TokenizerWrapper:
+    """Return the tokenizer of a folder; a ``tokenizer.json`` beside Meta's file is preferred.
+
+    Raises:
+        TokenizerError: there is none, or it cannot be read.
+    """
+    if inside(folder, "tokenizer.json").exists():
+        return read_tokenizer(folder, config)
+    file = inside(folder, _FILE)
+    try:
+        content = limits.read_bytes(file, limits.TOKENIZER_BYTES)
+    except OSError as error:
+        raise TokenizerError(f"{file}: cannot be read: {error}; download it too") from error
+    # A line of tiktoken's is a token in Base64, a space and its rank; SentencePiece's is binary.
+    return _sentencepiece(file) if b"\0" in content else _tiktoken(file, content)
+
+
+def _sentencepiece(file: Path) -> TokenizerWrapper:
+    from transformers import LlamaTokenizer
+
+    with tokenizer_errors(f"{file}: cannot be read as SentencePiece"):
+        tokenizer = LlamaTokenizer.from_pretrained(file.parent, add_bos_token=True)
+    with tempfile.TemporaryDirectory() as folder:  # mlx-lm reads from files how to stream text
+        tokenizer.save_pretrained(folder)
+        return read_tokenizer(Path(folder), {"eos_token_id": tokenizer.eos_token_id})
+
+
+def _tiktoken(file: Path, content: bytes) -> TokenizerWrapper:
+    try:
+        pairs = (line.split() for line in content.splitlines())
+        ranks = {base64.b64decode(token, validate=True): int(rank) for token, rank in pairs}
+    except ValueError as error:
+        raise TokenizerError(f"{file}: cannot be read as tiktoken's: {error}") from error
+    if sorted(ranks.values()) != list(range(len(ranks))):
+        raise TokenizerError(f"{file}: its ranks have gaps; download it again")
+    reserved = range(len(_NAMED) - 5, _SPECIAL_TOKENS - 5)
+    special = [*_NAMED, *(f"<|reserved_special_token_{number}|>" for number in reserved)]
+    ordinary = [_as_text(token) for token in sorted(ranks, key=ranks.__getitem__)]
+    first = len(ordinary)  # the id of the first special token
+    described = BPE(
+        tokens=ordinary + special,
+        merges=_merges(ranks),
+        splitting=LLAMA3,
+        control=range(first, first + len(special)),
+        bos=first + _NAMED.index("<|begin_of_text|>"),
+        eos=first + _NAMED.index("<|end_of_text|>"),
+        further_ends=(first + _NAMED.index("<|eot_id|>"),),
+        begins_with_bos=True,
+    )
+    return build_tokenizer(described, file)
+
+
+def _merges(ranks: dict[bytes, int]) -> list[tuple[str, str]]:
+    """Return all pairs of tokens that make up a token, those of the lowest ranks first.
+
+    tiktoken's file lists no merges: it joins any two neighbours that make up a token, the one of
+    the lowest rank first. The same merges written out give the same tokens.
+    """
+    merges = []
+    for token in sorted(ranks, key=ranks.__getitem__):
+        halves = ((token[:cut], token[cut:]) for cut in range(1, len(token)))
+        known = [half for half in halves if half[0] in ranks and half[1] in ranks]
+        known.sort(key=lambda half: (ranks[half[0]], ranks[half[1]]))
+        merges += [(_as_text(left), _as_text(right)) for left, right in known]
+    return merges
+
+
+def _as_text(token: bytes) -> str:
+    return "".join(_CHARACTERS[byte] for byte in token)
+
+
+def _characters() -> list[str]:
+    """Return the character that stands for each byte in a byte-level vocabulary.
+
+    Printable ones stand for themselves; the others, in order, for those from U+0100 on.
+    """
+    alphabet = set(ByteLevel.alphabet())
+    others = iter(sorted(character for character in alphabet if ord(character) > 0xFF))
+    return [chr(byte) if chr(byte) in alphabet else next(others) for byte in range(256)]
+
+
+_CHARACTERS = _characters()

@@ -1,0 +1,147 @@
+"""`--mode data`: every rank holds the whole model and answers a share of the prompts.
+
+1. Rank 0 has the others run the same command, and sends the keys of the answers that exist.
+2. All ranks load the model and compare fingerprints of what they are about to answer.
+3. Rank r answers the r-th part of the missing answers into a file of its own, FILE.rank-r.
+4. The others send the lines of their files, and rank 0 writes all of them to FILE, in the order of
+   the prompts. Then each rank deletes its own file.
+
+A run that was stopped leaves the ranks' files behind, and `--resume` continues them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from ...api.answers_file import AnswersFile, Task
+from ...errors import EntropixError, PromptError
+from ..shared import loading, output
+from ..shared.options import ModelOptions
+from ..shared.output import USAGE
+
+if TYPE_CHECKING:
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+    from ...models.base import LanguageModel
+    from ...models.config import ModelShape
+
+T = TypeVar("T", bound=Task)
+Key = tuple[int, int]
+"""The key of an answer in its file."""
+Answer = Callable[["LanguageModel", "TokenizerWrapper", list[T], AnswersFile], int]
+"""Answers tasks into a file, and returns an exit code."""
+
+
+class Ranks(Protocol):
+    """The group, as the command on one of its ranks sees it; all ranks call the same methods."""
+
+    @property
+    def rank(self) -> int:
+        """The rank of this process."""
+
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+
+    def load(self, **options: Any) -> tuple[LanguageModel, TokenizerWrapper]:
+        """Load this rank's share of a model; on rank 0."""
+
+    def begin_shares(self, done: Iterable[Key]) -> set[Key]:
+        """Return the keys of the answers that exist, as rank 0 knows them."""
+
+    def check_same(self, fingerprint: str) -> None:
+        """Raise a `GroupError` on rank 0 where a rank has another fingerprint."""
+
+    def gather_answers(self, own: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return on rank 0 the records of all ranks; it waits for them."""
+
+    def end_shares(self) -> None:
+        """Return when rank 0 has stored all answers."""
+
+
+def is_shared(options: ModelOptions, path: Path | None) -> bool:
+    """Return whether several ranks are to answer prompts, into a file.
+
+    Raises:
+        PromptError: there is no file that the answers can go to.
+    """
+    if options.ranks is None or not options.whole:
+        return False
+    if path is None:
+        raise PromptError("--mode data collects the answers in a file: name it with --output")
+    return True
+
+
+def answer(
+    options: ModelOptions, path: Path, tasks: Sequence[T], run: Answer[T], *, resume: bool
+) -> int:
+    """Answer this rank's share of the tasks; on rank 0, collect those of all ranks.
+
+    Args:
+        options: for which `is_shared` holds.
+        path: the file for all answers.
+        tasks: those of all ranks.
+        run: answers this rank's.
+        resume: whether to continue the files that are there.
+
+    Returns:
+        An exit code.
+    """
+    ranks = options.ranks
+    assert ranks is not None
+    file = None
+    if ranks.rank == 0:
+        file = AnswersFile(path, tasks, resume=resume)
+        if not file.missing:
+            return 0
+    done = ranks.begin_shares(file.done if file else ())
+    missing = [task for task in tasks if task.key not in done]
+    own_path = Path(f"{path}.rank-{ranks.rank}")
+    part = AnswersFile(own_path, missing, resume=resume)
+
+    model, tokenizer = loading.load_model(options)
+    ranks.check_same(_fingerprint(tasks, model.config))
+    first, end = (len(missing) * rank // ranks.size for rank in (ranks.rank, ranks.rank + 1))
+    share = [task for task in missing[first:end] if task.key not in part.done]
+    if share:
+        run(model, tokenizer, share, part)
+
+    own = own_path.read_text(encoding="utf-8").splitlines() if own_path.exists() else []
+    records = ranks.gather_answers([json.loads(line) for line in own])
+    code = _join(file, missing, records) if file else 0
+    ranks.end_shares()
+    own_path.unlink(missing_ok=True)
+    return code
+
+
+def _join(file: AnswersFile, tasks: Sequence[Task], records: Iterable[dict[str, Any]]) -> int:
+    by_key = {(record["line"], record["sample"]): record for record in records}
+    with file:
+        for task in tasks:
+            if task.key in by_key:
+                file.write(task, by_key[task.key])
+    failed = sum("error" in record for record in by_key.values())
+    if failed:
+        output.report_error(f"{failed} answers failed on all ranks together: see {file.path}")
+    return USAGE if failed else 0
+
+
+def _fingerprint(tasks: Sequence[Task], config: ModelShape) -> str:
+    """Return a hash of prompts, options and profiles, which may differ between machines."""
+    named = {}
+    for task in tasks:
+        settings = task.settings
+        named[repr((settings.profile, settings.changes, settings.sampler))] = settings
+    found = []
+    for settings in named.values():
+        try:
+            found.append(repr(replace(settings, seed=0).resolved(config).settings.profile))
+        except EntropixError as error:  # that answer's alone
+            found.append(str(error))
+    content = json.dumps([[task.header for task in tasks], found])
+    return hashlib.sha256(content.encode()).hexdigest()
