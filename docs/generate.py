@@ -246,13 +246,20 @@ def options() -> str:
     for name, parser in subcommands().items():
         for action in parser._actions:
             if action.help and action.dest != "help":
-                about = (action.help % vars(action)).replace(names_of_samplers(), "a sampler")
+                about = _short(
+                    (action.help % vars(action)).replace(names_of_samplers(), "a sampler")
+                )
                 commands[_spelling(action), about].append(name)
     groups: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for (spelling, about), names in commands.items():
         groups[tuple(names)].append(f"- {spelling}: {about}")
     ordered = sorted(groups.items(), key=lambda group: -len(group[0]))
     return "\n\n".join(f"**{', '.join(names)}**\n\n" + "\n".join(of) for names, of in ordered)
+
+
+def _short(about: str) -> str:
+    """Return the help of an option without its details, which ``--help`` has."""
+    return about if len(about.split()) < 8 else re.split(r"; | \((?!default)", about)[0]
 
 
 def subcommands() -> dict[str, argparse.ArgumentParser]:
