@@ -44,7 +44,7 @@ def _enter() -> int:
     try:
         place = of_environment()
     except GroupError as error:
-        coordinator.tell_error(str(error))
+        coordinator.report_error(str(error))
         return USAGE
     if place is None:
         return _run(None)

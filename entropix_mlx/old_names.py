@@ -32,6 +32,8 @@ QUESTION = {"rung": "level"}
 """Fields of a question, in files of questions and of answers of `entropix eval`: then, now."""
 ANSWER_TOKENS = {"rollouts": "branches"}
 """Fields of the measurements of such an answer."""
+KEYS = {"transcript.thoughts": "transcript.reasoning"}
+"""Actions to which a configuration file gives keys."""
 SETTINGS = {"lookup": "speculation"}
 """Fields of `Settings` in configurations, files of prompts and answers, headers of traces."""
 

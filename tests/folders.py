@@ -26,6 +26,13 @@ KINDS = {
 }
 
 
+def edit_json(file, **changes):
+    """Change keys of the object in a file, which need not exist; ``...`` removes one."""
+    content = json.loads(file.read_text()) if file.exists() else {}
+    content |= changes
+    file.write_text(json.dumps({key: value for key, value in content.items() if value is not ...}))
+
+
 def write_folder(folder, model, tokenizer, dtype=mx.float32, shards=1, **config):
     """Write a model as Hugging Face does; return its folder."""
     folder.mkdir(parents=True, exist_ok=True)

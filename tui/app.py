@@ -1,54 +1,118 @@
-"""`entropix chat`: what the keys do."""
+"""`entropix chat`: a chat with live gauges, its keys and its commands."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
 from textual.app import SystemCommand
-from textual.binding import BindingType
-from textual.screen import Screen
+from textual.binding import Binding, BindingType
+from textual.screen import ModalScreen, Screen
 from textual.widgets import TextArea
 
 from entropix_mlx.backends.base import Backend
 from entropix_mlx.backends.events import AnswerEnded, ConversationChanged, UserMessage
 from entropix_mlx.chat.attachments import with_files
 from entropix_mlx.chat.conversation import Conversation, Turn
-from entropix_mlx.chat.slash import COMMANDS
+from entropix_mlx.chat.slash import COMMANDS, parse
 from entropix_mlx.chat.store import Store
 from entropix_mlx.configuration import OPTIONS, Configuration
 from entropix_mlx.errors import SessionError
 from entropix_mlx.profiles.profile import Profile
 
-from .autosave import KEEP_SECONDS, Keeper
-from .backend_link import ModelLink
+from .backend_link import BackendLink, BackendReported
 from .base import WorkspaceApp
-from .chat_keys import CHAT_BINDINGS, rests, useful_keys
-from .code_blocks import copy_last_block
-from .commands import run_command
+from .chat_files import SAVE_SECONDS, ChatFiles
 from .composer.composer import Composer
-from .defaults import kept_settings
-from .file_dialogs import Filing
-from .messages import ModelReported
+from .composer.status import State
+from .help_text import Welcome
 from .screens.dialogs import LongTextDialog
-from .screens.duel import DuelScreen, Kept
+from .screens.duel import DuelChoice, DuelScreen
 from .screens.find import FindBar
-from .screens.models import ModelPicker
-from .screens.options import Chosen, OptionsDialog
-from .screens.tuning.tune import Tuned, TuneScreen
+from .screens.options import ChosenOptions, OptionsDialog
+from .screens.pickers import ModelPicker
+from .screens.tuning.tune import TunedSettings, TuneScreen, default_options
 from .terminal import end_with_terminal
-from .transcript.transcript import Transcript
-from .transcript.welcome import Welcome
 from .workspace import Workspace
+
+DIALOGS = ("edit", "save", "open", "chats", "models", "generation", "find", "code")
+"""Actions whose keys have priority, and are off while a dialog is open."""
+OF_THE_CHAT = (*DIALOGS, "tune", "duel", "new", "regenerate")
+"""Actions whose keys are off while a duel lies over the chat."""
+
+
+def run_chat(
+    backend: Backend, store: Store | None = None, configuration: Configuration | None = None
+) -> int:
+    """Show a chat until the user leaves it; return the exit code, which is 1 after a crash."""
+    app = ChatApp(backend, store, configuration)
+    app.run()
+    code = app.return_code or 0
+    if app.link.alive:
+        # Nothing interrupts a model that is being loaded, and the interpreter's end would abort in
+        # it. The terminal is restored and no file is open, so leave without that end.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code
 
 
 class ChatApp(WorkspaceApp):
     """A chat with live gauges."""
 
-    BINDINGS: ClassVar[list[BindingType]] = CHAT_BINDINGS
+    # Keys that open a dialog have priority, or keys that are typed at once would overtake them.
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "escape", "Stop", id="app.escape", tooltip="Stop; leave the tokens"),
+        Binding(
+            "ctrl+r", "regenerate", "Regenerate", id="chat.regenerate",
+            tooltip="Regenerate: another answer to the last question",
+        ),
+        Binding(
+            "ctrl+g", "edit", "Edit", id="chat.edit", priority=True,
+            tooltip="Edit question: change and resend the last one",
+        ),
+        Binding(
+            "f3", "tune", "Settings", id="chat.tune", tooltip="Settings: sampler, thresholds, seed"
+        ),
+        Binding("f4", "duel", "Duel", id="chat.duel", tooltip="Duel: two samplers side by side"),
+        Binding(
+            "ctrl+n", "new", "New", id="chat.new", show=False,
+            tooltip="New chat: begin another; this one stays in the list",
+        ),
+        Binding(
+            "ctrl+s", "save", "Save", id="chat.save", show=False, priority=True,
+            tooltip="Save: chat, Markdown or trace",
+        ),
+        Binding(
+            "ctrl+o", "open", "Open", id="chat.open", show=False, priority=True,
+            tooltip="Open: a saved chat",
+        ),
+        Binding(
+            "ctrl+l", "chats", "Chats", id="chat.chats", priority=True,
+            tooltip="Chats: open, search, rename or delete one",
+        ),
+        Binding(
+            "f5", "models", "Model", id="chat.models", show=False, priority=True,
+            tooltip="Model: choose another",
+        ),
+        Binding(
+            "f6", "generation", "Options", id="chat.generation", show=False, priority=True,
+            tooltip="Options: max tokens, top-p, top-k, min-p",
+        ),
+        Binding(
+            "ctrl+f", "find", "Find", id="chat.find", show=False, priority=True,
+            tooltip="Find: search in this chat",
+        ),
+        Binding(
+            "ctrl+y", "code", "Copy code", id="chat.code", show=False, priority=True,
+            tooltip="Copy code: the last block of the answer",
+        ),
+    ]  # fmt: skip
     typed_commands = COMMANDS
 
     def __init__(
@@ -61,8 +125,8 @@ class ChatApp(WorkspaceApp):
 
         Args:
             backend: answers.
-            store: where chats are kept; None keeps none.
-            configuration: theme and keys; what the user changes is written there.
+            store: has the saved chats; None saves none.
+            configuration: theme and keys; changes of the user are written there.
 
         Raises:
             ConfigurationError: there is no such theme.
@@ -81,9 +145,8 @@ class ChatApp(WorkspaceApp):
         self._settings = backend.settings
         self._ask = backend.ask
         self.backend = backend
-        self.link = ModelLink(self, backend, self.workspace, self.composer)
-        self.keeper = Keeper(self, store)
-        self.filing: Filing = Filing(self, self.workspace, self.link, self.keeper)
+        self.link = BackendLink(self, backend, self.workspace, self.composer)
+        self.files = ChatFiles(self, self.workspace, self.link, store)
 
     @property
     def key_groups(self) -> Mapping[str, Sequence[BindingType]]:
@@ -97,66 +160,77 @@ class ChatApp(WorkspaceApp):
         self.composer.focus()
         self.remember_theme()
         self.link.start()
-        self.set_interval(KEEP_SECONDS, self._keep_running)
-        self.filing.offer_crashed()
+        self.set_interval(SAVE_SECONDS, self._save_running)
+        self.files.offer_crashed()
 
     async def on_unmount(self) -> None:
-        """End the model's thread, and save what it wrote last."""
+        """End the backend, and save its last words."""
         await self.link.stop()
-        self.keeper.keep(self.workspace.conversation)
-        await asyncio.to_thread(self.keeper.close)
+        self.files.autosave.save(self.workspace.conversation)
+        await asyncio.to_thread(self.files.autosave.close, crashed=bool(self.return_code))
 
-    async def on_model_reported(self, message: ModelReported) -> None:
-        """Show an event of the model's thread."""
+    async def on_backend_reported(self, message: BackendReported) -> None:
+        """Show an event of the backend."""
         await self.link.receive(message.event)
         if isinstance(message.event, ConversationChanged):
             self.composer.offers_questions = not self._turns
             self.sub_title = self.workspace.conversation.name
         elif isinstance(message.event, AnswerEnded):
-            self.keeper.keep(self.workspace.conversation)
+            self.files.autosave.save(self.workspace.conversation)
 
-    def _keep_running(self) -> None:
+    def _save_running(self) -> None:
         """Save an answer that takes long, so that a crash loses little of it."""
         if self.status.state.busy:
-            self.keeper.keep(self.workspace.conversation)
+            self.files.autosave.save(self.workspace.conversation)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Let keys rest while a dialog or a duel lies over the chat."""
-        return not rests(action, self.screen_stack) and super().check_action(action, parameters)
+        """Switch keys off while a dialog or a duel lies over the chat."""
+        under_dialog = any(isinstance(screen, ModalScreen) for screen in self.screen_stack[-1:])
+        under_duel = any(isinstance(screen, DuelScreen) for screen in self.screen_stack)
+        if (under_dialog and action in DIALOGS) or (under_duel and action in OF_THE_CHAT):
+            return False
+        return super().check_action(action, parameters)
 
     def on_composer_sent(self, event: Composer.Sent) -> None:
-        """Send a question, or an edited one in its old place; or do what a command says."""
+        """Send a question, or an edited one in its old place; or run a command."""
         text = event.question.text
         try:
-            done = run_command(self, text) or self.link.ask(
+            done = self._run_command(text) or self.link.ask(
                 replace(event.question, text=with_files(text))
             )
         except SessionError as error:
             self.notify(str(error), severity="warning", markup=False)
         else:
             if done:
-                self.composer.take(text)
+                self.composer.clear_sent(text)
 
-    def on_composer_left(self) -> None:
+    def on_composer_tokens_requested(self) -> None:
         """Go to the tokens, with the cursor on the last one, if there are any."""
         transcript = self.workspace.transcript
-        if transcript.follows:
+        if transcript.follows_end:
             transcript.focus()
             if transcript.cursor is None:
                 transcript.action_move(-1)
 
-    def on_transcript_left(self) -> None:
-        """Go back to the field."""
-        self.composer.focus()
-
     def useful_keys(self) -> dict[str, bool]:
-        """Return which of the keys that do not always help would do something now."""
-        chosen = self.workspace.transcript.cursor is not None and self.workspace.inspector.chosen
-        answers = len(self._turns[self._turn].answers) if self._turns else None
-        useful = useful_keys(self.status.state, answers, chosen, bool(self.composer.text))
-        useful["chat.chats"] = bool(self.keeper.store)
-        useful["chat.duel"] &= "duel" not in self.backend.refusals
-        return super().useful_keys() | useful
+        """Return whether the keys that do not always help would do something now."""
+        state, asked = self.status.state, bool(self._turns)
+        loaded = state not in (State.LOADING, State.FAILED)
+        answers = len(self._turns[self._turn].answers) if asked else 0
+        pointed = self.workspace.transcript.cursor is not None
+        duel = not state.refusal and (asked or bool(self.composer.text))
+        return super().useful_keys() | {
+            "app.escape": state.busy,  # it also leaves the tokens, as Tab does
+            "composer.tab": asked,
+            "chat.regenerate": asked,
+            "chat.edit": asked,
+            "chat.duel": duel and "duel" not in self.backend.refusals,
+            "chat.tune": loaded,
+            "chat.chats": self.files.autosave.store is not None,
+            "transcript.leave": True,
+            "transcript.fork": pointed and self.workspace.inspector.chosen and loaded,
+            "transcript.previous": answers > 1,
+        }
 
     def action_help_quit(self) -> None:
         """Stop the answer where Ctrl+C is pressed; else say how to quit."""
@@ -174,19 +248,22 @@ class ChatApp(WorkspaceApp):
         self.workspace.transcript.point(None)
         self.composer.focus()
 
+    def action_leave_tokens(self) -> None:
+        """Go back to the field."""
+        self.composer.focus()
+
     def action_regenerate(self) -> None:
-        """Answer the last question once more, instead of a running answer."""
-        if self._asked():
+        """Answer the last question again, in place of a running answer."""
+        if self.workspace.asked_anything():
             self.link.interrupt()
             self.link.submit(lambda session, cancel: session.regenerate(cancel=cancel))
 
     def action_edit(self) -> None:
         """Put the last question into the field, to be sent in its place."""
-        if not self._asked():
-            return
-        self.composer.write(self._last_question())
-        self.composer.focus()
-        self.notify("Enter asks this in the place of the last question, Escape leaves it")
+        if self.workspace.asked_anything():
+            self.composer.write(self._last_question())
+            self.composer.focus()
+            self.notify("Enter replaces the last question, Escape cancels that")
 
     def action_new(self) -> None:
         """Begin another conversation."""
@@ -194,48 +271,38 @@ class ChatApp(WorkspaceApp):
         self.link.submit(lambda session, _: session.new())
 
     def action_tune(self) -> None:
-        """Open the settings; which profile they begin at is known when the model is."""
+        """Open the settings, once the model is there: before, its profile is not known."""
         if not self.link.settings_known():
             return
         settings = replace(self._settings, profile=self.workspace.profile, changes={})
         screen = TuneScreen(settings, self._ask, self.workspace.preview)
-        self.push_screen(screen, self._take)
+        self.push_screen(screen, self._use_tuned)
 
     def action_duel(self) -> None:
-        """Let two samplers answer what is in the field, or the last question."""
+        """Let two samplers answer the text in the field, or the last question."""
         if reason := self.backend.refusals.get("duel"):
             self.notify(reason, severity="warning")
             return
         typed = self.composer.question
-        if not self.link.available() or not (typed.text.strip() or self._asked()):
+        if not self.link.available() or not (typed.text.strip() or self.workspace.asked_anything()):
             return
         question = typed if typed.text.strip() else self._last_question()
         seed = secrets.randbits(32) if self._settings.seed is None else self._settings.seed
         profile = self.workspace.profile
         screen = DuelScreen(question, self._settings, seed, self.link.duel, profile)
-        self.push_screen(screen, self._keep)
-
-    def _keep(self, kept: Kept | None) -> None:
-        """Make a side of a duel the answer."""
-        if kept is None:
-            return
-        asked, seed, steps = kept.question, kept.seed, kept.steps
-        self.link.interrupt()
-        self.link.submit(lambda session, _: session.adopt(asked.text, asked.turn, seed, steps))
-        if asked.turn is None:
-            self.composer.take(asked.text)
+        self.push_screen(screen, self._adopt)
 
     async def action_save(self) -> None:
         """Ask where to save."""
-        await self.filing.ask_where_to_save()
+        await self.files.ask_where_to_save()
 
     async def action_open(self) -> None:
         """Ask what to open."""
-        await self.filing.ask_what_to_open()
+        await self.files.ask_what_to_open()
 
     def action_chats(self) -> None:
-        """List the chats that were kept."""
-        self.filing.list_chats()
+        """List the saved chats."""
+        self.files.list_chats()
 
     def action_models(self) -> None:
         """Let the user choose another model."""
@@ -249,29 +316,23 @@ class ChatApp(WorkspaceApp):
 
     def action_generation(self) -> None:
         """Ask for the options that are plain numbers."""
-
-        def take(chosen: Chosen | None) -> None:
-            if chosen is not None:
-                self._settings = chosen.settings
-                self.link.configure(chosen.settings, self._ask)
-                kept = (chosen.kept or {}).items()
-                self.remember(OPTIONS, {name.replace("_", "-"): value for name, value in kept})
-
         if self.link.settings_known():
-            self.push_screen(OptionsDialog(self._settings), take)
+            self.push_screen(OptionsDialog(self._settings), self._use_options)
 
     def action_find(self) -> None:
         """Search in this chat."""
-        self.find("")
-
-    def find(self, text: str) -> None:
-        """Search for a text in this chat."""
-        self.push_screen(FindBar(self.workspace.conversation, self.workspace.show_place, text))
+        self._find("")
 
     def action_code(self) -> None:
         """Copy the last block of code of the answer with the cursor, or else of the last one."""
         answer = self.workspace.transcript.answer
-        copy_last_block(self, answer.text if answer else "")
+        blocks = code_blocks(answer.text if answer else "")
+        if not blocks:
+            self.notify("this answer has no block of code", severity="warning")
+            return
+        self.copy_to_clipboard(blocks[-1])
+        lines = len(blocks[-1].splitlines())
+        self.notify(f"copied the last of {len(blocks)} blocks of code: {lines} lines")
 
     async def action_system_prompt(self) -> None:
         """Ask for instructions that precede the conversation."""
@@ -285,35 +346,36 @@ class ChatApp(WorkspaceApp):
         await self.push_screen(dialog, take)
         dialog.set_focus(dialog.query_one(TextArea))
 
-    def on_transcript_fork_wanted(self) -> None:
-        """Go on from the cursor with the alternative, or the way of a fork, that is selected."""
+    def action_fork(self) -> None:
+        """Continue from the cursor with the alternative, or branch of a fork, that is selected."""
         transcript, inspector = self.workspace.transcript, self.workspace.inspector
         index, turn, tokens = transcript.cursor, transcript.turn, inspector.tokens
         if index is None:
             return
         if not inspector.chosen:
-            self.notify(f"{inspector.hint} first; then f or Enter goes it")
+            self.notify(f"{inspector.hint} first; then f or Enter continues from here")
             return
         if turn < len(self._turns) - 1:
-            self.notify("the turns that followed stay with the old answer: [ ] brings them back")
+            self.notify("the turns that followed stay with the old answer: [ brings them back")
         self.link.interrupt()
         self.link.submit(lambda session, cancel: session.fork(index, tokens, turn, cancel=cancel))
 
-    def on_transcript_sibling_wanted(self, event: Transcript.SiblingWanted) -> None:
+    def action_sibling(self, by: int) -> None:
         """Show another answer to a question, with the turns that followed it."""
         if not self._turns:
             return
         turn = self._turn
-        wanted = self._turns[turn].selected + event.by
-        if 0 <= wanted < len(self._turns[turn].answers):
+        answer = self._turns[turn].selected + by
+        if 0 <= answer < len(self._turns[turn].answers):
             self.link.interrupt()
-            self.link.submit(lambda session, _: session.select(wanted, turn))
+            self.link.submit(lambda session, _: session.select(answer, turn))
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Return the palette's commands."""
         yield from super().get_system_commands(screen)
-        told = "Instructions for the model"
-        yield SystemCommand("System prompt", told, self.action_system_prompt)
+        yield SystemCommand(
+            "System prompt", "Instructions for the model", self.action_system_prompt
+        )
 
     @property
     def _turn(self) -> int:
@@ -324,18 +386,34 @@ class ChatApp(WorkspaceApp):
     def _turns(self) -> list[Turn]:
         return self.workspace.conversation.turns
 
-    def _asked(self) -> bool:
-        """Tell whether there is a question, and say so if there is none."""
-        if not self._turns:
-            self.notify("nothing was asked yet", severity="warning")
-        return bool(self._turns)
-
     def _last_question(self) -> UserMessage:
         """Return the last question, to be asked in its own place."""
         return UserMessage(self._turns[-1].question, len(self._turns) - 1)
 
-    def _take(self, tuned: Tuned | None) -> None:
-        """Use the settings that the user settled on."""
+    def _find(self, text: str) -> None:
+        self.push_screen(FindBar(self.workspace.conversation, self.workspace.show_place, text))
+
+    def _adopt(self, choice: DuelChoice | None) -> None:
+        """Make a side of a duel the answer."""
+        if choice is None:
+            return
+        question, seed, steps = choice.question, choice.seed, choice.steps
+        self.link.interrupt()
+        self.link.submit(
+            lambda session, _: session.adopt(question.text, question.turn, seed, steps)
+        )
+        if question.turn is None:
+            self.composer.clear_sent(question.text)
+
+    def _use_options(self, chosen: ChosenOptions | None) -> None:
+        if chosen is None:
+            return
+        self._settings = chosen.settings
+        self.link.configure(chosen.settings, self._ask)
+        defaults = (chosen.defaults or {}).items()
+        self.remember(OPTIONS, {name.replace("_", "-"): value for name, value in defaults})
+
+    def _use_tuned(self, tuned: TunedSettings | None) -> None:
         if tuned is None:
             return
         self._settings, self._ask = tuned.settings, tuned.ask
@@ -344,9 +422,84 @@ class ChatApp(WorkspaceApp):
         if tuned.ask and (reason := self.backend.refusals.get("ask")):
             self.notify(reason, severity="warning")
         self.link.configure(tuned.settings, tuned.ask)
-        if tuned.keep:
+        if tuned.save:
             configured = self.configured_options
             usual = Profile.load(tuned.profile or self.link.profile)
-            self.remember(OPTIONS, kept_settings(tuned, usual, configured))
+            self.remember(OPTIONS, default_options(tuned, usual, configured))
         if tuned.regenerate:
             self.action_regenerate()
+
+    def _run_command(self, line: str) -> bool:
+        """Run a line that begins with a slash; return whether it does.
+
+        Raises:
+            SessionError: there is no such command, or its argument is wrong.
+        """
+        command = parse(line)
+        if command is not None:
+            name, argument = command
+            self._command_actions[name](argument)
+        return command is not None
+
+    @property
+    def _command_actions(self) -> Mapping[str, Callable[[str], object]]:
+        """The action of each command, a function of its argument."""
+        return {
+            "/regenerate": lambda _: self.action_regenerate(),
+            "/edit": self._edit,
+            "/steps": lambda _: self.on_composer_tokens_requested(),
+            "/fork": self._fork,
+            "/select": self._select,
+            "/system": self._instruct,
+            "/new": lambda _: self.action_new(),
+            "/save": lambda path: (
+                self.files.save(path) if path else self.call_later(self.action_save)
+            ),
+            "/load": lambda path: (
+                self.files.open(path) if path else self.call_later(self.action_open)
+            ),
+            "/chats": lambda _: self.action_chats(),
+            "/rename": self.files.rename,
+            "/models": lambda _: self.action_models(),
+            "/settings": lambda _: self.action_generation(),
+            "/find": self._find,
+            "/code": lambda _: self.action_code(),
+            "/help": lambda _: self.action_help(),
+            "/quit": lambda _: self.exit(),
+        }
+
+    def _edit(self, text: str) -> None:
+        if not text:
+            self.action_edit()
+        elif not self._turns:
+            raise SessionError("nothing was asked yet: there is no question to edit")
+        else:
+            self.link.ask(replace(self._last_question(), text=with_files(text)))
+
+    def _fork(self, argument: str) -> None:
+        step, _, token = argument.partition(" ")
+        index, chosen = _whole_number(step), _whole_number(token)
+        self.link.submit(lambda session, cancel: session.fork(index, chosen, cancel=cancel))
+
+    def _select(self, argument: str) -> None:
+        number = _whole_number(argument)
+        self.link.submit(lambda session, _: session.select(number - 1))
+
+    def _instruct(self, text: str) -> None:
+        if text:
+            self.link.submit(lambda session, _: session.instruct(text))
+        else:
+            self.call_later(self.action_system_prompt)
+
+
+def _whole_number(text: str) -> int:
+    if not text.strip().isdecimal():
+        raise SessionError(f"{text!r} is not a number: write /fork STEP TOKEN, or /select N")
+    return int(text)
+
+
+def code_blocks(text: str) -> list[str]:
+    """Return the code between the fences of a Markdown text, also after one that never ends."""
+    from markdown_it import MarkdownIt  # with Textual's Markdown widget; slow to import
+
+    return [token.content for token in MarkdownIt().parse(text) if token.type == "fence"]

@@ -1,51 +1,62 @@
-"""The app's end of the model's thread: one job at a time, and what is shown of it."""
+"""The app's end of the backend: gives it one job at a time, and shows what it reports."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from dataclasses import dataclass
 
 from textual.app import App
+from textual.message import Message
 
 from entropix_mlx.backends import events
 from entropix_mlx.backends.base import Action, Backend, BackendThread
-from entropix_mlx.backends.events import CancelToken, Event, UserMessage
+from entropix_mlx.backends.events import CancelToken, Event, ForkGrew, Prefilled, UserMessage
 from entropix_mlx.chat.conversation import Conversation
 from entropix_mlx.profiles.confidence import AnswerMetrics
 from entropix_mlx.settings import Settings
 
 from .composer.composer import Composer
 from .composer.status import State
-from .messages import ModelReported
-from .screens.ask import AskDialog
+from .screens.dialogs import AskDialog
 from .screens.duel import DuelScreen
-from .screens.models import ModelPicker
+from .screens.pickers import ModelPicker
 from .workspace import Workspace
 
-WHAT_TO_DO = (
-    "Ask it back more precisely, answer once more with another seed or with thinking, or do without"
-    " the answer."
-)
-"""With an answer that is unsure."""
-
-
+ADVICE = "Ask more precisely, regenerate with another seed or with thinking, or do without it."
+"""For an answer that is unsure."""
 SWITCH_SECONDS = 0.0005
 """How long the model's thread waits for the interpreter while the screen is drawn: several times a
 token, so that Python's usual 5 ms would add up."""
 
 
-class ModelLink:
-    """Gives jobs to the model's thread, and shows in a workspace what it reports."""
+@dataclass
+class BackendReported(Message):
+    """An event of the backend; posted on its thread, handled on the app's."""
+
+    event: Event
+
+    def can_replace(self, message: Message) -> bool:
+        """Replace a queued report of a prefill or a fork by a newer one."""
+        return (
+            isinstance(self.event, Prefilled | ForkGrew)
+            and isinstance(message, BackendReported)
+            and type(message.event) is type(self.event)
+        )
+
+
+class BackendLink:
+    """Gives jobs to the backend, and shows in a workspace what it reports."""
 
     def __init__(
         self, app: App[None], backend: Backend, workspace: Workspace, composer: Composer
     ) -> None:
-        """Prepare the thread; `start` begins to load the model.
+        """Prepare the backend; `start` begins to load the model.
 
         Args:
-            app: shows notices and dialogs, and passes `ModelReported` messages to `receive`.
+            app: shows notices and dialogs, and passes `BackendReported` messages to `receive`.
             backend: answers.
-            workspace: where the conversation is shown.
+            workspace: shows the conversation.
             composer: takes back a question that was refused.
         """
         self._app = app
@@ -59,38 +70,38 @@ class ModelLink:
         self._question: UserMessage | None = None  # that of this job
         self.profile = workspace.profile
         """The one that came with the model, before the user changes anything."""
-        self._worker = BackendThread(backend, self._post)
+        self._backend = BackendThread(backend, self._post)
         self._status.state = State.LOADING
 
     def start(self) -> None:
         """Begin to load."""
         sys.setswitchinterval(SWITCH_SECONDS)
-        self._worker.start()
+        self._backend.start()
 
     async def stop(self) -> None:
-        """Let the thread end, and wait for it: it may still report something."""
+        """Let the backend end, and wait for it: it may still report something."""
         self.cancel()
-        self._worker.stop()
-        await asyncio.to_thread(self._worker.join)
+        self._backend.stop()
+        await asyncio.to_thread(self._backend.join)
         sys.setswitchinterval(self._usual_switch)
 
     @property
     def alive(self) -> bool:
-        """Whether the thread runs, if so after `stop` because the model is still loading."""
-        return self._worker.alive
+        """Whether the backend runs; after `stop`, if the model is still loading."""
+        return self._backend.alive
 
     def submit(self, action: Action) -> None:
-        """Hand over an action, if the thread can take one now."""
+        """Hand over an action, if the backend can take one now."""
         if self._claim():
-            self._worker.submit(action, self._cancel)
+            self._backend.submit(action, self._cancel)
 
     def ask(self, question: UserMessage) -> bool:
-        """Hand over a question; return whether the thread can take one now."""
+        """Hand over a question; return whether the backend can take one now."""
         if not self._claim():
             return False
         if self._status.state is State.LOADING:
             self._question = question
-        self._worker.ask(question, self._cancel)
+        self._backend.ask(question, self._cancel)
         return True
 
     def duel(
@@ -99,17 +110,17 @@ class ModelLink:
         """Begin a duel; the one before it must have been cancelled."""
         self._cancel = cancel
         self._status.state = State.GENERATING
-        self._worker.duel(question, sides, cancel)
+        self._backend.duel(question, sides, cancel)
 
     def configure(self, settings: Settings, ask: bool) -> None:
         """Use other settings from the next answer on."""
-        self._worker.configure(settings, ask)
+        self._backend.configure(settings, ask)
 
     def list_models(self) -> bool:
-        """Ask for the models on this machine; return whether the thread can look now."""
+        """Ask for the models on this machine; return whether the backend can look now."""
         free = self._status.state in (State.READY, State.FAILED)
         if free:
-            self._worker.list_models()
+            self._backend.list_models()
         else:
             self.available()  # says why not
         return free
@@ -118,7 +129,7 @@ class ModelLink:
         """Load another model; the conversation stays."""
         self._cancel = CancelToken()
         self._status.state = State.LOADING
-        self._worker.switch(model, self._cancel)
+        self._backend.switch(model, self._cancel)
 
     def cancel(self) -> None:
         """Stop the running answer."""
@@ -131,21 +142,21 @@ class ModelLink:
             self._status.state = State.READY
 
     def available(self) -> bool:
-        """Tell whether the model is free, and say so if it is not."""
+        """Return whether the model is free, and say so if it is not."""
         refusal = self._status.state.refusal
         if refusal:
             self._app.notify(refusal, severity="warning")
         return not refusal
 
     def settings_known(self) -> bool:
-        """Tell whether the model is there, and with it the profile; if not, say so."""
+        """Return whether the model is there, and with it the profile; if not, say so."""
         known = self._status.state not in (State.LOADING, State.FAILED)
         if not known:
             self._app.notify(self._status.state.refusal, severity="warning")
         return known
 
     async def receive(self, event: Event) -> None:
-        """Show what the thread reports."""
+        """Show an event of the backend."""
         status = self._status
         match event:
             case events.Loaded():
@@ -154,10 +165,10 @@ class ModelLink:
                 self._workspace.use_profile(event.profile)
                 status.state = State.GENERATING if self._waiting else State.READY
             case events.LoadFailed():
-                self._tell_failure(event.reason)
+                self._report_failure(event.reason)
             case events.Prefilled():
                 status.state = State.READING
-                status.progress = f"{event.done}/{event.total}"
+                status.progress = f"{event.done}/{event.total} tokens"
             case events.ConversationChanged():
                 if _questions(event.conversation) != _questions(self._workspace.conversation):
                     self._composer.turn = None  # the edited question may be another one now
@@ -166,18 +177,29 @@ class ModelLink:
             case events.StepsArrived() | events.ForkGrew():
                 self._grow(event)
             case events.TurnsDropped():
-                told = f"the model no longer sees the first {event.count} turns"
-                self._app.notify(f"the context is full: {told}", severity="warning")
+                message = f"the model no longer sees the first {event.count} turns"
+                self._app.notify(f"the context is full: {message}", severity="warning")
             case events.ChoiceNeeded():
                 self._ask_user(event)
-            case events.ModelsListed():
-                self._pass_on(event)
-            case events.DuelBegan() | events.DuelStepsArrived() | events.DuelForkGrew():
-                self._pass_on(event)
             case events.AnswerEnded():
                 self._end(event)
+            case _:
+                self._forward(event)
 
-    def _pass_on(self, event: events.DuelEvent | events.ModelsListed) -> None:
+    def _post(self, event: Event) -> None:
+        """Bring an event from the backend's thread to the app's."""
+        self._app.post_message(BackendReported(event))
+
+    def _grow(self, event: events.StepsArrived | events.ForkGrew) -> None:
+        """Show more of the answer, or of the branches of its fork."""
+        self._status.state = State.GENERATING
+        if isinstance(event, events.StepsArrived):
+            self._workspace.append(event.steps)
+            self._answering = True
+        else:
+            self._workspace.show_fork(event.fork)
+
+    def _forward(self, event: events.DuelEvent | events.ModelsListed) -> None:
         """Hand an event to the screen that waits for it; a dialog may lie over that."""
         for screen in self._app.screen_stack:
             if isinstance(event, events.ModelsListed):
@@ -186,21 +208,8 @@ class ModelLink:
             elif isinstance(screen, DuelScreen):
                 screen.receive(event)
 
-    def _grow(self, event: events.StepsArrived | events.ForkGrew) -> None:
-        """Show how the answer, or the ways of its fork, have grown."""
-        self._status.state = State.GENERATING
-        if isinstance(event, events.StepsArrived):
-            self._workspace.append(event.steps)
-            self._answering = True
-        else:
-            self._workspace.race(event.fork)
-
-    def _post(self, event: Event) -> None:
-        """Bring an event from the model's thread to the app's."""
-        self._app.post_message(ModelReported(event))
-
     def _claim(self) -> bool:
-        """Take the thread for a job, with a new cancel token; if it is not free, say so."""
+        """Take the backend for a job, with a new cancel token; if it is not free, say so."""
         if self._status.state is State.LOADING and not self._waiting:
             self._waiting = True
             self._app.notify("this is done as soon as the model is loaded")
@@ -212,7 +221,7 @@ class ModelLink:
         self._cancel = CancelToken()
         return True
 
-    def _tell_failure(self, reason: str) -> None:
+    def _report_failure(self, reason: str) -> None:
         """Say why there is no model, and give back a question that waited for it."""
         self._status.state = State.FAILED
         self._give_back(self._question)
@@ -238,16 +247,16 @@ class ModelLink:
         if event.error:
             self._app.notify(event.error, severity="error", timeout=15, markup=False)
         elif self._answering:
-            self._tell_if_unsure()
+            self._warn_if_unsure()
         self._answering = False
         self._give_back(event.refused)
 
-    def _tell_if_unsure(self) -> None:
+    def _warn_if_unsure(self) -> None:
         """Say that the answer is below its profile's threshold, and what can be done."""
         answer = self._workspace.conversation.last.answer
         verdict = self._workspace.profile.abstain.verdict(AnswerMetrics.of(answer.steps))
         if verdict is not None and verdict.unsure:
-            self._app.notify(f"{verdict.reason}. {WHAT_TO_DO}", title="unsure", severity="warning")
+            self._app.notify(f"{verdict.reason}. {ADVICE}", title="unsure", severity="warning")
 
     def _give_back(self, question: UserMessage | None) -> None:
         """Put a question that was not asked into the field, unless something else was typed."""

@@ -1,4 +1,4 @@
-"""What both apps share because Textual asks the app itself for it: style sheet, clipboard, help."""
+"""The part that both apps share: style sheet, configuration, clipboard, help, and two guards."""
 
 from __future__ import annotations
 
@@ -9,22 +9,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
+from rich.traceback import Traceback
+from textual._context import active_message_pump
+from textual.actions import ActionParseResult
 from textual.app import App, ComposeResult, SystemCommand
+from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
+from textual.dom import DOMNode
 from textual.filter import LineFilter
 from textual.screen import Screen
 from textual.theme import BUILTIN_THEMES
 
+from entropix_mlx import old_names
 from entropix_mlx.chat.slash import Command
 from entropix_mlx.configuration import KEYS, SCREEN, THEME, Configuration, Value, change
 from entropix_mlx.errors import ConfigurationError
 
-from .blank import Ground
 from .composer.composer import Composer
-from .composer.key_bar import KeyBar
-from .contrast import ReadableColours
-from .keys import impossible, palette_commands
+from .containers import MainScreen
+from .keys import KeyBar, palette_commands, unknown_key
 from .screens.help import HelpScreen
+from .styles import ReadableColours
 from .transcript.transcript import Transcript
 from .workspace import Workspace
 
@@ -52,21 +57,16 @@ class WorkspaceApp(App[None]):
         (36, "-tall"),
     ]
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("f1", "help", "Help", tooltip="Help: H, V, strategies, marks, keys", id="app.help"),
+        Binding("f1", "help", "Help", id="app.help", tooltip="Help: H, V, strategies, marks, keys"),
         Binding(
-            "ctrl+p",
-            "command_palette",
-            "Commands",
-            show=False,
-            priority=True,
+            "ctrl+p", "command_palette", "Commands", id="app.palette", show=False, priority=True,
             tooltip="All commands, themes",
-            id="app.palette",
         ),
-        Binding("ctrl+q", "quit", "Quit", show=False, priority=True, tooltip="Quit", id="app.quit"),
-    ]
+        Binding("ctrl+q", "quit", "Quit", id="app.quit", show=False, priority=True, tooltip="Quit"),
+    ]  # fmt: skip
 
     typed_commands: ClassVar[tuple[Command, ...]] = ()
-    """What can be typed in a field, for the help page."""
+    """Those of the field, for the help page."""
     key_order: ClassVar[tuple[str, ...]] = (
         "transcript.leave",
         "composer.tab",
@@ -85,7 +85,7 @@ class WorkspaceApp(App[None]):
         "chat.chats",
         "chat.duel",
         "app.panel",
-        "transcript.thoughts",
+        "transcript.reasoning",
         "transcript.marks",
         "chat.edit",
         "transcript.copy",
@@ -111,16 +111,15 @@ class WorkspaceApp(App[None]):
             self.check(configuration)
             if configuration.theme is not None:
                 self.theme = configuration.theme
-            self.set_keymap(configuration.keys)
+            self.set_keymap(self._keys)
         self._readable = ReadableColours()
 
     @classmethod
     def check(cls, configuration: Configuration) -> None:
-        """Check what only the screen knows of a configuration: the theme, and the keys.
+        """Check the theme and the keys of a configuration.
 
         Raises:
-            ConfigurationError: there is no such theme, nothing that a key could be for, or no such
-                key.
+            ConfigurationError: there is no such theme, no such action, or no such key.
         """
         if configuration.theme is not None and configuration.theme not in BUILTIN_THEMES:
             names = ", ".join(BUILTIN_THEMES)
@@ -131,15 +130,21 @@ class WorkspaceApp(App[None]):
         for action, keys in configuration.keys.items():
             group = action.partition(".")[0]
             elsewhere = group in APPS and not any(name.startswith(f"{group}.") for name in known)
-            if action not in known and not elsewhere:
-                told = "no key has this name: see docs/configuration.md for those there are"
-                raise configuration.fault(KEYS, action, told)
-            if (key := impossible(keys)) is not None:
-                told = f'there is no key {key!r}: write it as "ctrl+j", "f9" or "question_mark"'
-                raise configuration.fault(KEYS, action, told)
+            if old_names.KEYS.get(action, action) not in known and not elsewhere:
+                reason = "no key has this name: see docs/configuration.md for those there are"
+                raise configuration.fault(KEYS, action, reason)
+            if (key := unknown_key(keys)) is not None:
+                reason = f'there is no key {key!r}: write it as "ctrl+j", "f9" or "question_mark"'
+                raise configuration.fault(KEYS, action, reason)
+
+    @property
+    def _keys(self) -> dict[str, str]:
+        """The keys of the configuration, by the ids of today's bindings."""
+        keys = self._configuration.keys if self._configuration is not None else {}
+        return {old_names.KEYS.get(name, name): key for name, key in keys.items()}
 
     def remember_theme(self) -> None:
-        """Write each theme into the configuration file that the user chooses from now on."""
+        """Write each theme that the user chooses from now on into the configuration file."""
         self.theme_changed_signal.subscribe(
             self, lambda theme: self.remember(SCREEN, {THEME: theme.name})
         )
@@ -154,7 +159,7 @@ class WorkspaceApp(App[None]):
             return {}
 
     def remember(self, section: str, values: Mapping[str, Value | None]) -> None:
-        """Write values into the configuration file; None takes one away."""
+        """Write values into the configuration file; None removes one."""
         if self._configuration is None:
             return
         try:
@@ -162,9 +167,9 @@ class WorkspaceApp(App[None]):
         except ConfigurationError as error:
             self.notify(str(error), severity="error", markup=False)
 
-    def get_default_screen(self) -> Ground:
+    def get_default_screen(self) -> MainScreen:
         """Return the screen below all others."""
-        return Ground(id="_default")
+        return MainScreen(id="_default")
 
     def compose(self) -> ComposeResult:
         """Lay out the workspace above the footer."""
@@ -172,9 +177,9 @@ class WorkspaceApp(App[None]):
         yield KeyBar(self.key_order, self.useful_keys)
 
     def useful_keys(self) -> dict[str, bool]:
-        """Return which of the keys that do not always help would do something now.
+        """Return whether the keys that do not always help would do something now.
 
-        Those that would not are not named in the last line.
+        The last line does not name those that would not.
         """
         pointed = self.workspace.transcript.cursor is not None
         answered = bool(self.workspace.last_steps)
@@ -185,9 +190,9 @@ class WorkspaceApp(App[None]):
             "app.escape": pointed,
             "transcript.up": pointed,
             "transcript.left": answered,
-            "transcript.next_mark": self.workspace.transcript.stands_out,
+            "transcript.next_mark": self.workspace.transcript.has_notable,
             "transcript.marks": answered,
-            "transcript.thoughts": reasoned,
+            "transcript.reasoning": reasoned,
             "transcript.copy": answered,
             "app.markdown": answered,
         } | dict.fromkeys(asking, False)
@@ -201,7 +206,7 @@ class WorkspaceApp(App[None]):
 
     def own_keys(self, bindings: Sequence[BindingType]) -> list[BindingType]:
         """Return bindings with the keys that the configuration gives them."""
-        keys = self._configuration.keys if self._configuration is not None else {}
+        keys = self._keys
         return [
             replace(b, key=keys[b.id], key_display=None)
             if isinstance(b, Binding) and b.id is not None and b.id in keys
@@ -210,7 +215,7 @@ class WorkspaceApp(App[None]):
         ]
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """Return what changes lines after they are drawn; colours first, then what dims them."""
+        """Return the filters of drawn lines: first the one for colours, then those that dim."""
         return [self._readable, *super().get_line_filters()]
 
     def copy_to_clipboard(self, text: str) -> None:
@@ -220,6 +225,42 @@ class WorkspaceApp(App[None]):
             super().copy_to_clipboard(text)
         else:
             subprocess.run([program], input=text, text=True, check=False)
+
+    async def run_action(
+        self,
+        action: str | ActionParseResult,
+        default_namespace: DOMNode | None = None,
+        namespaces: Mapping[str, DOMNode] | None = None,
+    ) -> bool:
+        """Run an action, without the page keys of a list that has no height.
+
+        Textual looks such a list's lines up, and there are none.
+        """
+        try:
+            return await super().run_action(action, default_namespace, namespaces)
+        except KeyError:
+            if "page_" not in str(action):
+                raise
+            return False
+
+    def pop_screen(self) -> AwaitComplete:
+        """Remove the screen on top, unless a screen asks for it that has been removed already.
+
+        A dialog may read two keys before the first one closes it.
+        """
+        asking = active_message_pump.get(None)
+        removed = isinstance(asking, Screen) and asking not in self.screen_stack
+        if removed or len(self.screen_stack) == 1:
+            return AwaitComplete()
+        return super().pop_screen()
+
+    def _fatal_error(self) -> None:
+        """End after an error nobody expected, with a traceback that leaves out the local variables.
+
+        Textual prints them all: with a long chat that takes minutes, and nothing can end it.
+        """
+        self.bell()
+        self.panic(Traceback(width=None))
 
     def action_help(self) -> None:
         """Show the keys and the legend."""

@@ -1,4 +1,4 @@
-"""What several widgets draw with: bars, runs of styled cells, the scales of the gauges."""
+"""Drawing for several widgets: bars, runs of styled cells, the scales of the gauges."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ SCALES = {
 
 
 def by_profile(draw: Callable[[Profile, Unpack[Ts]], T]) -> Callable[[Profile, Unpack[Ts]], T]:
-    """Remember what a function returned for a profile: gauges ask several times for a drawing."""
+    """Cache what a function returns for a profile: gauges ask several times for a drawing."""
     known: dict[tuple[object, ...], tuple[Profile, T]] = {}
 
     def remembered(profile: Profile, *rest: *Ts) -> T:
@@ -57,7 +57,7 @@ def by_profile(draw: Callable[[Profile, Unpack[Ts]], T]) -> Callable[[Profile, U
         if key not in known:
             if len(known) >= MOST_DRAWN:  # every step of a slider makes a profile
                 known.clear()
-            known[key] = profile, draw(profile, *rest)  # kept: its id stays its own
+            known[key] = profile, draw(profile, *rest)  # the profile, too: its id stays its own
         return known[key][1]
 
     remembered.__doc__ = draw.__doc__

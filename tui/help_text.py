@@ -1,4 +1,4 @@
-"""What the screen says about itself: the measurements, each strategy, the marks."""
+"""Texts that explain the screen: the measurements, each strategy, the marks, the empty chat."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 
 from textual.content import Content
+from textual.style import Style
+from textual.widgets import Static
 
 from entropix_mlx.palette import LOOKS, printable
 from entropix_mlx.profiles.profile import Profile
@@ -17,23 +19,40 @@ from .styles import ORIGIN_MARKS, STYLES
 
 MEANINGS = {
     Strategy.ARGMAX: ("sure", "takes the most probable token"),
-    Strategy.THINK: ("lost", "inserts a thinking text"),
-    Strategy.BRANCH: ("a fork", "follows several ways, keeps the best"),
-    Strategy.RESAMPLE: ("anything goes", "draws again, more freely"),
-    Strategy.ADAPTIVE: ("in between", "draws as freely as H and V ask"),
+    Strategy.THINK: ("uncertain", "inserts a thought"),
+    Strategy.BRANCH: ("a fork", "compares branches, keeps the best"),
+    Strategy.RESAMPLE: ("wide open", "resamples at a higher temperature"),
+    Strategy.ADAPTIVE: ("mixed", "samples; H and V set the temperature"),
 }
-"""What the model is at a strategy, and what is done then."""
+"""The state of the model at a strategy, and what the sampler does then."""
 SHORT_NAMES = {strategy: state.removeprefix("a ") for strategy, (state, _) in MEANINGS.items()}
-"""What the model is at a strategy, in a word or two: also the name of its region of H and V."""
+"""The state of the model in a word or two: also the name of its region of H and V."""
 LONGEST = max(map(len, MEANINGS))
 """Cells of the longest name."""
 TOO_WIDE = "too wide to fork"
-"""What a margin is called that keeps a token in the fork's region from being one."""
+"""Beside a margin that keeps a token in the fork's region from being one."""
+QUESTIONS = (
+    "Which is larger, 9.11 or 9.9?",
+    "Write a short poem about a lighthouse.",
+    "What should I name my cat?",
+)
+"""The keys 1 to 3 put these into the empty field of an empty chat."""
+SPACIOUS = 17
+"""From so many lines on, the card of an empty chat has empty ones."""
+ALTERNATIVES = (
+    "Tab inspects the tokens. ← → go from one to the next: beside it stand the alternatives that"
+    " the model considered, and which conditions held (✓) or not (✗), with the distances; at a fork"
+    " also the other branches, with their scores against the first branch in nats per token. ↑ ↓"
+    " select one of these, and Enter or f continues from there. The old answer stays: [ and ] bring"
+    " it back.\n"
+    "Enter and f do nothing until ↑ ↓ have selected an alternative. Text that is typed or pasted"
+    " here goes into the question field, unless it is a key."
+)
 _MARKS = {
-    Origin.INSERTED: "an inserted thinking text",
+    Origin.INSERTED: "a thought that was inserted",
     Origin.RETRIEVED: "a passage of your notes",
-    Origin.BRANCH: "the winner of a fork",
-    Origin.CHOSEN: "what you chose",
+    Origin.BRANCH: "the winning branch of a fork",
+    Origin.CHOSEN: "your choice",
 }
 _MEASUREMENTS = (
     "Before each token the model gives every possible next token a probability.\n"
@@ -46,25 +65,16 @@ _MEASUREMENTS = (
 )
 _SPIKINESS = " V is called flat below {:.3g}, spiky from {:.3g} on, and uneven between."
 
-ANOTHER_WAY = (
-    "Tab goes to the tokens. ← → point at one: beside it stand what else the model considered,"
-    " which conditions held (✓) or not (✗), and by how much; at a fork also the ways that were"
-    " left, and by how many nats a token each leads the first. ↑ ↓ select one of these, and Enter"
-    " or f goes on from there. The old answer stays: [ and ] bring it back.\n"
-    "Until ↑ ↓ have selected another way, f and Enter only say so. Whatever is typed or pasted and"
-    " is no key goes on in the question field."
-)
-
 
 def measurements(profile: Profile) -> Content:
-    """Return what H, V and the margin are, and what they are called with a profile's numbers."""
+    """Return what H, V and the margin are, with the words and numbers of a profile."""
     borders = _spikiness(profile)
-    told = _SPIKINESS.format(*borders) if all(map(math.isfinite, borders)) else ""
-    return Content(_MEASUREMENTS + told)
+    numbers = _SPIKINESS.format(*borders) if all(map(math.isfinite, borders)) else ""
+    return Content(_MEASUREMENTS + numbers)
 
 
 def words(profile: Profile, values: Mapping[str, float]) -> dict[str, str]:
-    """Return in words what some measurements amount to, by their names.
+    """Return words for some measurements, by their names.
 
     The word for H is the name of the region in which all of them lie, so that it says the same as
     the map, where a margin does not allow a fork also why it is none.
@@ -87,7 +97,7 @@ def words(profile: Profile, values: Mapping[str, float]) -> dict[str, str]:
 
 
 def _spikiness(profile: Profile) -> tuple[float, float]:
-    """Return up to which V a profile's tokens are sure, and from which on they may be forks."""
+    """Return the V below which tokens may be sure, and that above which they may be forks."""
     return profile.thresholds.low_varentropy, profile.thresholds.branch_min_varentropy
 
 
@@ -100,8 +110,7 @@ def strategies(profile: Profile | None = None) -> Content:
     """Return each strategy as its tokens look: its state, what it does, and when.
 
     Args:
-        profile: whose thinking text to tell, and whose numbers, in a second line each; None leaves
-            them out.
+        profile: whose thinking text and numbers stand in a second line each; None for no such line.
     """
     when = conditions(profile) if profile else {}
     lines = []
@@ -123,9 +132,9 @@ def _thought(profile: Profile | None) -> str:
 
 
 def marks() -> Content:
-    """Return what stands around tokens that did not come from an ordinary draw."""
-    told = (f"{first}{_MARKS[origin]}{last}" for origin, (first, last) in ORIGIN_MARKS.items())
-    return Content("\n".join(told))
+    """Return the marks around tokens that were not sampled in the ordinary way."""
+    lines = (f"{first}{_MARKS[origin]}{last}" for origin, (first, last) in ORIGIN_MARKS.items())
+    return Content("\n".join(lines))
 
 
 def _condition(bounds: dict[str, tuple[float, float]]) -> str:
@@ -139,3 +148,34 @@ def _condition(bounds: dict[str, tuple[float, float]]) -> str:
         parts += [f"{symbol} > {low:.3g}"] if low > -math.inf else []
         parts += [f"{symbol} < {high:.3g}"] if high < math.inf else []
     return "where " + ", ".join(parts)
+
+
+class Welcome(Static):
+    """The card of an empty chat: what the colours mean, and questions to begin with."""
+
+    DEFAULT_CSS = "Welcome { width: auto; max-width: 100%; height: auto; padding: 0 1; }"
+
+    def __init__(self) -> None:
+        super().__init__(_draw_card(spacious=True))
+
+    def fit(self, lines: int) -> None:
+        """Leave out the empty lines where there are few lines."""
+        self.update(_draw_card(spacious=lines >= SPACIOUS))
+
+
+def _draw_card(spacious: bool) -> Content:
+    bold = Style(bold=True)
+    questions = "\n".join(f" {n}  {question}" for n, question in enumerate(QUESTIONS, 1))
+    gap = [Content()] if spacious else []
+    lines = [
+        Content.styled("The colour of each token shows how sure the model is", bold),
+        Content("H: how open the choice is; V: how uneven. They decide:"),
+        strategies(),
+        *gap,
+        Content.styled("Ask something, or press a number, then Enter", bold),
+        Content(questions),
+        *gap,
+        Content("Then Tab inspects the tokens: why each, and alternatives."),
+        Content("F1 explains everything. / lists the commands."),
+    ]
+    return Content("\n").join(lines)

@@ -1,4 +1,4 @@
-"""What the keys are for, read off their bindings: for the help page and the command palette.
+"""The keys: what they are for, read off their bindings, and the last line, which names them.
 
 A binding's tooltip is written ``Title: explanation``. The help page lists keys with titles; the
 palette offers every binding that has an explanation. Keys that belong to a pair, such as ← and →,
@@ -8,21 +8,28 @@ have one tooltip, on the binding that displays both.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
+from textual import events
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.content import Content
 from textual.dom import DOMNode
 from textual.keys import KEY_TO_UNICODE_NAME, REPLACED_KEYS, Keys
+from textual.screen import Screen
+from textual.style import Style
+from textual.widget import Widget
 
 MODIFIERS = {"ctrl", "alt", "shift", "super", "meta", "hyper"}
+KEY = Style(bold=True)
+SEPARATOR = "  "
 _NAMED = {key.value.rpartition("+")[2] or key.value for key in Keys if "<" not in key.value}
 
 
 def key_rows(bindings: Iterable[BindingType]) -> list[tuple[str, str]]:
     """Return the keys of bindings as people write them, each with its title."""
-    return [(spelt(b), b.tooltip.partition(": ")[0]) for b in _explained(bindings)]
+    return [(spelled(b), b.tooltip.partition(": ")[0]) for b in _explained(bindings)]
 
 
 def palette_commands(
@@ -36,7 +43,23 @@ def palette_commands(
             yield SystemCommand(title, explanation, action)
 
 
-def impossible(keys: str) -> str | None:
+def _explained(bindings: Iterable[BindingType]) -> Iterator[Binding]:
+    return (b for b in bindings if isinstance(b, Binding) and b.tooltip)
+
+
+def spelled(binding: Binding) -> str:
+    """Return the first key of a binding as people write it: ``Ctrl+R``, and ``f`` alone."""
+    if binding.key_display:
+        return binding.key_display
+    parts = _first(binding.key).split("+")
+    return parts[0] if len(parts[0]) == 1 else "+".join(p[:1].upper() + p[1:] for p in parts)
+
+
+def _first(keys: str) -> str:
+    return keys.partition(",")[0]
+
+
+def unknown_key(keys: str) -> str | None:
     """Return the first of some keys, separated by commas, that no keyboard has; None if all exist.
 
     Names are Textual's, in small letters: ``ctrl+j``, ``f9``, ``question_mark``, or ``?``.
@@ -53,7 +76,7 @@ def _exists(key: str) -> bool:
 
 
 def _is_character(name: str, alone: bool) -> bool:
-    """Tell whether a name is that of a character; with Ctrl and the like, letters are small."""
+    """Return whether a character has a name; with Ctrl and the like, letters are small."""
     if len(name) == 1:
         return name.isprintable() and not name.isspace() and (alone or name == name.lower())
     original = REPLACED_KEYS.get(name, name)
@@ -64,17 +87,65 @@ def _is_character(name: str, alone: bool) -> bool:
     return name == name.lower()
 
 
-def _explained(bindings: Iterable[BindingType]) -> Iterator[Binding]:
-    return (b for b in bindings if isinstance(b, Binding) and b.tooltip)
+class KeyBar(Widget):
+    """The last line: as many useful keys as fit, each whole; a click presses one."""
+
+    ALLOW_SELECT = False
+    DEFAULT_CSS = """
+    KeyBar {
+        dock: bottom;
+        height: 1;
+        padding: 0 1;
+        text-wrap: nowrap;
+        color: $footer-foreground;
+        background: $footer-background;
+    }
+    """
+
+    def __init__(self, order: tuple[str, ...], useful: Callable[[], dict[str, bool]]) -> None:
+        """Make the line.
+
+        Args:
+            order: the ids of bindings, the most important first; others are not shown.
+            useful: returns, for the ids of some bindings, whether they would do something now.
+        """
+        super().__init__()
+        self._order = order
+        self._useful = useful
+
+    def on_mount(self) -> None:
+        """Follow the focus."""
+        self.screen.bindings_updated_signal.subscribe(self, self._follow)
+
+    def on_click(self, event: events.Click) -> None:
+        """Press the key under the mouse."""
+        if key := event.style.meta.get("key"):
+            self.app.simulate_key(key)
+
+    @property
+    def shown(self) -> list[Binding]:
+        """The bindings that would do something now, the most important first."""
+        active = {b.binding.id: b.binding for b in self.screen.active_bindings.values()}
+        useful = self._useful()
+        names = (name for name in self._order if useful.get(name, True))
+        return [active[name] for name in names if name in active]
+
+    def render(self) -> Content:
+        """Return the keys that fit."""
+        line, width = Content(), self.content_size.width
+        for binding in self.shown:
+            part = _part(binding)
+            if line:
+                part = Content(SEPARATOR) + part
+            if line.cell_length + part.cell_length <= width:
+                line += part
+        return line
+
+    def _follow(self, _: Screen[object]) -> None:
+        if self.is_attached:
+            self.refresh()
 
 
-def spelt(binding: Binding) -> str:
-    """Return the first key of a binding as people write it: ``Ctrl+R``, and ``f`` alone."""
-    if binding.key_display:
-        return binding.key_display
-    parts = _first(binding.key).split("+")
-    return parts[0] if len(parts[0]) == 1 else "+".join(p[:1].upper() + p[1:] for p in parts)
-
-
-def _first(keys: str) -> str:
-    return keys.partition(",")[0]
+def _part(binding: Binding) -> Content:
+    meta = Style.from_meta({"key": _first(binding.key)})
+    return Content.assemble((spelled(binding), KEY + meta), (f" {binding.description}", meta))

@@ -1,10 +1,20 @@
-"""How tokens look: a colour for each strategy, and a style that tells them apart without it."""
+"""The look of tokens: a colour for each strategy, and a style that differs without it.
+
+The palette is made for a dark background; on a light one most of its colours have a contrast of
+about 2. `ReadableColours` changes a strategy's colour where it is drawn, against the background
+that it is drawn on, so that no widget needs to know the theme.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
+from rich.color import Color as RichColor
+from rich.segment import Segment
+from rich.style import Style as RichStyle
 from textual.color import Color
+from textual.filter import LineFilter
 from textual.style import Style
 
 from entropix_mlx.palette import LOOKS
@@ -34,18 +44,23 @@ ORIGIN_MARKS = {
     Origin.BRANCH: ("⟨", "⟩"),
     Origin.CHOSEN: ("⟪", "⟫"),
 }
-"""Put around what did not come from an ordinary draw."""
+"""Put around tokens that were not sampled in the ordinary way."""
 RARE = frozenset({Strategy.THINK, Strategy.THINK_SAMPLE, Strategy.BRANCH, Strategy.RESAMPLE})
 """Strategies that an answer shows now and then."""
 CURSOR = Style(reverse=True)
 REASONING = Style(dim=True)
-"""What a reasoning model thinks before it answers."""
+"""The `<think>` block of a reasoning model."""
 CHANGED = Style(underline=True)
 """A token whose strategy another threshold would change."""
+CONTRAST = 4.5
+"""The contrast that WCAG 2 asks for text (level AA)."""
+STEPS = 20
+"""A colour is moved towards black or white in so many steps."""
+_STRATEGY_COLOURS = {look.rgb for look in LOOKS.values()}
 
 
 def tinted(strategy: Strategy) -> Style:
-    """Return the ground of a strategy's region: a little of its colour, none of the usual ones'."""
+    """Return the background of a strategy's region: a little of its colour, if it is a rare one."""
     return _TINTS.get(strategy, Style())
 
 
@@ -65,30 +80,81 @@ def marked(text: str, step: Step, previous: Step | None, following: Step | None,
         glyph: put before the text; may be empty.
     """
     opening, closing = ORIGIN_MARKS.get(step.origin, ("", ""))
-    before = (opening if previous is None or _parts(previous, step) else "") + glyph
-    after = closing if following is not None and _parts(step, following) else ""
+    before = (opening if previous is None or _differ(previous, step) else "") + glyph
+    after = closing if following is not None and _differ(step, following) else ""
     word = text.lstrip(" ")
     # A space belongs before the mark, so that it does not cling to the word before.
     return (text[: len(text) - len(word)] + before + word if word else before + text) + after
 
 
-def outstanding(steps: Sequence[Step]) -> list[int]:
-    """Return the indices of the tokens that stand out: what a user goes to first.
+def notable(steps: Sequence[Step]) -> list[int]:
+    """Return the indices of the tokens that stand out: those that a user goes to first.
 
-    They are those with which a fork's winner, an inserted or retrieved text or a way that was
-    chosen begins, and between these the tokens of a rare strategy.
+    They are those with which the winning branch of a fork, an inserted or retrieved text or the
+    user's choice begins, and between these the tokens of a rare strategy.
     """
-    found = []
-    for index, step in enumerate(steps):
-        if step.origin in ORIGIN_MARKS:
-            stands_out = not index or _parts(steps[index - 1], step)
-        else:
-            stands_out = step.strategy in RARE
-        if stands_out:
-            found.append(index)
-    return found
+    return [
+        index
+        for index, step in enumerate(steps)
+        if (
+            not index or _differ(steps[index - 1], step)
+            if step.origin in ORIGIN_MARKS
+            else step.strategy in RARE
+        )
+    ]
 
 
-def _parts(left: Step, right: Step) -> bool:
-    """Tell whether two neighbours came about differently, or at different forks."""
+def _differ(left: Step, right: Step) -> bool:
+    """Return whether two neighbours have different origins, or are of different forks."""
     return left.origin is not right.origin or right.fork is not None
+
+
+def contrast(one: Color, other: Color) -> float:
+    """Return the contrast of two colours as WCAG 2 defines it: from 1 to 21."""
+    lighter, darker = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def _luminance(colour: Color) -> float:
+    """Return the relative luminance (WCAG 2): 0 for black, 1 for white."""
+    linear = (
+        share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4
+        for share in colour.normalized
+    )
+    return sum(
+        weight * share for weight, share in zip((0.2126, 0.7152, 0.0722), linear, strict=True)
+    )
+
+
+@lru_cache(1024)
+def readable(colour: Color, background: Color) -> Color:
+    """Return a colour, darkened or lightened as little as gives it `CONTRAST` on a background."""
+    black, white = Color(0, 0, 0), Color(255, 255, 255)
+    end = max(black, white, key=lambda end: contrast(end, background))
+    blends = (colour.blend(end, step / STEPS) for step in range(STEPS + 1))
+    return next((blend for blend in blends if contrast(blend, background) >= CONTRAST), end)
+
+
+class ReadableColours(LineFilter):
+    """Changes the strategies' colours where they are drawn, and leaves all others."""
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        """Return segments with readable colours."""
+        return [
+            Segment(text, style and _readable_style(style, background), control)
+            for text, style, control in segments
+        ]
+
+
+@lru_cache(4096)
+def _readable_style(style: RichStyle, background: Color) -> RichStyle:
+    """Return a style whose strategy colour, if it has one, is readable; it is not dimmed then."""
+    colour, own = style.color, style.bgcolor
+    if colour is None or colour.triplet is None or tuple(colour.triplet) not in _STRATEGY_COLOURS:
+        return style
+    if own is not None:
+        if own.triplet is None:  # a colour of the terminal's own, which nobody here knows
+            return style
+        background = Color.from_rich_color(own)
+    changed = readable(Color(*colour.triplet), background)
+    return style + RichStyle(color=RichColor.from_rgb(*changed.rgb), dim=False)

@@ -1,7 +1,8 @@
-"""`entropix view`: a recorded trace in the workspace, without a model."""
+"""`entropix view`: a recorded trace in the workspace, without a model, and its replay."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -11,35 +12,33 @@ from textual.timer import Timer
 from entropix_mlx.chat.conversation import Conversation, Reply, Turn
 from entropix_mlx.configuration import Configuration
 from entropix_mlx.profiles.profile import Profile
+from entropix_mlx.step import Step
 from entropix_mlx.traces.trace import Trace
 
 from .base import WorkspaceApp
-from .replay import Replay
 from .terminal import end_with_terminal
 from .workspace import Workspace
 
 FRAME_SECONDS = 1 / 15
-"""How often steps come while an answer is played."""
+"""The pace of a replay."""
+SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+"""Speeds of a replay, as multiples of the recorded one."""
 
 
 class ViewerApp(WorkspaceApp):
-    """Shows a conversation that cannot go on."""
+    """Shows a conversation that has no model to continue."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
-            "escape", "escape", "Back", tooltip="Leave the tokens; end playing", id="app.escape"
+            "escape", "escape", "Back", id="app.escape", tooltip="Leave the tokens; end playing"
         ),
-        Binding("space", "play", "Play", tooltip="Play: as it was recorded; pause", id="view.play"),
+        Binding("space", "play", "Play", id="view.play", tooltip="Play: as it was recorded; pause"),
         Binding(
-            "plus,equals_sign",
-            "speed(1)",
-            "Speed",
-            key_display="+ -",
+            "plus,equals_sign", "speed(1)", "Speed", id="view.faster", key_display="+ -",
             tooltip="Play faster or slower",
-            id="view.faster",
         ),
-        Binding("minus", "speed(-1)", "Slower", show=False, id="view.slower"),
-    ]
+        Binding("minus", "speed(-1)", "Slower", id="view.slower", show=False),
+    ]  # fmt: skip
 
     def __init__(
         self,
@@ -49,7 +48,7 @@ class ViewerApp(WorkspaceApp):
     ) -> None:
         """Show a conversation, with the thresholds of a profile."""
         super().__init__(Workspace(conversation, profile), configuration)
-        self.workspace.inspector.goes_on = False
+        self.workspace.inspector.has_model = False
         self._whole = conversation
         self._replay: Replay | None = None
         self._timer: Timer | None = None
@@ -59,9 +58,9 @@ class ViewerApp(WorkspaceApp):
     def of_trace(cls, trace: Trace, configuration: Configuration | None = None) -> ViewerApp:
         """Return an app that shows a trace."""
         header = trace.header
-        asked = [message for message in header.messages if message["role"] != "system"]
+        messages = [message for message in header.messages if message["role"] != "system"]
         question = "\n\n".join(
-            m["content"] if len(asked) == 1 else f"{m['role']}: {m['content']}" for m in asked
+            m["content"] if len(messages) == 1 else f"{m['role']}: {m['content']}" for m in messages
         )
         turn = Turn(question, [Reply(header.seed, trace.steps)])
         app = cls(Conversation(turns=[turn]), header.profile, configuration)
@@ -72,7 +71,7 @@ class ViewerApp(WorkspaceApp):
         return app
 
     def useful_keys(self) -> dict[str, bool]:
-        """Return which of the keys that do not always help would do something now."""
+        """Return whether the keys that do not always help would do something now."""
         pointed = self.workspace.transcript.cursor is not None
         playing = self._replay is not None
         return super().useful_keys() | {
@@ -82,14 +81,14 @@ class ViewerApp(WorkspaceApp):
         }
 
     def on_mount(self) -> None:
-        """Let the arrow keys walk over the tokens at once."""
+        """Let the arrow keys go from token to token at once."""
         end_with_terminal(self)
         self.workspace.transcript.focus()
         self.remember_theme()
 
-    def on_transcript_fork_wanted(self) -> None:
-        """Say that a trace cannot go on."""
-        self.notify("a trace has no model to go on with", severity="warning")
+    def action_fork(self) -> None:
+        """Say that a trace cannot be continued."""
+        self.notify("a trace has no model to continue with", severity="warning")
 
     async def action_escape(self) -> None:
         """End playing, or take the cursor away."""
@@ -98,18 +97,18 @@ class ViewerApp(WorkspaceApp):
         self.workspace.transcript.point(None)
 
     async def action_play(self) -> None:
-        """Play the last answer from its beginning, or from the cursor; or pause, and go on."""
+        """Play the last answer from its beginning, or from the cursor; or pause, or go on."""
         if self._timer is None:
             await self._begin_replay()
         else:
             self._paused = not self._paused
-        self._tell_speed()
+        self._show_speed()
 
     def action_speed(self, by: int) -> None:
         """Play faster or slower."""
         if self._replay is not None:
             self._replay.change_speed(by)
-            self._tell_speed()
+            self._show_speed()
 
     async def _begin_replay(self) -> None:
         turns = self._whole.turns
@@ -137,12 +136,51 @@ class ViewerApp(WorkspaceApp):
         if self._timer is not None:
             self._timer.stop()
         self._replay, self._timer, self._paused = None, None, False
-        self._tell_speed()
+        self._show_speed()
         await self.workspace.show(self._whole)
 
-    def _tell_speed(self) -> None:
-        """Say in the status line whether, and how fast, the answer is played."""
-        told = ""
+    def _show_speed(self) -> None:
+        """Show in the status line whether, and how fast, the answer is played."""
+        state = ""
         if self._replay is not None:
-            told = f"{'paused' if self._paused else 'playing'} ×{self._replay.speed:g}"
-        self.workspace.status.progress = told
+            state = f"{'paused' if self._paused else 'playing'} ×{self._replay.speed:g}"
+        self.workspace.status.progress = state
+
+
+class Replay:
+    """An answer while it is played, without a clock of its own."""
+
+    def __init__(self, steps: Sequence[Step], start: int = 0) -> None:
+        """Begin with a step, which comes at once.
+
+        Args:
+            steps: the whole answer.
+            start: the index of the first step to play.
+        """
+        self._steps = steps
+        self._speed = SPEEDS.index(1.0)
+        self.played = start
+        """The number of steps that have been played."""
+        self._now = steps[start].time if start < len(steps) else 0.0
+
+    @property
+    def speed(self) -> float:
+        """The speed, as a multiple of the recorded one."""
+        return SPEEDS[self._speed]
+
+    @property
+    def ended(self) -> bool:
+        """Whether every step has been played."""
+        return self.played >= len(self._steps)
+
+    def change_speed(self, by: int) -> None:
+        """Play faster or slower by some of the `SPEEDS`."""
+        self._speed = min(max(self._speed + by, 0), len(SPEEDS) - 1)
+
+    def advance(self, seconds: float) -> list[Step]:
+        """Let some seconds pass; return the steps of these seconds."""
+        first = self.played
+        self._now += seconds * self.speed
+        while not self.ended and self._steps[self.played].time <= self._now:
+            self.played += 1
+        return list(self._steps[first : self.played])

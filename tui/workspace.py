@@ -1,4 +1,4 @@
-"""The main screen of both apps: the text, what was measured, the token's page, the status line."""
+"""The main screen of both apps: the text, the gauges, the inspector, the status line."""
 
 from __future__ import annotations
 
@@ -17,26 +17,23 @@ from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.profiles.tree import TREE_SAMPLER
 from entropix_mlx.step import Fork, Step
 
-from .blank import Blank, Column
 from .composer.status import StatusLine
-from .gauges.compact import Compact
-from .gauges.gauges import Gauges
+from .containers import Blank, Column
+from .gauges.gauges import ForkRace, Gauges
+from .gauges.lines import Compact, Strip
 from .gauges.plane import Plane
-from .gauges.race import Race
-from .gauges.strip import Strip
 from .inspector.inspector import Inspector
 from .inspector.why import Why
-from .screens.tuning.preview import Preview
-from .transcript.answer import AnswerView
+from .transcript.answer import AnswerView, Preview
 from .transcript.transcript import Transcript
 
 DRAW_SECONDS = 1 / 5
-"""How often what follows the steps is drawn while an answer comes: that costs more than a line of
-text, since Textual also draws what lies between two places that change."""
+"""The pace of the gauges while an answer is generated: drawing them costs more than a line of text,
+since Textual also draws everything between two places that change."""
 
 
 @runtime_checkable
-class Follows(Protocol):
+class Follower(Protocol):
     """A widget that follows the steps of the last answer.
 
     The workspace finds these among the widgets that it composes, wherever they are.
@@ -46,35 +43,28 @@ class Follows(Protocol):
         """Show another answer, or the same with another profile's thresholds, at once."""
 
     def add_steps(self, steps: Sequence[Step]) -> None:
-        """Take the next steps of the answer; `draw` follows within `DRAW_SECONDS`."""
+        """Add the next steps of the answer; `draw` follows within `DRAW_SECONDS`."""
 
     def draw(self) -> None:
         """Show everything that was added."""
 
 
 class Workspace(Blank, Horizontal):
-    """Text on the left; gauges on the right, or the page of the token under the cursor."""
+    """Text on the left; gauges on the right, or the inspector of the token under the cursor."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
-            "f2", "panel", "Gauges", tooltip="Gauges: show or hide the side panel", id="app.panel"
+            "f2", "panel", "Gauges", id="app.panel", tooltip="Gauges: show or hide the side panel"
         ),
         Binding(
-            "ctrl+t",
-            "markdown",
-            "Markdown",
+            "ctrl+t", "markdown", "Markdown", id="app.markdown",
             tooltip="Markdown: answers as Markdown, or as tokens",
-            id="app.markdown",
         ),
         Binding(
-            "a",
-            "attention",
-            "Attention",
-            show=False,
-            tooltip="Attention: its figures in the gauges, or not",
-            id="app.attention",
+            "a", "attention", "Attention", id="app.attention", show=False,
+            tooltip="Attention: its metrics in the gauges, or not",
         ),
-    ]
+    ]  # fmt: skip
 
     def __init__(self, conversation: Conversation, profile: Profile, *below: Widget) -> None:
         """Show a conversation.
@@ -92,12 +82,12 @@ class Workspace(Blank, Horizontal):
         self.compact = Compact(profile, id="compact")
         self.inspector = Inspector(id="inspector")
         self.plane = Plane(profile, id="plane")
-        self.ways = Race(id="race")
+        self.fork_race = ForkRace(id="race")
         self.status = StatusLine(id="status")
         self.strip = Strip(profile, id="strip")
         self.why = Why(profile, id="why")
         self._below = below
-        self._followers: list[Follows] = []
+        self._followers: list[Follower] = []
         self._followed: AnswerView | None = None  # whose measurements are shown
         self._behind = False  # steps were added since the last `draw`
         self._markdown = False
@@ -112,7 +102,7 @@ class Workspace(Blank, Horizontal):
             yield self.status
             yield from self._below
         with Vertical(id="side"):
-            yield self.ways
+            yield self.fork_race
             with ContentSwitcher(id="pages", initial="gauges"):
                 yield self.gauges
                 yield self.inspector
@@ -120,7 +110,7 @@ class Workspace(Blank, Horizontal):
 
     async def on_mount(self) -> None:
         """Show the conversation."""
-        self._followers = [w for w in self.walk_children(Widget) if isinstance(w, Follows)]
+        self._followers = [w for w in self.walk_children(Widget) if isinstance(w, Follower)]
         await self.show(self.conversation)
         self.set_interval(DRAW_SECONDS, self._catch_up)
 
@@ -129,6 +119,12 @@ class Workspace(Blank, Horizontal):
         """The steps of the last answer."""
         turns = self.conversation.turns
         return list(turns[-1].answer.steps) if turns and turns[-1].answers else []
+
+    def asked_anything(self) -> bool:
+        """Return whether there is a question, and say so if there is none."""
+        if not self.conversation.turns:
+            self.notify("nothing was asked yet", severity="warning")
+        return bool(self.conversation.turns)
 
     @property
     def thresholds(self) -> Profile | None:
@@ -150,19 +146,20 @@ class Workspace(Blank, Horizontal):
         """Draw another profile's thresholds."""
         self.profile = profile
         self.why.thresholds = self.thresholds
-        self.gauges.meant = self.compact.meant = self.thresholds is not None
-        self.ways.show(None)
+        decided = self.thresholds is not None
+        self.gauges.has_thresholds = self.compact.has_thresholds = decided
+        self.fork_race.show(None)
         self._show_answer()
 
-    def race(self, fork: Fork) -> None:
-        """Show the ways of a fork as far as they have grown; the next steps end that."""
-        self.ways.show(fork)
-        self.why.race(fork)
+    def show_fork(self, fork: Fork) -> None:
+        """Show the branches of a fork so far; the next steps end that."""
+        self.fork_race.show(fork)
+        self.why.show_fork(fork)
         self._behind = True
 
     def append(self, steps: list[Step]) -> None:
         """Show more steps of the last answer; they also join the conversation."""
-        self.ways.show(None)
+        self.fork_race.show(None)
         self.conversation.turns[-1].answer.steps += steps
         if self.is_attached:
             self.transcript.append(steps)
@@ -179,13 +176,13 @@ class Workspace(Blank, Horizontal):
             follower.show_answer(steps, self.profile)
 
     def preview(self, profile: Profile | None) -> Preview:
-        """Colour the last answer's tokens by a profile, None for what was decided."""
+        """Colour the last answer's tokens by a profile, None for the one that decided."""
         answer = self.transcript.last_answer
         if answer is None:
             return Preview()
-        answer.reclassify(profile)
-        self.strip.show_strategies(answer.steps, answer.strategies)
-        return Preview(answer.steps, answer.strategies)
+        preview = answer.preview(profile)
+        self.strip.show_strategies(preview.steps, preview.strategies)
+        return preview
 
     def _catch_up(self) -> None:
         """Draw what was added since the last time."""
@@ -194,7 +191,7 @@ class Workspace(Blank, Horizontal):
             self._draw_followers()
 
     def _draw_followers(self) -> None:
-        self.ways.draw()
+        self.fork_race.draw()
         for follower in self._followers:
             follower.draw()
 
@@ -227,10 +224,10 @@ class Workspace(Blank, Horizontal):
     def on_transcript_alternative_moved(self, event: Transcript.AlternativeMoved) -> None:
         """Select another alternative."""
         self.inspector.move(event.by)
-        self.screen.refresh_bindings()  # there may be a way to go now
+        self.screen.refresh_bindings()  # an alternative may be selected now
 
-    def on_transcript_page_wanted(self, event: Transcript.PageWanted) -> None:
-        """Turn the page of the token."""
+    def on_transcript_page_turned(self, event: Transcript.PageTurned) -> None:
+        """Turn the page of the inspector."""
         height = self.inspector.size.height
         self.inspector.scroll_relative(y=event.by * height // 2, animate=False)
 
@@ -245,15 +242,8 @@ class Workspace(Blank, Horizontal):
         if event.clicked or pointing:
             self.transcript.point(event.index, turn=turn)
 
-    def on_transcript_copy_wanted(self) -> None:
-        """Copy the answer with the cursor, or else the last one."""
-        answer = self.transcript.answer
-        if answer is not None:
-            self.app.copy_to_clipboard(answer.text)
-            self.notify("copied")
-
     def show_place(self, place: Match) -> None:
-        """Bring into sight where something was found."""
+        """Bring a match of a search into sight."""
         if place.step is None:
             self.transcript.point(None)
             self.transcript.show_question(place.turn)
@@ -262,11 +252,11 @@ class Workspace(Blank, Horizontal):
 
     def action_panel(self) -> None:
         """Show or hide the side panel."""
-        shown_at_first = self.screen.has_class("-wide") or self.screen.has_class("-huge")
-        self.toggle_class("-no-panel" if shown_at_first else "-panel")
+        wide = self.screen.has_class("-wide") or self.screen.has_class("-huge")
+        self.toggle_class("-no-panel" if wide else "-panel")
 
     def action_attention(self) -> None:
-        """Show the figures of attention in the gauges, or hide them."""
+        """Show the attention metrics in the gauges, or hide them."""
         self.gauges.unfold_attention()
 
     async def action_markdown(self) -> None:

@@ -48,7 +48,7 @@ class TensorLocation(NamedTuple):
     nbytes: int
 
 
-class Read(Protocol):
+class TensorReader(Protocol):
     """Reads a tensor from its file, anew at each call; the array may be evaluated lazily."""
 
     def __call__(self, cut: Cut | None = None) -> mx.array:
@@ -62,7 +62,7 @@ class Tensor(NamedTuple):
     dtype: mx.Dtype
     file: Path
     """For messages."""
-    read: Read
+    read: TensorReader
     locations: Callable[[], tuple[TensorLocation, ...]] = tuple
     """Returns where its numbers lie."""
 

@@ -156,28 +156,27 @@ def run(arguments: argparse.Namespace) -> int:
 def run_demo(request: ChatRequest) -> int:
     """Open the terminal UI on a recording."""
     output.check_screen("the demo cannot be shown in a pipe")
-    from tui.running import run_chat
+    from tui.app import run_chat
     from tui.terminal import require_full_screen
 
     from ..backends.recorded import RecordedBackend, demo_recording
 
     require_full_screen("use a terminal that can")
-    run_chat(RecordedBackend(request.settings, demo_recording()), None, request.configuration)
-    return 0
+    backend = RecordedBackend(request.settings, demo_recording())
+    return run_chat(backend, None, request.configuration)
 
 
 def run_screen(request: ChatRequest) -> int:
     """Open the terminal UI."""
     output.check_screen("add --plain in a pipe")
-    from tui.running import run_chat
+    from tui.app import run_chat
     from tui.terminal import require_full_screen
 
     from ..chat.store import Store
 
     require_full_screen("add --plain")
     backend = _local(request) if request.server is None else _remote(request, request.server)
-    run_chat(backend, Store() if request.save else None, request.configuration)
-    return 0
+    return run_chat(backend, Store() if request.save else None, request.configuration)
 
 
 def _remote(request: ChatRequest, server: Address) -> Backend:

@@ -24,5 +24,6 @@ def run(arguments: argparse.Namespace) -> int:
     require_full_screen(INSTEAD)
     trace = read_trace(arguments.trace)
     output.check_screen(INSTEAD)
-    ViewerApp.of_trace(trace, arguments.configuration).run()
-    return 0
+    app = ViewerApp.of_trace(trace, arguments.configuration)
+    app.run()
+    return app.return_code or 0

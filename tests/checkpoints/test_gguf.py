@@ -7,16 +7,11 @@ import pytest
 from entropix_mlx import load
 from entropix_mlx.errors import TokenizerError, UnsupportedModelError, WeightsError
 from entropix_mlx.models.config import frequencies
+from tests import folders
 from tests.conftest import make_tiny_model
 from tests.folders import metadata_of, tensors_of
 
-LLAMA3 = {
-    "rope_type": "llama3",
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 8192,
-}
+LLAMA3 = folders.LLAMA3 | {"original_max_position_embeddings": 8192}
 
 
 @pytest.fixture

@@ -12,20 +12,16 @@ from entropix_mlx.checkpoints.inventory import inventory
 from entropix_mlx.errors import TokenizerError, UnsupportedModelError, WeightsError
 from entropix_mlx.models.tapped.model import TappedModel
 from tests.architectures import WINDOW, make
+from tests.folders import GGUF_NAMES
 
 # In the order in which they are replaced.
 NAMES = {
     "gemma3": [
-        ("self_attn.q_norm", "attn_q_norm"),
-        ("self_attn.k_norm", "attn_k_norm"),
         ("post_attention_layernorm", "post_attention_norm"),
         ("pre_feedforward_layernorm", "ffn_norm"),
         ("post_feedforward_layernorm", "post_ffw_norm"),
     ],
     "qwen3moe": [
-        ("self_attn.q_norm", "attn_q_norm"),
-        ("self_attn.k_norm", "attn_k_norm"),
-        ("post_attention_layernorm", "ffn_norm"),
         ("mlp.switch_mlp.gate_proj", "ffn_gate_exps"),
         ("mlp.switch_mlp.up_proj", "ffn_up_exps"),
         ("mlp.switch_mlp.down_proj", "ffn_down_exps"),
@@ -33,24 +29,9 @@ NAMES = {
     ],
     "phi3": [
         ("self_attn.qkv_proj", "attn_qkv"),
-        ("post_attention_layernorm", "ffn_norm"),
         ("mlp.gate_up_proj", "ffn_up"),
     ],
 }
-ALL = [
-    ("model.embed_tokens", "token_embd"),
-    ("model.norm", "output_norm"),
-    ("lm_head", "output"),
-    ("model.layers.", "blk."),
-    ("input_layernorm", "attn_norm"),
-    ("self_attn.q_proj", "attn_q"),
-    ("self_attn.k_proj", "attn_k"),
-    ("self_attn.v_proj", "attn_v"),
-    ("self_attn.o_proj", "attn_output"),
-    ("mlp.gate_proj", "ffn_gate"),
-    ("mlp.up_proj", "ffn_up"),
-    ("mlp.down_proj", "ffn_down"),
-]
 TYPES = {"gemma3": "gemma3_text", "qwen3moe": "qwen3_moe", "phi3": "phi3"}
 OWN_KEYS = {
     "gemma3": {
@@ -91,7 +72,7 @@ def write(file, architecture, model, without=(), **changes):
     tensors = {}
     for key, weight in tree_flatten(model.parameters()):
         name = key
-        for ours, theirs in NAMES[architecture] + ALL:
+        for ours, theirs in NAMES[architecture] + GGUF_NAMES:
             name = name.replace(ours, theirs)
         tensors[name] = weight + 1 if architecture == "gemma3" and "norm." in name else weight
     keys = OWN_KEYS[architecture] | {

@@ -1,7 +1,5 @@
 """Loading a folder: what is wrong with it is named, and nothing else escapes."""
 
-import json
-
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
@@ -16,12 +14,7 @@ from entropix_mlx.errors import (
 )
 from entropix_mlx.models.llama import weight_layout
 from tests.conftest import make_tiny_model
-
-
-def edit_config(folder, **changes):
-    file = folder / "config.json"
-    config = json.loads(file.read_text()) | changes
-    file.write_text(json.dumps({k: v for k, v in config.items() if v is not ...}))
+from tests.folders import LLAMA3, edit_json
 
 
 def edit_weights(folder, **changes):
@@ -47,7 +40,7 @@ def test_an_untied_head_is_recognised_without_being_told(tmp_path, byte_tokenize
 
     model = make_tiny_model(tie_word_embeddings=False)
     save(model, byte_tokenizer, tmp_path)
-    edit_config(tmp_path, tie_word_embeddings=...)
+    edit_json(tmp_path / "config.json", tie_word_embeddings=...)
     loaded, _ = load(tmp_path)
     assert not loaded.config.tie_word_embeddings
     tokens = mx.array([[1, 2, 3]])
@@ -55,15 +48,10 @@ def test_an_untied_head_is_recognised_without_being_told(tmp_path, byte_tokenize
 
 
 def test_rope_parameters_of_newer_configurations(tiny_folder):
-    scaling = {
-        "rope_type": "llama3",
-        "rope_theta": 500000.0,
-        "factor": 8.0,
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 64,
-    }
-    edit_config(tiny_folder, rope_theta=..., rope_scaling=..., rope_parameters=scaling)
+    scaling = LLAMA3 | {"rope_theta": 500000.0}
+    edit_json(
+        tiny_folder / "config.json", rope_theta=..., rope_scaling=..., rope_parameters=scaling
+    )
     model, _ = load(tiny_folder)
     assert model.config.rope_theta == 500000.0
     assert model.config.rope_scaling["factor"] == 8.0
@@ -116,7 +104,7 @@ def test_rope_parameters_of_newer_configurations(tiny_folder):
     ],
 )
 def test_a_bad_configuration_is_named(tiny_folder, changes, error, message):
-    edit_config(tiny_folder, **changes)
+    edit_json(tiny_folder / "config.json", **changes)
     if error is None:
         load(tiny_folder)
         return

@@ -22,7 +22,7 @@ from entropix_mlx.checkpoints.torch_file import open_torch_file
 from entropix_mlx.conversion.convert import convert
 from entropix_mlx.errors import TokenizerError, WeightsError
 from tests.conftest import make_tiny_model
-from tests.folders import stored_as
+from tests.folders import edit_json, stored_as
 
 TOKENS = mx.array([[5, 1, 200, 77, 3]])
 NAMES = [
@@ -218,9 +218,7 @@ def test_a_broken_tokenizer(folder, content, message):
 )
 def test_broken_parameters(folder, changes, message):
     write_meta(folder)
-    params = json.loads((folder / "params.json").read_text()) | changes
-    params = {name: value for name, value in params.items() if value is not ...}
-    (folder / "params.json").write_text(json.dumps(params))
+    edit_json(folder / "params.json", **changes)
     with pytest.raises(WeightsError, match=message):
         load(folder)
 

@@ -13,6 +13,7 @@ from entropix_mlx import generate, load
 from entropix_mlx.checkpoints.model_files import check_files
 from entropix_mlx.checkpoints.torch_file import open_torch_file
 from entropix_mlx.errors import EntropixError, TokenizerError, WeightsError
+from tests.folders import edit_json
 
 OPENED = [
     "config.json",
@@ -88,9 +89,7 @@ def test_links_into_the_hubs_cache_are_followed(tmp_path):
 )
 @pytest.mark.parametrize("name", ["generation_config.json", "config.json"])
 def test_end_of_text_ids_that_are_no_numbers_are_refused(tiny_folder, name, ids):
-    file = tiny_folder / name
-    stated = json.loads(file.read_text()) if file.exists() else {}
-    file.write_text(json.dumps(stated | {"eos_token_id": ids}))
+    edit_json(tiny_folder / name, eos_token_id=ids)
     with pytest.raises(TokenizerError, match=f"{name}: eos_token_id must be a whole number"):
         load(tiny_folder)
 
@@ -103,8 +102,7 @@ def test_a_broken_generation_config_is_not_passed_over(tiny_folder, text):
 
 
 def test_a_special_token_that_is_empty_is_refused(tiny_folder):
-    file = tiny_folder / "tokenizer_config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"unk_token": ""}))
+    edit_json(tiny_folder / "tokenizer_config.json", unk_token="")
     with pytest.raises(TokenizerError, match="tiny: "):
         load(tiny_folder)
 
@@ -119,8 +117,7 @@ def test_a_special_token_that_is_empty_is_refused(tiny_folder):
     ids=str,
 )
 def test_a_panic_in_rust_is_an_error_like_any_other(tiny_folder, changes):
-    file = tiny_folder / "tokenizer.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+    edit_json(tiny_folder / "tokenizer.json", **changes)
     try:
         _, tokenizer = load(tiny_folder)
         tokenizer.encode("a" * 100)
@@ -134,7 +131,7 @@ def test_a_panic_on_one_text_is_an_error_like_any_other(tiny_folder):
     split = endless | {"invert": False}
     byte_level = json.loads(file.read_text())["pre_tokenizer"]
     both = {"type": "Sequence", "pretokenizers": [split, byte_level]}
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"pre_tokenizer": both}))
+    edit_json(file, pre_tokenizer=both)
     _, tokenizer = load(tiny_folder)
     with pytest.raises(TokenizerError, match="cannot encode this text"):
         tokenizer.encode("a" * 40 + "!")

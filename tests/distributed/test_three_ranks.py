@@ -127,7 +127,7 @@ def test_ranks_answer_shares_of_the_prompts_and_go_on_where_they_were_stopped(fo
 
     lines = file.read_text().splitlines(keepends=True)
     file.write_text("".join(lines[:3]))
-    (tmp_path / "answers.rank-1").write_text(lines[-1])
+    (tmp_path / "answers.rank-1").write_text(lines[0] + lines[-1])  # as if stopped while joining
     told = mlx_launch(2, *shared, "--resume")
     assert answered(file) == sorted(answered(alone)), told
     assert [path.name for path in tmp_path.glob("answers*")] == ["answers"]
@@ -139,14 +139,15 @@ def answered(file):
     return [tuple(record[key] for key in ("line", "sample", "seed", "text")) for record in records]
 
 
-def test_ranks_with_other_prompts_are_refused_before_they_answer(folder, tmp_path):
+@pytest.mark.parametrize(("given", "message"), [(True, "rank 1 (127.0.0.1) "), (False, "--output")])
+def test_shares_of_other_prompts_or_without_a_file_are_refused(folder, tmp_path, given, message):
     file, other = tmp_path / "answers", tmp_path / "other"
     other.mkdir()
     (other / "LICENSE").write_text("another prompt\n")
     (other / "sitecustomize.py").write_text(f"import os\nos.chdir({str(other)!r})\n")
     words = ["-m", "entropix_mlx", "generate", "--model", str(folder), "--prompts", "LICENSE"]
-    words += ["--mode", "data", "--output", str(file)]
+    words += ["--mode", "data", *(["--output", str(file)] if given else [])]
     codes, told = ended(launch(tmp_path, 2, words, [other]))
     assert codes == [USAGE, USAGE], told
-    assert "rank 1 (127.0.0.1) " in told[0][1]
+    assert message in told[0][1]
     assert not file.exists()

@@ -13,14 +13,7 @@ from mlx_lm.models import llama as reference
 
 from entropix_mlx.models.llama.weight_layout import arranged
 from tests.conftest import make_tiny_model
-
-LLAMA3 = {
-    "rope_type": "llama3",
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 64,
-}
+from tests.folders import LLAMA3
 
 CONFIGS = st.fixed_dictionaries(
     {

@@ -1,6 +1,5 @@
 """Scaled rotary embeddings: the formulas against NumPy, and what is refused."""
 
-import json
 import math
 
 import mlx.core as mx
@@ -14,7 +13,7 @@ from entropix_mlx.errors import UnsupportedModelError, WeightsError
 from entropix_mlx.models.config import frequencies, parse_config, parse_scaling
 from entropix_mlx.models.llama.model import make_rope
 from tests.conftest import TINY, make_tiny_model
-from tests.folders import LLAMA3
+from tests.folders import LLAMA3, edit_json
 
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
 
@@ -105,16 +104,14 @@ def test_an_impossible_number_is_refused(name, value):
 
 def test_a_wrong_scaling_is_refused_before_weights_are_read(tiny_folder, monkeypatch):
     monkeypatch.setattr(mx, "load", lambda _: pytest.fail("it was read"))
-    file = tiny_folder / "config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"rope_scaling": {"factor": 4}}))
+    edit_json(tiny_folder / "config.json", rope_scaling={"factor": 4})
     with pytest.raises(UnsupportedModelError, match="tiny: rope_scaling has no rope_type"):
         load(tiny_folder)
 
 
 @pytest.mark.parametrize("value", [0, False, "", [], "llama3", 3.5, [{}]])
 def test_a_scaling_of_a_wrong_type_is_refused(tiny_folder, value):
-    file = tiny_folder / "config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"rope_scaling": value}))
+    edit_json(tiny_folder / "config.json", rope_scaling=value)
     with pytest.raises(WeightsError, match="rope_scaling must be an object"):
         load(tiny_folder)
 

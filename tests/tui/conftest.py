@@ -8,15 +8,18 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from textual._context import active_app
+from textual.widgets import Input, TextArea
 
 from entropix_mlx import Profile, Settings
 from entropix_mlx.backends.local import LocalBackend
-from entropix_mlx.chat.conversation import Turn
+from entropix_mlx.chat.conversation import Conversation, Reply, Turn
 from entropix_mlx.step import Alternative, Branch, Fork, Origin, Step, Strategy
 from entropix_mlx.traces.trace import Header, Trace
 from tests.conftest import make_byte_tokenizer, make_tiny_model
 from tui.app import ChatApp
 from tui.composer.status import State
+from tui.screens.dialogs import LongTextDialog, TextDialog
+from tui.transcript.answer import TokenBlock
 from tui.viewer import ViewerApp
 
 AWKWARD = ["[bold]", "x[/]", "\n", "👩‍👩‍👧", "", "\x1b[31m", "日本", "\t", "[link=x]", " end.\n"]
@@ -57,7 +60,7 @@ def make_step(index: int, text: str, strategy: Strategy = Strategy.ADAPTIVE, **c
 def make_steps(count: int = 60) -> list[Step]:
     """An answer with every strategy and origin, and with texts that could break a screen."""
     branches = tuple(
-        Branch((1, 2), f" way [{n}] of two.", -0.8 - n, 2.0, lead=lead, error=0.25 if n else 0.0)
+        Branch((1, 2), f" branch [{n}] here.", -0.8 - n, 2.0, lead=lead, error=0.25 if n else 0.0)
         for n, lead in enumerate((0.0, 0.5, -1.25))
     )
     steps = []
@@ -101,13 +104,34 @@ def load_tiny():
     return make_tiny_model(max_position_embeddings=4096), tokenizer
 
 
+def gated(gate):
+    """Return a load that waits until a gate is open."""
+
+    def load():
+        gate.wait(10)
+        return load_tiny()
+
+    return load
+
+
 @pytest.fixture
 def make_chat():
-    def make(load=load_tiny, ask=False, traces=None, **settings) -> ChatApp:
-        settings = {"max_tokens": 12, "seed": 1, "top_logprobs": 4} | settings
-        return ChatApp(LocalBackend("tiny", load, Settings(**settings), ask=ask, traces=traces))
+    def make(load=load_tiny, ask=False, traces=None, store=None, load_named=None, **settings):
+        settings = Settings(**{"max_tokens": 12, "seed": 1, "top_logprobs": 4} | settings)
+        chat = LocalBackend("tiny", load, settings, ask=ask, traces=traces, load_named=load_named)
+        return ChatApp(chat, store)
 
     return make
+
+
+def talk(*pairs) -> Conversation:
+    """Return a conversation of questions and the tokens of their answers."""
+    return Conversation(
+        turns=[
+            Turn(question, [Reply(1, [make_step(n, word) for n, word in enumerate(words)])])
+            for question, *words in pairs
+        ]
+    )
 
 
 async def settle(_min_sleep: float = 0, max_sleep: float = 1) -> None:
@@ -145,7 +169,7 @@ def drive(
 
 
 def ready(app: ChatApp) -> bool:
-    """Tell whether the model waits for something to do."""
+    """Return whether the model is idle."""
     return app.status.state is State.READY
 
 
@@ -157,27 +181,71 @@ def turns(app: ChatApp) -> list[Turn]:
     return app.workspace.conversation.turns
 
 
-def shown_answers(app: ChatApp) -> int:
-    """Return how many answers have tokens on the screen."""
-    return sum(bool(turn.answers and turn.answer.steps) for turn in turns(app))
+def answers(app: ChatApp) -> int:
+    """Return how many answers the first question has."""
+    return len(turns(app)[0].answers)
+
+
+def shown_steps(app: ChatApp) -> int:
+    answer = app.workspace.transcript.last_answer
+    return len(answer.steps) if answer else 0
+
+
+def shown(app) -> str:
+    """Return the tokens on the screen."""
+    return "".join(block.visual.plain for block in app.query(TokenBlock))
+
+
+def text_of(app, selector: str) -> str:
+    """Return the text of a widget of the top screen."""
+    return str(app.screen.query_one(selector).visual)
 
 
 async def until(pilot, condition: Callable[[], bool], seconds: float = 30) -> None:
     """Let the app go on until something holds."""
-    for _ in range(int(seconds / 0.02)):
-        await pilot.pause(0.02)
+    for _ in range(int(seconds / 0.01)):
+        await pilot.pause(0.01)
         if condition():
             await pilot.pause()
             return
     raise AssertionError("it did not come about")
 
 
+async def idle(pilot) -> None:
+    """Wait for the model."""
+    await until(pilot, lambda: ready(pilot.app))
+
+
+async def generating(pilot, steps: int = 1) -> None:
+    """Wait until an answer runs and some of it is on screen."""
+    app = pilot.app
+    await until(pilot, lambda: app.status.state is State.GENERATING and shown_steps(app) >= steps)
+
+
+async def send(pilot, text: str) -> None:
+    """Type a text and send it."""
+    await pilot.press(*("space" if c == " " else c for c in text), "enter")
+
+
 async def ask(pilot, text: str) -> None:
     """Type a question and wait for the end of its answer."""
     app = pilot.app
     asked = len(turns(app))
-    await pilot.press(*("space" if c == " " else c for c in text), "enter")
-    await until(
-        pilot,
-        lambda: ready(app) and len(turns(app)) > asked,
-    )
+    await send(pilot, text)
+    await until(pilot, lambda: ready(app) and len(turns(app)) > asked)
+
+
+async def fill(pilot, text: str) -> None:
+    """Answer a text dialog."""
+    await until(pilot, lambda: isinstance(pilot.app.screen, TextDialog))
+    pilot.app.screen.query_one(Input).value = text
+    await pilot.press("enter")
+    await pilot.pause()
+
+
+async def fill_long(pilot, text: str) -> None:
+    """Answer a dialog of several lines."""
+    await until(pilot, lambda: isinstance(pilot.app.screen, LongTextDialog))
+    pilot.app.screen.query_one(TextArea).text = text
+    await pilot.press("ctrl+s")
+    await pilot.pause()

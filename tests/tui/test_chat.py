@@ -1,7 +1,8 @@
-"""The chat, with a tiny model on its thread: every key does what it says."""
+"""The chat, with a tiny model on its thread: keys and commands do what they say."""
 
 import threading
 
+import pytest
 from textual import events
 from textual.widgets import Markdown, OptionList
 
@@ -10,30 +11,56 @@ from entropix_mlx.errors import ModelNotFoundError
 from entropix_mlx.palette import printable
 from entropix_mlx.step import ChosenBy, Origin
 from tests.answer.test_forks import always_branch
-from tests.tui.conftest import ask, drive, notices, ready, turns, until
-from tests.tui.helpers import answers, fill_long, gated, generating, shown_steps
+from tests.tui.conftest import (
+    answers,
+    ask,
+    drive,
+    fill_long,
+    gated,
+    generating,
+    idle,
+    notices,
+    ready,
+    send,
+    shown_steps,
+    text_of,
+    turns,
+    until,
+)
 from tui.composer.status import State
-from tui.screens.ask import AskDialog
-from tui.transcript.token_block import TokenBlock
+from tui.screens.dialogs import AskDialog
+from tui.screens.help import HelpScreen
+from tui.transcript.answer import TokenBlock
 
 
-def test_a_conversation(make_chat):
+def test_a_conversation_and_its_context(make_chat, tmp_path):
     app = make_chat()
+    saved = str(tmp_path / "chat.json")
 
     async def scenario(pilot):
         await ask(pilot, "one")
         await ask(pilot, "two")
-        assert [m["role"] for m in app.workspace.conversation.messages] == ["user", "assistant"] * 2
+        conversation = app.workspace.conversation
+        assert [m["role"] for m in conversation.messages] == ["user", "assistant"] * 2
         assert shown_steps(app) == 12
         assert turns(app)[1].answer.steps == app.workspace.transcript.last_answer.steps
-        assert "context" in str(app.status.render())
         assert "seed 1" in str(app.status.render())
         assert app.composer.text == ""
+        used = app.status.context_used
+        asked = len("".join(f"{m['role']}: {m['content']}\n" for m in conversation.asked))
+        assert asked <= used - 12 <= asked + 20, "a token a byte, and the template"
+        app.files.save(saved)
+        await pilot.press("ctrl+n")
+        await until(pilot, lambda: ready(app) and not turns(app))
+        assert "context 0/4096" in str(app.status.render())
+        app.files.open(saved)
+        await until(pilot, lambda: ready(app) and len(turns(app)) == 2)
+        assert app.status.context_used == used
 
     drive(app, scenario)
 
 
-def test_an_unsure_answer_is_marked_with_what_can_be_done(make_chat):
+def test_an_unsure_answer_is_reported_with_advice(make_chat):
     app = make_chat(changes={"abstain": {"score": "mean_logprob", "threshold": 0.0}})
 
     async def scenario(pilot):
@@ -49,8 +76,8 @@ def test_a_question_typed_while_the_model_loads_is_answered(make_chat):
     app = make_chat(gated(gate))
 
     async def scenario(pilot):
-        await pilot.press("h", "i", "enter")
-        await pilot.press("m", "o", "r", "e", "enter")
+        await send(pilot, "hi")
+        await send(pilot, "more")
         assert app.composer.text == "more", "the second one waits in the field"
         assert "still loading" in notices(app)
         gate.set()
@@ -59,77 +86,78 @@ def test_a_question_typed_while_the_model_loads_is_answered(make_chat):
     drive(app, scenario)
 
 
-def test_a_model_that_cannot_be_loaded_is_a_readable_message(make_chat):
-    def load():
-        raise ModelNotFoundError("no model 'absent': name a folder [like this]")
-
-    app = make_chat(load)
+def test_another_job_waits_for_the_model_too(make_chat):
+    gate = threading.Event()
+    app = make_chat(gated(gate))
 
     async def scenario(pilot):
-        await until(pilot, lambda: app.status.state is State.FAILED)
-        assert "no model 'absent': name a folder [like this]" in notices(app)
-        assert "Ctrl+Q" in notices(app)
-        await pilot.press("h", "i", "enter")
-        assert app.composer.text == "hi"
+        await pilot.press("ctrl+n")
+        assert "as soon as the model is loaded" in notices(app)
+        gate.set()
+        await idle(pilot)
 
     drive(app, scenario)
 
 
-def test_a_question_that_waited_for_a_model_comes_back_if_there_is_none(make_chat):
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (ModelNotFoundError("no model 'absent': name a folder [like this]"), "folder [like this]"),
+        (RuntimeError("boom"), "unexpected RuntimeError: boom"),
+    ],
+)
+def test_a_model_that_cannot_be_loaded_is_a_message_and_gives_the_question_back(
+    make_chat, error, message
+):
     gate = threading.Event()
 
     def load():
         gate.wait(10)
-        raise ModelNotFoundError("no model 'absent'")
+        raise error
 
     app = make_chat(load)
 
     async def scenario(pilot):
-        await pilot.press("h", "i", "enter")
+        await send(pilot, "hi")
         assert app.composer.text == ""
         gate.set()
         await until(pilot, lambda: app.status.state is State.FAILED)
+        assert message in notices(app)
+        assert "Ctrl+Q" in notices(app)
+        assert app.composer.text == "hi"
+        await pilot.press("enter")
         assert app.composer.text == "hi"
 
     drive(app, scenario)
 
 
-def test_an_unexpected_failure_is_a_message_too(make_chat):
-    def load():
-        raise RuntimeError("boom")
-
-    app = make_chat(load)
-
-    async def scenario(pilot):
-        await until(pilot, lambda: app.status.state is State.FAILED)
-        assert "unexpected RuntimeError: boom" in notices(app)
-
-    drive(app, scenario)
-
-
-def test_escape_stops_and_keeps_what_there_is(make_chat):
+def test_escape_and_ctrl_c_stop_an_answer_and_keep_it(make_chat):
     app = make_chat(max_tokens=2000)
 
     async def scenario(pilot):
-        await pilot.press("h", "i", "enter")
-        await generating(pilot, 5)
-        await pilot.press("escape")
-        await until(pilot, lambda: ready(app))
-        assert 5 <= shown_steps(app) < 2000
-        before = len(turns(app))
-        await pilot.press("y", "enter")
-        await until(pilot, lambda: len(turns(app)) == before + 1)
-        await generating(pilot)
+        for number, key in enumerate(["escape", "ctrl+c"], 1):
+            await send(pilot, "hi")
+            await until(pilot, lambda number=number: len(turns(app)) == number)
+            await generating(pilot, 5)
+            await send(pilot, "n")
+            assert app.composer.text == "n", "a question waits in the field"
+            assert "Escape stops it" in notices(app)
+            app.composer.text = ""
+            await pilot.press(key)
+            await idle(pilot)
+            assert 5 <= shown_steps(app) < 2000
+        await pilot.press("ctrl+c")
+        await until(pilot, lambda: "quit" in notices(app))
 
     drive(app, scenario)
 
 
 def test_a_question_that_comes_at_once_is_sent_whole(make_chat):
-    """As a terminal without bracketed paste sends it; what follows it stays in the field."""
+    """As a terminal without bracketed paste sends it; the text behind it stays in the field."""
     app = make_chat()
 
     async def scenario(pilot):
-        await until(pilot, lambda: ready(app))
+        await idle(pilot)
         for key in (*"what?", "enter", *"and"):
             app.post_message(events.Key(key, None if key == "enter" else key))
         await until(pilot, lambda: ready(app) and shown_steps(app) == 12)
@@ -141,274 +169,101 @@ def test_a_question_that_comes_at_once_is_sent_whole(make_chat):
     drive(app, scenario)
 
 
-def test_ctrl_c_stops_an_answer_too(make_chat):
-    app = make_chat(max_tokens=2000)
-
-    async def scenario(pilot):
-        await pilot.press("h", "i", "enter")
-        await generating(pilot)
-        await pilot.press("ctrl+c")
-        await until(pilot, lambda: ready(app))
-        assert shown_steps(app) < 2000
-        await pilot.press("ctrl+c")
-        await until(pilot, lambda: "quit" in notices(app))
-
-    drive(app, scenario)
-
-
-def test_a_fork_with_the_token_that_stands_there_is_none(make_chat):
-    app = make_chat(sampler="greedy")
-
-    async def scenario(pilot):
-        await ask(pilot, "hi")
-        await pilot.press("tab", "left", "f")
-        await until(pilot, lambda: "choose another way" in notices(app))
-        assert answers(app) == 1
-
-    drive(app, scenario)
-
-
-def test_a_new_question_is_in_sight_wherever_one_had_scrolled_to(make_chat):
-    app = make_chat(max_tokens=350)
+def test_a_new_question_is_in_sight_wherever_the_user_had_scrolled(make_chat):
+    app = make_chat(max_tokens=130)
+    transcript = app.workspace.transcript
 
     async def scenario(pilot):
         await ask(pilot, "one")
-        assert app.workspace.transcript.max_scroll_y > 0
-        app.workspace.transcript.release_anchor()  # as the wheel does
-        app.workspace.transcript.scroll_home(animate=False)
-        await until(pilot, lambda: app.workspace.transcript.scroll_y == 0)
+        assert transcript.max_scroll_y > 0
+        transcript.release_anchor()  # as the wheel does
+        transcript.scroll_home(animate=False)
+        await until(pilot, lambda: transcript.scroll_y == 0)
         await ask(pilot, "two")
-        assert app.workspace.transcript.scroll_y == app.workspace.transcript.max_scroll_y
+        assert transcript.scroll_y == transcript.max_scroll_y
 
-    drive(app, scenario, size=(50, 16))
-
-
-def test_escape_stops_within_a_fork(make_chat, monkeypatch):
-    monkeypatch.setattr(forks, "sentence_end", lambda text, known: None)
-    depth = 1000
-    app = make_chat(max_tokens=2000, profile=always_branch(depth=depth, width=2))
-
-    async def scenario(pilot):
-        await pilot.press("h", "i", "enter")
-        await pilot.pause(0.5)  # the prompt is short, and the fork takes seconds
-        await pilot.press("escape")
-        await until(pilot, lambda: ready(app))
-
-    drive(app, scenario)
-    fork = turns(app)[0].answer.steps[0].fork
-    assert len(fork.branches[0].tokens) < depth
-
-
-def test_enter_while_an_answer_runs_keeps_the_text(make_chat):
-    app = make_chat(max_tokens=2000)
-
-    async def scenario(pilot):
-        await pilot.press("h", "i", "enter")
-        await generating(pilot)
-        await pilot.press("n", "enter")
-        assert app.composer.text == "n"
-        assert "Escape stops it" in notices(app)
-        await pilot.press("escape")
-
-    drive(app, scenario)
+    drive(app, scenario, size=(30, 14))
 
 
 def test_regenerate_and_switch_between_answers(make_chat):
     app = make_chat()
 
+    def text() -> str:
+        return app.workspace.transcript.last_answer.text
+
     async def scenario(pilot):
         await ask(pilot, "hi")
-        first = app.workspace.transcript.last_answer.text
+        first = text()
         await pilot.press("ctrl+r")
         await until(pilot, lambda: ready(app) and answers(app) == 2)
-        second = app.workspace.transcript.last_answer.text
+        second = text()
         assert first != second
-        await pilot.press("tab")
-        await pilot.press("left_square_bracket")
-        await until(pilot, lambda: app.workspace.transcript.last_answer.text == first)
+        await pilot.press("tab", "left_square_bracket")
+        await until(pilot, lambda: text() == first)
         await pilot.press("right_square_bracket")
-        await until(pilot, lambda: app.workspace.transcript.last_answer.text == second)
+        await until(pilot, lambda: text() == second)
 
     drive(app, scenario)
 
 
-def test_fork_goes_on_from_the_token_under_the_cursor(make_chat):
-    app = make_chat()
+@pytest.mark.parametrize("key", ["f", "enter"])
+def test_an_answer_continues_from_the_token_with_the_cursor(make_chat, key):
+    app = make_chat(temperature=5.0)  # the tokens are not the most probable ones
+    inspector = app.workspace.inspector
 
     async def scenario(pilot):
         await ask(pilot, "hi")
-        old = list(app.workspace.transcript.last_answer.steps)
-        await pilot.press("tab", "left", *["left"] * 6, "down", "down")
-        index, wanted = app.workspace.transcript.cursor, app.workspace.inspector.alternative.token
-        await pilot.press("f")
+        old = list(app.workspace.last_steps)
+        await pilot.press("tab", "home")
+        for _ in range(4):
+            await pilot.press(key)
+            assert "select an alternative first" in notices(app)
+            await pilot.press("right")
+        assert answers(app) == 1
+        index = app.workspace.transcript.cursor
+        await pilot.press("down")
+        while not inspector.chosen:
+            await pilot.press("up")
+        token = inspector.alternative.token
+        await pilot.press(key)
         await until(pilot, lambda: ready(app) and answers(app) == 2)
-        new = app.workspace.transcript.last_answer.steps
+        new = app.workspace.last_steps
         assert new[:index] == old[:index]
-        assert new[index].token == wanted
-        assert new[index].origin is Origin.CHOSEN
+        assert (new[index].token, new[index].origin) == (token, Origin.CHOSEN)
         assert turns(app)[0].answers[0].steps == old
 
     drive(app, scenario)
 
 
-def test_edit_and_resend(make_chat):
-    app = make_chat()
+def test_an_older_answer_continues_and_its_turns_come_back_with_it(make_chat):
+    app = make_chat(max_tokens=4)
+    transcript, inspector = app.workspace.transcript, app.workspace.inspector
 
     async def scenario(pilot):
-        await ask(pilot, "one")
-        await ask(pilot, "two")
-        await pilot.press("ctrl+g")
-        assert app.composer.text == "two"
-        await pilot.press("x", "enter")
-        await until(pilot, lambda: app.workspace.conversation.messages[2]["content"] == "twox")
-        await until(pilot, lambda: ready(app) and shown_steps(app) == 12)
-        assert len(turns(app)) == 2
-
-    drive(app, scenario)
-
-
-def test_a_refused_question_comes_back_into_the_field(make_chat):
-    app = make_chat()
-    long = "x" * 5000
-
-    async def scenario(pilot):
-        await ask(pilot, "hi")
-        app.composer.text = long
-        await pilot.press("enter")
-        await until(pilot, lambda: "shorten the message" in notices(app))
-        assert app.composer.text == long
+        for question in ("one", "two"):
+            await ask(pilot, question)
+        old = turns(app)[0].answer
+        await pilot.press("tab", *["left"] * 4)
+        assert (transcript.turn, transcript.cursor) == (0, 3), "on into the answer before"
+        await pilot.press("right")
+        assert (transcript.turn, transcript.cursor) == (1, 0)
+        await pilot.press("left", "left", "down")
+        while not inspector.chosen:
+            await pilot.press("down")
+        token = inspector.alternative.token
+        await pilot.press("f")
+        await until(pilot, lambda: ready(app) and answers(app) == 2)
         assert len(turns(app)) == 1
+        assert turns(app)[0].answer.steps[2].token == token
+        await pilot.press("left_square_bracket")
+        await until(pilot, lambda: ready(app) and len(turns(app)) == 2)
+        assert turns(app)[0].answer.steps == old.steps
+        assert [turn.question for turn in turns(app)] == ["one", "two"]
 
     drive(app, scenario)
 
 
-def test_a_refused_edit_comes_back_as_an_edit(make_chat):
-    app = make_chat()
-
-    async def scenario(pilot):
-        await ask(pilot, "hi")
-        await pilot.press("ctrl+g")
-        composer = app.composer
-        composer.text = "x" * 5000
-        await pilot.press("enter")
-        await until(pilot, lambda: composer.text == "x" * 5000)
-        composer.text = "ho"
-        await pilot.press("enter")
-        await until(pilot, lambda: ready(app) and composer.text == "")
-        await until(pilot, lambda: [t.question for t in turns(app)] == ["ho"])
-
-    drive(app, scenario)
-
-
-def test_a_refused_question_does_not_overwrite_what_was_typed_since(make_chat):
-    gate = threading.Event()
-    app = make_chat(gated(gate), sampler="greedy", temperature=0.5)
-
-    async def scenario(pilot):
-        await pilot.press("h", "i", "enter", "m", "o", "r", "e")
-        gate.set()
-        await until(pilot, lambda: "takes no temperature" in notices(app))
-        assert app.composer.text == "more"
-
-    drive(app, scenario)
-
-
-def test_an_edit_outlives_another_system_prompt(make_chat):
-    app = make_chat(max_tokens=2)
-
-    async def scenario(pilot):
-        await ask(pilot, "one")
-        await ask(pilot, "two")
-        await pilot.press("ctrl+g")
-        await app.action_system_prompt()
-        await fill_long(pilot, "Be brief.")
-        await until(
-            pilot,
-            lambda: ready(app) and app.workspace.conversation.system_prompt,
-        )
-        app.composer.focus()
-        await pilot.press("x", "enter")
-        await until(pilot, lambda: [t.question for t in turns(app)] == ["one", "twox"])
-        await until(pilot, lambda: ready(app))
-        assert "there is no" not in notices(app)
-
-    drive(app, scenario)
-
-
-def test_lines_in_the_composer(make_chat):
-    app = make_chat()
-
-    async def scenario(pilot):
-        await pilot.press("a", "ctrl+j", "b", "shift+enter", "c")
-        assert app.composer.text == "a\nb\nc"
-        await pilot.press("enter")
-        await until(pilot, lambda: ready(app) and shown_steps(app) == 12)
-        assert turns(app)[0].question == "a\nb\nc"
-
-    drive(app, scenario)
-
-
-def test_what_waits_for_the_model_need_not_be_a_question(make_chat):
-    gate = threading.Event()
-    app = make_chat(gated(gate))
-
-    async def scenario(pilot):
-        await pilot.press("ctrl+n")
-        assert "question" not in notices(app)
-        assert "as soon as the model is loaded" in notices(app)
-        gate.set()
-        await until(pilot, lambda: ready(app))
-
-    drive(app, scenario)
-
-
-def test_the_sampler_asks(make_chat):
-    profile = always_branch(ask_margin=1e6, width=3)
-    app = make_chat(ask=True, profile=profile)
-
-    async def scenario(pilot):
-        await until(pilot, lambda: ready(app))
-        await pilot.press("h", "i", "enter")
-        await until(pilot, lambda: isinstance(app.screen, AskDialog))
-        options = app.screen.query_one(OptionList)
-        assert options.option_count == 3
-        assert "the first" in str(options.get_option_at_index(0).prompt)
-        assert " nats" in str(options.get_option_at_index(1).prompt)
-        await pilot.press("down", "enter")
-        for _ in range(12):
-            await pilot.pause(0.1)
-            if isinstance(app.screen, AskDialog):
-                await pilot.press("escape")
-        await until(pilot, lambda: ready(app))
-        fork = app.workspace.transcript.last_answer.steps[0].fork
-        assert fork.chosen_by is ChosenBy.USER
-        assert app.workspace.transcript.last_answer.steps[0].origin is Origin.CHOSEN
-
-    drive(app, scenario)
-
-
-def test_the_ways_of_a_fork_race_in_the_panel(make_chat):
-    app = make_chat(max_tokens=6, profile=always_branch(depth=4))
-    seen = []
-
-    async def scenario(pilot):
-        original = app.workspace.race
-
-        def race(fork):
-            original(fork)
-            app.workspace._catch_up()
-            seen.append((len(fork.branches[0].tokens), app.query_one("#race").display))
-
-        app.workspace.race = race
-        await ask(pilot, "hi")
-        assert seen
-        assert all(shown for _, shown in seen)
-        assert not app.query_one("#race").display, "the winner is in the text now"
-
-    drive(app, scenario)
-
-
-def test_enter_goes_the_way_that_lost(make_chat):
+def test_enter_continues_with_a_losing_branch(make_chat):
     app = make_chat(max_tokens=6, profile=always_branch(depth=4))
 
     async def scenario(pilot):
@@ -427,97 +282,202 @@ def test_enter_goes_the_way_that_lost(make_chat):
     drive(app, scenario)
 
 
-def test_keys_before_anything_was_asked(make_chat):
-    app = make_chat()
+def test_escape_stops_within_a_fork(make_chat, monkeypatch):
+    monkeypatch.setattr(forks, "sentence_end", lambda text, known: None)
+    depth = 1000
+    app = make_chat(max_tokens=2000, profile=always_branch(depth=depth, width=2))
 
     async def scenario(pilot):
-        await until(pilot, lambda: ready(app))
-        await pilot.press("ctrl+r", "ctrl+g", "f4", "ctrl+s", "tab", "left", "f", "g", "y")
-        assert "nothing was asked yet" in notices(app)
-        assert app.composer.text == "fgy", "there are no tokens to go to"
+        await send(pilot, "hi")
+        await until(pilot, lambda: app.workspace.fork_race.display)
+        await pilot.press("escape")
+        await idle(pilot)
+
+    drive(app, scenario)
+    fork = turns(app)[0].answer.steps[0].fork
+    assert len(fork.branches[0].tokens) < depth
+
+
+def test_the_user_chooses_a_branch(make_chat):
+    app = make_chat(ask=True, max_tokens=4, profile=always_branch(ask_margin=1e6, width=3))
+
+    async def scenario(pilot):
+        await idle(pilot)
+        await send(pilot, "hi")
+        await until(pilot, lambda: isinstance(app.screen, AskDialog))
+        options = app.screen.query_one(OptionList)
+        assert options.option_count == 3
+        assert "the first" in str(options.get_option_at_index(0).prompt)
+        assert " nats" in str(options.get_option_at_index(1).prompt)
+        await pilot.press("down", "enter")
+        while not ready(app):
+            await pilot.pause(0.01)
+            if isinstance(app.screen, AskDialog):
+                await pilot.press("escape")
+        first = app.workspace.last_steps[0]
+        assert (first.fork.chosen_by, first.origin) == (ChosenBy.USER, Origin.CHOSEN)
+
+    drive(app, scenario)
+
+
+def test_a_question_is_edited_and_a_refused_one_comes_back(make_chat):
+    app = make_chat()
+    long = "x" * 5000
+
+    async def scenario(pilot):
+        await ask(pilot, "one")
+        app.composer.text = long
+        await pilot.press("enter")
+        await until(pilot, lambda: "shorten the message" in notices(app))
+        assert app.composer.text == long
+        assert len(turns(app)) == 1
+        app.composer.text = ""
+        await ask(pilot, "two")
+        await pilot.press("ctrl+g")
+        assert app.composer.text == "two"
+        app.composer.text = long
+        await pilot.press("enter")
+        await until(pilot, lambda: ready(app) and app.composer.text == long)
+        app.composer.text = "2x"
+        await pilot.press("enter")
+        await until(pilot, lambda: [turn.question for turn in turns(app)] == ["one", "2x"])
+
+    drive(app, scenario)
+
+
+def test_a_refused_question_does_not_overwrite_newer_text(make_chat):
+    gate = threading.Event()
+    app = make_chat(gated(gate), sampler="greedy", temperature=0.5)
+
+    async def scenario(pilot):
+        await send(pilot, "hi")
+        await pilot.press(*"more")
+        gate.set()
+        await until(pilot, lambda: "takes no temperature" in notices(app))
+        assert app.composer.text == "more"
         assert ready(app)
 
     drive(app, scenario)
 
 
-def test_everything_is_in_the_palette(make_chat):
-    app = make_chat()
-
-    async def scenario(pilot):
-        titles = {command.title for command in app.get_system_commands(app.screen)}
-        assert titles >= {
-            "New chat", "Answer again", "Edit question", "Settings", "Duel", "Save", "Open",
-            "System prompt", "Help", "Gauges", "Markdown", "Glyphs", "Copy answer", "Theme",
-        }  # fmt: skip
-        identified = [b for b in [*app.BINDINGS, *app.workspace.transcript.BINDINGS] if not b.id]
-        assert not identified, "a binding without an id cannot be remapped"
-
-    drive(app, scenario)
-
-
-def test_the_context_counts_the_conversation(make_chat, tmp_path):
-    app = make_chat()
+def test_an_edit_outlives_a_system_prompt_and_ends_with_its_chat(make_chat, tmp_path):
+    app = make_chat(max_tokens=2)
 
     async def scenario(pilot):
         await ask(pilot, "one")
         await ask(pilot, "two")
-        used = app.status.context_used
-        asked = len(
-            "".join(f"{m['role']}: {m['content']}\n" for m in app.workspace.conversation.asked)
-        )
-        assert asked <= used - 12 <= asked + 20, "a token a byte, and what the template adds"
-        app.filing.save(str(tmp_path / "chat.json"))
-        await pilot.press("ctrl+n")
-        await until(pilot, lambda: ready(app) and not turns(app))
-        assert app.status.context_used == 0
-        assert "context 0/4096" in str(app.status.render())
-        await ask(pilot, "three")
-        assert app.status.context_used < used
-        app.filing.open(str(tmp_path / "chat.json"))
-        await until(pilot, lambda: ready(app) and len(turns(app)) == 2)
-        assert app.status.context_used == used
+        app.files.save(str(tmp_path / "chat.json"))
+        await pilot.press("ctrl+g")
+        await app.action_system_prompt()
+        await fill_long(pilot, "Be brief.")
+        await until(pilot, lambda: ready(app) and app.workspace.conversation.system_prompt)
+        assert app.workspace.conversation.messages[0]["content"] == "Be brief."
+        app.composer.focus()
+        await send(pilot, "x")
+        await until(pilot, lambda: [t.question for t in turns(app)] == ["one", "twox"])
+        await idle(pilot)
+        await pilot.press("ctrl+g")
+        app.files.open(str(tmp_path / "chat.json"))
+        await until(pilot, lambda: ready(app) and turns(app)[-1].question == "two")
+        await pilot.press("enter")
+        await until(pilot, lambda: ready(app) and len(turns(app)) == 3)
+        assert [turn.question for turn in turns(app)] == ["one", "two", "twox"]
 
     drive(app, scenario)
 
 
-def test_the_compact_gauges_follow(make_chat):
+def test_keys_before_anything_was_asked(make_chat):
     app = make_chat()
 
     async def scenario(pilot):
-        line = app.query_one("#compact")
-        await ask(pilot, "hi")
-        await until(pilot, lambda: "–" not in str(line.visual))
-        await pilot.press("f2")
-        await until(pilot, lambda: not line.display)  # the panel shows the same
-        await pilot.press("f2")
-        await until(pilot, lambda: line.visual.cell_length <= line.content_size.width)
-        wide = line.visual.cell_length
-        await pilot.resize_terminal(50, 24)
-        await until(pilot, lambda: line.visual.cell_length <= line.content_size.width < wide)
-        await pilot.resize_terminal(80, 24)
-        await until(pilot, lambda: line.visual.cell_length == wide)
-        await pilot.press("ctrl+n")
-        await until(pilot, lambda: ready(app) and not turns(app))
-        assert not line.display, "nothing is measured"
-        await ask(pilot, "ho")
-        assert line.display
+        await idle(pilot)
+        await pilot.press("ctrl+r", "ctrl+g", "f4", "ctrl+s", "tab", "left", "f", "g", "y")
+        assert "nothing was asked yet" in notices(app)
+        assert app.composer.text == "fgy", "there are no tokens to go to"
+        assert ready(app)
+        titles = {command.title for command in app.get_system_commands(app.screen)}
+        assert titles >= {
+            "New chat", "Regenerate", "Edit question", "Settings", "Duel", "Save", "Open",
+            "System prompt", "Help", "Gauges", "Markdown", "Glyphs", "Copy answer", "Theme",
+        }  # fmt: skip
+        bindings = [*app.BINDINGS, *app.workspace.transcript.BINDINGS]
+        assert all(binding.id for binding in bindings), "each key can be changed"
 
-    drive(app, scenario, size=(80, 24))
+    drive(app, scenario)
 
 
 def test_markdown_follows_a_running_answer(make_chat):
     app = make_chat(max_tokens=3000)
 
     async def scenario(pilot):
-        await pilot.press("h", "i", "enter")
+        await send(pilot, "hi")
         await generating(pilot, 3)
         await pilot.press("ctrl+t")
         seen = len(app.query_one(Markdown).source)
         await until(pilot, lambda: len(app.query_one(Markdown).source) > seen + 20)
         assert not any(block.display for block in app.query(TokenBlock))
         await pilot.press("escape")
-        await until(pilot, lambda: ready(app))
+        await idle(pilot)
         answer = app.workspace.transcript.last_answer
         assert app.query_one(Markdown).source == printable(answer.text)
+
+    drive(app, scenario)
+
+
+async def command(pilot, text: str) -> None:
+    pilot.app.composer.focus()
+    pilot.app.composer.text = text
+    await pilot.press("enter")
+    await pilot.pause()
+
+
+def test_commands(make_chat, tmp_path):
+    app = make_chat(max_tokens=4)
+
+    async def scenario(pilot):
+        await ask(pilot, "hi")
+        await command(pilot, "/regenerate")
+        await until(pilot, lambda: ready(app) and answers(app) == 2)
+        await command(pilot, "/select 1")
+        await until(pilot, lambda: ready(app) and turns(app)[0].selected == 0)
+        token = turns(app)[0].answer.steps[1].top_logprobs[-1].token
+        await command(pilot, f"/fork 1 {token}")
+        await until(pilot, lambda: ready(app) and answers(app) == 3)
+        assert turns(app)[0].answer.steps[1].token == token
+        await command(pilot, f"/save {tmp_path / 'chat.json'}")
+        await command(pilot, "/edit ho")
+        await until(pilot, lambda: ready(app) and turns(app)[0].question == "ho")
+        await command(pilot, "/system Be brief.")
+        await until(pilot, lambda: ready(app) and app.workspace.conversation.system_prompt)
+        await command(pilot, "/new")
+        await until(pilot, lambda: ready(app) and not turns(app))
+        await command(pilot, f"/load {tmp_path / 'chat.json'}")
+        await until(pilot, lambda: ready(app) and len(turns(app)) == 1)
+        assert turns(app)[0].question == "hi"
+        await command(pilot, "/steps")
+        assert app.workspace.transcript.cursor == len(app.workspace.last_steps) - 1
+        await command(pilot, "/help")
+        assert isinstance(app.screen, HelpScreen)
+        await pilot.press("escape")
+        await command(pilot, "/settings")
+        assert "Options of entropix" in text_of(app, "Label")
+        await pilot.press("escape")
+        assert app.composer.text == ""
+        await command(pilot, "/quit")
+
+    drive(app, scenario)
+    assert not app.is_running
+
+
+def test_a_mistake_in_a_command_stays_in_the_field(make_chat):
+    app = make_chat(max_tokens=4)
+
+    async def scenario(pilot):
+        await idle(pilot)
+        for number, text in enumerate(["/frok 1 2", "/fork one", "/select", "/edit ho"], 1):
+            await command(pilot, text)
+            await until(pilot, lambda number=number: len(app._notifications) == number)
+            assert app.composer.text == text
+        assert not turns(app), "nothing was sent to the model"
 
     drive(app, scenario)

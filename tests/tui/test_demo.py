@@ -6,12 +6,11 @@ from textual.widgets import Select
 from entropix_mlx.backends.recorded import RecordedBackend, demo_recording
 from entropix_mlx.settings import Settings
 from entropix_mlx.step import Origin, Strategy, first_divergence
-from tests.tui.conftest import drive, notices, ready, turns, until
-from tests.tui.helpers import shown_steps
+from tests.tui.conftest import drive, notices, ready, shown_steps, turns, until
 from tui.app import ChatApp
-from tui.composer.key_bar import KeyBar
+from tui.help_text import QUESTIONS
+from tui.keys import KeyBar
 from tui.screens.duel import DuelScreen
-from tui.transcript.welcome import QUESTIONS
 
 
 def test_the_recording_answers_the_questions_of_the_card():
@@ -73,8 +72,8 @@ def test_the_ways_of_a_fork_race_in_the_demo():
     async def scenario(pilot):
         await until(pilot, lambda: ready(app))
         await pilot.press("3", "enter")
-        await until(pilot, lambda: app.workspace.ways.display)
-        await until(pilot, lambda: shown_steps(app) > 3 and not app.workspace.ways.display)
+        await until(pilot, lambda: app.workspace.fork_race.display)
+        await until(pilot, lambda: shown_steps(app) > 3 and not app.workspace.fork_race.display)
         fork = next(step for step in turns(app)[0].answer.steps if step.fork)
         lost = next(n for n in range(5) if n != fork.fork.winner)
         await pilot.press("escape")
@@ -131,7 +130,7 @@ def test_a_duel_is_played_and_its_winner_kept(number):
         await pilot.press(number, "f4")
         duel = app.screen
         assert isinstance(duel, DuelScreen)
-        await until(pilot, lambda: "part at token" in verdict(app) and "greedy" in verdict(app))
+        await until(pilot, lambda: "differ" in verdict(app) and "greedy" in verdict(app))
         left, right = (list(side.steps) for side in duel._sides)
         assert left == demo_recording().conversation.turns[int(number) - 1].answers[0].steps
         assert right == demo_recording().rivals["greedy"].turns[int(number) - 1].answer.steps

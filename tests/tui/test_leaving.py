@@ -7,10 +7,8 @@ import pytest
 
 from entropix_mlx import Session, Settings
 from entropix_mlx.backends.local import LocalBackend
-from tests.tui.conftest import drive, load_tiny, ready, until
-from tests.tui.helpers import gated, generating
-from tui.app import ChatApp
-from tui.running import run_chat
+from tests.tui.conftest import drive, gated, generating, load_tiny, ready, until
+from tui.app import ChatApp, run_chat
 
 
 @pytest.mark.parametrize("quitting", ["ctrl+q", ""])

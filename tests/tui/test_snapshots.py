@@ -11,38 +11,35 @@ from tests.tui.conftest import make_step, make_steps, make_viewer
 from tui.screens.duel import DuelScreen
 from tui.screens.tuning.tune import TuneScreen
 
-SIZES = {"60x20": (60, 20), "80x24": (80, 24), "120x40": (120, 40), "200x60": (200, 60)}
 TO_A_FORK = ["home", *["right"] * 14]
-in_common_sizes = pytest.mark.parametrize("size", ["80x24", "120x40"])
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("theme", ["textual-dark", "textual-light"], ids=["dark", "light"])
-@pytest.mark.parametrize("keys", [[], TO_A_FORK], ids=["gauges", "inspector"])
-def test_main_screen(snap_compare, keys, theme, size):
+@pytest.mark.parametrize(
+    ("keys", "theme", "size"),
+    [
+        ([], "textual-dark", (120, 40)),
+        (TO_A_FORK, "textual-light", (80, 24)),
+        (["g"], "textual-dark", (60, 20)),
+        (["f1"], "textual-dark", (80, 24)),
+    ],
+    ids=["gauges", "inspector", "glyphs", "help"],
+)
+def test_screen(snap_compare, keys, theme, size):
     app = make_viewer()
     app.theme = theme
-    assert snap_compare(app, press=keys, terminal_size=SIZES[size])
+    assert snap_compare(app, press=keys, terminal_size=size)
 
 
-@in_common_sizes
-@pytest.mark.parametrize("keys", [["f1"], ["g"], ["f2"]], ids=["help", "glyphs", "folded"])
-def test_screen(snap_compare, keys, size):
-    assert snap_compare(make_viewer(), press=keys, terminal_size=SIZES[size])
-
-
-@in_common_sizes
-def test_tuning(snap_compare, size):
+def test_tuning(snap_compare):
     async def tune(pilot):
         preview = pilot.app.workspace.preview
         await pilot.app.push_screen(TuneScreen(Settings(profile=Profile.load()), False, preview))
         await pilot.press("shift+right", "shift+right")
 
-    assert snap_compare(make_viewer(), run_before=tune, terminal_size=SIZES[size])
+    assert snap_compare(make_viewer(), run_before=tune, terminal_size=(80, 24))
 
 
-@in_common_sizes
-def test_duel(snap_compare, size):
+def test_duel(snap_compare):
     steps = make_steps(20)
     others = [*steps[:12], *(make_step(n, " other", token=7) for n in range(12, 20))]
 
@@ -57,4 +54,4 @@ def test_duel(snap_compare, size):
         for side, answer in enumerate((steps, others)):
             screen.receive(DuelStepsArrived(screen.begun, side, answer, ended=True))
 
-    assert snap_compare(make_viewer(), run_before=fight, terminal_size=SIZES[size])
+    assert snap_compare(make_viewer(), run_before=fight, terminal_size=(120, 40))

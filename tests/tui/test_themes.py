@@ -8,9 +8,9 @@ from textual.widget import Widget
 from entropix_mlx.palette import LOOKS
 from entropix_mlx.step import Strategy
 from tests.tui.conftest import drive, make_step, make_viewer
-from tui.blank import Blank
-from tui.contrast import readable
-from tui.transcript.token_block import TokenBlock
+from tui.containers import Blank
+from tui.styles import readable
+from tui.transcript.answer import TokenBlock
 
 THEMES = [name for name in BUILTIN_THEMES if not name.endswith("-ansi")]
 """The colours of the others are the terminal's own."""

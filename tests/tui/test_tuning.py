@@ -1,60 +1,64 @@
-"""Tuning beside the plane: what a threshold is about, how it is moved, what that changes."""
+"""Settings and options: thresholds recolour at once, mistakes are refused, defaults are saved."""
 
 import math
+import threading
 
 import pytest
-from textual.widgets import Label
+from textual.widgets import Checkbox, Input, Label, Select
 
 from entropix_mlx import Profile, Settings
 from entropix_mlx.backends.recorded import demo_profile
 from entropix_mlx.profiles.tree import table
-from entropix_mlx.step import Strategy
-from tests.tui.conftest import drive, make_step, make_viewer
-from tui.gauges.plane import MARGIN_LEFT, Map
-from tui.gauges.strip import Strip
-from tui.screens.tuning.preview import THRESHOLDS, Preview
-from tui.screens.tuning.slider import (
-    NAME_WIDTH,
-    TRACK_WIDTH,
-    Headings,
-    Slider,
+from tests.tui.conftest import (
+    answers,
+    ask,
+    drive,
+    gated,
+    idle,
+    make_viewer,
+    notices,
+    ready,
+    text_of,
+    turns,
+    until,
 )
+from tui.gauges.lines import Strip
+from tui.gauges.plane import MARGIN_LEFT, Map
+from tui.screens.options import OptionsDialog
+from tui.screens.tuning.sliders import NAME_WIDTH, THRESHOLDS, TRACK_WIDTH, Headings, Slider
 from tui.screens.tuning.tune import TuneScreen
-from tui.screens.tuning.tuning_plane import TuningPlane, grabbed
+from tui.screens.tuning.tuning_plane import TuningPlane, thresholds_at
 
 DEMO = demo_profile()
 
 
-@pytest.mark.parametrize("name", THRESHOLDS)
-def test_a_threshold_is_about_what_the_table_says(name):
-    strategy, measurement, above = THRESHOLDS[name]
-    moved = DEMO.replace({"thresholds": {name: 0.123}})
-    (row,) = [row for row in table(moved) if row.strategy is strategy]
-    assert row.bounds[measurement][0 if above else 1] == 0.123
-
-
-def test_every_threshold_is_known():
+def test_every_threshold_bounds_the_measurement_of_the_table():
     assert list(THRESHOLDS) == list(vars(DEMO.thresholds))
+    for name, (strategy, measurement, above) in THRESHOLDS.items():
+        moved = DEMO.replace({"thresholds": {name: 0.123}})
+        (row,) = [row for row in table(moved) if row.strategy is strategy]
+        assert row.bounds[measurement][0 if above else 1] == 0.123
 
 
-def test_a_border_can_be_taken_hold_of_where_it_is():
+def test_a_border_can_be_grabbed():
     plane = Map.of(DEMO, 80, 20)
-    x, y = plane.place(2.021, 3.0)
-    assert grabbed(DEMO, plane, x, y) == ("low_entropy",)
-    x, y = plane.place(3.0, 10.91)
-    assert grabbed(DEMO, plane, x, y) == ("branch_min_varentropy",)
-    x, y = plane.place(5.299, 19.0)
-    assert grabbed(DEMO, plane, x, y) == ("branch_max_entropy", "resample_min_entropy")
-    assert grabbed(DEMO, plane, *plane.place(3.0, 15.0)) == (), "the middle of a region"
-    assert grabbed(DEMO, plane, *plane.place(2.021, 14.0)) == (), "no region ends here"
+
+    def at(entropy, varentropy):
+        return thresholds_at(DEMO, plane, *plane.place(entropy, varentropy))
+
+    assert at(2.021, 3.0) == ("low_entropy",)
+    assert at(3.0, 10.91) == ("branch_min_varentropy",)
+    assert at(5.299, 19.0) == ("branch_max_entropy", "resample_min_entropy")
+    assert at(3.0, 15.0) == (), "the middle of a region"
+    assert at(2.021, 14.0) == (), "no region ends here"
 
 
-def test_a_preview_counts_what_would_change():
-    steps = [make_step(n, "x") for n in range(3)]
-    preview = Preview(steps, [Strategy.ARGMAX, Strategy.ADAPTIVE, Strategy.ARGMAX])
-    assert preview.differing == 2
-    assert preview.counts(Strategy.ARGMAX) == (0, 2)
-    assert preview.counts(Strategy.ADAPTIVE) == (3, 1)
+def test_a_threshold_without_a_number_is_off():
+    slider = Slider("resample_min_entropy", math.inf, 8.0)
+    number = Slider("resample_min_entropy", 5.0, 8.0)
+    assert "off" in slider.render().plain
+    assert "inf" not in slider.render().plain
+    assert slider.render().cell_length == number.render().cell_length
 
 
 def tune(scenario, size=(120, 40)):
@@ -70,70 +74,63 @@ def tune(scenario, size=(120, 40)):
     drive(app, run, size)
 
 
-def drawn(screen, name) -> str:
-    return screen.query_one(f"#slider-{name}", Slider).render().plain
+def slider_of(screen, name) -> Slider:
+    return screen.query_one(f"#slider-{name}", Slider)
 
 
 def test_text_plane_and_counts_change_together():
     async def scenario(pilot, screen):
-        workspace = pilot.app.workspace
-        before = workspace.query_one(Strip).visual.spans
-        assert drawn(screen, "resample_min_entropy").startswith("■ H >")
-        assert drawn(screen, "resample_min_entropy").rstrip().endswith(" 10")
+        strip = pilot.app.workspace.query_one(Strip)
+        before = strip.visual.spans
+        slider = slider_of(screen, "resample_min_entropy")
+        assert slider.render().plain.startswith("■ H >")
+        assert slider.render().plain.rstrip().endswith(" 10")
         plane = str(screen.query_one(TuningPlane).visual)
-        screen.query_one("#slider-resample_min_entropy", Slider).focus()
-        await pilot.press("shift+left", "shift+left", "shift+left", "shift+left")
-        assert "10 → " in drawn(screen, "resample_min_entropy")
-        assert "would change" in str(screen.query_one("#changes", Label).visual)
+        await pilot.press("down")
+        assert screen.focused is slider_of(screen, "low_varentropy")
+        slider.focus()
+        await pilot.press(*["shift+left"] * 4)
+        assert "10 → " in slider.render().plain
+        assert "another strategy" in str(screen.query_one("#changes", Label).visual)
         assert str(screen.query_one(TuningPlane).visual) != plane
-        assert workspace.query_one(Strip).visual.spans != before
+        assert strip.visual.spans != before
         await pilot.press("escape")
-        assert workspace.query_one(Strip).visual.spans == before
+        assert strip.visual.spans == before
 
     tune(scenario)
 
 
-@pytest.mark.parametrize("size", [(60, 20), (80, 24), (120, 40), (200, 60)])
-def test_the_columns_of_the_sliders_have_headings(size):
+@pytest.mark.parametrize("size", [(20, 5), (60, 20), (80, 24), (120, 40), (200, 60)])
+def test_the_settings_fit_any_screen_and_their_columns_have_headings(size):
     async def scenario(pilot, screen):
-        screen.query_one("#slider-resample_min_entropy", Slider).focus()
+        slider = slider_of(screen, "resample_min_entropy")
+        slider.focus()
         await pilot.press(*["shift+left"] * 4)
-        slider = screen.query_one("#slider-resample_min_entropy", Slider)
+        await pilot.pause()
         heading, row = screen.query_one(Headings).render().plain, slider.render().plain
-        assert heading.index("at") == row.index(f"{slider.value:5.2f}")
-        assert heading.endswith("tokens: was → now")
+        if size[0] >= 60:
+            assert heading.index("at") == row.index(f"{slider.value:5.2f}")
+            assert heading.endswith("tokens: was → now")
+            assert max(len(heading), len(row)) <= slider.content_size.width, "nothing is cut"
         assert " → " in row
-        assert max(len(heading), len(row)) <= slider.content_size.width, "nothing is cut"
+        assert screen.query_one(TuningPlane).display is (size[1] >= 16), "sliders come first"
+        await pilot.press("right", "down", "up", "escape")
 
     tune(scenario, size)
 
 
-def test_a_threshold_without_a_number_is_off():
-    slider = Slider("resample_min_entropy", math.inf, 8.0)
-    number = Slider("resample_min_entropy", 5.0, 8.0)
-    assert "off" in slider.render().plain
-    assert "inf" not in slider.render().plain
-    assert slider.render().cell_length == number.render().cell_length
-
-
-def test_a_border_is_dragged_with_the_mouse():
+def test_the_mouse_drags_a_border_and_a_slider():
     async def scenario(pilot, screen):
-        plane = screen.query_one(TuningPlane)
+        plane, border = screen.query_one(TuningPlane), slider_of(screen, "branch_min_varentropy")
         x, y = plane.map.place(3.0, 5.0)
         await pilot.mouse_down(TuningPlane, offset=(x + MARGIN_LEFT, y))
         await pilot.hover(TuningPlane, offset=(x + MARGIN_LEFT, y - 4))
         await pilot.mouse_up(TuningPlane, offset=(x + MARGIN_LEFT, y - 4))
-        value = plane.map.at(x, y - 4)[1]
-        assert screen.query_one("#slider-branch_min_varentropy", Slider).value == round(value, 2)
+        value = round(plane.map.at(x, y - 4)[1], 2)
+        assert border.value == value
         await pilot.hover(TuningPlane, offset=(x + MARGIN_LEFT, y - 2))
-        assert screen.query_one("#slider-branch_min_varentropy", Slider).value == round(value, 2)
-
-    tune(scenario)
-
-
-def test_a_slider_follows_the_mouse():
-    async def scenario(pilot, screen):
-        slider = screen.query_one("#slider-low_entropy", Slider)
+        assert border.value == value, "it was released"
+        slider = slider_of(screen, "low_entropy")
         await pilot.mouse_down(slider, offset=(NAME_WIDTH, 0))
         await pilot.hover(slider, offset=(NAME_WIDTH + TRACK_WIDTH - 1, 0))
         await pilot.mouse_up(slider, offset=(NAME_WIDTH + TRACK_WIDTH - 1, 0))
@@ -142,9 +139,176 @@ def test_a_slider_follows_the_mouse():
     tune(scenario)
 
 
-@pytest.mark.parametrize("size", [(20, 5), (60, 20), (80, 24), (200, 60)])
-def test_tuning_fits_any_screen(size):
-    async def scenario(pilot, screen):
-        await pilot.press("right", "down", "right", "escape")
+def test_a_threshold_recolours_and_then_regenerates(make_chat):
+    app = make_chat()
 
-    tune(scenario, size)
+    async def scenario(pilot):
+        await ask(pilot, "hi")
+        answer = app.workspace.transcript.last_answer
+        decided = list(answer.strategies)
+        await pilot.press("f3")
+        screen = app.screen
+        slider_of(screen, "resample_min_entropy").focus()
+        await pilot.press(*["shift+right"] * 4)
+        assert answer.strategies != decided, "without the model"
+        changed = sum(a != b for a, b in zip(decided, answer.strategies, strict=True))
+        assert text_of(app, "#changes").startswith(f"{changed} of 12 tokens")
+        await pilot.press("enter")
+        assert answer.strategies == decided, "no token stays recoloured"
+        assert app.workspace.profile.thresholds.resample_min_entropy == 8.0
+        await pilot.press("f3")
+        app.screen.query_one("#sampler", Select).value = "min_p"
+        app.screen.query_one("#seed", Input).value = "42"
+        box = app.screen.query_one("#think", Checkbox)
+        assert "✓" in str(box.render())
+        box.value = False
+        assert "✓" not in str(box.render()), "it can be read without colours"
+        await pilot.press("ctrl+r")
+        await until(pilot, lambda: ready(app) and answers(app) == 2)
+        assert turns(app)[0].answer.seed == 43
+        assert app.workspace.profile.think.max_insertions == 0
+        assert {s.strategy for s in app.workspace.last_steps} == {"sample"}
+
+    drive(app, scenario)
+
+
+def test_settings_wait_for_the_model(make_chat):
+    gate = threading.Event()
+    profile = Profile.load().replace({"name": "mine", "think": {"max_insertions": 0}})
+    app = make_chat(gated(gate), profile=profile)
+
+    async def scenario(pilot):
+        await pilot.press("f3")
+        assert not isinstance(app.screen, TuneScreen)
+        assert "still loading" in notices(app)
+        gate.set()
+        await idle(pilot)
+        await pilot.press("f3", "enter")
+        await pilot.pause()
+        assert app.workspace.profile == profile
+
+    drive(app, scenario)
+
+
+@pytest.mark.parametrize("leaving", ["escape", "ctrl+z"])
+def test_mistakes_are_reported_and_settings_discarded(make_chat, leaving):
+    app = make_chat()
+
+    async def scenario(pilot):
+        await ask(pilot, "hi")
+        answer = app.workspace.transcript.last_answer
+        decided = list(answer.strategies)
+        await pilot.press("f3")
+        screen = app.screen
+
+        async def refused(name, value, message):
+            field = screen.query_one(f"#{name}")
+            before, field.value = field.value, value
+            await pilot.press("enter")
+            assert app.screen is screen
+            assert message in text_of(app, "#changes")
+            field.value = before
+
+        await refused("seed", "many", "seed must be a whole number, not 'many'")
+        await refused("temperature", "-3", "temperature must be")
+        screen.query_one("#temperature", Input).value = "1"
+        await refused("sampler", "greedy", "takes no temperature")
+        screen.query_one("#profile", Input).focus()
+        await refused("profile", "absent", "no profile 'absent'")
+        slider_of(screen, "resample_min_entropy").focus()
+        await pilot.press(*["shift+right"] * 4, leaving)
+        assert app.screen is not screen
+        assert answer.strategies == decided
+        assert app.workspace.profile == Profile.load()
+
+    drive(app, scenario)
+
+
+def test_a_threshold_beyond_the_usual_scale_is_not_moved_down(make_chat):
+    far = Profile.load().replace({"thresholds": {"resample_min_varentropy": 16.57}})
+    app = make_chat(profile=far)
+
+    async def scenario(pilot):
+        await idle(pilot)
+        await pilot.press("f3")
+        slider = slider_of(app.screen, "resample_min_varentropy")
+        slider.focus()
+        await pilot.press("right")
+        assert slider.value == 16.67
+        await pilot.press(*["shift+right"] * 5)
+        assert slider.value == 20
+        await pilot.press("left")
+        assert slider.value == 19.9
+
+    drive(app, scenario)
+
+
+def test_a_profile_needs_no_enter_and_keeps_thresholds_that_are_moved_then(make_chat, tmp_path):
+    app = make_chat()
+    mine = tmp_path / "mine.toml"
+    mine.write_text("[thresholds]\nlow_entropy = 0.7\n")
+
+    async def scenario(pilot):
+        await idle(pilot)
+        await pilot.press("f3")
+        screen = app.screen
+        field = screen.query_one("#profile", Input)
+        field.focus()
+        field.value = "absent"
+        await pilot.press("ctrl+r")
+        assert app.screen is screen
+        assert "no profile 'absent'" in text_of(app, "#changes")
+        field.value = str(mine)
+        slider_of(screen, "low_entropy").focus()
+        await pilot.pause()
+        await pilot.press("right", "enter")
+        assert app.screen is not screen
+        assert app.workspace.profile.name == "mine"
+        assert app.workspace.profile.thresholds.low_entropy == 0.8
+
+    drive(app, scenario)
+
+
+def test_options_hold_from_the_next_answer_on(make_chat):
+    app = make_chat()
+
+    async def scenario(pilot):
+        await idle(pilot)
+        await pilot.press("f6")
+        dialog = app.screen
+        for name, value, message in (
+            ("top_k", "x", "top_k must be a whole number"),
+            ("top_p", "7", "top_p must be"),
+        ):
+            dialog.query_one(f"#{name}", Input).value = value
+            await pilot.press("enter")
+            assert message in text_of(app, "#fault")
+            dialog.query_one(f"#{name}", Input).value = ""
+        dialog.query_one("#max_tokens", Input).value = "5"
+        dialog.query_one("#top_k", Input).value = "3"
+        await pilot.press("ctrl+s")
+        await ask(pilot, "hi")
+        assert len(turns(app)[0].answer.steps) == 5
+        await pilot.press("f6")
+        assert app.screen.query_one("#top_k", Input).value == "3"
+        await pilot.press("escape")
+        assert not isinstance(app.screen, OptionsDialog)
+
+    drive(app, scenario)
+
+
+def test_only_options_that_the_sampler_takes_are_shown_and_explained():
+    app = make_viewer()
+
+    async def scenario(pilot):
+        await app.push_screen(OptionsDialog(Settings(sampler="greedy")))
+        assert not app.screen.query("#temperature")
+        assert app.screen.query("#max_tokens")
+        await pilot.press("escape")
+        await app.push_screen(OptionsDialog(Settings()))
+        field = app.screen.query_one("#top_p")
+        field.focus()
+        await pilot.pause()
+        assert text_of(app, "#fault") == field.placeholder, "in full, the field is short"
+
+    drive(app, scenario, (40, 20))

@@ -6,10 +6,9 @@ from textual.binding import Binding
 from entropix_mlx.backends.recorded import RecordedBackend, Recording
 from entropix_mlx.chat.conversation import Conversation, Reply, Turn
 from entropix_mlx.settings import Settings
-from tests.tui.conftest import drive, make_steps, ready, shown_answers, until
+from tests.tui.conftest import drive, make_steps, ready, until
 from tui.app import ChatApp
 from tui.base import WorkspaceApp
-from tui.chat_keys import CHAT_BINDINGS
 from tui.composer.composer import Composer
 from tui.composer.status import State
 from tui.transcript.transcript import Transcript
@@ -19,7 +18,7 @@ ENDING = {"app.quit", "app.palette"}
 KEYS = [
     binding.key.partition(",")[0]
     for group in (
-        CHAT_BINDINGS,
+        ChatApp.BINDINGS,
         Workspace.BINDINGS,
         Composer.BINDINGS,
         Transcript.BINDINGS,
@@ -46,7 +45,7 @@ async def nothing(pilot):
 async def asked(pilot):
     await nothing(pilot)
     await pilot.press("h", "i", "enter")
-    await until(pilot, lambda: ready(pilot.app) and shown_answers(pilot.app))
+    await until(pilot, lambda: ready(pilot.app) and pilot.app.workspace.transcript.last_answer)
 
 
 async def in_the_tokens(pilot):

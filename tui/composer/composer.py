@@ -1,4 +1,4 @@
-"""Where a question is typed: Enter sends, Shift+Enter and Ctrl+J begin a line."""
+"""The question field: Enter sends, Shift+Enter and Ctrl+J begin a line."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ from typing import ClassVar
 
 from textual import events
 from textual.binding import Binding, BindingType
+from textual.content import Content
 from textual.message import Message
-from textual.widgets import TextArea
+from textual.widgets import Static, TextArea
 
 from entropix_mlx.backends.events import UserMessage
+from entropix_mlx.chat.attachments import matching
+from entropix_mlx.chat.slash import completions
 
-from ..transcript.welcome import QUESTIONS
-from .hints import Hints
+from ..help_text import QUESTIONS
 
+MOST_LINES = 8
+"""Completions that are listed at once."""
 NEW_LINE = ("shift+enter", "ctrl+j")
 
 
@@ -23,39 +27,22 @@ class Composer(TextArea):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
-            "enter",
-            "send",
-            "Send",
-            priority=True,
-            tooltip="Send the question",
-            id="composer.send",
+            "enter", "send", "Send", id="composer.send", priority=True, tooltip="Send the question"
         ),
         Binding(
-            ",".join(NEW_LINE),
-            "new_line",
-            "New line",
-            show=False,
-            key_display="Ctrl+J",
-            tooltip="New line, as Shift+Enter",
-            id="composer.newline",
+            ",".join(NEW_LINE), "new_line", "New line", id="composer.newline", show=False,
+            key_display="Ctrl+J", tooltip="New line, as Shift+Enter",
         ),
         Binding(
-            "tab",
-            "complete",
-            "Tokens",
-            tooltip="To the tokens; completes /… and @…",
-            id="composer.tab",
+            "tab", "complete", "Inspect tokens", id="composer.tab",
+            tooltip="Inspect tokens; completes /… and @…",
         ),
         Binding(
-            "up",
-            "earlier",
-            "Earlier",
-            key_display="↑ ↓",
+            "up", "earlier", "Earlier", id="composer.earlier", key_display="↑ ↓",
             tooltip="An earlier question",
-            id="composer.earlier",
         ),
-        Binding("down", "later", "Later", show=False, id="composer.later"),
-    ]
+        Binding("down", "later", "Later", id="composer.later", show=False),
+    ]  # fmt: skip
 
     @dataclass
     class Sent(Message):
@@ -63,21 +50,21 @@ class Composer(TextArea):
 
         question: UserMessage
 
-    class Left(Message):
+    class TokensRequested(Message):
         """The user wants to go to the tokens."""
 
     def __init__(self, *, id: str) -> None:
         placeholder = "Ask something. Enter sends."
         super().__init__(id=id, placeholder=placeholder, highlight_cursor_line=False)
         self.hints = Hints()
-        """Shows what is being typed may become; to be placed above the field."""
+        """The completions of what is being typed; to be placed above the field."""
         self.turn: int | None = None
         """The turn whose question is edited here; None for a new question."""
         self.offers_questions = True
         """Whether the keys 1 to 3 write the questions of the welcome card into an empty field."""
         self._sent: list[str] = []
         self._recalled = 0  # index in `_sent`; its length: what is being typed
-        self._draft = ""
+        self._unsent = ""
         self._offered = ""  # the digit that wrote a question of the card
 
     @property
@@ -90,8 +77,8 @@ class Composer(TextArea):
         self.turn = question.turn
         self._replace(question.text)
 
-    def take(self, text: str) -> None:
-        """Take a text out that was sent, and remember it; what was typed since then stays."""
+    def clear_sent(self, text: str) -> None:
+        """Remove a text that was sent, and remember it; what was typed since then stays."""
         self.turn = None
         self.remember([text])
         self._replace(self.text.removeprefix(text))
@@ -101,10 +88,10 @@ class Composer(TextArea):
         for text in texts:
             if text.strip() and text not in self._sent[-1:]:
                 self._sent.append(text)
-        self._recalled, self._draft = len(self._sent), ""
+        self._recalled, self._unsent = len(self._sent), ""
 
     def on_text_area_changed(self) -> None:
-        """List what the text may become."""
+        """List the completions of the text."""
         self.hints.follow(self.text)
 
     def action_send(self) -> None:
@@ -119,7 +106,7 @@ class Composer(TextArea):
         """Complete what is being typed; else go to the tokens."""
         completed = self.hints.take()
         if completed is None:
-            self.post_message(self.Left())
+            self.post_message(self.TokensRequested())
         else:
             self._replace(completed)
 
@@ -140,10 +127,10 @@ class Composer(TextArea):
 
     def _recall(self, by: int) -> None:
         if self._recalled == len(self._sent):
-            self._draft = self.text
+            self._unsent = self.text
         self._recalled += by
         at_end = self._recalled == len(self._sent)
-        self._replace(self._draft if at_end else self._sent[self._recalled])
+        self._replace(self._unsent if at_end else self._sent[self._recalled])
 
     def _send(self) -> None:
         if self.text.strip():
@@ -176,3 +163,68 @@ class Composer(TextArea):
             event.stop()
             return
         await super()._on_key(event)
+
+
+class Hints(Static):
+    """The completions of what is being typed; hidden while there are none."""
+
+    DEFAULT_CSS = """
+    Hints { display: none; height: auto; padding: 0 2; background: $surface; color: $text-muted; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._found: list[tuple[str, str]] = []
+        self._taken: str | None = None  # the completion that stands in the field
+        self._number = 0
+
+    def follow(self, text: str) -> None:
+        """List the completions of a text, unless it is one that was just taken."""
+        if text == self._taken:
+            return
+        self._taken, self._number = None, 0
+        found = _completions(text)
+        if found != self._found:
+            self._found = found
+            self.display = bool(found)
+            self._draw()
+
+    def take(self) -> str | None:
+        """Return the next completion, to stand in the field; None if there is none."""
+        if not self._found:
+            return None
+        self._taken = self._found[self._number % len(self._found)][0]
+        self._number += 1
+        self._draw()
+        return self._taken
+
+    def clear(self) -> None:
+        """Hide the list."""
+        self._found, self._taken = [], None
+        self.display = False
+
+    def _draw(self) -> None:
+        first = max(0, self._number - MOST_LINES)
+        lines = []
+        for name, explanation in self._found[first : first + MOST_LINES]:
+            shown = name.rpartition("@")[2] if "@" in name else name
+            line = Content.styled(f"{shown:<12}", "bold") + Content(f" {explanation}")
+            lines.append(line.stylize("reverse") if name == self._taken else line)
+        more = len(self._found) - first - MOST_LINES
+        lines += [Content(f"… {more} more")] if more > 0 else []
+        lines += [Content("Tab takes one")] if self._taken is None else []
+        self.update(
+            Content("\n").join(
+                line.truncate(max(8, self.app.size.width - 6), ellipsis=True) for line in lines
+            )
+        )
+
+
+def _completions(text: str) -> list[tuple[str, str]]:
+    """Return commands after a slash and files after an @, each with its explanation."""
+    if commands := completions(text):
+        return [(command.name, f"{command.argument}  {command.help}") for command in commands]
+    before, at, name = text.rpartition("@")
+    if not at or any(c.isspace() for c in name) or (before and not before[-1].isspace()):
+        return []
+    return [(f"{before}@{path}", "") for path in matching(name)]

@@ -1,4 +1,4 @@
-"""The line below the text: what the model is doing, how fast, and with what."""
+"""The status line: the state of the model, its speed, context, seed, sampler and profile."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BAR = 6
 
 
 class State(Enum):
-    """What the model is doing; the value is what the status line says of it."""
+    """The state of the model; the value is its text in the status line."""
 
     LOADING = "loading the model …"
     READY = ""
@@ -30,7 +30,7 @@ class State(Enum):
 
     @property
     def busy(self) -> bool:
-        """Whether an answer is on its way."""
+        """Whether an answer is being generated."""
         return self in (State.READING, State.GENERATING)
 
     @property
@@ -48,13 +48,13 @@ _REFUSALS = {
 
 
 class StatusLine(Widget):
-    """State, speed, context, seed, sampler, profile and model."""
+    """What is known of these, in one line."""
 
     state: reactive[State] = reactive(State.READY)
     progress: reactive[str] = reactive("")
-    """How far the prompt is read."""
+    """Of the prompt that is read, or of the model that is loaded."""
     context_length: reactive[int] = reactive(0)
-    """The most tokens that the model can hold; 0 while it is unknown."""
+    """Tokens that the model can hold; 0 while it is unknown."""
     seed: reactive[int | None] = reactive(None)
     sampler: reactive[str] = reactive("")
     profile: reactive[str] = reactive("")
@@ -81,7 +81,7 @@ class StatusLine(Widget):
             self.progress = f"{bar} {seconds:.0f} s"
 
     def watch_state(self) -> None:
-        """Forget how far an earlier prompt was read; other keys do something now."""
+        """Forget the progress of an earlier prompt; other keys do something now."""
         self.progress = ""
         self._began = time.monotonic()
         if self.is_attached:
@@ -109,7 +109,9 @@ class StatusLine(Widget):
         parts = [
             f"{self.state.value} {self.progress}".strip(),
             f"{self.speed:.1f} tok/s" if self.speed else "",
-            f"{self._summary.tokens_per_pass:.1f} a pass" if self._summary.accepted else "",
+            f"{self._summary.tokens_per_pass:.1f} tokens/forward pass"
+            if self._summary.accepted
+            else "",
             f"context {self.context_used}/{self.context_length or '?'}",
             "" if self.seed is None else f"seed {self.seed}",
             self.sampler,

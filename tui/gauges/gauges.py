@@ -1,4 +1,4 @@
-"""The gauges beside the text: bars with their thresholds, a history, and counts.
+"""The gauges beside the text: bars with their thresholds, a history, counts, a running fork.
 
 Every scale is fixed as long as the profile is, so that a picture means the same at any moment and
 in any answer.
@@ -14,22 +14,23 @@ from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.style import Style
+from textual.widgets import Static
 
-from entropix_mlx.palette import LOOKS, NOT_MEASURED
+from entropix_mlx.palette import LOOKS, NOT_MEASURED, printable
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.profiles.tree import table
-from entropix_mlx.step import Step, Strategy
+from entropix_mlx.step import Fork, Step, Strategy
 
-from ..blank import Blank
+from ..containers import Blank
 from ..drawing import DIM, HEIGHTS, bar, by_profile, runs, scales
 from ..help_text import SHORT_NAMES, words
 from ..styles import COLOURS, STYLES
 from .drawn import Drawn
-from .gauge_values import Newest
 
+PLAIN = Style()
 LABEL_WIDTH = 4
 THRESHOLDS = ("entropy", "varentropy", "margin")
-"""The measurements that thresholds are about."""
+"""The measurements that have thresholds."""
 NAME, LONGEST = 11, 15
 """Cells of a strategy's name, and of the longest one; it is not explained, and may be longer."""
 MEANING = 1 + max(map(len, SHORT_NAMES.values()))
@@ -37,12 +38,124 @@ NUMBERS, SHORTEST = 9, 3
 """Cells of a count with its share, and of a bar at least."""
 SPACIOUS = 24
 """From so many lines on, empty ones stand between the gauges."""
-FOLDED = Content.styled("▸ attention: a, in the tokens", DIM)
+FOLDED = Content.styled("▸ attention metrics: Tab, then a", DIM)
+BAR_WIDTH = 6
+TEXT_INDENT = BAR_WIDTH + 10
+"""Cells before the text of a branch."""
+
+
+class LiveValues:
+    """The values that gauges show: of the newest token, or averages at the end of an answer."""
+
+    def __init__(self, steps: Sequence[Step] = ()) -> None:
+        """Begin with a whole answer; steps that are added later are of one that is growing."""
+        self.step: Step | None = None
+        """The newest one; None at the end of an answer, and before its beginning."""
+        self.counts: Counter[Strategy] = Counter()
+        """Tokens by strategy."""
+        self._sums: Counter[str] = Counter()
+        self.add(steps)
+        self.step = None
+
+    def add(self, steps: Sequence[Step]) -> None:
+        """Add the next steps."""
+        for step in steps:
+            self.counts[step.strategy] += 1
+            self._sums.update(step.metrics._asdict())
+            self.step = step
+
+    @property
+    def tokens(self) -> int:
+        """Tokens in all."""
+        return self.counts.total()
+
+    @property
+    def values(self) -> Mapping[str, float]:
+        """The measurements to show, by name; empty if nothing was measured yet."""
+        if self.step is not None:
+            return self.step.metrics._asdict()
+        return {name: total / self.tokens for name, total in self._sums.items()}
+
+    @property
+    def style(self) -> Style:
+        """The style of their bars."""
+        if self.step is not None:
+            return COLOURS[self.step.strategy]
+        return PLAIN if self.tokens else DIM
+
+
+class Gauges(Blank, VerticalScroll):
+    """All gauges, one below the other: of the newest token, or at the end of the whole answer."""
+
+    DEFAULT_CSS = """
+    Gauges { padding: 0 1; }
+    Gauges Static { height: auto; }
+    """
+
+    def __init__(self, profile: Profile, *, id: str) -> None:
+        super().__init__(id=id, can_focus=False)
+        self._profile = profile
+        self._steps: list[Step] = []
+        self._values = LiveValues()
+        self._unfolded = False
+        self.has_thresholds = True
+        """See `draw_counts`."""
+
+    def compose(self) -> ComposeResult:
+        """Make the parts."""
+        for name in ("bars", "counts", "history", "attention"):
+            yield Drawn(id=name)
+
+    def on_mount(self) -> None:
+        """Draw what there is."""
+        self.draw()
+
+    def on_resize(self) -> None:
+        """Draw for the new width."""
+        self.draw()
+
+    def show_answer(self, steps: Sequence[Step], profile: Profile) -> None:
+        """Show a whole answer, with its averages, and a profile's thresholds."""
+        self._steps, self._profile = list(steps), profile
+        self._values = LiveValues(steps)
+        self.draw()
+
+    def add_steps(self, steps: Sequence[Step]) -> None:
+        """Add steps of the answer, which the next `draw` shows."""
+        self._steps += steps
+        self._values.add(steps)
+
+    def unfold_attention(self) -> None:
+        """Show the measurements of attention, or hide them again."""
+        self._unfolded = not self._unfolded
+        self.draw()
+
+    def draw(self) -> None:
+        """Draw everything."""
+        width = self.content_size.width - 1
+        if width < 32:
+            return
+        live = self._values
+        values, style = live.values, live.style
+        ended = live.tokens and live.step is None
+        title = f"averages over {live.tokens} tokens" if ended else ""
+        drawings = {
+            "bars": draw_bars(values, style, self._profile, width, title),
+            "attention": draw_attention(values, style, self._profile, width)
+            if self._unfolded
+            else FOLDED,
+            "history": draw_history(self._steps, self._profile, width),
+            "counts": draw_counts(live.counts, width, self.has_thresholds),
+        }
+        gap = Content("\n" if self.size.height >= SPACIOUS else "")
+        for name, drawing in drawings.items():
+            last = name == "attention"
+            self.query_one(f"#{name}", Drawn).draw_content(drawing if last else drawing + gap)
 
 
 @by_profile
 def threshold_line(profile: Profile, name: str, width: int) -> Content:
-    """Return where a measurement's thresholds lie under its bar: a strategy's glyph at each."""
+    """Return the line below a measurement's bar: a strategy's glyph at each threshold."""
     line = [("·", DIM)] * width
     most = scales(profile)[name].most
     for row in table(profile):
@@ -56,26 +169,26 @@ def threshold_line(profile: Profile, name: str, width: int) -> Content:
 def draw_bars(
     values: Mapping[str, float], style: Style, profile: Profile, width: int, title: str = ""
 ) -> Content:
-    """Return H, V and the margin as bars with their thresholds, and in words.
+    """Return H, V and the margin as bars with their thresholds; those of a token also in words.
 
     Args:
         values: by measurement; empty if nothing was measured yet.
         style: of the bars.
         profile: whose thresholds are drawn.
         width: in cells.
-        title: what the values are of, if not of the newest token.
+        title: of values that are not those of a token.
     """
     lines = [Content.styled(title, DIM)] if title else []
-    called = words(profile, values)
+    descriptions = {} if title else words(profile, values)  # an average lies in no region
     for name, scale in scales(profile).items():
         if name not in THRESHOLDS:
             continue
         value = values.get(name, math.nan)
         number = f"{value:.2f} {scale.unit}" if values else f"– {scale.unit}"
         room = width - len(scale.label) - len(number) - 2
-        told = called.get(name, "")[:room].ljust(room)
+        word = descriptions.get(name, "")[:room].ljust(room)
         lines += [
-            Content.assemble((scale.label, DIM), f"  {told}{number}"),
+            Content.assemble((scale.label, DIM), f"  {word}{number}"),
             Content.styled(bar(value, scale.most, width), style),
             threshold_line(profile, name, width),
         ]
@@ -102,7 +215,7 @@ def draw_attention(
 
 
 def draw_history(steps: Sequence[Step], profile: Profile, width: int) -> Content:
-    """Return H and V of the last steps, each two cells high on its scale, a column a token."""
+    """Return H and V of the last steps, each two cells high on its scale, a column per token."""
     shown = steps[-(width - LABEL_WIDTH) :]
     lines = []
     for name, letter in (("entropy", "H"), ("varentropy", "V")):
@@ -118,24 +231,24 @@ def draw_history(steps: Sequence[Step], profile: Profile, width: int) -> Content
     return Content("\n").join(lines)
 
 
-def draw_counts(counts: Counter[Strategy], width: int, meant: bool = True) -> Content:
-    """Return how often each strategy was chosen; this is the legend, too.
+def draw_counts(counts: Counter[Strategy], width: int, has_thresholds: bool = True) -> Content:
+    """Return the tokens of each strategy; this is the legend, too.
 
     Args:
         counts: by strategy.
-        width: in cells; what a strategy means is told where there is room for it beside a bar.
-        meant: whether thresholds decided, so that a strategy tells how sure the model was.
+        width: in cells; the meaning of a strategy stands where there is room beside a bar.
+        has_thresholds: whether they decided, so that a strategy shows how sure the model was.
     """
     total = max(1, counts.total())
-    told = meant and width >= NAME + MEANING + NUMBERS + SHORTEST
+    explained = has_thresholds and width >= NAME + MEANING + NUMBERS + SHORTEST
     lines = []
     for strategy in Strategy:
         if strategy is Strategy.SAMPLE and not counts[strategy]:
             continue
         share = counts[strategy] / total
         name = f"{LOOKS[strategy].glyph} {strategy}"
-        meaning = SHORT_NAMES.get(strategy, "") if told else ""
-        room = NAME + MEANING if told else LONGEST
+        meaning = SHORT_NAMES.get(strategy, "") if explained else ""
+        room = NAME + MEANING if explained else LONGEST
         gap = f"{' ' * (NAME - len(name))}{meaning}".ljust(room - len(name))
         drawn = bar(share, 1.0, max(width - room - NUMBERS, 0))
         number = f"{counts[strategy]} {share:4.0%}".rjust(NUMBERS)
@@ -145,70 +258,53 @@ def draw_counts(counts: Counter[Strategy], width: int, meant: bool = True) -> Co
     return Content("\n").join(lines)
 
 
-class Gauges(Blank, VerticalScroll):
-    """All gauges, one below the other: of the newest token, or of a whole answer at its end."""
+class ForkRace(Static):
+    """The branches of a fork above the gauges, while they are compared."""
 
-    DEFAULT_CSS = """
-    Gauges { padding: 0 1; }
-    Gauges Static { height: auto; }
-    """
+    DEFAULT_CSS = "ForkRace { height: auto; padding: 0 1; display: none; }"
 
-    def __init__(self, profile: Profile, *, id: str) -> None:
-        super().__init__(id=id, can_focus=False)
-        self._profile = profile
-        self._steps: list[Step] = []
-        self._newest = Newest()
-        self._unfolded = False
-        self.meant = True
-        """See `draw_counts`."""
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._fork: Fork | None = None
+        self._lines = 0
 
-    def compose(self) -> ComposeResult:
-        """Make the parts."""
-        for name in ("bars", "counts", "history", "attention"):
-            yield Drawn(id=name)
-
-    def on_mount(self) -> None:
-        """Draw what there is."""
-        self.draw()
-
-    def on_resize(self) -> None:
-        """Draw for the new width."""
-        self.draw()
-
-    def show_answer(self, steps: Sequence[Step], profile: Profile) -> None:
-        """Show a whole answer, with its means, and a profile's thresholds."""
-        self._steps, self._profile = list(steps), profile
-        self._newest = Newest(steps)
-        self.draw()
-
-    def add_steps(self, steps: Sequence[Step]) -> None:
-        """Take more steps of the answer, which the next `draw` shows."""
-        self._steps += steps
-        self._newest.add(steps)
-
-    def unfold_attention(self) -> None:
-        """Show the measurements of attention, or hide them again."""
-        self._unfolded = not self._unfolded
-        self.draw()
+    def show(self, fork: Fork | None) -> None:
+        """Take the state of a fork, which the next `draw` shows; None hides it at once."""
+        self._fork = fork
+        if fork is None and self.display:
+            self.display = False
 
     def draw(self) -> None:
-        """Draw everything."""
-        width = self.content_size.width - 1
-        if width < 32:
+        """Draw the branches; the screen is laid out again only where a fork begins."""
+        if self._fork is None:
             return
-        newest = self._newest
-        values, style = newest.values, newest.style
-        settled = newest.tokens and newest.step is None
-        title = f"means of {newest.tokens} tokens" if settled else ""
-        drawings = {
-            "bars": draw_bars(values, style, self._profile, width, title),
-            "attention": draw_attention(values, style, self._profile, width)
-            if self._unfolded
-            else FOLDED,
-            "history": draw_history(self._steps, self._profile, width),
-            "counts": draw_counts(newest.counts, width, self.meant),
-        }
-        gap = Content("\n" if self.size.height >= SPACIOUS else "")
-        for name, drawing in drawings.items():
-            last = name == "attention"
-            self.query_one(f"#{name}", Drawn).draw_content(drawing if last else drawing + gap)
+        width = self.container_size.width - 2
+        lines = len(self._fork.branches) + 1
+        begins = not self.display or lines != self._lines
+        self.display, self._lines = True, lines
+        self.update(draw_race(self._fork, width), layout=begins)
+
+
+def draw_race(fork: Fork, width: int) -> Content:
+    """Return a line per branch: its score against the first, and the end of its text so far.
+
+    The bar shows exp(mean log p): about the mean probability of a token. Scores are in nats/token.
+    """
+    length = max(len(branch.tokens) for branch in fork.branches)
+    short = f"{LOOKS[Strategy.BRANCH].glyph} {len(fork.branches)} branches, token {length}"
+    heading = next(
+        text
+        for text in (f"{short}; scores in nats/token", short)
+        if len(text) <= width or text is short
+    )
+    lines = [Content.styled(heading, COLOURS[Strategy.BRANCH])]
+    room = max(1, width - TEXT_INDENT)
+    for number, branch in enumerate(fork.branches):
+        leads = number == fork.winner
+        text = printable(branch.text).replace("\n", "⏎")
+        tail = text if len(text) <= room else f"…{text[1 - room :]}"
+        style = COLOURS[Strategy.BRANCH] if leads else DIM
+        drawn = bar(math.exp(min(0.0, branch.mean_logprob)), 1.0, BAR_WIDTH)
+        score = f" {branch.lead or 0.0:+6.2f} {'▸' if leads else ' '}"
+        lines.append(Content.assemble((drawn, style), score, (tail, style)))
+    return Content("\n").join(lines)

@@ -1,4 +1,4 @@
-"""The entropy–varentropy plane as a map: its regions, the answer's tokens, the newest on top.
+"""The map of entropy and varentropy: its regions, the answer's tokens, the newest on top.
 
 H runs to the right and V up. The regions are those of the real decision function, for tokens whose
 margin allows a fork. Every token leaves a dot; the last ones stand as their strategy's glyph and
@@ -17,7 +17,7 @@ from textual.style import Style
 
 from entropix_mlx.palette import LOOKS
 from entropix_mlx.profiles.profile import Profile
-from entropix_mlx.profiles.tree import TreeRow, first_fit, table
+from entropix_mlx.profiles.tree import first_fit, table
 from entropix_mlx.step import NOT_OF_THE_MODEL, Metrics, Step, Strategy
 
 from ..drawing import DIM, OVERFLOW, runs, scales
@@ -28,9 +28,9 @@ from .drawn import Drawn
 NAMES: dict[Strategy, tuple[str, ...]] = {
     **{strategy: (name,) for strategy, name in SHORT_NAMES.items()},
     Strategy.THINK: (f"{SHORT_NAMES[Strategy.THINK]} → think", SHORT_NAMES[Strategy.THINK]),
-    Strategy.RESAMPLE: (SHORT_NAMES[Strategy.RESAMPLE], "anything", "any"),
+    Strategy.RESAMPLE: (SHORT_NAMES[Strategy.RESAMPLE], "open"),
 }
-"""What the regions are called; the first of the names that fits is used."""
+"""The names of the regions; the first one that fits is used."""
 TRAIL = 12
 """So many of the last tokens stand as glyphs."""
 MARGIN_LEFT = 4
@@ -38,22 +38,22 @@ MARGIN_LEFT = 4
 SMALLEST = (16, 4)
 """Columns and lines below which there is no map."""
 HOLLOW = {Strategy.THINK: "◇", Strategy.BRANCH: "△", Strategy.RESAMPLE: "□", Strategy.ARGMAX: "○"}
-"""The glyphs of tokens that were inserted: they were not drawn."""
+"""The glyphs of tokens that were inserted: they were not sampled."""
 _CORNERS = " ╶╵└╴─┘┴╷┌│├┐┬┤┼"
 """Box-drawing characters by the arms that they have: right 1, up 2, left 4, down 8."""
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 """The bits of a braille character's dots, by line and column."""
 
 Cell = tuple[str, Strategy, Style]
-"""What is drawn, the region that it lies in, and its style."""
+"""A character, the region that it lies in, and its style."""
 Lines = dict[int, tuple[tuple[str, list[Cell]], Content]]
-"""Lines by their numbers: the axis and the cells, and both drawn."""
+"""Lines by their numbers: the axis and the cells, and the content of both."""
 Mark = tuple[Step, Strategy]
 """A token, and the strategy in whose colour it is shown."""
 
 
 class Map(NamedTuple):
-    """Where measurements lie on a plane of so many columns and lines of cells."""
+    """The scales of a plane of so many columns and lines of cells."""
 
     columns: int
     lines: int
@@ -88,16 +88,15 @@ class Map(NamedTuple):
 
 
 def regions(profile: Profile, plane: Map) -> list[list[Strategy]]:
-    """Return what is decided in the middle of each cell, for a margin that allows a fork."""
-    rows = table(profile)
+    """Return the strategy in the middle of each cell, for a margin that allows a fork."""
+    rows, rest = table(profile), (0.0,) * (len(Metrics._fields) - 2)
     return [
-        [_decided(rows, *plane.at(column, line)) for column in range(plane.columns)]
+        [
+            first_fit(rows, Metrics(*plane.at(column, line), *rest))
+            for column in range(plane.columns)
+        ]
         for line in range(plane.lines)
     ]
-
-
-def _decided(rows: list[TreeRow], entropy: float, varentropy: float) -> Strategy:
-    return first_fit(rows, Metrics(entropy, varentropy, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0))
 
 
 def draw_map(profile: Profile, plane: Map) -> list[list[Cell]]:
@@ -105,7 +104,7 @@ def draw_map(profile: Profile, plane: Map) -> list[list[Cell]]:
     found = regions(profile, plane)
     return [
         [
-            (_corner(found, column, line), strategy, _look(strategy))
+            (_corner(found, column, line), strategy, _style(strategy))
             for column, strategy in enumerate(strategies)
         ]
         for line, strategies in enumerate(found)
@@ -136,9 +135,9 @@ def names(profile: Profile, plane: Map) -> dict[tuple[int, int], Cell]:
         for name in (name for name in called if widest and len(name) + 2 <= widest[0][0]):
             length, line, start = widest[(len(widest) - 1) // 2]
             first = start + (length - len(name) + 1) // 2
-            look = _look(strategy, strategy)
+            style = _style(strategy, strategy)
             letters |= {
-                (first + n, line): (letter, strategy, look) for n, letter in enumerate(name)
+                (first + n, line): (letter, strategy, style) for n, letter in enumerate(name)
             }
             break
     return letters
@@ -173,7 +172,7 @@ def glyph(step: Step, strategy: Strategy) -> str:
 
 
 @cache
-def _look(region: Strategy, strategy: Strategy | None = None, age: int | None = None) -> Style:
+def _style(region: Strategy, strategy: Strategy | None = None, age: int | None = None) -> Style:
     """Return the style of a cell.
 
     Args:
@@ -185,19 +184,19 @@ def _look(region: Strategy, strategy: Strategy | None = None, age: int | None = 
         return tinted(region) + DIM
     if age is None or 0 < age < TRAIL // 3:
         return tinted(region) + COLOURS[strategy]
-    look = COLOURS[strategy] + Style(reverse=True) if age == 0 else faded(strategy, age / TRAIL)
-    return tinted(region) + look
+    style = COLOURS[strategy] + Style(reverse=True) if age == 0 else faded(strategy, age / TRAIL)
+    return tinted(region) + style
 
 
 class Background(NamedTuple):
-    """What lies on the plane before any token does."""
+    """The regions of a plane and their names, without any token."""
 
     cells: list[list[Cell]]
     names: dict[tuple[int, int], Cell]
 
     @classmethod
     def of(cls, profile: Profile, plane: Map) -> Background:
-        """Return the background of a profile's map."""
+        """Return the background for a profile."""
         return cls(draw_map(profile, plane), names(profile, plane))
 
 
@@ -221,7 +220,7 @@ def draw_plane(
 
     def put(x: int, y: int, text: str, strategy: Strategy | None, age: int | None = None) -> None:
         region = cells[y][x][1]
-        cells[y][x] = (text, region, _look(region, strategy, age))
+        cells[y][x] = (text, region, _style(region, strategy, age))
 
     for (x, y), (dots, strategy) in cloud.cells.items():
         put(x, y, chr(0x2800 + dots), strategy)
@@ -268,7 +267,7 @@ class Plane(Drawn):
         self._pointed: int | None = None
         self._background = Background([], {})
         self._known: Lines = {}
-        self._cloud: Cloud | None = None  # None where all is to be drawn anew
+        self._cloud: Cloud | None = None  # None where everything is to be drawn again
 
     def show_answer(self, steps: Sequence[Step], profile: Profile) -> None:
         """Show an answer on the map of a profile."""
@@ -283,7 +282,7 @@ class Plane(Drawn):
         self.draw()
 
     def add_steps(self, steps: Sequence[Step]) -> None:
-        """Take more steps of the answer, which the next `draw` shows."""
+        """Add steps of the answer, which the next `draw` shows."""
         strategies = [step.strategy for step in steps]
         self._steps += steps
         self._strategies += strategies
@@ -296,9 +295,8 @@ class Plane(Drawn):
         self.draw()
 
     def on_resize(self) -> None:
-        """Draw for the new size."""
+        """Make a map of the new size."""
         self._cloud = None
-        self.draw()
 
     @property
     def map(self) -> Map | None:
@@ -322,5 +320,4 @@ class Plane(Drawn):
         pointed = None
         if self._pointed is not None and self._pointed < len(self._steps):
             pointed = self._steps[self._pointed], self._strategies[self._pointed]
-        drawn = draw_plane(self._background, self._cloud, trail, pointed, self._known)
-        self.draw_content(drawn)
+        self.draw_content(draw_plane(self._background, self._cloud, trail, pointed, self._known))

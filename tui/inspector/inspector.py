@@ -1,4 +1,4 @@
-"""All about one token: its alternatives, its measurements, and why it was decided so."""
+"""One token in detail: its alternatives, its measurements, and the decision."""
 
 from __future__ import annotations
 
@@ -15,28 +15,132 @@ from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.step import Alternative, Branch, Fork, Origin, Step, Strategy
 from entropix_mlx.traces.explain import Case, explain, fate
 
-from ..blank import Blank
+from ..containers import Blank
 from ..drawing import DIM, SCALES, bar
 from ..styles import COLOURS, STYLES
 
 ORIGINS = {
-    Origin.SAMPLED: "drawn",
-    Origin.INSERTED: "part of an inserted text",
-    Origin.BRANCH: "from the winner of a fork",
-    Origin.CHOSEN: "what you chose",
-    Origin.READ: "given",
+    Origin.SAMPLED: "sampled",
+    Origin.INSERTED: "part of an inserted thought",
+    Origin.BRANCH: "from the winning branch of a fork",
+    Origin.CHOSEN: "your choice",
+    Origin.READ: "given text",
 }
-"""How a token came about."""
 HEADING = Style(bold=True)
 END = "∅ the end of the text"
 """A token without a text after which the answer ends."""
 NONE = -1
 """In place of the number of an alternative: none is selected."""
-WAY_WIDTH = 11
-"""Cells for how a way stands to the first one."""
-WAY_LEFT = "↓ selects one that was left"
+SCORE_WIDTH = 11
+"""Cells for the score of a branch."""
+SELECT_BRANCH = "↓ selects another branch"
+SCORES = "score against the first, in nats/token"
 CASE_WIDTH = 11
 """Cells that the longest strategy of a table takes, with its glyph."""
+
+
+class Inspector(Blank, VerticalScroll):
+    """Shows the token under the cursor."""
+
+    DEFAULT_CSS = """
+    Inspector { padding: 0 1; }
+    Inspector Static { height: auto; margin-bottom: 1; }
+    """
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id, can_focus=False)
+        self._step: Step | None = None
+        self._profile: Profile | None = None
+        self._selected = 0
+        self.has_model = True
+        """Whether there is a model, which can continue with an alternative."""
+
+    def compose(self) -> ComposeResult:
+        """Make the parts."""
+        for name in ("token", "alternatives", "branches", "decision", "measurements"):
+            yield Static(id=f"inspector-{name}")
+
+    @property
+    def alternative(self) -> Alternative | None:
+        """The alternative that is selected."""
+        if self._step is None or not 0 <= self._selected < len(self._step.top_logprobs):
+            return None
+        return self._step.top_logprobs[self._selected]
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """The tokens that stand here with the alternative; empty if none is selected."""
+        if self._branch is not None and self._step is not None and self._step.fork is not None:
+            return self._step.fork.branches[self._branch].tokens
+        return () if self.alternative is None else (self.alternative.token,)
+
+    @property
+    def _losing(self) -> list[int]:
+        """The branches of a fork that did not win."""
+        fork = self._step.fork if self._step else None
+        return [n for n in range(len(fork.branches)) if n != fork.winner] if fork else []
+
+    @property
+    def _branch(self) -> int | None:
+        """The losing branch that is selected: they come after the alternatives."""
+        if self._step is None or self._selected < len(self._step.top_logprobs):
+            return None
+        number = self._selected - len(self._step.top_logprobs)
+        return self._losing[number] if number < len(self._losing) else None
+
+    @property
+    def hint(self) -> str:
+        """What the user can do with the selection; empty where there is no model."""
+        if not self.has_model:
+            return ""
+        return "f: continue from here" if self.chosen else "↑ ↓ select an alternative"
+
+    @property
+    def chosen(self) -> bool:
+        """Whether the selection differs from the token, or from the winning branch."""
+        return self._step is not None and self.tokens not in ((), (self._step.token,))
+
+    def show(self, step: Step, profile: Profile | None) -> None:
+        """Show a token, and the thresholds of a profile, if they decided."""
+        self._step, self._profile = step, profile
+        tokens = [alternative.token for alternative in step.top_logprobs]
+        self._selected = tokens.index(step.token) if step.token in tokens else NONE
+        self._draw()
+
+    def move(self, by: int) -> None:
+        """Select another alternative, or below them another branch of a fork."""
+        if self._step is not None:
+            last = max(0, len(self._step.top_logprobs) + len(self._losing) - 1)
+            self._selected = min(max(self._selected + by, 0), last)
+            self._draw()
+
+    def on_resize(self) -> None:
+        """Draw for the new width."""
+        self._draw()
+
+    def _draw(self) -> None:
+        step, profile = self._step, self._profile
+        if step is None:
+            return
+        width = max(30, self.content_size.width - 1)
+        text = token_text(step.text) if step.text or not step.finish_reason else END
+        title = f"token {step.index}: {text} (id {step.token})"
+        branch, fork = self._branch, step.fork
+        hint = SELECT_BRANCH if self.has_model and branch is None else self.hint
+        alternatives = [draw_alternatives(step, self._selected, width)]
+        if step.top_logprobs and self.hint and branch is None:
+            alternatives.append(Content.styled(self.hint, DIM))
+        parts = {
+            "token": Content.styled(title, HEADING),
+            "alternatives": Content("\n").join(alternatives),
+            "decision": draw_decision(step, profile),
+            "measurements": draw_measurements(step),
+            "branches": draw_branches(fork, branch, width, hint) if fork else Content(),
+        }
+        for name, content in parts.items():
+            part = self.query_one(f"#inspector-{name}", Static)
+            part.display = bool(content.plain)
+            part.update(content)
 
 
 def token_text(text: str) -> str:
@@ -53,9 +157,9 @@ def draw_alternatives(step: Step, selected: int, width: int) -> Content:
     for number, alternative in enumerate(step.top_logprobs):
         probability = math.exp(alternative.logprob)
         pointer = "▸" if number == selected else " "
-        taken = "✓" if alternative.token == step.token else " "
+        mark = "✓" if alternative.token == step.token else " "
         text = token_text(alternative.text)[:12].ljust(12)
-        line = f"{pointer}{taken} {text} {bar(probability, 1.0, cells)} {probability:6.1%}"
+        line = f"{pointer}{mark} {text} {bar(probability, 1.0, cells)} {probability:6.1%}"
         lines.append(Content.styled(line, HEADING if number == selected else Style()))
     return Content("\n").join(lines)
 
@@ -75,26 +179,26 @@ def _measured(value: float, unit: str) -> str:
 
 
 def draw_decision(step: Step, profile: Profile | None) -> Content:
-    """Return what was decided, all conditions of each strategy, and the parameters used.
+    """Return the decision, all conditions of each strategy, and the parameters used.
 
     Args:
         step: the token's.
         profile: whose thresholds decided; None if there were none.
     """
     why = explain(profile, step)
-    came = "" if step.fork else f", {ORIGINS[step.origin]}"  # the outcome says it of a fork
-    heading = f"{why.heading}{came}"
+    origin = "" if step.fork else f", {ORIGINS[step.origin]}"  # the outcome says it of a fork
+    heading = f"{why.heading}{origin}"
     lines = [Content.styled(heading, STYLES[step.strategy]) + Content(why.outcome)]
     if not why.cases:
-        lines.append(Content("no thresholds had a part in this"))
+        lines.append(Content("not decided by thresholds"))
     elif why.reason is None:
-        lines.append(Content("other thresholds than these decided this"))
+        lines.append(Content("decided by other thresholds than these"))
     if why.cases:
         lines.append(Content.styled("✓ holds, ✗ does not (by how much)", DIM))
     for case in why.cases:
         lines += _draw_case(case, decided=case is why.reason)
     if step.rolled_back:
-        lines.append(Content("a drawn token was taken back here"))
+        lines.append(Content("rewound: replaces a sampled token"))
     used = f"T {step.temperature:.2f} top-p {step.top_p:.2f} top-k {step.top_k or 'off'}"
     lines.append(Content(f"{used} min-p {step.min_p:.2f}"))
     return Content("\n").join(lines)
@@ -115,23 +219,27 @@ def _draw_case(case: Case, decided: bool) -> list[Content]:
     return [left + right for left, right in zip(names, conditions, strict=False)]
 
 
-def draw_ways(fork: Fork, selected: int | None, width: int, hint: str = "") -> Content:
-    """Return the ways of a fork as a tree: the one taken, and those left, with their leads.
+def draw_branches(fork: Fork, selected: int | None, width: int, hint: str = "") -> Content:
+    """Return the branches of a fork as a tree, with their scores against the first.
 
     Args:
-        branch: the fork.
-        selected: the way whose text is shown in full, if any.
+        fork: one of a step.
+        selected: the branch whose text is shown in full, if any.
         width: in cells.
         hint: what a key does, below.
     """
     count = len(fork.branches)
-    heading = f"{LOOKS[Strategy.BRANCH].glyph} {count} ways, chosen by {fork.chosen_by}"
-    lines = [Content.styled(heading, COLOURS[Strategy.BRANCH])]
+    glyph = LOOKS[Strategy.BRANCH].glyph
+    heading = f"{glyph} {count} branches compared, chosen by {fork.chosen_by}"
+    lines = [
+        Content.styled(heading, COLOURS[Strategy.BRANCH]),
+        Content.styled(SCORES, DIM),
+    ]
     for number, branch in enumerate(fork.branches):
         stem = "└" if number == count - 1 else "├"
-        taken = "✓" if number == fork.winner else "▸" if number == selected else " "
+        mark = "✓" if number == fork.winner else "▸" if number == selected else " "
         text = printable(branch.text).replace("\n", "⏎")
-        line = f"{stem}{taken}{_lead(branch, first=number == 0):<{WAY_WIDTH}}{text}"
+        line = f"{stem}{mark}{_score(branch, first=number == 0):<{SCORE_WIDTH}}{text}"
         if number == selected and branch.stopped:
             line += f" ({fate(branch)})"
         style = HEADING if number in (fork.winner, selected) else DIM
@@ -139,115 +247,8 @@ def draw_ways(fork: Fork, selected: int | None, width: int, hint: str = "") -> C
     return Content("\n").join([*lines, Content.styled(hint, DIM)] if hint else lines)
 
 
-def _lead(branch: Branch, first: bool) -> str:
-    """Return by how much a way leads the first, in nats a token, in few cells."""
+def _score(branch: Branch, first: bool) -> str:
+    """Return the score of a branch against the first, in nats/token, in few cells."""
     if branch.lead is None:  # an older record
         return f"{branch.mean_logprob:6.2f}"
     return "first" if first else f"{branch.lead:+.2f}±{branch.error or 0.0:.2f}"
-
-
-class Inspector(Blank, VerticalScroll):
-    """Shows the token under the cursor."""
-
-    DEFAULT_CSS = """
-    Inspector { padding: 0 1; }
-    Inspector Static { height: auto; margin-bottom: 1; }
-    """
-
-    def __init__(self, *, id: str) -> None:
-        super().__init__(id=id, can_focus=False)
-        self._step: Step | None = None
-        self._profile: Profile | None = None
-        self._selected = 0
-        self.goes_on = True
-        """Whether there is a model, with which the answer can go another way."""
-
-    def compose(self) -> ComposeResult:
-        """Make the parts."""
-        for name in ("token", "alternatives", "branch", "decision", "measurements"):
-            yield Static(id=f"inspector-{name}")
-
-    @property
-    def alternative(self) -> Alternative | None:
-        """The alternative that is selected."""
-        if self._step is None or not 0 <= self._selected < len(self._step.top_logprobs):
-            return None
-        return self._step.top_logprobs[self._selected]
-
-    @property
-    def tokens(self) -> tuple[int, ...]:
-        """What would stand here if the user went the way that is selected; empty if none is."""
-        if self._way is not None and self._step is not None and self._step.fork is not None:
-            return self._step.fork.branches[self._way].tokens
-        return () if self.alternative is None else (self.alternative.token,)
-
-    @property
-    def _lost(self) -> list[int]:
-        """The ways of a fork that were not taken."""
-        fork = self._step.fork if self._step else None
-        if fork is None:
-            return []
-        return [number for number in range(len(fork.branches)) if number != fork.winner]
-
-    @property
-    def _way(self) -> int | None:
-        """The lost way that is selected: they come after the alternatives."""
-        if self._step is None or self._selected < len(self._step.top_logprobs):
-            return None
-        number = self._selected - len(self._step.top_logprobs)
-        return self._lost[number] if number < len(self._lost) else None
-
-    @property
-    def hint(self) -> str:
-        """What the user can do with the selection; empty where no model could go on."""
-        if not self.goes_on:
-            return ""
-        return "f goes on this way" if self.chosen else "↑ ↓ choose another way"
-
-    @property
-    def chosen(self) -> bool:
-        """Whether what is selected is another way than the one that was taken."""
-        return self._step is not None and self.tokens not in ((), (self._step.token,))
-
-    def show(self, step: Step, profile: Profile | None) -> None:
-        """Show a token, and what a profile's thresholds have to do with it, if they decided."""
-        self._step, self._profile = step, profile
-        tokens = [alternative.token for alternative in step.top_logprobs]
-        # The token itself: whoever goes another way has chosen one before.
-        self._selected = tokens.index(step.token) if step.token in tokens else NONE
-        self._draw()
-
-    def move(self, by: int) -> None:
-        """Select another alternative, or below them another of a fork's ways."""
-        if self._step is not None:
-            last = max(0, len(self._step.top_logprobs) + len(self._lost) - 1)
-            self._selected = min(max(self._selected + by, 0), last)
-            self._draw()
-
-    def on_resize(self) -> None:
-        """Draw for the new width."""
-        self._draw()
-
-    def _draw(self) -> None:
-        step, profile = self._step, self._profile
-        if step is None:
-            return
-        width = max(30, self.content_size.width - 1)
-        told = token_text(step.text) if step.text or not step.finish_reason else END
-        title = f"token {step.index}: {told} (id {step.token})"
-        way, fork = self._way, step.fork
-        left = WAY_LEFT if self.goes_on and way is None else self.hint
-        alternatives = [draw_alternatives(step, self._selected, width)]
-        if step.top_logprobs and self.hint and way is None:
-            alternatives.append(Content.styled(self.hint, DIM))
-        parts = {
-            "token": Content.styled(title, HEADING),
-            "alternatives": Content("\n").join(alternatives),
-            "decision": draw_decision(step, profile),
-            "measurements": draw_measurements(step),
-            "branch": draw_ways(fork, way, width, left) if fork else Content(),
-        }
-        for name, content in parts.items():
-            part = self.query_one(f"#inspector-{name}", Static)
-            part.display = bool(content.plain)
-            part.update(content)

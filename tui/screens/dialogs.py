@@ -1,25 +1,69 @@
-"""Small questions to the user: a line, a longer text, yes or no."""
+"""Small questions to the user: a line, a longer text, yes or no, a branch of a fork."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+import math
+from typing import ClassVar, TypeVar
 
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
+from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import Input, Label, TextArea
+from textual.widgets import Input, Label, OptionList, TextArea
+from textual.widgets.option_list import Option
+
+from entropix_mlx.palette import printable
+from entropix_mlx.step import Branch, Fork
+from entropix_mlx.traces.explain import fate, standing
+
+from ..drawing import bar
+
+SCORE_CELLS = 12
+LINE = 200
+"""Characters of the text before the fork that are shown."""
+T = TypeVar("T")
 
 
-class TextDialog(ModalScreen[str | None]):
+class Dialog(ModalScreen[T | None]):
+    """A dialog over the chat, without a result if Escape closes it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "Cancel")]
+
+    def __init__(self) -> None:
+        super().__init__(classes="dialog")
+
+
+def field_row(label: str, name: str, value: object, placeholder: str) -> ComposeResult:
+    """Make a label and a field of one line, whose id is `name`."""
+    with Horizontal(classes="row"):
+        yield Label(label)
+        text = "" if value is None else str(value)
+        yield Input(text, placeholder=placeholder, id=name, compact=True)
+
+
+def number_in(field: Input, whole: bool) -> float | None:
+    """Return the number in a field; None if it is empty.
+
+    Raises:
+        ValueError: it is no number, or no whole one.
+    """
+    text = field.value.strip()
+    if not text:
+        return None
+    try:
+        return int(text) if whole else float(text)
+    except ValueError:
+        kind = "a whole number" if whole else "a number"
+        raise ValueError(f"{field.id} must be {kind}, not {text!r}") from None
+
+
+class TextDialog(Dialog[str]):
     """Asks for a line of text."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "Cancel")]
-
     def __init__(self, title: str, text: str = "", placeholder: str = "") -> None:
-        """Ask, with a text to begin with."""
-        super().__init__(classes="dialog")
+        super().__init__()
         self._title = title
         self._text = text
         self._placeholder = placeholder
@@ -33,10 +77,6 @@ class TextDialog(ModalScreen[str | None]):
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Take the text."""
         self.dismiss(event.value)
-
-    def action_cancel(self) -> None:
-        """Take nothing."""
-        self.dismiss(None)
 
 
 class LongTextDialog(TextDialog):
@@ -56,12 +96,12 @@ class LongTextDialog(TextDialog):
         self.dismiss(self.query_one(TextArea).text)
 
 
-class ConfirmDialog(ModalScreen[bool]):
+class ConfirmDialog(Dialog[bool]):
     """Asks whether to do something that cannot be undone."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter,y", "answer(True)", "Yes"),
-        Binding("escape,n", "answer(False)", "No"),
+        Binding("enter,y", "dismiss(True)", "Yes"),
+        Binding("n", "dismiss(False)", "No"),
     ]
 
     def __init__(self, question: str, yes: str) -> None:
@@ -69,9 +109,9 @@ class ConfirmDialog(ModalScreen[bool]):
 
         Args:
             question: see above.
-            yes: what Enter does.
+            yes: the effect of Enter.
         """
-        super().__init__(classes="dialog")
+        super().__init__()
         self._question = question
         self._yes = yes
 
@@ -81,6 +121,55 @@ class ConfirmDialog(ModalScreen[bool]):
             yield Label(Content(self._question))
             yield Label(Content(f"Enter {self._yes}, Escape does not"), classes="hint")
 
-    def action_answer(self, yes: bool) -> None:
-        """Take the answer."""
-        self.dismiss(yes)
+
+class AskDialog(Dialog[int]):
+    """Asks for a branch at a fork whose best ones score alike; Escape leaves the choice."""
+
+    def __init__(self, fork: Fork, before: str = "") -> None:
+        """Show a fork, and the text before it."""
+        super().__init__()
+        self._fork = fork
+        self._before = before
+
+    def compose(self) -> ComposeResult:
+        """Make the list, below the line that it continues."""
+        line = printable(self._before).rpartition("\n")[2][-LINE:]
+        with Vertical():
+            yield Label("The branches of this fork score alike. Which one?")
+            if line.strip():
+                yield Label(Content(f"{line} …"), classes="before")
+            yield OptionList(*map(self._option, range(len(self._fork.branches))))
+            yield Label("A number or Enter takes one, Escape the best (✓)", classes="hint")
+
+    def on_mount(self) -> None:
+        """Begin at the best one."""
+        self.query_one(OptionList).highlighted = self._fork.winner
+
+    def on_key(self, event: events.Key) -> None:
+        """Take the one whose number was pressed."""
+        numbers = [str(index + 1) for index in range(len(self._fork.branches))]
+        if event.character in numbers:
+            event.stop()
+            self.dismiss(numbers.index(event.character))
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Take one."""
+        self.dismiss(event.option_index)
+
+    def _option(self, index: int) -> Option:
+        branch = self._fork.branches[index]
+        best = "✓" if index == self._fork.winner else " "
+        text = printable(branch.text).replace("\n", "⏎")
+        first = branch.first_logprob
+        begins = "" if first is None else f"begins with p {math.exp(first):.2f}  "
+        drawn = bar(math.exp(min(0.0, branch.mean_logprob)), 1.0, SCORE_CELLS)
+        score = standing(branch) if index else "the first"
+        return Option(
+            Content(f"{index + 1} {best} {text}\n    {begins}{score}  {drawn} {_numbers(branch)}")
+        )
+
+
+def _numbers(branch: Branch) -> str:
+    numbers = f"log p {branch.mean_logprob:.2f} nats/token, H {branch.mean_entropy:.2f} bits"
+    stopped = fate(branch)
+    return f"{numbers}; {stopped}" if stopped else numbers

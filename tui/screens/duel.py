@@ -1,4 +1,4 @@
-"""Two samplers, side by side: the same prompt and seed, and where the answers part."""
+"""Two samplers side by side: the same prompt and seed, and the first difference."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal
+from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.screen import Screen
-from textual.widgets import Label, Static
+from textual.widgets import Label, Select, Static
 
 from entropix_mlx.backends.events import (
     CancelToken,
@@ -25,15 +25,19 @@ from entropix_mlx.backends.events import (
 from entropix_mlx.errors import EntropixError
 from entropix_mlx.palette import printable
 from entropix_mlx.profiles.profile import Profile
+from entropix_mlx.profiles.tree import TREE_SAMPLER
 from entropix_mlx.samplers.registry import SAMPLERS
 from entropix_mlx.settings import Settings
-from entropix_mlx.step import Step, first_divergence
+from entropix_mlx.step import Fork, Step, first_divergence
 from entropix_mlx.summary import COLUMNS, Result, Sample, summarize, to_table
 from entropix_mlx.traces.trace import Header, TraceWriter
 
-from ..composer.key_bar import KeyBar
+from ..containers import AutoScroll
+from ..gauges.gauges import ForkRace
+from ..gauges.lines import Compact, Strip
+from ..gauges.plane import Plane
+from ..keys import KeyBar
 from ..transcript.answer import AnswerView
-from .duel_side import DuelSide
 
 Start = Callable[[UserMessage, tuple[Settings, Settings], CancelToken], None]
 
@@ -43,29 +47,29 @@ _LEFT_OUT = ("answers", "distinct", "perplexity")
 KEY_ORDER = ("duel.left", "duel.right", "duel.again", "duel.save", "duel.close", "app.help")
 """The bindings that the last line names."""
 VERDICT = {name: form for name, form in COLUMNS.items() if name not in _LEFT_OUT}
-"""The columns of the verdict, which fit into 80 cells: there is one answer of each sampler."""
+"""The columns of the table, which fit into 80 cells: there is one answer of each sampler."""
 LEAST = ("repetition", "mean log p", "tokens/s", "insertions")
-"""Those that are left out on a narrower screen, in this order."""
+"""Those that a narrower screen lacks, in this order."""
 
 
 @dataclass(frozen=True)
-class Kept:
-    """The side of a duel that is to be part of the conversation."""
+class DuelChoice:
+    """The side of a duel that becomes part of the conversation."""
 
     question: UserMessage
     seed: int
     steps: Sequence[Step]
 
 
-class DuelScreen(Screen[Kept | None]):
-    """Shows a duel while both sides answer at the same time."""
+class DuelScreen(Screen[DuelChoice | None]):
+    """A duel; both sides answer at the same time."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "close", "Back", id="duel.close"),
-        Binding("ctrl+r", "again", "Once more", id="duel.again"),
+        Binding("ctrl+r", "again", "Regenerate", id="duel.again"),
         Binding("1", "keep(0)", "Keep left", tooltip="Make it the answer", id="duel.left"),
         Binding("2", "keep(1)", "Keep right", tooltip="Make it the answer", id="duel.right"),
-        Binding("t", "save", "Traces", tooltip="Write a trace of each side", id="duel.save"),
+        Binding("t", "save", "Save traces", tooltip="Write a trace of each side", id="duel.save"),
     ]
 
     def __init__(
@@ -74,7 +78,7 @@ class DuelScreen(Screen[Kept | None]):
         """Prepare a duel.
 
         Args:
-            question: what both sides answer.
+            question: the one that both sides answer.
             settings: those of the chat, for both but for the sampler.
             seed: for both.
             start: begins a duel; its events come through `receive`.
@@ -88,7 +92,7 @@ class DuelScreen(Screen[Kept | None]):
         self._headers: tuple[Header | None, ...] = ()
         self._ended: dict[int, str | None] = {}  # the sides that have ended, and why they failed
         self._samplers: tuple[str, ...] = ()
-        self._parted: int | None = None  # the first token that the sides do not share
+        self._difference: int | None = None  # the first token that the sides do not share
         left = settings.sampler
         right = "greedy" if left != "greedy" else "entropix"
         self._sides = [DuelSide(n, name, profile) for n, name in enumerate((left, right))]
@@ -115,40 +119,40 @@ class DuelScreen(Screen[Kept | None]):
     async def action_again(self) -> None:
         """Begin again."""
         self._cancel.set()
-        # Made before anything waits: `receive` must drop what the duel before still sends.
+        # Made before anything waits: `receive` must drop the events of the previous duel.
         cancel = self._cancel = CancelToken()
         for side in self._sides:
             await side.clear()
         if cancel is not self._cancel:
             return  # another one began meanwhile
-        self._ended, self._headers, self._parted = {}, (), None
+        self._ended, self._headers, self._difference = {}, (), None
         self._samplers = self._chosen()
-        self._tell("the same text so far …")
+        self._show_result("the same text so far …")
         left, right = (SAMPLERS[name].fitting(self._settings) for name in self._samplers)
         self._start(self._question, (left, right), cancel)
 
     def receive(self, event: DuelEvent) -> None:
-        """Show how a side goes on, mark where the sides part; at the end tell the verdict."""
+        """Show more of a side, mark the first difference; at the end show the table."""
         ending = not self.query(AnswerView)  # the app leaves while the model still reports
         if event.cancel is not self._cancel or ending:
             return
         if isinstance(event, DuelBegan):
             self._headers = event.headers
         elif isinstance(event, DuelForkGrew):
-            self._sides[event.side].race(event.fork)
+            self._sides[event.side].show_fork(event.fork)
         else:
             self._grow(event)
 
     def _grow(self, event: DuelStepsArrived) -> None:
         if not self._sides[event.side].steps:
-            self.refresh_bindings()  # there is something to keep now
-        self._sides[event.side].add(event.steps)
-        self._mark_parting()
+            self.refresh_bindings()  # this side can be kept now
+        self._sides[event.side].append(event.steps)
+        self._mark_difference()
         if event.ended:
             self._ended[event.side] = event.error
         if len(self._ended) == len(self._sides):
             self._draw_sides()
-            self._tell(self._verdict())
+            self._show_result(self._result())
 
     def action_close(self) -> None:
         """Stop the duel, and go back to the chat."""
@@ -162,7 +166,7 @@ class DuelScreen(Screen[Kept | None]):
             self.notify("there is no answer on this side yet", severity="warning")
             return
         self._cancel.set()
-        self.dismiss(Kept(self._question, self._settings.seed or 0, list(steps)))
+        self.dismiss(DuelChoice(self._question, self._settings.seed or 0, list(steps)))
 
     def action_save(self) -> None:
         """Write a trace of each side into the current folder."""
@@ -179,8 +183,8 @@ class DuelScreen(Screen[Kept | None]):
                 self.notify(str(error), severity="error", markup=False)
                 return
             names.append(str(path))
-        told = f"saved {' and '.join(names)}" if names else "there is nothing to save yet"
-        self.notify(told, markup=False)
+        message = f"saved {' and '.join(names)}" if names else "there is nothing to save yet"
+        self.notify(message, markup=False)
 
     def _useful_keys(self) -> dict[str, bool]:
         """Return which keys would do something now."""
@@ -194,38 +198,118 @@ class DuelScreen(Screen[Kept | None]):
         for side in self._sides:
             side.draw()
 
-    def _mark_parting(self) -> None:
+    def _mark_difference(self) -> None:
         """Mark the first token that differs, as soon as both sides have it."""
         left, right = (side.steps for side in self._sides)
-        if self._parted is None:
+        if self._difference is None:
             common = min(len(left), len(right))
-            self._parted = first_divergence(left[:common], right[:common])
-            if self._parted is not None:
-                self._tell(f"the answers part at token {self._parted} …")
+            self._difference = first_divergence(left[:common], right[:common])
+            if self._difference is not None:
+                self._show_result(f"{_describe(self._difference)} …")
                 for side in self._sides:
-                    side.point(self._parted)
+                    side.point(self._difference)
 
-    def _tell(self, told: str | Content) -> None:
-        self.query_one("#divergence", Label).update(told)
+    def _show_result(self, result: str | Content) -> None:
+        self.query_one("#divergence", Label).update(result)
 
-    def _verdict(self) -> Content:
-        """Return where the answers part and what each amounts to, or why a side failed."""
+    def _result(self) -> Content:
+        """Return the first difference and a table of both sides, or why a side failed."""
         ended = sorted(self._ended.items())
         failures = [f"{self._samplers[side]} failed: {error}" for side, error in ended if error]
         if failures:
             return Content("\n".join(failures))
         left, right = (side.steps for side in self._sides)
-        index = first_divergence(left, right)
-        told = "the same text" if index is None else f"the answers part at token {index}"
         seed = self._settings.seed or 0
         sides = zip(self._samplers, (left, right), strict=True)
         samples = [Sample(name, seed, tuple(steps)) for name, steps in sides]
         results = [summarize([sample])[0] for sample in samples]
-        return Content(f"{told}\n{_table(results, self.size.width - 2)}")
+        difference = _describe(first_divergence(left, right))
+        return Content(f"{difference}\n{_table(results, self.size.width - 2)}")
+
+
+def _describe(difference: int | None) -> str:
+    if difference is None:
+        return "the same text"
+    where = f"token {difference} on" if difference else "the first token"
+    return f"the answers differ from {where}"
+
+
+class DuelSide(Vertical):
+    """One side of a duel: its sampler, its answer, and small gauges that follow it."""
+
+    def __init__(self, number: int, sampler: str, profile: Profile) -> None:
+        """Begin without an answer.
+
+        Args:
+            number: 0 or 1.
+            sampler: the one that is selected at first.
+            profile: whose thresholds the gauges show.
+        """
+        super().__init__(classes="side")
+        self._number = number
+        self._first = sampler
+        self._profile = profile
+        self._race = ForkRace()
+        self._compact = Compact(profile, id="compact")
+        self._gauges = (self._compact, Strip(profile, id="strip"), Plane(profile))
+
+    def compose(self) -> ComposeResult:
+        """Make the sampler, the answer and the gauges below each other."""
+        options = [(name, name) for name in SAMPLERS]
+        name = f"sampler-{self._number}"
+        yield Select(options, value=self._first, allow_blank=False, compact=True, id=name)
+        yield AutoScroll(AnswerView(), id=f"side-{self._number}")
+        yield self._race
+        yield from self._gauges
+
+    @property
+    def sampler(self) -> str:
+        """The sampler that is selected."""
+        return str(self.query_one(Select).value)
+
+    @property
+    def steps(self) -> list[Step]:
+        """The answer so far; none while another one begins, or the app ends."""
+        view = next(iter(self.query(AnswerView)), None)
+        return view.steps if view else []
+
+    async def clear(self) -> None:
+        """Begin again without an answer."""
+        container = self.query_one(f"#side-{self._number}", AutoScroll)
+        await container.remove_children()
+        await container.mount(AnswerView())
+        self._race.show(None)
+        self._compact.has_thresholds = self.sampler == TREE_SAMPLER
+        for gauge in self._gauges:
+            gauge.show_answer([], self._profile)
+
+    def append(self, steps: Sequence[Step]) -> None:
+        """Add steps; the next `draw` shows them on the gauges."""
+        if steps:
+            self._race.show(None)
+            self.query_one(AnswerView).append(steps)
+            for gauge in self._gauges:
+                gauge.add_steps(steps)
+
+    def show_fork(self, fork: Fork) -> None:
+        """Show the branches of a fork so far; the next steps end that."""
+        self._race.show(fork)
+
+    def point(self, index: int) -> None:
+        """Mark a token, in the text and on the gauges."""
+        if index < len(self.steps):
+            self.query_one(AnswerView).point(index)
+            self.query_one(Strip).point(index)
+
+    def draw(self) -> None:
+        """Bring the fork and the gauges up to date."""
+        self._race.draw()
+        for gauge in self._gauges:
+            gauge.draw()
 
 
 def _table(results: Sequence[Result], width: int) -> str:
-    """Return the verdict's table, without the columns that matter least where there is no room."""
+    """Return the table of both answers, without the columns for which there is no room."""
     columns = dict(VERDICT)
     table = to_table(results, columns)
     for name in LEAST:

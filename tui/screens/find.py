@@ -1,4 +1,4 @@
-"""Searching in the chat, in a bar above it."""
+"""Search in the chat, in a bar above it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ KEYS = "↓ ↑ next, previous; Escape closes"
 
 
 class FindBar(ModalScreen[None]):
-    """Goes from one place to the next."""
+    """Goes from one match to the next."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "close", "Close", id="find.close"),
-        Binding("down,ctrl+f", "go(1)", "Next", priority=True, id="find.next"),
-        Binding("up", "go(-1)", "Previous", priority=True, id="find.previous"),
+        Binding("escape", "dismiss", "Close"),
+        Binding("down,ctrl+f", "go(1)", "Next", priority=True),
+        Binding("up", "go(-1)", "Previous", priority=True),
     ]
     DEFAULT_CSS = """
     FindBar { align: left top; background: $background 0%; }
@@ -38,9 +38,9 @@ class FindBar(ModalScreen[None]):
         """Prepare a search.
 
         Args:
-            conversation: where to search.
-            show: brings a place into sight.
-            text: what to search for at first.
+            conversation: the one to search.
+            show: brings a match into sight.
+            text: the first words to search for.
         """
         super().__init__()
         self._conversation = conversation
@@ -56,7 +56,7 @@ class FindBar(ModalScreen[None]):
             yield Label(KEYS)
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Search from the end: what came last is wanted most often."""
+        """Search from the end: the last match is the most likely one."""
         self._places = search(self._conversation, event.value)
         self._number = len(self._places)
         self.action_go(-1)
@@ -74,7 +74,3 @@ class FindBar(ModalScreen[None]):
         self._number = (self._number + by) % len(self._places)
         label.update(f"{self._number + 1} of {len(self._places)} · {KEYS}")
         self._show(self._places[self._number])
-
-    def action_close(self) -> None:
-        """Close; the cursor stays where it was found."""
-        self.dismiss(None)

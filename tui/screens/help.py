@@ -1,4 +1,4 @@
-"""The page behind F1: what is measured, when each strategy is chosen, the marks, the keys."""
+"""The page behind F1: the measurements, the strategies, the marks, the keys."""
 
 from __future__ import annotations
 
@@ -9,25 +9,20 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Label, Static
 
 from entropix_mlx.chat.slash import Command, listing
 from entropix_mlx.profiles.profile import Profile
 
-from ..help_text import (
-    ANOTHER_WAY,
-    marks,
-    measurements,
-    strategies,
-)
+from ..help_text import ALTERNATIVES, marks, measurements, strategies
 from ..keys import key_rows
+from .dialogs import Dialog
 
 
-class HelpScreen(ModalScreen[None]):
+class HelpScreen(Dialog[None]):
     """Explains the screen."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,f1,q", "close", "Close")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("f1,q", "dismiss", "Close")]
 
     def __init__(
         self,
@@ -38,34 +33,30 @@ class HelpScreen(ModalScreen[None]):
         """Make the page.
 
         Args:
-            profile: whose numbers are told.
+            profile: has the numbers.
             groups: the bindings to explain, by heading, a column each.
-            commands: what can be typed in the field, if there is one.
+            commands: those of the field, if there is one.
         """
-        super().__init__(classes="dialog")
+        super().__init__()
         self._profile = profile
         self._groups = groups
         self._commands = commands
 
     def compose(self) -> ComposeResult:
-        """Make the sections, colours first, and how to leave above them."""
+        """Make the sections, colours first, below the keys."""
         with VerticalScroll():
             yield Label("↑ ↓ scroll, Escape closes", classes="hint")
             title = f"What the colours mean, with the numbers of {self._profile.name}"
             yield Static(_section(title, strategies(self._profile)))
             yield Static(_section("What is measured", measurements(self._profile)))
-            yield Static(_section("Another way", Content(ANOTHER_WAY)))
+            yield Static(_section("Alternatives", Content(ALTERNATIVES)))
             yield Static(_section("Marks around tokens", marks()))
             with Horizontal(classes="keys"):
                 for heading, bindings in self._groups.items():
                     yield Static(_key_table(heading, bindings))
             if self._commands:
-                told = Content(listing(self._commands))
-                yield Static(_section("Commands, typed in the field (@FILE puts a text in)", told))
-
-    def action_close(self) -> None:
-        """Close."""
-        self.dismiss(None)
+                heading = "Commands, typed in the field (@FILE inserts the text of a file)"
+                yield Static(_section(heading, Content(listing(self._commands))))
 
 
 def _section(heading: str, content: Content) -> Content:
@@ -73,5 +64,5 @@ def _section(heading: str, content: Content) -> Content:
 
 
 def _key_table(heading: str, bindings: Sequence[BindingType]) -> Content:
-    lines = [f"{key:<8}{title}" for key, title in key_rows(bindings)]
+    lines = (f"{key:<8}{title}" for key, title in key_rows(bindings))
     return _section(heading, Content("\n".join(lines)))

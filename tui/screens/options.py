@@ -1,4 +1,4 @@
-"""The options of a generation that are plain numbers: most tokens, temperature, top-p, …"""
+"""The options of a generation that are plain numbers: max tokens, temperature, top-p, …"""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import Any, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.events import DescendantFocus
-from textual.screen import ModalScreen
 from textual.widgets import Input, Label
 
 from entropix_mlx.errors import EntropixError
@@ -18,32 +17,33 @@ from entropix_mlx.profiles.fields import Number
 from entropix_mlx.profiles.sampler_specs import parameters, specs
 from entropix_mlx.settings import Settings
 
-MOST = "max_tokens"
+from .dialogs import Dialog, field_row, number_in
+
+MAX_TOKENS = "max_tokens"
 NAME_WIDTH = 20
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """What the user settled on."""
+class ChosenOptions:
+    """The result of the dialog."""
 
     settings: Settings
-    kept: dict[str, float | None] | None
-    """The options to be written into the configuration file; None if they hold for now only."""
+    defaults: dict[str, float | None] | None
+    """The options for the configuration file; None if they hold for this chat only."""
 
 
-class OptionsDialog(ModalScreen[Chosen | None]):
-    """Lets the user change them; what a sampler does not take is not shown."""
+class OptionsDialog(Dialog[ChosenOptions]):
+    """Changes the options; those that a sampler does not take are not shown."""
 
     AUTO_FOCUS = "Input"
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+s", "take", "Use", priority=True, id="options.take"),
-        Binding("ctrl+d", "take(True)", "Keep", priority=True, id="options.keep"),
-        Binding("escape", "cancel", "Cancel", id="options.cancel"),
+        Binding("ctrl+s", "take", "Use", priority=True),
+        Binding("ctrl+d", "take(True)", "Save as default", priority=True),
     ]
 
     def __init__(self, settings: Settings) -> None:
-        super().__init__(classes="dialog")
+        super().__init__()
         self._settings = settings
         takes = specs()[settings.sampler].takes
         shared = {n: p for n, p in parameters().items() if isinstance(p.rule, Number)}
@@ -54,15 +54,15 @@ class OptionsDialog(ModalScreen[Chosen | None]):
         with Vertical():
             yield Label(f"Options of {self._settings.sampler}")
             with VerticalScroll(id="options"):
-                yield from self._row(MOST, "the most tokens of an answer; -1: no limit")
+                yield from self._row(MAX_TOKENS, "tokens of an answer at most; -1: no limit")
                 for name in self._names:
                     yield from self._row(name, parameters()[name].help)
             yield Label("", id="fault", classes="hint")
-            told = "Enter or Ctrl+S: from the next answer on; Ctrl+D: also keep as defaults"
-            yield Label(told, classes="hint")
+            keys = "Enter or Ctrl+S: from the next answer on; Ctrl+D: also save as default"
+            yield Label(keys, classes="hint")
 
     def on_descendant_focus(self, event: DescendantFocus) -> None:
-        """Say in full what the option is for: its field may be too short for that."""
+        """Show the whole explanation of an option: its field may be too short for it."""
         if isinstance(event.widget, Input):
             self.query_one("#fault", Label).update(Content(event.widget.placeholder))
 
@@ -70,38 +70,24 @@ class OptionsDialog(ModalScreen[Chosen | None]):
         """Take the options."""
         self.action_take()
 
-    def action_take(self, keep: bool = False) -> None:
-        """Take the options, if an answer could use them; `keep` them for other chats, too."""
+    def action_take(self, save: bool = False) -> None:
+        """Take the options, if an answer could use them; `save` them as defaults, too."""
         try:
-            values: dict[str, Any] = {n: self._number(n) for n in [MOST, *self._names]}
-            if values[MOST] is None:
-                values[MOST] = Settings.max_tokens
+            values: dict[str, Any] = {n: self._number(n) for n in [MAX_TOKENS, *self._names]}
+            if values[MAX_TOKENS] is None:
+                values[MAX_TOKENS] = Settings.max_tokens
             settings = replace(self._settings, **values)
             settings.check()
         except (ValueError, EntropixError) as error:
             self.query_one("#fault", Label).update(Content(str(error)))
         else:
-            self.dismiss(Chosen(settings, values if keep else None))
+            self.dismiss(ChosenOptions(settings, values if save else None))
 
-    def action_cancel(self) -> None:
-        """Take none."""
-        self.dismiss(None)
+    def _row(self, name: str, explanation: str) -> ComposeResult:
+        label = name.replace("_", " ").ljust(NAME_WIDTH)
+        return field_row(label, name, getattr(self._settings, name), explanation)
 
-    def _row(self, name: str, told: str) -> ComposeResult:
-        value = getattr(self._settings, name)
-        with Horizontal(classes="row"):
-            yield Label(name.replace("_", " ").ljust(NAME_WIDTH))
-            text = "" if value is None else str(value)
-            yield Input(text, placeholder=told, id=name, compact=True)
-
-    def _number(self, name: str) -> Any:
-        text = self.query_one(f"#{name}", Input).value.strip()
-        if not text:
-            return None
-        rule = parameters()[name].rule if name != MOST else None
+    def _number(self, name: str) -> float | None:
+        rule = parameters()[name].rule if name != MAX_TOKENS else None
         whole = not isinstance(rule, Number) or rule.whole
-        try:
-            return int(text) if whole else float(text)
-        except ValueError:
-            kind = "a whole number" if whole else "a number"
-            raise ValueError(f"{name} must be {kind}, not {text!r}") from None
+        return number_in(self.query_one(f"#{name}", Input), whole)

@@ -1,20 +1,23 @@
 """An answer: its tokens, coloured by strategy, in blocks; or as Markdown.
 
-What a reasoning model thinks before it answers is folded into one line, until it is clicked or the
-cursor is in it.
+The reasoning of a model is folded into one line, until it is clicked or the cursor is in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from textual import events
 from textual.app import ComposeResult
 from textual.content import Content
+from textual.geometry import Region
 from textual.message import Message
 from textual.style import Style
+from textual.widgets import Static
 
 from entropix_mlx.chat.finding import CLOSING, Reasoning, find_reasoning, quoted
 from entropix_mlx.palette import LOOKS, printable
@@ -22,9 +25,8 @@ from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.profiles.tree import classify
 from entropix_mlx.step import Step, Strategy
 
-from ..blank import Column
+from ..containers import Column
 from ..styles import CHANGED, CURSOR, REASONING, STYLES, marked
-from .token_block import TokenBlock
 
 if TYPE_CHECKING:
     from textual.widgets import Markdown
@@ -33,6 +35,9 @@ BLOCK_TOKENS = 60
 """A block ends with the first line that ends after so many tokens: only the last one is redrawn."""
 LONGEST_BLOCK = 400
 """Where no line ends, a block ends after so many."""
+EMPTY = Content()
+RESERVED = 4
+"""A block that grows takes so many lines at once: layout costs more than drawing a token."""
 
 
 class AnswerView(Column):
@@ -54,7 +59,8 @@ class AnswerView(Column):
         self.steps: list[Step] = list(steps)
         self.strategies: list[Strategy] = [step.strategy for step in self.steps]
         self._marks = marks
-        self._cursor: int | None = None
+        self.cursor: int | None = None
+        """The token that is highlighted."""
         self._growing = False  # more steps are on their way
         self._starts: list[int] = []  # the first step of each block
         self._blocks: list[TokenBlock] = []
@@ -101,31 +107,31 @@ class AnswerView(Column):
         self._draw_markdown()
 
     def settle(self) -> None:
-        """Take the empty lines away that were kept for what would come."""
+        """Remove the empty lines that were reserved for more tokens."""
         if self._growing:
             self._growing = False
             self._redraw([len(self._starts) - 1])
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
-        """Tell which token the mouse is over."""
-        self._tell_token(event, clicked=False)
+        """Report the token that the mouse is over."""
+        self._report_token(event, clicked=False)
 
     def on_click(self, event: events.Click) -> None:
-        """Unfold reasoning or fold it, or tell which token was clicked."""
+        """Unfold reasoning or fold it, or report the token that was clicked."""
         start = event.style.meta.get("reasoning")
         span = None if start is None else self._span_at(start)
         if span is None:
-            self._tell_token(event, clicked=True)
+            self._report_token(event, clicked=True)
         else:
             self._fold(span, not self._is_folded(span))
 
     @property
     def has_reasoning(self) -> bool:
-        """Whether there is something to fold or unfold."""
+        """Whether there is reasoning to fold or unfold."""
         return bool(self._reasoning)
 
     @property
-    def unfolds(self) -> bool:
+    def shows_reasoning(self) -> bool:
         """Whether some reasoning is unfolded, other than by the cursor."""
         return bool(self._unfolded)
 
@@ -136,29 +142,26 @@ class AnswerView(Column):
 
     def point(self, cursor: int | None) -> None:
         """Highlight a token, or none."""
-        ends = [i for i in (self._cursor, cursor) if i is not None]
+        ends = [i for i in (self.cursor, cursor) if i is not None]
         touched = {self._block_of(i) for i in ends}
         spans = {self._span_at(i) for i in ends}
         if len(ends) == 1 or len(spans) > 1:  # the cursor enters reasoning, or leaves it
             touched |= {number for span in spans if span for number in self._blocks_of(span)}
-        self._cursor = cursor
+        self.cursor = cursor
         self._redraw(touched)
 
     def block_at(self, index: int) -> TokenBlock:
         """Return the block in which a step is shown."""
         return self._blocks[self._block_of(index)]
 
-    def reclassify(self, profile: Profile | None) -> int:
-        """Colour the tokens by what a profile would decide, None for what was decided.
-
-        Returns:
-            How many tokens' strategy differs from what was decided.
-        """
-        decided = [step.strategy for step in self.steps]
+    def preview(self, profile: Profile | None) -> Preview:
+        """Colour the tokens by the decisions of a profile, None for those that were made."""
         before = self.strategies
+        decided = [step.strategy for step in self.steps]
         self.strategies = decided if profile is None else classify(self.steps, profile)
-        self._redraw({self._block_of(i) for i in _differences(before, self.strategies)})
-        return len(_differences(decided, self.strategies))
+        changes = zip(before, self.strategies, strict=True)
+        self._redraw({self._block_of(i) for i, (old, new) in enumerate(changes) if old is not new})
+        return Preview(self.steps, self.strategies)
 
     def show_marks(self, marks: bool) -> None:
         """Show each token's glyph before it, or not."""
@@ -171,7 +174,7 @@ class AnswerView(Column):
             await self._markdown.remove()
             self._markdown = None
         if shown:
-            from textual.widgets import Markdown  # slow to import, and seldom wanted
+            from textual.widgets import Markdown  # slow to import, and seldom used
 
             self._markdown_text = self._as_markdown()
             self._markdown = Markdown(self._markdown_text)
@@ -180,7 +183,7 @@ class AnswerView(Column):
             block.display = self._is_shown(number)
 
     def _draw_markdown(self) -> None:
-        """Bring the Markdown up to date: what is only longer is not read anew."""
+        """Bring the Markdown up to date: a text that is only longer is not parsed again."""
         if self._markdown is None:
             return
         known, self._markdown_text = self._markdown_text, self._as_markdown()
@@ -190,26 +193,26 @@ class AnswerView(Column):
             self._markdown.append(self._markdown_text[len(known) :])
 
     def _as_markdown(self) -> str:
-        """Return the text; reasoning is a line that names its length, unfolded also a quotation."""
+        """Return the text, with a line for reasoning; unfolded, it is a quotation."""
         parts, place = [], 0
         for span in self._reasoning:
             parts += [step.text for step in self.steps[place : span.start]]
             folded = span.start not in self._unfolded
             parts.append(f"*{self._headline(span, folded).strip()}*\n\n")
             if not folded:
-                thought = "".join(step.text for step in self.steps[span.start : span.end])
-                parts.append(quoted(thought))
+                text = "".join(step.text for step in self.steps[span.start : span.end])
+                parts.append(quoted(text))
             place = span.end
         parts += [step.text for step in self.steps[place:]]
         return printable("".join(parts))
 
-    def _tell_token(self, event: events.MouseEvent, clicked: bool) -> None:
+    def _report_token(self, event: events.MouseEvent, clicked: bool) -> None:
         index = event.style.meta.get("step")
         if index is not None:
             self.post_message(self.TokenPointed(self, index, clicked))
 
     def _divide(self, block: int) -> None:
-        """Find where blocks begin, from one of them on."""
+        """Find the first step of each block, from one of them on."""
         if not self.steps:
             return
         self._starts = self._starts[: block + 1] or [0]
@@ -232,7 +235,7 @@ class AnswerView(Column):
                 self._blocks[number].display = self._is_shown(number)
 
     def _follow_reasoning(self, new: Iterable[Step]) -> None:
-        """Find reasoning anew where new steps may change it: both tags end with `>`."""
+        """Find reasoning again where new steps may change it: both tags end with `>`."""
         open_ = bool(self._reasoning) and not self._reasoning[-1].closed
         if open_ or any(CLOSING[-1] in step.text for step in new):
             self._reasoning = find_reasoning(step.text for step in self.steps)
@@ -244,7 +247,7 @@ class AnswerView(Column):
         return set(range(self._block_of(span.start), self._block_of(span.end - 1) + 1))
 
     def _is_folded(self, span: Reasoning) -> bool:
-        within = self._cursor is not None and span.start <= self._cursor < span.end
+        within = self.cursor is not None and span.start <= self.cursor < span.end
         return span.start not in self._unfolded and not within
 
     def _fold(self, span: Reasoning, folded: bool) -> None:
@@ -256,7 +259,7 @@ class AnswerView(Column):
         self._draw_markdown()
 
     def _is_shown(self, number: int) -> bool:
-        """Tell whether something of a block is seen: it is not all folded."""
+        """Return whether something of a block is visible: not all of it is folded."""
         start, end = [*self._starts, len(self.steps)][number : number + 2]
         span = self._span_at(start)
         folded = span is not None and span.start < start and end <= span.end
@@ -270,7 +273,7 @@ class AnswerView(Column):
         return content if last_block else content.rstrip("\n")
 
     def _draw_step(self, index: int) -> Iterator[tuple[str, Style]]:
-        """Yield a token, or what stands for it in reasoning; the first one has a line before it."""
+        """Yield a token; those of reasoning are dim or nothing, with a line before the first."""
         span = self._span_at(index)
         if span is None:
             yield self._draw_token(index)
@@ -284,8 +287,8 @@ class AnswerView(Column):
 
     def _headline(self, span: Reasoning, folded: bool) -> str:
         count = span.end - span.start
-        text = "thought for" if span.closed else "thinking for"
-        line = f"{'▸' if folded else '▾'} {text} {count} token{'s' if count > 1 else ''}"
+        name = "reasoning:" if span.closed else "reasoning …"
+        line = f"{'▸' if folded else '▾'} {name} {count} token{'s' if count > 1 else ''}"
         following = self._neighbour(span.end)
         breaks = folded and following is not None and following.text.startswith("\n")
         return line if breaks else f"{line}\n"
@@ -298,7 +301,7 @@ class AnswerView(Column):
             style += CHANGED
         glyph = LOOKS[strategy].glyph if self._marks else ""
         text = marked(printable(step.text), step, previous, following, glyph)
-        if index == self._cursor:
+        if index == self.cursor:
             return (text or "∅", style + CURSOR)
         return (text, style)
 
@@ -306,5 +309,66 @@ class AnswerView(Column):
         return self.steps[index] if 0 <= index < len(self.steps) else None
 
 
-def _differences(left: list[Strategy], right: list[Strategy]) -> list[int]:
-    return [i for i, (a, b) in enumerate(zip(left, right, strict=True)) if a != b]
+@dataclass(frozen=True)
+class Preview:
+    """An answer, and the strategies that other thresholds would choose for its tokens."""
+
+    steps: Sequence[Step] = ()
+    strategies: Sequence[Strategy] = ()
+
+    @property
+    def changed(self) -> int:
+        """Tokens whose strategy would be another one."""
+        pairs = zip(self.steps, self.strategies, strict=True)
+        return sum(step.strategy is not strategy for step, strategy in pairs)
+
+    def counts(self, strategy: Strategy) -> tuple[int, int]:
+        """Return the tokens that have a strategy: as decided, and with the other thresholds."""
+        decided = Counter(step.strategy for step in self.steps)
+        return decided[strategy], Counter(self.strategies)[strategy]
+
+
+class TokenBlock(Static):
+    """Some lines of an answer, of which only those that change are drawn again."""
+
+    def __init__(self, content: Content = EMPTY, grows: bool = False) -> None:
+        """Show some content; where it grows, with room for more tokens."""
+        super().__init__()
+        self._content = content
+        self._lines: list[Content] = []
+        if grows:
+            self.styles.min_height = RESERVED
+
+    @property
+    def visual(self) -> Content:
+        """The content."""
+        return self._content
+
+    def render(self) -> Content:
+        """Return the content."""
+        return self._content
+
+    def show(self, content: Content, grows: bool = False) -> None:
+        """Show other content; the screen is laid out again only for another number of lines.
+
+        Args:
+            content: the tokens.
+            grows: whether more will come: then there may be empty lines at the end.
+        """
+        width, height = self.content_size.width, self.content_size.height
+        known, self._lines = self._lines, content.wrap(width) if width else []
+        self._content = content
+        lines = len(self._lines)
+        if grows and lines > 1 and not self._lines[-1]:
+            lines -= 1  # a line has just ended; whether there is another one is not known yet
+        room = -(-lines // RESERVED) * RESERVED if grows else lines
+        if not width or height != room:
+            self.styles.min_height = room if room > lines else None
+            self.refresh(layout=True)
+            return
+        pairs = itertools.zip_longest(self._lines, known)
+        changed = [
+            y for y, (new, old) in enumerate(pairs) if not (new and old and new.is_same(old))
+        ]
+        if changed:
+            self.refresh(*(Region(0, y, width, 1) for y in changed))

@@ -1,94 +1,160 @@
-"""The conversation: questions and answers, and a cursor over the last answer's tokens."""
+"""The conversation: questions and answers, and a cursor over the tokens of the answers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.content import Content
 from textual.message import Message
+from textual.widget import Widget
+from textual.widgets import Static, TextArea
 
-from entropix_mlx.chat.conversation import Conversation
+from entropix_mlx.chat.conversation import Conversation, Turn
+from entropix_mlx.palette import printable
 from entropix_mlx.step import Step
 
-from ..composer.passing_on import PassesOn
-from ..styles import outstanding
+from ..containers import AutoScroll, Column
+from ..help_text import Welcome
+from ..styles import notable
 from .answer import AnswerView
-from .following import Following
-from .turn import TurnView
-from .welcome import Welcome
 
 
-class Transcript(Following, PassesOn, can_focus=True):
-    """The conversation; its last answer's tokens can be walked over."""
+class TurnView(Column):
+    """A question and the answer that is selected."""
+
+    DEFAULT_CSS = """
+    TurnView { height: auto; padding: 0 1 1 1; }
+    TurnView .question { color: $text-accent; text-style: bold; padding-bottom: 1; }
+    TurnView .siblings { color: $text-muted; }
+    """
+
+    def __init__(self, turn: Turn, marks: bool) -> None:
+        super().__init__()
+        self.turn = turn
+        self.answer = AnswerView(turn.answer.steps if turn.answers else (), marks)
+
+    def compose(self) -> ComposeResult:
+        """Make the question, the answer, and how many answers there are."""
+        yield Static(Content(f"❯ {printable(self.turn.question)}"), classes="question")
+        yield self.answer
+        if len(self.turn.answers) > 1:
+            which = f"answer {self.turn.selected + 1} of {len(self.turn.answers)}: [ and ] switch"
+            yield Static(Content(which), classes="siblings")
+
+    def shows(self, turn: Turn) -> bool:
+        """Return whether a turn looks like this one."""
+        mine = (self.turn.question, self.turn.selected, len(self.turn.answers))
+        steps = turn.answer.steps if turn.answers else []
+        return (
+            mine == (turn.question, turn.selected, len(turn.answers)) and self.answer.steps == steps
+        )
+
+
+class ForwardsTyping(Widget):
+    """Forwards text that is typed or pasted here to a field, unless it is a key of the screen.
+
+    To be mixed in after another widget's class: Textual looks for styles along the first base.
+    """
+
+    WORD_SECONDS: ClassVar[float] = 0.8
+    """Letters that follow one another so soon are of one word."""
+
+    field: TextArea | None = None
+    """Takes the text, if there is such a widget."""
+    _word = ""  # the letters that have followed one another
+    _typed_at = 0.0  # the last of them
+
+    def on_key(self, event: events.Key) -> None:
+        """Move a word to the field at its first letter that is no key here.
+
+        The letters before it in the word go there as well, though each of them was a key.
+        """
+        character = event.character
+        if self.field is None or character is None or not event.is_printable:
+            self._word = ""
+            return
+        goes_on = event.time - self._typed_at < self.WORD_SECONDS
+        self._word = (self._word if goes_on else "") + character
+        self._typed_at = event.time
+        key = self.screen.active_bindings.get(event.key)
+        # Several keys may have come before the field had the focus.
+        if key is None or not key.enabled or not self.has_focus:
+            event.stop()
+            event.prevent_default()
+            self._forward(character if _repeated(self._word[:-1]) else self._word)
+
+    def on_paste(self, event: events.Paste) -> None:
+        """Forward a paste to the field."""
+        if self.field is not None:
+            event.stop()
+            self._forward(event.text)
+
+    def _forward(self, text: str) -> None:
+        """Put a text at the cursor of the field, and go there."""
+        self._word = ""
+        if self.field is not None:
+            start, end = self.field.selection
+            self.field.replace(text, start, end, maintain_selection_offset=False)
+            self.screen.set_focus(self.field)
+
+
+def _repeated(letters: str) -> bool:
+    """Return whether one letter was pressed again and again, which is no word."""
+    return len(letters) > 1 and len(set(letters)) == 1
+
+
+class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
+    """The conversation; the cursor keys go from token to token."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
-            "left",
-            "move(-1)",
-            "Token",
-            key_display="← →",
+            "left", "move(-1)", "Token", id="transcript.left", key_display="← →",
             tooltip="Another token",
-            id="transcript.left",
         ),
-        Binding("right", "move(1)", "Next token", show=False, id="transcript.right"),
-        Binding("home", "move(-100000)", "First token", show=False, id="transcript.first"),
-        Binding("end", "move(100000)", "Last token", show=False, id="transcript.last"),
+        Binding("right", "move(1)", "Next token", id="transcript.right", show=False),
+        Binding("home", "move(-100000)", "First token", id="transcript.first", show=False),
+        Binding("end", "move(100000)", "Last token", id="transcript.last", show=False),
         Binding(
-            "up",
-            "alternative(-1)",
-            "Others",
-            key_display="↑ ↓",
+            "up", "alternative(-1)", "Alternatives", id="transcript.up", key_display="↑ ↓",
             tooltip="Another alternative",
-            id="transcript.up",
         ),
-        Binding("down", "alternative(1)", "Next", show=False, id="transcript.down"),
-        Binding("pageup", "page(-1)", "Page up", show=False, id="transcript.pageup"),
-        Binding("pagedown", "page(1)", "Page down", show=False, id="transcript.pagedown"),
-        Binding("tab", "leave", "Back", tooltip="Back to the question", id="transcript.leave"),
+        Binding("down", "alternative(1)", "Next", id="transcript.down", show=False),
+        Binding("pageup", "page(-1)", "Page up", id="transcript.pageup", show=False),
+        Binding("pagedown", "page(1)", "Page down", id="transcript.pagedown", show=False),
         Binding(
-            "n",
-            "mark(1)",
-            "Forks",
-            key_display="n N",
-            tooltip="Next fork, thought or resampled token; the one before",
-            id="transcript.next_mark",
-        ),
-        Binding("N", "mark(-1)", "Fork before", show=False, id="transcript.previous_mark"),
-        Binding(
-            "f,enter",
-            "fork",
-            "Go this way",
-            key_display="f",
-            tooltip="Go another way from here",
-            id="transcript.fork",
+            "tab", "app.leave_tokens", "Back", id="transcript.leave",
+            tooltip="Back to the question",
         ),
         Binding(
-            "left_square_bracket",
-            "sibling(-1)",
-            "Answer",
-            key_display="[ ]",
-            tooltip="Another of the answers",
-            id="transcript.previous",
+            "n", "mark(1)", "Forks", id="transcript.next_mark", key_display="n N",
+            tooltip="Next fork, thought or resampled token; the previous one",
         ),
-        Binding("right_square_bracket", "sibling(1)", "Next", show=False, id="transcript.next"),
+        Binding("N", "mark(-1)", "Previous fork", id="transcript.previous_mark", show=False),
         Binding(
-            "g",
-            "marks",
-            "Glyphs",
+            "f,enter", "app.fork", "Continue from here", id="transcript.fork", key_display="f",
+            tooltip="Continue from here with the alternative",
+        ),
+        Binding(
+            "left_square_bracket", "app.sibling(-1)", "Answer", id="transcript.previous",
+            key_display="[ ]", tooltip="Another of the answers",
+        ),
+        Binding(
+            "right_square_bracket", "app.sibling(1)", "Next", id="transcript.next", show=False
+        ),
+        Binding(
+            "g", "marks", "Glyphs", id="transcript.marks",
             tooltip="Glyphs: a glyph before each token",
-            id="transcript.marks",
         ),
         Binding(
-            "t",
-            "thoughts",
-            "Thoughts",
-            tooltip="Thoughts: unfold a model's reasoning",
-            id="transcript.thoughts",
+            "t", "reasoning", "Reasoning", id="transcript.reasoning",
+            tooltip="Reasoning: unfold the reasoning of a model",
         ),
-        Binding("y", "copy", "Copy", tooltip="Copy answer: the last answer", id="transcript.copy"),
-    ]
+        Binding("y", "copy", "Copy", id="transcript.copy", tooltip="Copy answer: the last answer"),
+    ]  # fmt: skip
 
     @dataclass
     class CursorMoved(Message):
@@ -98,30 +164,15 @@ class Transcript(Following, PassesOn, can_focus=True):
 
     @dataclass
     class AlternativeMoved(Message):
-        """Another alternative is wanted."""
+        """The user selects another alternative."""
 
         by: int
 
     @dataclass
-    class PageWanted(Message):
-        """Another page of what is shown of the token is wanted."""
+    class PageTurned(Message):
+        """The user turns the page of the inspector."""
 
         by: int
-
-    class ForkWanted(Message):
-        """The chosen alternative is to take the place of the token under the cursor."""
-
-    @dataclass
-    class SiblingWanted(Message):
-        """Another answer to the last question is wanted."""
-
-        by: int
-
-    class CopyWanted(Message):
-        """The last answer is to be copied."""
-
-    class Left(Message):
-        """The user wants to leave the tokens."""
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
@@ -144,8 +195,8 @@ class Transcript(Following, PassesOn, can_focus=True):
             self.call_after_refresh(self.welcome.fit, self.size.height)
 
     @property
-    def follows(self) -> bool:
-        """Whether the end is what matters: that of a conversation, but not of the card."""
+    def follows_end(self) -> bool:
+        """Whether there is a conversation: the card of an empty chat stands at its top."""
         return bool(self._turns)
 
     @property
@@ -165,7 +216,7 @@ class Transcript(Following, PassesOn, can_focus=True):
         return self._turns[self.turn].answer if self._turns else None
 
     async def show(self, conversation: Conversation) -> None:
-        """Show a conversation; turns that are shown already are left alone."""
+        """Show a conversation; turns that are shown already stay."""
         if self.welcome is not None:
             self.welcome.display = not conversation.turns
         if self.last_answer is not None:
@@ -188,9 +239,9 @@ class Transcript(Following, PassesOn, can_focus=True):
             await self.show_markdown(True)
 
     @property
-    def stands_out(self) -> bool:
-        """Whether some token does: see `outstanding`."""
-        return any(outstanding(turn.answer.steps) for turn in self._turns)
+    def has_notable(self) -> bool:
+        """Whether some token stands out: see `notable`."""
+        return any(notable(turn.answer.steps) for turn in self._turns)
 
     def append(self, steps: list[Step]) -> None:
         """Add steps to the last answer."""
@@ -211,19 +262,19 @@ class Transcript(Following, PassesOn, can_focus=True):
             follow: whether to scroll there.
             turn: the turn of the answer; None is the one in which the cursor is.
         """
-        wanted = self.turn if turn is None else turn
-        if not 0 <= wanted < len(self._turns):
+        target = self.turn if turn is None else turn
+        if not 0 <= target < len(self._turns):
             return
-        answer = self._turns[wanted].answer
+        answer = self._turns[target].answer
         if index is not None:
             if not answer.steps:
                 return
             index = min(max(index, 0), len(answer.steps) - 1)
-        if (index, wanted) == (self.cursor, self.turn):
+        if (index, target) == (self.cursor, self.turn):
             return
         if self.answer is not None and self.answer is not answer:
             self.answer.point(None)
-        self.cursor, self._turn = index, None if index is None else wanted
+        self.cursor, self._turn = index, None if index is None else target
         answer.point(index)
         if follow and index is not None:
             self.scroll_to_widget(answer.block_at(index), animate=False)
@@ -245,22 +296,22 @@ class Transcript(Following, PassesOn, can_focus=True):
                 self.point(len(self._turns[turns[-1]].answer.steps) - 1, True, turns[-1])
             if self.cursor is None or abs(by) == 1:
                 return
-        wanted, step = self.cursor + by, 1 if by > 0 else -1
-        beyond = self.answer is not None and not 0 <= wanted < len(self.answer.steps)
+        target, step = self.cursor + by, 1 if by > 0 else -1
+        beyond = self.answer is not None and not 0 <= target < len(self.answer.steps)
         if beyond and abs(by) == 1:
             others = range(self.turn + step, len(self._turns) if step > 0 else -1, step)
             for turn in others:
                 if self._turns[turn].answer.steps:
                     self.point(0 if step > 0 else 10**9, True, turn)
                     return
-        self.point(wanted, follow=True)
+        self.point(target, follow=True)
 
     def action_mark(self, by: int) -> None:
         """Go to the next token that stands out, or to the one before; at the end, begin again."""
         marks = [
             (turn, index)
             for turn, view in enumerate(self._turns)
-            for index in outstanding(view.answer.steps)
+            for index in notable(view.answer.steps)
         ]
         here = (self.turn, len(self.answer.steps) if self.answer else 0)
         if self.cursor is not None:
@@ -283,20 +334,11 @@ class Transcript(Following, PassesOn, can_focus=True):
     def action_page(self, by: int) -> None:
         """Turn the page: of the text, or of the token under the cursor."""
         if self.cursor is not None:
-            self.post_message(self.PageWanted(by))
+            self.post_message(self.PageTurned(by))
         elif by < 0:
             self.scroll_page_up(animate=False)
         else:
             self.scroll_page_down(animate=False)
-
-    def action_fork(self) -> None:
-        """Ask for a fork."""
-        if self.cursor is not None:
-            self.post_message(self.ForkWanted())
-
-    def action_sibling(self, by: int) -> None:
-        """Ask for another answer."""
-        self.post_message(self.SiblingWanted(by))
 
     def action_marks(self) -> None:
         """Show or hide the glyphs."""
@@ -304,17 +346,15 @@ class Transcript(Following, PassesOn, can_focus=True):
         for turn in self._turns:
             turn.answer.show_marks(self._marks)
 
-    def action_thoughts(self) -> None:
+    def action_reasoning(self) -> None:
         """Unfold the reasoning of all answers, or fold it where some is unfolded."""
         answers = [turn.answer for turn in self._turns]
-        folded = any(answer.unfolds for answer in answers)
+        folded = any(answer.shows_reasoning for answer in answers)
         for answer in answers:
             answer.fold(folded)
 
-    def action_leave(self) -> None:
-        """Leave the tokens."""
-        self.post_message(self.Left())
-
     def action_copy(self) -> None:
-        """Ask for a copy."""
-        self.post_message(self.CopyWanted())
+        """Copy the answer with the cursor, or else the last one."""
+        if self.answer is not None:
+            self.app.copy_to_clipboard(self.answer.text)
+            self.notify("copied")

@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 ALONE = ("convert", "tokens", "bench")
 """Commands that look inside a model, or at the speed of one machine."""
 GRACE_SECONDS = 1.5
-"""What went wrong on all ranks, rank 0 tells by itself; it gets so much time to do so."""
+"""The time in which rank 0 reports an error that all ranks have, before it reports a rank's."""
 LOAD, ANSWER = "load", "answer"
 """Rank 0's first order."""
 LOSS_SECONDS = 5.0
-"""Within this a lost rank shows on its connection, after MLX complained about it."""
+"""The time in which a lost rank shows on its connection after an error of MLX."""
 
 
 class Coordinator:
-    """What the commands on rank 0 know of the other ranks."""
+    """The group, as the command on rank 0 sees it; see `shares.Ranks`."""
 
     def __init__(self, place: RankEnvironment) -> None:
         """Wait for the others.
@@ -75,8 +75,8 @@ class Coordinator:
         self._hub.broadcast({"do": LOAD, "options": options | {"extras": extras}})
         list(self._received())  # they are ready
         self._hub.broadcast({"do": "meet"})
-        told = {line: self.place.lost(rank) for rank, line in self._hub.descriptors().items()}
-        with guarded(told, 2, LOST):
+        lost = {line: self.place.lost(rank) for rank, line in self._hub.descriptors().items()}
+        with guarded(lost, 2, LOST):
             group = Group.init(coordinated=True, send=self._hub.broadcast)
         return load(**options, group=group)
 
@@ -142,7 +142,7 @@ class Coordinator:
         self._leave_together(code)
 
     def await_loss(self) -> None:
-        """Give a lost rank the time to show, after an error that it may be the reason of."""
+        """Wait until a lost rank shows, which may be the reason of an error."""
         time.sleep(LOSS_SECONDS)
 
     def _fail(self, message: str, code: int) -> None:
@@ -151,11 +151,11 @@ class Coordinator:
             if self._ended:
                 return
             self._ended = True
-        tell_error(message)
+        report_error(message)
         self._leave_together(code)
 
     def _leave_together(self, code: int) -> NoReturn:
-        """End the others and this rank; what MLX says of connections that close is not of use."""
+        """End the others and this rank; MLX's messages about closed connections are dropped."""
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.flush()
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
@@ -173,7 +173,7 @@ class Coordinator:
         self._fail("interrupted: all ranks were ended", INTERRUPTED)
 
     def _give_up(self) -> NoReturn:
-        tell_error(self._hub.missing())
+        report_error(self._hub.missing())
         _leave(LOST)
 
     def _check(self, rank: int, said: Mapping[str, Any], hello: Mapping[str, Any]) -> None:
@@ -196,7 +196,7 @@ def coordinate(place: RankEnvironment, run: Callable[[Coordinator], int]) -> NoR
     try:
         coordinator = Coordinator(place)
     except EntropixError as error:
-        tell_error(str(error))
+        report_error(str(error))
         _leave(_code_of(error))
     try:
         code = run(coordinator)
@@ -211,7 +211,7 @@ def coordinate(place: RankEnvironment, run: Callable[[Coordinator], int]) -> NoR
 
 
 def hello() -> dict[str, Any]:
-    """Return what a rank says of itself."""
+    """Return the first record of a rank."""
     return {"host": socket.gethostname(), "versions": installed_versions()}
 
 
@@ -231,8 +231,10 @@ def check_command(arguments: argparse.Namespace) -> None:
     if getattr(arguments, "notes", None):
         raise GroupError("notes are looked up on one machine only: leave --notes out")
     if getattr(arguments, "prompt", None) == "-":
-        told = "give --prompt a text, or --prompts a file"
-        raise GroupError(f"mlx.launch never ends the input that it passes on: {told}")
+        raise GroupError(
+            "mlx.launch never ends the input that it passes on: give --prompt a text, or --prompts"
+            " a file"
+        )
 
 
 @contextlib.contextmanager
@@ -245,8 +247,8 @@ def on_signal(number: signal.Signals, do: Callable[[], None]) -> Iterator[None]:
         signal.signal(number, before)
 
 
-def tell_error(message: str) -> None:
-    """Tell what went wrong on stderr."""
+def report_error(message: str) -> None:
+    """Print an error on stderr."""
     from ..shared import output  # which imports what takes long; the ranks meet before
 
     output.report_error(message)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=Task)
 Key = tuple[int, int]
 """The key of an answer in its file."""
-Answer = Callable[["LanguageModel", "TokenizerWrapper", list[T], AnswersFile], int]
+AnswerTasks = Callable[["LanguageModel", "TokenizerWrapper", list[T], AnswersFile], int]
 """Answers tasks into a file, and returns an exit code."""
 
 
@@ -78,7 +78,7 @@ def is_shared(options: ModelOptions, path: Path | None) -> bool:
 
 
 def answer(
-    options: ModelOptions, path: Path, tasks: Sequence[T], run: Answer[T], *, resume: bool
+    options: ModelOptions, path: Path, tasks: Sequence[T], run: AnswerTasks[T], *, resume: bool
 ) -> int:
     """Answer this rank's share of the tasks; on rank 0, collect those of all ranks.
 
@@ -102,7 +102,7 @@ def answer(
     done = ranks.begin_shares(file.done if file else ())
     missing = [task for task in tasks if task.key not in done]
     own_path = Path(f"{path}.rank-{ranks.rank}")
-    part = AnswersFile(own_path, missing, resume=resume)
+    part = AnswersFile(own_path, tasks, resume=resume)  # FILE may have some of its answers by now
 
     model, tokenizer = loading.load_model(options)
     ranks.check_same(_fingerprint(tasks, model.config))

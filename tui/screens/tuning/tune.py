@@ -5,7 +5,7 @@ A threshold that moves recolours the tokens on the screen behind at once, withou
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -15,46 +15,49 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.events import Resize
 from textual.screen import ModalScreen
-from textual.widgets import Input, Label, Select
+from textual.widgets import Checkbox, Input, Label, Select
 
+from entropix_mlx.configuration import Value
 from entropix_mlx.errors import EntropixError, ProfileError
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.samplers.registry import SAMPLERS
 from entropix_mlx.settings import Settings
 
 from ...drawing import scales
-from .preview import THRESHOLDS, Preview
-from .slider import Headings, Slider
-from .tick import Tick
+from ...transcript.answer import Preview
+from ..dialogs import field_row, number_in
+from .sliders import THRESHOLDS, Headings, Slider
 from .tuning_plane import TuningPlane
 
 NAME_WIDTH = 12
-HINT = "Enter use · Ctrl+R again · Ctrl+D keep · Esc back"
+KEYS = "Enter use · Ctrl+R use, regenerate · Esc discard\nCtrl+D use, save as default"
 LINES_WITH_PLANE = 16
 """Lines of a screen that has room for the plane beside the sliders."""
+SET, SECTION = "set", "thresholds"
+"""An option of the configuration file, and the section of a profile that it changes."""
 
 
 @dataclass(frozen=True)
-class Tuned:
-    """What the user settled on."""
+class TunedSettings:
+    """The result of the screen."""
 
     settings: Settings
     ask: bool
     profile: str | None = None
     """The name or file of another profile, if one was chosen."""
     regenerate: bool = False
-    keep: bool = False
+    save: bool = False
     """Whether these are to be defaults."""
 
 
-class TuneScreen(ModalScreen[Tuned | None]):
+class TuneScreen(ModalScreen[TunedSettings | None]):
     """Settings at the right edge; the conversation stays in view."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "done", "Use from the next answer on"),
-        Binding("ctrl+r", "done('regenerate')", "Use and answer once more"),
-        Binding("ctrl+d", "done('keep')", "Use, also as defaults", priority=True),
-        Binding("escape,ctrl+z", "forget", "Leave everything as it was"),
+        Binding("ctrl+r", "done('regenerate')", "Use and regenerate"),
+        Binding("ctrl+d", "done('save')", "Use and save as default", priority=True),
+        Binding("escape,ctrl+z", "discard", "Change nothing"),
     ]
 
     def __init__(
@@ -63,9 +66,9 @@ class TuneScreen(ModalScreen[Tuned | None]):
         """Show settings.
 
         Args:
-            settings: where to begin; their profile is loaded.
+            settings: those to begin with; their profile is loaded.
             ask: whether the user is asked at forks.
-            preview: colours the tokens by a profile, None for what was decided.
+            preview: colours the tokens by a profile, None for the one that decided.
         """
         super().__init__()
         self._settings = settings
@@ -80,7 +83,7 @@ class TuneScreen(ModalScreen[Tuned | None]):
             with VerticalScroll():
                 yield from self._rows()
             yield Label("", id="changes")
-            yield Label(HINT, classes="hint")
+            yield Label(KEYS, classes="hint")
             yield TuningPlane(self._profile, id="tuning-plane")
 
     def _rows(self) -> ComposeResult:
@@ -95,7 +98,7 @@ class TuneScreen(ModalScreen[Tuned | None]):
         )
         yield from self._field("profile", profile.name, "name or file")
         yield from self._field("temperature", settings.temperature, "the profile's")
-        yield from self._field("seed", settings.seed, "another each time")
+        yield from self._field("seed", settings.seed, "random")
         with Horizontal(classes="row"):
             thinks, forks = profile.think.max_insertions > 0, profile.branch.max_branches > 0
             yield Tick("think", thinks, id="think", compact=True)
@@ -107,27 +110,24 @@ class TuneScreen(ModalScreen[Tuned | None]):
             yield Slider(name, value, _scale(name, profile))
 
     def _field(self, name: str, value: object, placeholder: str) -> ComposeResult:
-        with Horizontal(classes="row"):
-            yield Label(name.ljust(NAME_WIDTH))
-            text = "" if value is None else str(value)
-            yield Input(text, placeholder=placeholder, id=name, compact=True)
+        return field_row(name.ljust(NAME_WIDTH), name, value, placeholder)
 
     def on_mount(self) -> None:
-        """Begin at the first threshold: it is what people come for."""
+        """Begin at the first threshold: most users come for these."""
         self.query(Slider).first().focus()
         self._show(self._preview(None), self._profile)
         self._say("← → move a threshold, Shift+← → far; or drag it")
 
     def on_resize(self, event: Resize) -> None:
-        """Leave the plane out where the sliders need the room."""
+        """Hide the plane where the sliders need the room."""
         self.query_one(TuningPlane).display = event.size.height >= LINES_WITH_PLANE
 
     def on_slider_changed(self) -> None:
-        """Recolour, and tell how many tokens would change."""
+        """Recolour the tokens, and show how many would change."""
         profile = self._changed_profile()
         preview = self._preview(profile)
         self._show(preview, profile)
-        self._say(f"{preview.differing} of {len(preview.steps)} tokens would change")
+        self._say(f"{preview.changed} of {len(preview.steps)} tokens would get another strategy")
 
     def on_tuning_plane_dragged(self, event: TuningPlane.Dragged) -> None:
         """Move the thresholds that are dragged."""
@@ -137,19 +137,19 @@ class TuneScreen(ModalScreen[Tuned | None]):
         self.on_slider_changed()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Load another profile, and show its thresholds; else take the settings."""
+        """Load another profile and show its thresholds, or take the settings."""
         if event.input.id == "profile" and event.value.strip() not in ("", self._named):
             self._show_named_profile()
         else:
             self.action_done()
 
     def on_input_blurred(self, event: Input.Blurred) -> None:
-        """Do so also without Enter, before a threshold of that profile is moved."""
+        """Load it also without Enter, before one of its thresholds is moved."""
         if event.input.id == "profile":
             self._show_named_profile()
 
     def action_done(self, also: str = "") -> None:
-        """Take the settings; `also` "regenerate" the answer, or "keep" them as defaults."""
+        """Take the settings; `also` "regenerate" the answer, or "save" them as defaults."""
         if not self._show_named_profile():
             return
         try:
@@ -157,8 +157,8 @@ class TuneScreen(ModalScreen[Tuned | None]):
                 self._settings,
                 sampler=str(self.query_one("#sampler", Select).value),
                 profile=self._changed_profile(),
-                temperature=self._number("temperature", float),
-                seed=self._number("seed", int),
+                temperature=self._number("temperature"),
+                seed=self._number("seed", whole=True),
             )
             settings.check()
         except (ValueError, EntropixError) as error:
@@ -168,15 +168,15 @@ class TuneScreen(ModalScreen[Tuned | None]):
         ask = self.query_one("#ask", Tick).value
         named = self.query_one("#profile", Input).value.strip()
         profile = None if named in ("", self._first) else named
-        self.dismiss(Tuned(settings, ask, profile, also == "regenerate", also == "keep"))
+        self.dismiss(TunedSettings(settings, ask, profile, also == "regenerate", also == "save"))
 
-    def action_forget(self) -> None:
-        """Leave everything as it was."""
+    def action_discard(self) -> None:
+        """Change nothing."""
         self._preview(None)
         self.dismiss(None)
 
     def _show_named_profile(self) -> bool:
-        """Load the profile that was typed, if it is another; if it cannot be, say why."""
+        """Load the profile that was typed, if it is another; return False where that fails."""
         name = self.query_one("#profile", Input).value.strip()
         if name in ("", self._named):
             return True
@@ -195,19 +195,19 @@ class TuneScreen(ModalScreen[Tuned | None]):
 
     def _changed_profile(self) -> Profile:
         thresholds = {slider.name or "": slider.value for slider in self.query(Slider)}
-        think: dict[str, Any] = {}
-        branch: dict[str, Any] = {}
-        if not self.query_one("#think", Tick).value:
-            think["max_insertions"] = 0
-        elif self._profile.think.max_insertions == 0:
-            think["max_insertions"] = Profile.load().think.max_insertions
-        if not self.query_one("#branch", Tick).value:
-            branch["max_branches"] = 0
-        elif self._profile.branch.max_branches == 0:
-            branch["max_branches"] = Profile.load().branch.max_branches
+        think = self._switched("think", "max_insertions")
+        branch = self._switched("branch", "max_branches")
         return self._profile.replace(
             {"thresholds": thresholds, "think": think, "branch": branch, "cntp": branch}
         )
+
+    def _switched(self, section: str, limit: str) -> dict[str, Any]:
+        """Return the change that switches an intervention on or off, as its box says."""
+        if not self.query_one(f"#{section}", Tick).value:
+            return {limit: 0}
+        if getattr(getattr(self._profile, section), limit) == 0:
+            return {limit: getattr(getattr(Profile.load(), section), limit)}
+        return {}
 
     def _show(self, preview: Preview, profile: Profile) -> None:
         """Show the answer's tokens under every slider and on the plane."""
@@ -218,14 +218,8 @@ class TuneScreen(ModalScreen[Tuned | None]):
             measured = [step.metrics[measurement] for step in preview.steps]
             slider.show_tokens(measured, preview.counts(strategy))
 
-    def _number(self, name: str, kind: type[float] | type[int]) -> Any:
-        text = self.query_one(f"#{name}", Input).value.strip()
-        if not text:
-            return None
-        try:
-            return kind(text)
-        except ValueError:
-            raise ValueError(f"{name} must be a number, not {text!r}") from None
+    def _number(self, name: str, whole: bool = False) -> Any:
+        return number_in(self.query_one(f"#{name}", Input), whole)
 
     def _say(self, text: str) -> None:
         self.query_one("#changes", Label).update(Content(text))
@@ -234,3 +228,51 @@ class TuneScreen(ModalScreen[Tuned | None]):
 def _scale(threshold: str, profile: Profile) -> float:
     """Return the end of a threshold's scale."""
     return scales(profile)[THRESHOLDS[threshold].measurement].most
+
+
+class Tick(Checkbox):
+    """A checkbox that reads without colours: Textual's shows an X whether it is on or not."""
+
+    def render(self) -> Content:
+        """Return the box and its label."""
+        self.BUTTON_INNER = "✓" if self.value else " "
+        return super().render()
+
+
+def default_options(
+    tuned: TunedSettings, usual: Profile, configured: Mapping[str, object]
+) -> dict[str, Value | None]:
+    """Return the options that make settings the defaults; None removes one from the file.
+
+    Args:
+        tuned: the settings.
+        usual: the profile without the file: a threshold that is equal there is not written.
+        configured: the options that the file has now.
+    """
+    settings, own = tuned.settings, Profile.load(tuned.settings.profile)
+    values: dict[str, Value | None] = {
+        "sampler": settings.sampler,
+        "temperature": settings.temperature,
+        "seed": settings.seed,
+        "ask": tuned.ask or None,
+        "no-think": own.think.max_insertions == 0 or None,
+        "no-branch": own.branch.max_branches == 0 or None,
+        SET: _assignments(own, usual, configured) or None,
+    }
+    return values if tuned.profile is None else values | {"profile": tuned.profile}
+
+
+def _assignments(own: Profile, usual: Profile, configured: Mapping[str, object]) -> list[str]:
+    """Return the assignments of the file, with the thresholds of a profile for its own."""
+    before = configured.get(SET)
+    lines = [str(line) for line in before] if isinstance(before, list) else []
+    named = {name: f"{SECTION}.{name}" for name in THRESHOLDS}
+    fields = {line: line.partition("=")[0].strip() for line in lines}
+    written = set(fields.values())
+    values = {
+        field: getattr(own.thresholds, name)
+        for name, field in named.items()
+        if field in written or getattr(own.thresholds, name) != getattr(usual.thresholds, name)
+    }
+    others = [line for line in lines if fields[line] not in values]
+    return [*others, *(f"{field}={value}" for field, value in values.items())]

@@ -1,4 +1,4 @@
-"""The plane on which thresholds can be moved by dragging the borders of regions."""
+"""The map on which thresholds are moved by dragging the borders of regions."""
 
 from __future__ import annotations
 
@@ -15,19 +15,18 @@ from ...gauges.plane import (
     Plane,
     regions,
 )
-from .preview import THRESHOLDS
+from .sliders import THRESHOLDS
 
 EDGES = (0, 1, -1, 2)
-"""The edges at which a border may be taken hold of, the nearest first: 0 is before a cell, 1 after
-it."""
+"""The edges at which a border can be grabbed, the nearest first: 0 is before a cell, 1 after it."""
 
 
-def grabbed(profile: Profile, plane: Map, column: int, line: int) -> tuple[str, ...]:
-    """Return the thresholds whose border is at a cell or next to it; where they coincide, all.
+def thresholds_at(profile: Profile, plane: Map, column: int, line: int) -> tuple[str, ...]:
+    """Return the thresholds whose border is at a cell or next to it; all where they coincide.
 
     Args:
         profile: whose thresholds are shown.
-        plane: where measurements lie.
+        plane: the scales.
         column: of the cell, from the left.
         line: of the cell, from the top.
     """
@@ -46,7 +45,7 @@ def grabbed(profile: Profile, plane: Map, column: int, line: int) -> tuple[str, 
 
 
 def _between(profile: Profile, measurement: str, low: float, high: float) -> tuple[str, ...]:
-    """Return a threshold that lies between two values, and those that are equal to it."""
+    """Return a threshold between two values, and those that are equal to it."""
     values = {
         name: getattr(profile.thresholds, name)
         for name, threshold in THRESHOLDS.items()
@@ -57,11 +56,11 @@ def _between(profile: Profile, measurement: str, low: float, high: float) -> tup
 
 
 class TuningPlane(Plane):
-    """Tells which thresholds the mouse drags, and where to."""
+    """Reports the thresholds that the mouse drags, and their value."""
 
     @dataclass
     class Dragged(Message):
-        """Some thresholds are to have another value."""
+        """The user drags some thresholds to another value."""
 
         names: tuple[str, ...]
         value: float
@@ -69,15 +68,15 @@ class TuningPlane(Plane):
     _held: tuple[str, ...] = ()
 
     def on_mouse_down(self, event: events.MouseDown) -> None:
-        """Take hold of the border under the mouse."""
+        """Grab the border under the mouse."""
         plane, place = self.map, self._place(event)
         if plane is not None and place is not None:
-            self._held = grabbed(self._profile, plane, *place)
+            self._held = thresholds_at(self._profile, plane, *place)
             if self._held:
                 self.capture_mouse()
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
-        """Move what is held."""
+        """Drag the border."""
         plane = self.map
         if not self._held or plane is None:
             return
@@ -88,7 +87,7 @@ class TuningPlane(Plane):
         self.post_message(self.Dragged(self._held, round(min(max(value, 0.0), most), 2)))
 
     def on_mouse_up(self) -> None:
-        """Let go."""
+        """Release the border."""
         self._held = ()
         self.release_mouse()
 

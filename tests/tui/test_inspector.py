@@ -1,0 +1,171 @@
+"""The inspector and the line that explains: decisions, alternatives, branches, endings."""
+
+from dataclasses import replace
+
+import pytest
+from textual.widgets import Static
+
+from entropix_mlx import Profile
+from entropix_mlx.palette import printable
+from entropix_mlx.step import Origin, Strategy
+from entropix_mlx.summary import Summary
+from entropix_mlx.traces.explain import explain
+from tests.tui.conftest import drive, make_step, make_steps, make_trace, make_viewer
+from tui.inspector.inspector import (
+    draw_alternatives,
+    draw_branches,
+    draw_decision,
+    token_text,
+)
+from tui.inspector.why import draw_ending, draw_leader, draw_why
+from tui.viewer import ViewerApp
+
+REFERENCE = Profile.load()
+
+
+def test_control_characters_become_visible():
+    assert printable("a\x1b[31mb\x07\n\t") == "a␛[31mb␇\n\t"
+    assert token_text(" a\n") == "␣a⏎"
+    assert token_text("") == "∅"
+
+
+def test_the_inspector_shows_every_condition_of_each_strategy():
+    step = make_step(3, "x", Strategy.BRANCH, entropy=4.0, varentropy=6.5)
+    drawn = draw_decision(step, REFERENCE).plain
+    assert "▲ branch   ✓ H 4.00 < 5.00 (1.00)" in drawn
+    assert "✓ V 6.50 > 5.00 (1.50)" in drawn
+    assert "◆ think    ✓ H 4.00 > 3.00 (1.00)" in drawn
+    assert "✗ V 6.50 ≮ 0.10 (6.40)" in drawn
+    assert "T 0.70 " in drawn
+    assert "○ adaptive ✓ where no other fits" in drawn
+    sampled = draw_decision(make_step(0, "x", Strategy.SAMPLE), REFERENCE).plain
+    assert "not decided by thresholds" in sampled
+    assert "not decided by thresholds" in draw_decision(step, None).plain
+    other = make_step(0, "x", Strategy.RESAMPLE, entropy=0.0)
+    assert "other thresholds" in draw_decision(other, REFERENCE).plain
+
+
+def test_the_line_that_explains_drops_the_parts_that_do_not_fit():
+    step = make_step(3, "x", entropy=4.0, varentropy=6.5, margin=0.4)
+    why = explain(REFERENCE.replace({"thresholds": {"branch_max_margin": 0.1}}), step)
+    assert draw_why(why, 80).plain == "○ adaptive, T 0.67 → 0.70; nearly ■: H 4.00 < 5.00"
+    assert draw_why(why, 40).plain == "○ adaptive; nearly ■: H 4.00 < 5.00"
+    assert draw_why(why, 24).plain == "○ adaptive"
+    fork = replace(step, strategy=Strategy.BRANCH, margin=0.04, fork=make_steps()[14].fork)
+    why = explain(REFERENCE, fork)
+    reasons = "▲ fork: H 4.00 < 5.00 ✓ V 6.50 > 5.00 ✓ margin 0.04 < 1.00 ✓"
+    assert draw_why(why, 150).plain.startswith(f"{reasons} → ")
+    assert draw_why(why, 76).plain == reasons, "the reasons come before the outcome"
+    assert draw_why(why, 56).plain == "▲ fork: H 4.00<5.00 V 6.50>5.00 margin 0.04<1.00"
+
+
+def test_the_end_of_an_answer():
+    steps = [*make_steps(), make_step(60, ".", finish_reason="stop")]
+    whole = draw_ending(Summary.of(steps), 7, "Tab", 60).plain
+    assert whole.startswith("end of text · 61 tokens · ")
+    assert whole.endswith("· seed 7 · Tab: why?")
+    short = "end of text · 61 tokens"
+    assert draw_ending(Summary.of(steps), 7, "Tab", 45).plain == f"{short} · Tab: why?"
+    assert draw_ending(Summary.of(steps), 7, "Tab", 30).plain == short
+    stopped = draw_ending(Summary.of(steps[:-1]), None, "← →", 100).plain
+    assert stopped.startswith("stopped")
+    assert stopped.endswith("· ← →: why these tokens, and alternatives")
+    steps[-1] = replace(steps[-1], finish_reason="length")
+    assert draw_ending(Summary.of(steps), 7, "Tab", 60).plain.startswith("token limit · 61")
+
+
+def test_alternatives_show_their_probability():
+    lines = draw_alternatives(make_step(0, "x"), 1, 36).plain.splitlines()
+    assert lines[0].startswith(" ✓")
+    assert lines[1].startswith("▸ ")
+    assert "60.7%" in lines[0]
+    assert "not recorded" in draw_alternatives(make_step(0, "x", top_logprobs=()), 0, 36).plain
+
+
+def test_the_branches_of_a_fork_are_a_tree():
+    fork = make_steps()[14].fork
+    drawn = draw_branches(fork, None, 34).plain
+    assert drawn.startswith("▲ 3 branches compared, chosen by score")
+    assert "nats/token" in drawn
+    assert "├✓+0.50±0.25  branch [1] here." in drawn
+    assert drawn.count("  branch") == 3
+    assert "▸" not in drawn
+    long = replace(fork.branches[2], text="word " * 20)
+    chosen = replace(fork, branches=(*fork.branches[:2], long))
+    assert "word " * 20 in draw_branches(chosen, 2, 30).plain, "the selected one is whole"
+    assert "word " * 20 not in draw_branches(chosen, None, 30).plain
+    assert "[1]" in draw_leader(fork).plain
+
+
+@pytest.mark.parametrize("has_model", [True, False])
+def test_the_inspector_says_how_to_continue_with_an_alternative(has_model):
+    app = make_viewer()
+    inspector = app.workspace.inspector
+
+    def text() -> str:
+        parts = ("alternatives", "branches")
+        return "\n".join(str(app.query_one(f"#inspector-{name}", Static).visual) for name in parts)
+
+    async def scenario(pilot):
+        assert not inspector.has_model, "a trace has none"
+        inspector.has_model = has_model
+        await pilot.press("home", *["right"] * 14)
+        assert ("select an alternative" in text()) == has_model
+        await pilot.press("down")
+        assert ("f: continue from here" in text()) == has_model
+        assert ("↓ selects another branch" in text()) == has_model
+        await pilot.press("down", "down", "down")
+        assert text().rstrip().endswith("f: continue from here") == has_model
+
+    drive(app, scenario)
+
+
+def test_the_line_follows_the_cursor():
+    app = make_viewer()
+    why = app.workspace.why
+
+    async def scenario(pilot):
+        await pilot.press("home", *["right"] * 12)
+        assert why.visual.plain.startswith("● argmax")
+        await pilot.press("right", "right")
+        assert why.visual.plain.startswith("▲ fork")
+        await pilot.press("escape")
+        assert why.visual.plain.startswith("stopped · 60 tokens")
+
+    drive(app, scenario)
+
+
+def test_the_end_of_a_text_is_named():
+    app = make_viewer([make_step(0, "x"), make_step(1, "", finish_reason="stop")])
+
+    async def scenario(pilot):
+        await pilot.press("end")
+        await pilot.pause()
+        assert "the end of the text" in str(app.query_one("#inspector-token").visual)
+
+    drive(app, scenario)
+
+
+def test_the_reasons_of_a_fork_are_beside_a_narrow_panel():
+    fork = make_step(
+        14,
+        " fork",
+        Strategy.BRANCH,
+        entropy=4.1,
+        varentropy=12.34,
+        margin=0.05,
+        origin=Origin.BRANCH,
+        fork=make_steps()[14].fork,
+    )
+    steps = [*(make_step(n, f" w{n}") for n in range(14)), fork]
+    app = ViewerApp.of_trace(make_trace(steps))
+
+    async def scenario(pilot):
+        await pilot.press("end")
+        await pilot.pause()
+        text = " ".join(str(app.workspace.why.visual).split())
+        assert text.startswith("▲ fork: H ")
+        assert "margin" in text
+        assert len(text) <= 2 * app.workspace.why.content_size.width
+
+    drive(app, scenario, (80, 24))

@@ -1,0 +1,401 @@
+"""The text: nothing breaks it, keys go from token to token, reasoning folds, the chat is
+searched."""
+
+from dataclasses import replace
+
+import pytest
+from textual.widgets import Input, Markdown, Static
+
+from entropix_mlx import Profile
+from entropix_mlx.chat.finding import Match, search
+from entropix_mlx.palette import printable
+from entropix_mlx.step import Origin, Strategy
+from tests.tui.conftest import (
+    AWKWARD,
+    drive,
+    idle,
+    make_step,
+    make_steps,
+    make_viewer,
+    notices,
+    ready,
+    send,
+    shown,
+    talk,
+    turns,
+    until,
+)
+from tui.app import code_blocks
+from tui.keys import KeyBar
+from tui.screens.find import FindBar
+from tui.styles import marked
+from tui.transcript.answer import TokenBlock
+from tui.viewer import ViewerApp
+
+
+def test_tokens_are_text_and_never_markup():
+    app = make_viewer()
+
+    async def scenario(pilot):
+        text = shown(app)
+        for token in AWKWARD:
+            assert printable(token).strip("\n") in text
+        assert "⟦" in text, "an inserted text is marked"
+        assert "⟨" in text, "so is the winning branch"
+        assert "[keeper]" in str(app.query_one(".question", Static).visual)
+        await pilot.press("g")
+        assert "●" in shown(app)
+        await pilot.press("g")
+        assert "●" not in shown(app)
+        await pilot.press("ctrl+t")
+        assert len(app.query(Markdown)) == 1
+        assert not any(block.display for block in app.query(TokenBlock))
+        await pilot.press("ctrl+t")
+        assert not app.query(Markdown)
+        assert all(block.display for block in app.query(TokenBlock))
+
+    drive(app, scenario)
+
+
+def test_marks_stand_where_an_intervention_begins_and_ends():
+    inserted = [make_step(n, text, origin=Origin.INSERTED) for n, text in enumerate((" Wait", ","))]
+    sampled = make_step(2, " so")
+    assert marked(" Wait", inserted[0], sampled, inserted[1], "") == " ⟦Wait"
+    assert marked(",", inserted[1], inserted[0], None, "") == ",", "more may come"
+    assert marked(",", inserted[1], inserted[0], sampled, "") == ",⟧"
+    assert marked(" so", sampled, inserted[1], None, "○") == " ○so"
+    assert marked("\n", sampled, sampled, sampled, "○") == "○\n"
+    fork = make_step(3, " a", origin=Origin.BRANCH, fork=make_steps()[14].fork)
+    assert marked(" a", fork, fork, fork, "") == " ⟨a⟩", "one fork follows another"
+
+
+def test_keys_and_the_mouse_go_from_token_to_token():
+    app = make_viewer([make_step(n, f"word{n} ") for n in range(9)])
+    workspace = app.workspace
+    transcript, inspector = workspace.transcript, workspace.inspector
+    side = workspace.query_one
+
+    async def scenario(pilot):
+        assert side("#pages").current == "gauges"
+        await pilot.press("left")
+        assert transcript.cursor == 8
+        await pilot.press("left", "left", "right")
+        assert transcript.cursor == 7
+        assert side("#pages").current == "inspector"
+        await pilot.press("home", "down", "down")
+        assert inspector.alternative.token == 102
+        await pilot.resize_terminal(120, 14)
+        await pilot.pause()
+        await pilot.press("pagedown")
+        assert inspector.scroll_y > 0
+        await pilot.press("up", "f")
+        assert inspector.alternative.token == 101
+        assert "no model" in notices(app)
+        await pilot.press("escape")
+        assert transcript.cursor is None
+        assert side("#pages").current == "gauges"
+        await pilot.resize_terminal(120, 40)
+        await pilot.click(TokenBlock, offset=(13, 0))
+        assert transcript.cursor == 2
+        await pilot.hover(TokenBlock, offset=(1, 0))
+        await pilot.pause()
+        assert transcript.cursor == 0
+        await pilot.click("#strip", offset=(5, 0))
+        assert transcript.cursor == 4, "the line is indented by a cell"
+        await pilot.click("#strip", offset=(75, 0))
+        assert transcript.cursor == 4, "there is no token"
+
+    drive(app, scenario)
+
+
+def test_a_click_on_an_earlier_answer_points_there():
+    chat = talk(("one", *(f"word{n} " for n in range(5))), ("two",))
+    app = ViewerApp(chat, Profile.load())
+    transcript, strip = app.workspace.transcript, app.workspace.strip
+
+    async def scenario(pilot):
+        transcript.point(3)
+        assert transcript.cursor is None, "the last answer has no tokens"
+        await pilot.click(app.query(TokenBlock).first(), offset=(13, 0))
+        await pilot.pause()
+        assert (transcript.turn, transcript.cursor) == (0, 2)
+        assert len(strip.visual.plain) == 5
+        (pointed,) = [span for span in strip.visual.spans if span.style.reverse]
+        assert pointed.start == 2
+        await pilot.press("escape")
+        assert (transcript.turn, transcript.cursor) == (1, None)
+
+    drive(app, scenario)
+
+
+def test_a_key_goes_to_the_notable_tokens():
+    strategies = {3: Strategy.BRANCH, 6: Strategy.RESAMPLE, 7: Strategy.RESAMPLE}
+    steps = [make_step(n, "word ", strategies.get(n, Strategy.ADAPTIVE)) for n in range(12)]
+    for n in (8, 9):
+        steps[n] = replace(steps[n], strategy=Strategy.THINK, origin=Origin.INSERTED)
+    chat = talk(("a",), ("b",))
+    chat.turns[0].answer.steps = steps
+    chat.turns[1].answer.steps = steps[:5]
+    app = ViewerApp(chat, Profile.load())
+    at = app.workspace.transcript
+
+    async def scenario(pilot):
+        visited = []
+        for key in ["n", "n", "N", "N", "N", "N", "N", "N", "n"]:
+            await pilot.press(key)
+            visited.append((at.turn, at.cursor))
+        assert visited == [(1, 3), (1, 3), *((0, n) for n in (8, 7, 6, 3, 8, 7, 8))]
+
+    drive(app, scenario)
+
+
+def test_where_no_token_is_notable_the_key_is_not_named_and_says_why():
+    app = make_viewer([make_step(n, "word ") for n in range(5)])
+
+    async def scenario(pilot):
+        assert "Forks" not in [binding.description for binding in app.query_one(KeyBar).shown]
+        await pilot.press("n")
+        assert "no fork" in notices(app)
+        assert app.workspace.transcript.cursor is None
+
+    drive(app, scenario)
+
+
+def test_thresholds_recolour_at_once():
+    app = make_viewer()
+
+    async def scenario(pilot):
+        answer = app.workspace.transcript.last_answer
+        decided = list(answer.strategies)
+        sure = Profile.load().replace({"thresholds": {"low_entropy": 99, "low_varentropy": 99}})
+        preview = answer.preview(sure)
+        inserted = 2
+        others = sum(s.strategy is not Strategy.ARGMAX for s in answer.steps)
+        assert preview.changed == others - inserted
+        assert preview.counts(Strategy.ARGMAX) == (60 - others, 60 - inserted)
+        assert answer.preview(None).changed == 0
+        assert answer.strategies == decided
+
+    drive(app, scenario)
+
+
+def test_only_the_last_block_is_drawn_again():
+    steps = [make_step(n, f"w{n}\n" if n % 10 == 9 else f"w{n} ") for n in range(930)]
+    app = make_viewer(steps[:900])
+
+    async def scenario(pilot):
+        blocks = list(app.query(TokenBlock))
+        assert len(blocks) == 15
+        before = [block.visual for block in blocks]
+        app.workspace.append(steps[900:910])
+        app.workspace.append(steps[910:915])
+        for n in range(915, 930):  # one by one, as they come: lines that did not change stay
+            app.workspace.append([steps[n]])
+            await pilot.pause()
+        assert [block.visual for block in blocks[:-1]] == before[:-1]
+        assert all(block.visual is old for block, old in zip(blocks[:-1], before[:-1], strict=True))
+        assert shown(app).count("w") == 930
+        block = app.query(TokenBlock).last()
+        lines = [line.plain.strip() for line in block.visual.wrap(block.size.width)]
+        y = block.region.y
+        rows = app.screen._compositor.render_strips()[y : y + len(lines)]
+        assert [row.text[: block.size.width].strip() for row in rows][-4:] == lines[-4:]
+
+    drive(app, scenario)
+
+
+def test_an_answer_that_grows_takes_several_lines_at_once():
+    app = make_viewer([make_step(0, "one\n")])
+
+    async def scenario(pilot):
+        answer = app.workspace.transcript.last_answer
+        heights = []
+        for number in range(1, 9):
+            app.workspace.append([make_step(number, "more\n")])
+            await pilot.pause()
+            heights.append(answer.size.height)
+        assert heights == [4, 4, 4, 8, 8, 8, 8, 12]
+        answer.settle()
+        await pilot.pause()
+        assert answer.size.height == 10
+        app.workspace.append([make_step(9, "end", finish_reason="stop")])
+        await pilot.pause()
+        assert answer.size.height == 10
+
+    drive(app, scenario)
+
+
+def test_a_block_ends_even_where_no_line_does():
+    app = make_viewer([make_step(n, "x") for n in range(1000)])
+
+    async def scenario(pilot):
+        assert len(app.query(TokenBlock)) == 3
+        await pilot.press("left", "home")
+        assert app.workspace.transcript.cursor == 0
+
+    drive(app, scenario)
+
+
+def test_an_empty_trace_is_a_screen():
+    app = make_viewer([])
+
+    async def scenario(pilot):
+        await pilot.press("left", "right", "f", "y", "g", "ctrl+t", "ctrl+t", "escape", "f2")
+        await pilot.press("space", "space", "escape", "tab")
+
+    drive(app, scenario)
+
+
+REASONING = ["<think>", "\n", "Let", " me", " see", "</think>"]
+
+
+def reasoning_viewer(reasoning=REASONING):
+    texts = [*reasoning, "\n\n", "Paris", "."]
+    return make_viewer([make_step(n, text) for n, text in enumerate(texts)])
+
+
+def test_reasoning_is_folded_until_a_key_a_click_or_the_cursor_unfolds_it():
+    app = reasoning_viewer()
+    transcript = app.workspace.transcript
+
+    async def scenario(pilot):
+        assert "▸ reasoning: 6 tokens\n" in shown(app)
+        assert "me see" not in shown(app)
+        assert "Paris." in shown(app)
+        assert transcript.last_answer.text.startswith("<think>\nLet me see</think>")
+        await pilot.press("t")
+        unfolded = "▾ reasoning: 6 tokens\n<think>\nLet me see</think>\n\nParis."
+        assert unfolded in shown(app)
+        await pilot.press("t")
+        assert "me see" not in shown(app)
+        block = transcript.last_answer.block_at(0)
+        for seen in (True, False):
+            await pilot.click(block, offset=(4, 0))
+            assert ("me see" in shown(app)) is seen
+            assert transcript.cursor is None
+        await pilot.press("left")
+        assert "me see" not in shown(app)
+        await pilot.press("left", "left", "left")
+        assert transcript.cursor == 5
+        assert "me see" in shown(app)
+        await pilot.press("right")
+        assert "me see" not in shown(app)
+
+    drive(app, scenario)
+
+
+def test_reasoning_grows():
+    app = make_viewer([make_step(0, "<think>")])
+
+    async def scenario(pilot):
+        assert "▸ reasoning … 1 token\n" in shown(app)
+        # More than a block: those that are folded as a whole take no line.
+        app.workspace.append([make_step(n, "hm\n") for n in range(1, 200)])
+        await pilot.pause()
+        assert shown(app).rstrip() == "▸ reasoning … 200 tokens"
+        app.workspace.append([make_step(200, "</think>"), make_step(201, "\n\nParis")])
+        await pilot.pause()
+        assert shown(app).count("hm") == 0
+        assert "▸ reasoning: 201 tokens" in shown(app)
+        answer = app.workspace.transcript.last_answer
+        assert answer.size.height <= 4
+        answer.fold(False)
+        await pilot.pause()
+        assert shown(app).count("hm") == 199
+
+    drive(app, scenario)
+
+
+def test_reasoning_is_folded_as_markdown_too():
+    app = reasoning_viewer(["<think>", "Let", " me"])
+
+    async def scenario(pilot):
+        def seen():
+            return app.query_one(Markdown).source
+
+        app.workspace.append([make_step(9, "\n"), make_step(10, "see")])
+        await pilot.press("ctrl+t")
+        await until(pilot, lambda: seen().strip() == "*▸ reasoning … 8 tokens*")
+        app.workspace.append([make_step(11, "</think>"), make_step(12, "Yes, *it* is.")])
+        await until(pilot, lambda: seen() == "*▸ reasoning: 9 tokens*\n\nYes, *it* is.")
+        await pilot.press("t")
+        await until(pilot, lambda: "Let me" in seen())
+        assert "<think>" not in seen()
+
+    drive(app, scenario)
+
+
+def test_a_closing_tag_alone_folds_the_text_before_it():
+    app = make_viewer([make_step(0, "So"), make_step(1, " be it")])
+
+    async def scenario(pilot):
+        assert "So be it" in shown(app)
+        app.workspace.append([make_step(2, "</think>"), make_step(3, "Paris")])
+        await pilot.pause()
+        assert "So be it" not in shown(app)
+        assert "▸ reasoning: 3 tokens\nParis" in shown(app)
+
+    drive(app, scenario)
+
+
+def test_matches_of_a_search():
+    chat = talk(("Cats?", " Cat", "s", " purr, c", "ats"), ("And?", "no"))
+    assert search(chat, "cats") == [Match(0, None), Match(0, 0), Match(0, 2)]
+    assert search(chat, "CATS PURR") == [Match(0, 0)]
+    assert search(chat, "and") == [Match(1, None)]
+    assert search(chat, "") == search(chat, "dog") == []
+
+
+def test_the_chat_is_searched_and_its_code_copied(make_chat):
+    app = make_chat()
+    chat = talk(
+        ("Cats?", " Cat", "s", " purr"),
+        ("And dogs?", " The", " cats", " sleep\n", "```\na\n```\nor\n", "```python\nb = 1\nc\n```"),
+    )
+    transcript = app.workspace.transcript
+    assert code_blocks("```\nnever ends") == ["never ends"]
+
+    def place():
+        return transcript.turn, transcript.cursor
+
+    async def scenario(pilot):
+        await idle(pilot)
+        await pilot.press("ctrl+y")
+        assert "no block of code" in notices(app)
+        app.link.submit(lambda session, _: session.resume(chat))
+        await until(pilot, lambda: ready(app) and turns(app))
+        await pilot.press("ctrl+y")
+        assert app.clipboard == "b = 1\nc\n"
+        assert "2 blocks of code: 2 lines" in notices(app)
+        await pilot.press("ctrl+f", *"cats")
+        assert isinstance(app.screen, FindBar)
+        assert place() == (1, 1), "the last place first"
+        await pilot.press("up")
+        assert place() == (0, 0)
+        await pilot.press("up")
+        assert transcript.cursor is None, "a question"
+        await pilot.press("enter", "ctrl+f")
+        assert place() == (1, 1)
+        await pilot.press("x", "down", "escape")
+        app.composer.focus()
+        await send(pilot, "/find sleep")
+        await until(pilot, lambda: isinstance(app.screen, FindBar))
+        await until(pilot, lambda: place() == (1, 2))
+        assert app.screen.query_one(Input).value == "sleep"
+
+    drive(app, scenario)
+
+
+@pytest.mark.parametrize("on_mac", [True, False])
+def test_copying_prefers_pbcopy(monkeypatch, on_mac):
+    app = make_viewer()
+    copied = []
+    monkeypatch.setattr("shutil.which", lambda name: "/usr/bin/pbcopy" if on_mac else None)
+    monkeypatch.setattr("subprocess.run", lambda _, **given: copied.append(given["input"]))
+
+    async def scenario(pilot):
+        await pilot.press("y")
+        text = app.workspace.transcript.last_answer.text
+        assert copied == [text] if on_mac else app.clipboard == text
+
+    drive(app, scenario)

@@ -1,0 +1,219 @@
+"""Chats in files: saved while they go on; opened, saved and exported where the user asks for it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from textual.app import App
+from textual.widgets import Input
+
+from entropix_mlx.chat.conversation import Conversation
+from entropix_mlx.chat.store import Store
+from entropix_mlx.errors import EntropixError, SessionError
+from entropix_mlx.files import expanded, write_whole
+from entropix_mlx.traces.trace import Header, TraceWriter
+
+from .backend_link import BackendLink
+from .screens.dialogs import ConfirmDialog, TextDialog
+from .screens.pickers import ChatList
+from .workspace import Workspace
+
+if TYPE_CHECKING:
+    from entropix_mlx.chat.base import ChatSession
+
+SAVE_SECONDS = 15
+"""How often a running answer is saved; one that ended is saved at once."""
+
+
+class AutoSave:
+    """Saves the newest state of a chat, on a thread of its own; reports a failure once."""
+
+    def __init__(self, app: App[None], store: Store | None) -> None:
+        self._app = app
+        self._store = store
+        self._thread = ThreadPoolExecutor(1, "autosave")
+        self._newest: Conversation | None = None
+        self._open = ""  # the id of the chat that is marked as open
+        self._failed = False
+
+    @property
+    def store(self) -> Store | None:
+        """The saved chats; None if there are none to be, or after a failure."""
+        return None if self._failed else self._store
+
+    def save(self, conversation: Conversation) -> None:
+        """Save a conversation soon, if anything was asked."""
+        if self.store is not None and conversation.turns:
+            self._newest = conversation
+            self._thread.submit(self._save)
+
+    def close(self, crashed: bool) -> None:
+        """Wait for what is being saved; after a crash, the next start offers the open chat."""
+        self._thread.shutdown()
+        if self._store is not None and not crashed:
+            self._store.close()
+
+    def _save(self) -> None:
+        conversation, self._newest = self._newest, None
+        if conversation is None or self.store is None:  # a newer state was saved in its place
+            return
+        try:
+            self.store.save(conversation)
+            if self._open != conversation.id:
+                self.store.open(conversation.id)
+                self._open = conversation.id
+        except SessionError as error:
+            self._failed = True
+            message = f"this chat is not saved: {error}"
+            self._app.call_later(self._app.notify, message, severity="error", markup=False)
+
+
+class ChatFiles:
+    """Saves and opens the conversation of a workspace, with the dialogs for it."""
+
+    def __init__(
+        self, app: App[None], workspace: Workspace, link: BackendLink, store: Store | None
+    ) -> None:
+        """Prepare the dialogs.
+
+        Args:
+            app: shows dialogs and notices.
+            workspace: has the conversation.
+            link: opens another one in its place.
+            store: has all saved chats; None saves none.
+        """
+        self._app = app
+        self._workspace = workspace
+        self._link = link
+        self.autosave = AutoSave(app, store)
+
+    async def ask_where_to_save(self) -> None:
+        """Ask for a path, and save there."""
+        if self._workspace.asked_anything():
+            title = "Save as (.json: chat, .md: text, .jsonl: trace)"
+            await self._ask_path(title, _free_name(), self.save)
+
+    async def ask_what_to_open(self) -> None:
+        """Ask for a path, and open the chat that was saved there."""
+        await self._ask_path("Open a saved chat", "chat.json", self.open)
+
+    def save(self, path: str) -> None:
+        """Save under a path that the user typed; ask before that replaces a file."""
+        if not path or not self._workspace.asked_anything():
+            return
+        try:
+            file = expanded(path, SessionError)
+            exists = file.is_file()
+        except EntropixError as error:
+            self._report(f"cannot save {path}: {error}")
+            return
+        if not exists:
+            self._write(file, path)
+            return
+        dialog = ConfirmDialog(f"There is a file {path} already.", "replaces it")
+        self._app.push_screen(dialog, lambda yes: self._write(file, path) if yes else None)
+
+    def open(self, path: str) -> None:
+        """Open a saved chat in place of this one, which stays in the list if chats are saved."""
+        if path:
+            self._link.interrupt()
+            self._link.submit(lambda session, _: session.load(expanded(path, SessionError)))
+
+    def list_chats(self) -> None:
+        """Show the saved chats."""
+        store = self.autosave.store
+        if store is None:
+            self._app.notify("chats are not saved with --no-save or --demo", severity="warning")
+            return
+        self.autosave.save(self._workspace.conversation)
+        open_id = self._workspace.conversation.id
+        self._app.push_screen(ChatList(store, open_id), self._open_saved)
+
+    def offer_crashed(self) -> None:
+        """Offer to go on with a chat that was open when a program died."""
+        store = self.autosave.store
+        crashed = store.crashed() if store else []
+        if crashed:
+            dialog = ConfirmDialog(
+                "The program ended unexpectedly while a chat was open.", "goes on with it"
+            )
+            self._app.push_screen(
+                dialog, lambda yes: self._open_saved(crashed[-1]) if yes else None
+            )
+
+    def rename(self, title: str) -> None:
+        """Give this chat a title; an empty one takes it away."""
+
+        def job(session: ChatSession, _: object) -> None:
+            session.conversation.title = title or None
+
+        self._link.submit(job)
+
+    def _open_saved(self, chat: str | None) -> None:
+        store = self.autosave.store
+        if chat is None or store is None or chat == self._workspace.conversation.id:
+            return
+
+        def resume(session: ChatSession, _: object) -> None:
+            session.resume(store.load(chat))
+
+        self._link.interrupt()
+        self._link.submit(resume)
+
+    async def _ask_path(self, title: str, text: str, then: Callable[[str], None]) -> None:
+        """Ask for a line; return when the field is there, since the keys that follow are for it."""
+        dialog = TextDialog(title, text)
+        await self._app.push_screen(dialog, lambda line: then(line or ""))
+        dialog.set_focus(dialog.query_one(Input))
+
+    def _write(self, file: Path, path: str) -> None:
+        try:
+            _export(self._workspace, file)
+        except (EntropixError, OSError) as error:
+            self._report(f"cannot save {path}: {error}")
+        else:
+            self._app.notify(f"saved {path}", markup=False)
+
+    def _report(self, message: str) -> None:
+        self._app.notify(message, severity="error", markup=False)
+
+
+def _free_name() -> str:
+    """Return a name that no file has here: chat.json, chat-2.json, …"""
+    names = itertools.chain(["chat.json"], (f"chat-{n}.json" for n in itertools.count(2)))
+    return next(name for name in names if not Path(name).exists())
+
+
+def _export(workspace: Workspace, path: Path) -> None:
+    """Write the format that a file's name asks for.
+
+    Args:
+        workspace: has the conversation; a trace is of its last answer.
+        path: ends with .md for a text to read, .jsonl for a trace, anything else for a chat.
+
+    Raises:
+        SessionError, TraceError, OSError: the file cannot be written.
+    """
+    conversation, status = workspace.conversation, workspace.status
+    if path.suffix == ".md":
+        write_whole(path, conversation.to_markdown())
+    elif path.suffix == ".jsonl":
+        answer = conversation.turns[-1].answer
+        header = Header(
+            model=status.model,
+            sampler=status.sampler,
+            profile=workspace.profile,
+            seed=answer.seed,
+            messages=conversation.asked,
+            context_length=status.context_length,
+            prompt_tokens=max(0, status.context_used - len(answer.steps)),
+        )
+        with TraceWriter(path, header) as trace:
+            for step in answer.steps:
+                trace.add(step)
+    else:
+        conversation.save(path)

@@ -1,0 +1,185 @@
+"""Lists to choose from: the saved chats, and the models on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.widgets import Input, Label, OptionList
+from textual.widgets.option_list import Option
+
+from entropix_mlx.backends.events import ModelsListed
+from entropix_mlx.chat.store import Card, Store
+from entropix_mlx.errors import SessionError
+from entropix_mlx.palette import printable
+
+from .dialogs import ConfirmDialog, Dialog, TextDialog
+
+if TYPE_CHECKING:
+    from entropix_mlx.checkpoints.inventory import LocalModel
+
+NAME_CHARACTERS = 60
+
+
+class ChatList(Dialog[str]):
+    """The saved chats: search, open, rename, delete. Returns the id of the chat to open."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("down", "move(1)", "Next", priority=True),
+        Binding("up", "move(-1)", "Previous", priority=True),
+        Binding("ctrl+e", "rename", "Rename", priority=True),
+        Binding("ctrl+d", "delete", "Delete", priority=True),
+    ]
+
+    def __init__(self, store: Store, current: str) -> None:
+        """Prepare the list.
+
+        Args:
+            store: has the chats.
+            current: the id of the chat on the screen, which can be neither renamed nor deleted.
+        """
+        super().__init__()
+        self._store = store
+        self._current = current
+        self._cards: list[Card] = []
+        self._listed: list[Card] = []
+
+    def compose(self) -> ComposeResult:
+        """Make the field and the list."""
+        with Vertical():
+            yield Label("Saved chats")
+            yield Input(placeholder="words that occur in it")
+            yield OptionList()
+            keys = "Enter opens, Ctrl+E renames, Ctrl+D deletes, Escape closes"
+            yield Label(keys, classes="hint")
+
+    async def on_mount(self) -> None:
+        """Read the cards."""
+        await self._read()
+
+    def on_input_changed(self) -> None:
+        """Search."""
+        self._show()
+
+    def on_input_submitted(self) -> None:
+        """Open the chat that is highlighted."""
+        if (card := self._highlighted) is not None:
+            self.dismiss(card.id)
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Open a chat."""
+        self.dismiss(self._listed[event.option_index].id)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Let the keys that have priority rest while a dialog lies over this."""
+        return self.app.screen is self or action == "dismiss"
+
+    def action_move(self, by: int) -> None:
+        """Highlight another chat."""
+        options = self.query_one(OptionList)
+        options.action_cursor_down() if by > 0 else options.action_cursor_up()
+
+    async def action_rename(self) -> None:
+        """Ask for another title of the highlighted chat."""
+        card = self._changeable()
+        if card is None:
+            return
+
+        async def rename(title: str | None) -> None:
+            if title is not None:
+                await self._change(self._store.rename, card.id, title.strip() or None)
+
+        await self.app.push_screen(TextDialog("Title", card.name), rename)
+
+    async def action_delete(self) -> None:
+        """Ask whether to delete the highlighted chat."""
+        card = self._changeable()
+        if card is None:
+            return
+
+        async def delete(yes: bool | None) -> None:
+            if yes:
+                await self._change(self._store.delete, card.id)
+
+        question = f"Delete “{printable(card.name)}” for good?"
+        await self.app.push_screen(ConfirmDialog(question, "deletes it"), delete)
+
+    @property
+    def _highlighted(self) -> Card | None:
+        index = self.query_one(OptionList).highlighted
+        return None if index is None else self._listed[index]
+
+    def _changeable(self) -> Card | None:
+        card = self._highlighted
+        if card is not None and card.id == self._current:
+            reason = "this chat is open: /rename TITLE renames it, Ctrl+N begins another one first"
+            self.notify(reason, severity="warning")
+            return None
+        return card
+
+    async def _change(self, change: Callable[..., None], *arguments: str | None) -> None:
+        try:
+            await asyncio.to_thread(change, *arguments)
+        except SessionError as error:
+            self.notify(str(error), severity="error", markup=False)
+        await self._read()
+
+    async def _read(self) -> None:
+        self._cards = await asyncio.to_thread(self._store.cards)
+        self._show()
+
+    def _show(self) -> None:
+        words = self.query_one(Input).value
+        self._listed = [card for card in self._cards if card.has(words)]
+        options = self.query_one(OptionList)
+        options.clear_options()
+        options.add_options(map(self._option, self._listed))
+        options.highlighted = 0 if self._listed else None
+
+    def _option(self, card: Card) -> Option:
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(card.changed))
+        turns = "1 question" if card.turns == 1 else f"{card.turns} questions"
+        here = " · open now" if card.id == self._current else ""
+        name = Content.styled(printable(card.name), "bold")
+        return Option(name + Content(f"\n  {when} · {turns}{here}"))
+
+
+class ModelPicker(Dialog[str]):
+    """The models on this machine. Returns the name of the one that was chosen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._models: Sequence[LocalModel] = ()
+
+    def compose(self) -> ComposeResult:
+        """Make the list."""
+        with Vertical():
+            yield Label("Models on this machine")
+            yield OptionList()
+            yield Label("looking for models …", classes="hint")
+
+    def receive(self, event: ModelsListed) -> None:
+        """Show the models."""
+        self._models, error = event.models, event.error
+        self.query_one(OptionList).add_options(map(_option, self._models))
+        keys = "Enter loads one; the conversation stays. Escape keeps this one."
+        self.query_one(".hint", Label).update(Content(error or keys))
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Choose one."""
+        self.dismiss(self._models[event.option_index].name)
+
+
+def _option(model: LocalModel) -> Option:
+    name = model.name if len(model.name) <= NAME_CHARACTERS else f"…{model.name[-NAME_CHARACTERS:]}"
+    context = f"context {model.context or '?'} tokens"
+    details = f"{model.nbytes / 1e9:.2f} GB, {model.precision or '?'}, {context}"
+    fault = "" if model.fault is None else f" · does not run: {model.fault}"
+    text = Content.styled(printable(name), "bold") + Content(f"\n  {details}{printable(fault)}")
+    return Option(text, disabled=model.fault is not None)
