@@ -6,7 +6,7 @@
 # make fuzz             damage files, arguments and models for half an hour; SEED=1 damages others
 # make lint             check style and types
 # make docs             write the generated tables of the documentation (make docs-check: are they current?)
-# make evidence         answer the questions behind docs/evaluation.md, into evidence/ (hours; goes on after a stop)
+# make evidence         run all studies behind docs/evaluation.md, into evidence/ (hours; goes on after a stop)
 #
 # Each sets up what it needs in .venv, from a bare Python 3.11 or later.
 
@@ -36,7 +36,8 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 quick: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not model and not slow" tests/unit tests/properties $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not model and not slow" \
+	    --ignore tests/fuzz --ignore tests/integration --ignore tests/tui $(ARGS)
 
 fuzz: $(VENV)/.dev
 	FUZZ_TIMES=30 FUZZ_SEED=$(or $(SEED),0) $(BIN)/python -m pytest -n 2 --dist worksteal tests/fuzz $(ARGS)
@@ -56,22 +57,14 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Greedy answers to both halves, for "does it know when it is wrong?"; then one half at several temperatures.
-# Each goes on where it was stopped. ASKED is the number of questions of each task.
-ASKED := 2800
-HOT := temperature top_p min_p top_n_sigma p_less dynatemp mirostat xtc adaptive_temperature entropix entropix:reference
-RUNGS := count,after,plus1,add1,mul1,capitals,states,symbols,continents,currencies,languages,opposites,pasts
+# Each study goes on where it was stopped.
 evidence: $(VENV)/.run
 	@mkdir -p evidence
-	$(BIN)/python -m entropix_mlx eval --task arithmetic --task facts --limit $(ASKED) --rungs $(RUNGS) --split all \
-	    --sampler greedy --confidence --output evidence/greedy.jsonl --resume \
-	    --page evidence/greedy.html --markdown > evidence/greedy.md
-	$(BIN)/python -m entropix_mlx eval --task arithmetic --task facts --limit 250 \
-	    --max-tokens 12 --rungs add1,capitals,opposites,pasts,continents $(HOT:%=--sampler %) \
-	    --temp 0.7 --temp 1 --temp 1.5 --temp 2 --temp 3 --output evidence/heat.jsonl --resume \
-	    --page evidence/heat.html --markdown > evidence/heat.md
-	$(BIN)/python -m entropix_mlx eval --task open --form chat --max-tokens 120 --seeds 3 $(HOT:%=--sampler %) \
-	    --temp 0.7 --temp 1 --temp 1.5 --temp 2 --temp 3 --output evidence/open.jsonl --resume --markdown > evidence/open.md
+	@for study in studies/*.toml; do \
+	    name=evidence/$$(basename $$study .toml); \
+	    $(BIN)/python -m entropix_mlx eval --study $$study --output $$name.jsonl --resume \
+	        --page $$name.html --markdown > $$name.md || exit; \
+	done
 
 clean:
 	rm -rf $(VENV) build *.egg-info
