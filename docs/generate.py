@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields
 from enum import EnumType
 from importlib import import_module
-from itertools import pairwise
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -171,8 +171,8 @@ def record(kind: type) -> str:
                     f"- {', '.join(f'`{name}`' for name in metrics)} (numbers): the metrics"
                 )
             continue
-        meaning = about[field.name].replace("None", "null")
-        lines.append(f"- `{field.name}` ({_type(str(field.type))}): {meaning}")
+        meaning = about.get(field.name, "").replace("None", "null")
+        lines.append(f"- `{field.name}` ({_type(str(field.type))}){_after_colon(meaning)}")
         hint = hints[field.name]
         if kind is step.Step or hint not in known:
             lines += _words(hint)
@@ -190,43 +190,51 @@ def _words(hint: Any) -> list[str]:
     return [f"  - `{value}`: {about[value.name]}" for value in enum]
 
 
+def _after_colon(meaning: str) -> str:
+    return f": {meaning}" if meaning else ""
+
+
 def footer() -> str:
     """Return the totals that end a trace."""
     about = attribute_docs(summary.Summary)
     lines = []
     for name, value in summary.Summary().to_dict().items():  # without steps, all is 0 or empty
-        if name in about and not value:
-            lines.append(f"- `{name}`: {about[name]}")
+        if not value:
+            lines.append(f"- `{name}`{_after_colon(about.get(name, ''))}")
             continue
         lines.append(f"- `{name}`:")
-        lines += [f"  - `{part}`{f': {about[part]}' if part in about else ''}" for part in value]
+        lines += [f"  - `{part}`{_after_colon(about.get(part, ''))}" for part in value]
     return "\n".join(lines)
 
 
 def attribute_docs(kind: type) -> dict[str, str]:
-    """Return what the source of a class says below its attributes, and of its properties."""
+    """Return the comments and texts at the attributes of a class, and those of its properties."""
+    source = textwrap.dedent(inspect.getsource(kind))
     found = {}
-    for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(kind)))):
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef):
             found[node.name] = (ast.get_docstring(node) or "").partition("\n\n")[0]
-        for one, following in _neighbours(getattr(node, "body", [])):
-            target = one.targets[0] if isinstance(one, ast.Assign) else one.target
-            name = target.attr if isinstance(target, ast.Attribute) else target.id
-            found[name] = following.value.value
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            found.update(_texts(node.body, source.splitlines()))
     return {name: _flat(text) for name, text in found.items()}
 
 
-def _neighbours(body: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield the assignments of a block that a text follows, with that text."""
-    statements = body if isinstance(body, list) else []
-    for one, following in pairwise(statements):
-        text = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
-        if isinstance(one, (ast.Assign, ast.AnnAssign)) and text:
-            yield one, following
+def _texts(body: list[ast.stmt], lines: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield the names that a block assigns, and the comment behind or the text below each."""
+    for one, following in zip_longest(body, body[1:]):
+        if not isinstance(one, (ast.Assign, ast.AnnAssign)):
+            continue
+        target = one.targets[0] if isinstance(one, ast.Assign) else one.target
+        text = lines[(one.end_lineno or 1) - 1].partition("  # ")[2]
+        if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+            text = str(following.value.value)
+        if text:
+            yield getattr(target, "attr", None) or getattr(target, "id", ""), text
 
 
 def _flat(text: str) -> str:
-    return " ".join(text.split()).replace("``", "`")
+    text = " ".join(text.split()).replace("``", "`")
+    return (text[:1].upper() + text[1:]).rstrip(".")
 
 
 def _type(annotation: str) -> str:
