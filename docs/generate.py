@@ -185,9 +185,10 @@ def _words(hint: Any) -> list[str]:
     if enum is None:
         return []
     about = attribute_docs(enum)
-    if len(about) < len(enum):
-        return [f"  - {', '.join(f'`{value}`' for value in enum)}"]
-    return [f"  - `{value}`: {about[value.name]}" for value in enum]
+    values: list[Any] = list(enum.__members__.values())
+    if len(about) < len(values):
+        return [f"  - {', '.join(f'`{value}`' for value in values)}"]
+    return [f"  - `{value}`: {about[value.name]}" for value in values]
 
 
 def _after_colon(meaning: str) -> str:
@@ -229,7 +230,7 @@ def _texts(body: list[ast.stmt], lines: list[str]) -> Iterator[tuple[str, str]]:
         if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
             text = str(following.value.value)
         if text:
-            yield getattr(target, "attr", None) or getattr(target, "id", ""), text
+            yield target.attr if isinstance(target, ast.Attribute) else ast.unparse(target), text
 
 
 def _flat(text: str) -> str:
@@ -272,10 +273,8 @@ def _short(about: str) -> str:
 
 def subcommands() -> dict[str, argparse.ArgumentParser]:
     """Return the parsers of all subcommands by name."""
-    choices = next(a for a in cli.build_parser()._actions if a.choices).choices
-    return {
-        name: getattr(parser, "filled", lambda p=parser: p)() for name, parser in choices.items()
-    }
+    found: dict[str, cli.Subcommand] = cli.build_parser().get_default("subcommands")
+    return {name: parser.filled() for name, parser in found.items()}
 
 
 def _spelling(action: argparse.Action) -> str:
