@@ -6,7 +6,7 @@
 # make fuzz             damage files, arguments and models for half an hour; SEED=1 damages others
 # make lint             check style and types
 # make docs             write the generated tables of the documentation (make docs-check: are they current?)
-# make evidence         run all studies behind docs/evaluation.md, into evidence/ (hours; goes on after a stop)
+# make evidence         run all of studies/, into evidence/ (many hours; goes on after a stop)
 #
 # Each sets up what it needs in .venv, from a bare Python 3.11 or later.
 
@@ -60,10 +60,9 @@ format: $(VENV)/.dev
 # Each study goes on where it was stopped.
 evidence: $(VENV)/.run
 	@mkdir -p evidence
-	@for study in studies/*.toml; do \
-	    name=evidence/$$(basename $$study .toml); \
-	    $(BIN)/python -m entropix_mlx eval --study $$study --output $$name.jsonl --resume \
-	        --page $$name.html --markdown > $$name.md || exit; \
+	@for study in $(basename $(notdir $(wildcard studies/*.toml))); do \
+	    $(BIN)/python -m entropix_mlx eval --study studies/$$study.toml --output evidence/$$study.jsonl --resume \
+	        --page evidence/$$study.html --markdown > evidence/$$study.md; \
 	done
 
 clean:

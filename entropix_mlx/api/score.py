@@ -171,7 +171,7 @@ class _Measuring:
         self._tokens = [*before, *tokens]
         sampler, vocab = resolved.sampler, model.config.vocab_size
         self._writer = Writer(
-            tokenizer, sampler.position_score, len(tokens), clock=Clock(), prompt=before
+            tokenizer, sampler.profile.position_score, len(tokens), clock=Clock(), prompt=before
         )
         self._memory = sampler.remembered
         self._state = first_state(sampler, tokenizer, vocab, before)

@@ -248,8 +248,8 @@ class _RowDistribution(NamedTuple):
 
     def openings(self, count: int) -> list[int]:
         one = self.part.sampled.row(self.row)
-        sampler = self.part.sampler
-        return draw_distinct(one.measured, one.plan, sampler, count, self.seed, self.place)
+        drawing = self.part.sampler.drawing
+        return draw_distinct(one.measured, one.plan, drawing, count, self.seed, self.place)
 
 
 def _parts(

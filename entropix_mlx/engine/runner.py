@@ -245,7 +245,9 @@ class Runner:
         before = list(prompt[: len(prompt) - len(answered)])
         clock = Clock()
         limit = len(answered) + room
-        writer = Writer(tokenizer, sampler.position_score, limit, settings.stop, clock, before)
+        writer = Writer(
+            tokenizer, sampler.profile.position_score, limit, settings.stop, clock, before
+        )
         answer = Answer(
             writer,
             self._interventions(resolved, hooks, before),
@@ -296,7 +298,7 @@ class Runner:
     ) -> list[Intervention]:
         """Return what may be done in place of committing the drawn token, first things first."""
         tokenizer, sampler = self._tokenizer, resolved.sampler
-        thinking = Thinking(sampler.think, tokenizer, self._model.config.vocab_size, prompt)
+        thinking = Thinking(sampler.profile.think, tokenizer, self._model.config.vocab_size, prompt)
         forks = Forks(
             sampler.fork_rule,
             tokenizer,

@@ -11,7 +11,7 @@ from entropix_mlx.answer.interventions.thinking import Thinking
 from entropix_mlx.api.batch import batch_generate
 from entropix_mlx.errors import SamplerError
 from entropix_mlx.profiles.profile import Profile
-from entropix_mlx.samplers.base import CODE
+from entropix_mlx.samplers.base import CODE, as_planned
 from entropix_mlx.settings import Settings
 from entropix_mlx.step import Origin, Strategy
 from tests.conftest import run_answer
@@ -58,15 +58,15 @@ def intervening(model, kind, seed=1, **options):
     resolved = settings.resolved(model.config)
     sampler = resolved.sampler
 
-    def plan(measured, *state):
-        planned = sampler.planned(measured, *state)
+    def rule(measured, numbers, *state):
+        planned = as_planned(sampler.rule(measured, numbers, *state))
         margin = measured.metrics.margin
         strategy = mx.where(margin < 0.01, CODE[Strategy.BRANCH], planned.plan.strategy)
         strategy = mx.where(margin > 0.015, CODE[Strategy.THINK], strategy)
         changed = planned.plan._replace(strategy=strategy.astype(mx.float32))
         return planned._replace(plan=changed)
 
-    return replace(resolved, sampler=replace(sampler, plan=plan))
+    return replace(resolved, sampler=replace(sampler, rule=rule))
 
 
 @pytest.fixture

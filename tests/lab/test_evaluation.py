@@ -229,6 +229,13 @@ def test_a_study_is_a_command_line(tmp_path):
     ) | {"study": None}
 
 
+@pytest.mark.parametrize("study", STUDIES, ids=lambda path: path.stem)
+def test_the_studies_of_the_repository_can_be_run(study):
+    taken = parsed("--study", str(study))
+    assert taken["tasks"]
+    assert study.with_suffix(".md").exists()
+
+
 @pytest.mark.parametrize("text", ["limt = 3", 'limit = "many"', 'contrasts = ["a b"]', "[["])
 def test_mistakes_in_a_study(tmp_path, capsys, text):
     study = tmp_path / "study.toml"
