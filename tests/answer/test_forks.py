@@ -195,6 +195,7 @@ def test_forks_may_be_triggered_by_one_metric(run, trigger, at, fires):
                 assert (step.fork is not None) == fires(step)
 
 
+@pytest.mark.slow
 def test_forks_may_be_left_to_chance(run):
     profile = always_branch(trigger="chance", trigger_at=0.3, depth=1)
     options = {"profile": profile, "speculation": "off"}
@@ -311,6 +312,7 @@ def test_cntp_widens_with_the_entropy_and_is_greedy_otherwise(run):
     assert len(widths) > 1
 
 
+@pytest.mark.slow
 def test_the_prefix_is_not_copied(byte_tokenizer):
     shape = {"head_dim": 64, "num_key_value_heads": 4, "num_hidden_layers": 6}
     model = make_tiny_model(max_position_embeddings=2000, **shape)

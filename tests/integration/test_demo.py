@@ -80,28 +80,6 @@ def test_pipelining_does_not_change_the_steps(demo):
     assert {Origin.SAMPLED, Origin.INSERTED, Origin.BRANCH} == {step.origin for step in steps}
 
 
-def test_a_fork_leaves_the_cache_of_decoding_one_by_one(demo):
-    model, tokenizer = demo
-    prompt = chat_prompt(tokenizer, "Tell me something surprising.")
-    cache = model.make_cache()
-    steps = list(
-        stream_generate(
-            model,
-            tokenizer,
-            prompt,
-            max_tokens=16,
-            seed=1,
-            profile=EVERY_STRATEGY,
-            prompt_cache=cache,
-        )
-    )
-    assert sum(step.origin is Origin.BRANCH for step in steps) >= 4
-    tokens = prompt + [step.token for step in steps]
-    expected = model(mx.array([tokens])).logits[0, -1]
-    actual = model(mx.array([tokens[-1:]]), cache).logits[0, -1]
-    assert mx.abs(actual - expected).max().item() <= 1e-4
-
-
 def test_a_second_turn_computes_only_what_is_new(demo):
     computed = []
     session = Session(
