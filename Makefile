@@ -5,6 +5,7 @@
 # make quick            run the fast tests of decoding, without the demo model (half a minute)
 # make fuzz             damage files, arguments and models for half an hour; SEED=1 damages others
 # make lint             check style and types
+# make docs             write the generated tables of the documentation (make docs-check: are they current?)
 # make evidence         run all of studies/, into evidence/ (many hours; goes on after a stop)
 #
 # Each sets up what it needs in .venv, from a bare Python 3.11 or later.
@@ -17,7 +18,7 @@ BIN := $(VENV)/bin
 CANDIDATES := $(PYTHON) python3 python3.13 python3.12 python3.11 python
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
-.PHONY: run chat serve test quick fuzz lint evidence format clean
+.PHONY: run chat serve test quick fuzz lint docs docs-check evidence format clean
 .DEFAULT_GOAL := test
 
 # Under another name, since make would expand the dollar signs of one given on its command line.
@@ -46,6 +47,12 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+docs: $(VENV)/.dev
+	$(BIN)/python -m docs.generate
+
+docs-check: $(VENV)/.dev
+	$(BIN)/python -m docs.generate --check
+
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -53,7 +60,7 @@ format: $(VENV)/.dev
 # Each study goes on where it was stopped.
 evidence: $(VENV)/.run
 	@mkdir -p evidence
-	for study in $(basename $(notdir $(wildcard studies/*.toml))); do \
+	@for study in $(basename $(notdir $(wildcard studies/*.toml))); do \
 	    $(BIN)/python -m entropix_mlx eval --study studies/$$study.toml --output evidence/$$study.jsonl --resume \
 	        --page evidence/$$study.html --markdown > evidence/$$study.md; \
 	done

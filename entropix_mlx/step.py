@@ -38,8 +38,9 @@ class Origin(StrEnum):
     """Where a token came from."""
 
     SAMPLED = "sampled"
+    """Drawn from the distribution."""
     INSERTED = "inserted"
-    """Part of a thinking text."""
+    """Part of a thought."""
     BRANCH = "branch"
     """Part of the branch that won a fork."""
     CHOSEN = "chosen"

@@ -92,8 +92,8 @@ def _verify(source: str, out: str, recipe: Recipe) -> int:
     limit = limit_of(recipe)
     output.report(
         f"the copy is as good as one in {limit.precision} should be: it diverges by at most"
-        f" {limit.kl:g} bits per token and agrees on at least {limit.top1_agreement:.0%} of the most"
-        " probable tokens (0 bits: the same predictions)"
+        f" {limit.kl:g} bits per token and agrees on at least {limit.top1_agreement:.0%} of the"
+        " most probable tokens (0 bits: the same predictions)"
     )
     return 0
 

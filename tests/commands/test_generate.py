@@ -8,6 +8,7 @@ import re
 import pytest
 
 from entropix_mlx import stream_generate
+from entropix_mlx.conversion import convert
 from entropix_mlx.palette import LOOKS
 from entropix_mlx.profiles.confidence import AnswerMetrics
 from entropix_mlx.step import Origin, Source, Strategy
@@ -115,6 +116,15 @@ def test_the_user_chooses_a_branch(forks, monkeypatch, typed, winner):
     assert steps[0]["origin"] == "chosen"
     assert "1 to 3" in err
     assert re.search(r"[+-]\d\.\d\d ± \d\.\d\d nats", err)
+
+
+def test_thinking_can_be_forbidden(entropix, tiny_model, word_tokenizer, tmp_path):
+    convert.save(tiny_model, word_tokenizer, tmp_path)
+    lost = ("low_entropy=-1", "think_min_entropy=-1", "think_max_varentropy=99")
+    given = [f"--set=thresholds.{field}" for field in lost] + ['--set=think.place="word"']
+    given += ["--set=think.watch=0", "--model", tmp_path, "-p", "hello", "-m", 12]
+    assert " wait," in entropix("generate", *given)[1]
+    assert " wait," not in entropix("generate", *given, "--no-think")[1]
 
 
 def test_logits_can_be_changed(generate):
