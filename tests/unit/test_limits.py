@@ -27,9 +27,3 @@ def test_what_waits_or_never_ends_is_refused_at_once(tmp_path):
         limits.read_bytes(tmp_path, 10)
     with pytest.raises(FileNotFoundError):
         limits.read_bytes(tmp_path / "absent", 10)
-
-
-def test_every_limit_is_documented():
-    page = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
-    names = [name for name in vars(limits) if name.isupper()]
-    assert [name for name in names if f"| `{name}` |" not in page] == []
