@@ -83,12 +83,6 @@ class BackendThread:
     """Runs jobs on a backend, in the order in which they were given."""
 
     def __init__(self, backend: Backend, report: Report) -> None:
-        """Set up; `start` begins to load.
-
-        Args:
-            backend: answers.
-            report: takes each event, on this thread.
-        """
         self._backend = backend
         self._report = report
         self._settings, self._ask = backend.settings, backend.ask
@@ -99,7 +93,6 @@ class BackendThread:
         self._thread = threading.Thread(target=self._run, name="model", daemon=True)
 
     def start(self) -> None:
-        """Begin to load the model."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -161,7 +154,6 @@ class BackendThread:
         self._jobs.put(lambda: self._switch(model, cancel))
 
     def list_models(self) -> None:
-        """Report the models on this machine."""
         self._jobs.put(self._list_models)
 
     def _run(self) -> None:
@@ -189,7 +181,6 @@ class BackendThread:
         return None
 
     def _leave(self) -> Conversation | None:
-        """Close the session, if there is one, and return its conversation."""
         session, self._session = self._session, None
         if session is None:
             return None

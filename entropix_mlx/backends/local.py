@@ -50,7 +50,6 @@ class LocalBackend:
     _loaded: Loaded | None = field(default=None, init=False)
 
     def open(self, model: str | None = None) -> Session:
-        """See `Backend.open`."""
         from ..chat.session import Session
 
         name, load, load_draft = self.model, self.load, self.load_draft
@@ -71,13 +70,11 @@ class LocalBackend:
         return session
 
     def models(self) -> Sequence[LocalModel]:
-        """See `Backend.models`."""
         from ..checkpoints.inventory import inventory
 
         return list(inventory())
 
     def duel(self, duel: Duel, report: Report) -> None:
-        """See `Backend.duel`; both answers share their passes."""
         with contextlib.closing(self._both(duel, report)) as batch:
             running = [0, 1]
             for found in batches(batch):
@@ -131,7 +128,6 @@ class LocalBackend:
 def _of_side(
     side: int, found: Sequence[tuple[int, Step]], batch: Batch, duel: Duel
 ) -> DuelStepsArrived:
-    """Return what has arrived for one side of a duel."""
     steps = [step for index, step in found if index == side]
     fault = batch.answers[side].error
     error = None if fault is None else explain(fault)

@@ -95,7 +95,6 @@ class Recording:
         return bool(self.pace) and cancel.wait(max(0.0, seconds) / self.pace)
 
     def _races(self, recorded: Reply) -> dict[int, list[Fork]]:
-        """Return how the branches of an answer's forks grew, by step."""
         for turn, asked in enumerate(self.conversation.turns):
             for number, answer in enumerate(asked.answers):
                 if answer is recorded:
@@ -135,18 +134,15 @@ class RecordedSession(ChatSession):
 
     @property
     def context_length(self) -> int:
-        """The most tokens that the recorded model could hold."""
         return CONTEXT
 
     @property
     def context_used(self) -> int:
-        """About as many tokens as the conversation has."""
         texts = "".join(message["content"] for message in self.conversation.messages)
         return len(texts) // CHARACTERS_A_TOKEN
 
     @cached_property
     def profile(self) -> Profile:
-        """The profile of the recording."""
         return demo_profile()
 
     def begin(
@@ -196,17 +192,14 @@ class RecordedBackend:
     refusals: Mapping[str, str] = field(default_factory=dict, init=False)
 
     def open(self, model: str | None = None) -> RecordedSession:
-        """See `Backend.open`."""
         if model is not None:
             self.models()
         return RecordedSession(self.recording)
 
     def models(self) -> Sequence[LocalModel]:
-        """See `Backend.models`."""
         raise SessionError("the demo has no models: run entropix chat")
 
     def duel(self, duel: Duel, report: Report) -> None:
-        """See `Backend.duel`; a side that was not recorded fails."""
         answers: dict[int, Reply] = {}
         headers: list[Header | None] = [None, None]
         for side, settings in enumerate(duel.sides):
@@ -220,7 +213,6 @@ class RecordedBackend:
         self._play(answers, duel.cancel, report)
 
     def _header(self, asked: Conversation, sampler: str, seed: int) -> Header:
-        """Return how the trace of an answer begins."""
         texts = "".join(message["content"] for message in asked.messages)
         return Header(
             model=self.model,
@@ -251,7 +243,6 @@ class RecordedBackend:
 
 
 def _begins_with(answers: Sequence[Reply], tokens: Sequence[int]) -> Reply | None:
-    """Return the first answer whose tokens begin so."""
     for answer in answers:
         if [step.token for step in answer.steps[: len(tokens)]] == [*tokens]:
             return answer
@@ -259,7 +250,6 @@ def _begins_with(answers: Sequence[Reply], tokens: Sequence[int]) -> Reply | Non
 
 
 def _other_branches(answer: Reply, recorded: Sequence[Reply]) -> str:
-    """Return a message that names the branches from an answer that were recorded."""
     named = []
     for other in recorded:
         pairs = zip(answer.steps, other.steps, strict=False)

@@ -67,18 +67,15 @@ class RemoteBackend:
         self.refusals = {"duel": NO_DUEL, "ask": NO_ASKING}
 
     def open(self, model: str | None = None) -> RemoteSession:
-        """See `Backend.open`."""
         if model is not None:
             raise SessionError(NO_MODELS)
         find_sampler(self.settings.sampler)
         return RemoteSession(self.address, self.settings, self.system_prompt)
 
     def models(self) -> Sequence[LocalModel]:
-        """See `Backend.models`."""
         raise SessionError(NO_MODELS)
 
     def duel(self, *_: object) -> NoReturn:
-        """See `Backend.duel`."""
         raise SessionError(NO_DUEL)
 
 
@@ -107,7 +104,6 @@ class RemoteSession(ChatSession):
 
     @property
     def context_length(self) -> int:
-        """The most tokens that the model can hold."""
         return self._context_length
 
     @property
@@ -177,7 +173,6 @@ class RemoteSession(ChatSession):
                 raise
 
     def _read(self, event: dict[str, Any]) -> Step | None:
-        """Return the step of a server-sent event, if it has one."""
         try:
             if "error" in event:
                 raise ServerError(str(event["error"]["message"]))
@@ -254,7 +249,6 @@ class HttpResponse:
         content: bytes | None,
         cancel: CancelToken,
     ) -> None:
-        """Ask, and wait until the response begins; see `Address.post`."""
         self._address = address
         self._cancel = cancel
         self._closed = threading.Event()
@@ -274,7 +268,6 @@ class HttpResponse:
                 raise _refusal(self._response)
 
     def whole(self) -> Any:
-        """Return the JSON of the whole body."""
         with self._explained():
             return json.load(self._response)
 
@@ -289,7 +282,6 @@ class HttpResponse:
                 yield json.loads(line.removeprefix(b"data: "))
 
     def close(self) -> None:
-        """Close the connection."""
         self._closed.set()
         self._open.close()
 

@@ -99,7 +99,6 @@ class ChatSession(ABC):
 
     @property
     def messages(self) -> list[dict[str, str]]:
-        """The whole conversation, in the form that chat templates read."""
         return self.conversation.messages
 
     @property
@@ -234,7 +233,6 @@ class ChatSession(ABC):
         self.conversation.system_prompt = system_prompt
 
     def new(self) -> None:
-        """Begin another conversation, with the same system prompt."""
         self.close()
         self.conversation = Conversation(self.conversation.system_prompt)
 
@@ -256,7 +254,6 @@ class ChatSession(ABC):
         self.resume(Conversation.load(path))
 
     def resume(self, conversation: Conversation) -> None:
-        """Go on with a conversation in place of this one."""
         self.close()
         self.conversation = conversation
 
@@ -327,7 +324,6 @@ class _Running:
 
 
 def _added(steps: Generator[Step, None, None], reply: Reply) -> Generator[Step, None, None]:
-    """Yield steps, and add each to the answer before."""
     with contextlib.closing(steps):
         for step in steps:
             reply.steps.append(step)

@@ -38,7 +38,6 @@ class Reply:
 
     @property
     def text(self) -> str:
-        """The text of all its steps."""
         return "".join(step.text for step in self.steps)
 
     @property
@@ -70,7 +69,6 @@ class Turn:
 
     @property
     def answer(self) -> Reply:
-        """The answer that is part of the conversation."""
         return self.answers[self.selected]
 
     def add(self, answer: Reply) -> None:

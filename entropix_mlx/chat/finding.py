@@ -87,5 +87,4 @@ def find_reasoning(texts: Iterable[str]) -> list[Reasoning]:
 
 
 def _ends(texts: Iterable[str]) -> list[int]:
-    """Return the number of characters up to the end of each text."""
     return list(accumulate(map(len, texts)))

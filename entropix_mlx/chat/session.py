@@ -85,12 +85,10 @@ class Session(ChatSession):
 
     @property
     def context_length(self) -> int:
-        """The most tokens that the model can hold."""
         return self._model.config.max_position_embeddings
 
     @property
     def context_used(self) -> int:
-        """Tokens of the conversation that the model sees, its last answer included."""
         if not self.conversation.turns:
             return 0
         turn = self.conversation.last
@@ -102,18 +100,15 @@ class Session(ChatSession):
 
     @property
     def cached_tokens(self) -> int:
-        """Tokens in the cache."""
         return len(self._text.ids)
 
     @property
     def profile(self) -> Profile:
-        """The profile that the settings mean for this model."""
         return resolve(self.settings.profile, self._model.config, self.settings.changes)
 
     def begin(
         self, asked: Conversation, reply: Reply, forced: Sequence[int], cancel: Event
     ) -> Generator[Step, None, None]:
-        """See `ChatSession.begin`."""
         size = self._model.config.vocab_size
         if beyond := [token for token in forced if not 0 <= token < size]:
             raise SessionError(f"there is no token {beyond[0]} in this model's vocabulary")
@@ -140,7 +135,6 @@ class Session(ChatSession):
         forced: Sequence[int],
         cancel: Event,
     ) -> Generator[Step, None, None]:
-        """Yield the steps that follow a prompt, and record them."""
         before = tuple(reply.steps)
         retrieve = None
         if self.notes is not None:
@@ -159,7 +153,6 @@ class Session(ChatSession):
             yield from traced
 
     def _header(self, model: str, resolved: ResolvedSettings, prompt_tokens: int) -> Header:
-        """Return how the trace of an answer begins."""
         return Header(
             model=model,
             sampler=self.settings.sampler,

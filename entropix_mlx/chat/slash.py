@@ -25,7 +25,6 @@ class Command:
 
     @property
     def usage(self) -> str:
-        """The command as it is typed."""
         return f"{self.name} {self.argument}".rstrip()
 
 
@@ -55,7 +54,6 @@ COMMANDS = (
 
 
 def shared() -> tuple[Command, ...]:
-    """Return the commands that every chat has."""
     return tuple(command for command in COMMANDS if not command.screen)
 
 
@@ -81,6 +79,5 @@ def completions(line: str) -> list[Command]:
 
 
 def listing(commands: tuple[Command, ...]) -> str:
-    """Return a line for each command, in two columns."""
     width = max(len(command.usage) for command in commands)
     return "\n".join(f"{command.usage:{width}}  {command.help}" for command in commands)

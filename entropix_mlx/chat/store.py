@@ -45,7 +45,6 @@ class Card:
 
 
 def default_folder() -> Path:
-    """Return the folder of chats where none is named."""
     import platformdirs
 
     return platformdirs.user_data_path("entropix_mlx", appauthor=False) / "chats"
@@ -120,7 +119,6 @@ class Store:
             write_whole(mark, chat)
 
     def close(self) -> None:
-        """Take this program's mark away: it ends as it should."""
         with contextlib.suppress(OSError):
             self._mark(os.getpid()).unlink(missing_ok=True)
 

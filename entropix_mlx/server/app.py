@@ -69,7 +69,6 @@ class Api:
         self._tokenizing = ThreadPoolExecutor(1, thread_name_prefix="tokenizer")
 
     def routes(self) -> list[Route]:
-        """Return all routes."""
         routes = [
             Route("/v1/chat/completions", self.chat, methods=["POST"]),
             Route("/v1/completions", self.completions, methods=["POST"]),
@@ -84,41 +83,33 @@ class Api:
         return routes
 
     async def chat(self, request: Request) -> Any:
-        """Answer /v1/chat/completions."""
         return await self._answer(request, openai.parse_chat)
 
     async def completions(self, request: Request) -> Any:
-        """Answer /v1/completions."""
         return await self._answer(request, openai.parse_completion)
 
     async def models(self, request: Request) -> Response:
-        """List the one model that is served."""
         self._check(request)
         return JSONResponse({"object": "list", "data": [self._model()]})
 
     async def model(self, request: Request) -> Response:
-        """Describe the model."""
         self._check(request)
         openai.check_model(Body({"model": request.path_params["name"]}), self._server.served)
         return JSONResponse(self._model())
 
     async def health(self, request: Request) -> Response:
-        """Answer whether the model's thread runs."""
         alive = self._server.batcher.alive
         status = "ok" if alive else "the model's thread has ended"
         return JSONResponse({"status": status}, 200 if alive else 503)
 
     async def metrics(self, request: Request) -> Response:
-        """Send all counts."""
         self._check(request)
         return PlainTextResponse(self._server.metrics.text(), media_type=PROMETHEUS)
 
     async def page(self, request: Request) -> Response:
-        """Send the page; it asks for the key itself."""
         return HTMLResponse(page(), headers=PAGE_HEADERS)
 
     async def monitor(self, request: Request) -> Any:
-        """Stream the answers to all clients."""
         self._check(request)
         return MonitorResponder(self._server.monitor)
 
@@ -170,7 +161,6 @@ class Api:
 
 
 def make_app(server: Server) -> Guard:
-    """Return the ASGI application."""
     api = Api(server)
     handlers: Any = {HTTPException: _http_error, EntropixError: _refusal}
     app = Starlette(routes=api.routes(), exception_handlers=handlers)
@@ -183,7 +173,6 @@ async def _refusal(request: Request, error: EntropixError) -> Response:
 
 
 async def _http_error(request: Request, error: HTTPException) -> Response:
-    """Refuse an unknown route or method."""
     where = f"{request.method[:20]} {request.url.path[:200]}"
     known = "POST /v1/chat/completions, POST /v1/completions and GET /v1/models"
     message = f"there is no {where} here: the routes are {known}"
@@ -227,7 +216,6 @@ async def read_body(request: Request, served: ServedModel) -> bytes:
 
 @functools.cache
 def page() -> str:
-    """Return the page: one file, which needs nothing from elsewhere."""
     text = (resources.files(__package__) / "page.html").read_text(encoding="utf-8")
     looks = {name: (look.glyph, f"rgb{look.rgb}") for name, look in LOOKS.items()}
     return text.replace("$looks", json.dumps(looks))

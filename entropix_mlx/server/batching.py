@@ -116,13 +116,11 @@ class Submission:
             self.left -= 1
 
     def flush(self) -> None:
-        """Report the events that were added."""
         if self._events:
             events, self._events = self._events, []
             self._report(events)
 
     def fail(self, error: Exception) -> None:
-        """End all answers with an error, and report it."""
         self.add(Failed(error))
         self.flush()
 
@@ -146,13 +144,6 @@ class Batcher:
     """
 
     def __init__(self, load: Load, capacity: Capacity, metrics: ServerMetrics) -> None:
-        """Set up; `start` loads the model.
-
-        Args:
-            load: returns the model and its tokenizer; called on the thread.
-            capacity: the limits of what it takes on.
-            metrics: counts what it does.
-        """
         self._load = load
         self._capacity = capacity
         self._metrics = metrics
@@ -181,12 +172,10 @@ class Batcher:
 
     @property
     def alive(self) -> bool:
-        """Whether the thread runs."""
         return self._thread.is_alive()
 
     @property
     def outstanding(self) -> int:
-        """Answers that were submitted and have not ended."""
         return sum(submission.left for submission in self._open)
 
     def submit(
@@ -248,7 +237,6 @@ class Batcher:
                 self._serve(runner, cache)
 
     def _serve(self, runner: Runner, cache: PromptCache) -> None:
-        """Run passes until the server stops, or one fails."""
         try:
             while not self._stopping:
                 self._take(runner)
@@ -294,7 +282,6 @@ class Batcher:
             submission.fail(error)
 
     def _advance(self, runner: Runner, cache: PromptCache) -> None:
-        """Run one pass, and report what happened to each request."""
         submissions = dict.fromkeys(submission for submission, _ in self._served.values())
         for slot, step in runner.advance():
             submission, index = self._served[slot]

@@ -73,7 +73,6 @@ class Access:
             raise RequestError(message, status=403, code="forbidden_origin")
 
     def allows(self, origin: str, host: str) -> bool:
-        """Return whether pages of an origin may read answers."""
         own = host and origin in (f"http://{host}", f"https://{host}")
         return bool(own) or origin in self.origins or "*" in self.origins
 
@@ -87,7 +86,6 @@ class Guard:
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request in, or answer it here."""
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
@@ -140,12 +138,10 @@ class _MarkedSend:
 
 
 def error_response(error: RequestError) -> Response:
-    """Return an error in OpenAI's shape."""
     return JSONResponse(error.body, error.status, headers=error.headers)
 
 
 def _preflight(headers: Headers) -> Response:
-    """Answer a browser that asks whether a page may ask."""
     allowed = {
         "access-control-allow-methods": "GET, POST",
         "access-control-allow-headers": headers.get("access-control-request-headers", ""),
@@ -155,7 +151,6 @@ def _preflight(headers: Headers) -> Response:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host names this machine and nothing else."""
     if host == "localhost":
         return True
     try:

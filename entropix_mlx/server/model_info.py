@@ -51,11 +51,9 @@ class ServedModel:
 
     @property
     def profile(self) -> Profile:
-        """The profile where a request names none."""
         return Profile.load(self.settings.profile)
 
     def description(self) -> dict[str, Any]:
-        """Return the model, its sampler and its profile, for clients."""
         tables = asdict(self.profile)
         numbers = {name: value for name, value in tables.items() if name not in _NOT_NUMBERS}
         return {

@@ -70,7 +70,6 @@ class Listener(uvicorn.Server):
 
 
 def listen(server: Server, bound: socket.socket) -> None:
-    """Serve on a socket until a signal comes."""
     listener = Listener(make_app(server), server)
     try:
         listener.run(sockets=[bound])
@@ -107,29 +106,24 @@ class HttpConnection(H11Protocol):
     _write_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin, and wait for a request."""
         super().connection_made(transport)
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End, together with the answer that runs."""
         for timer in (self._head_timer, self._write_timer):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
-        """Wait for the next request."""
         super().on_response_complete()
         self._await_head()
 
     def pause_writing(self) -> None:
-        """Begin to wait for a client that reads nothing."""
         super().pause_writing()
         self._write_timer = self.loop.call_later(WRITE_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """End that wait: the client reads again."""
         if self._write_timer is not None:
             self._write_timer.cancel()
         super().resume_writing()

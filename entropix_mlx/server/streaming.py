@@ -32,13 +32,6 @@ class Responder:
     """An ASGI application that answers one request."""
 
     def __init__(self, response: CompletionResponse, batcher: Batcher, monitor: Monitor) -> None:
-        """Prepare.
-
-        Args:
-            response: begun, without anything in its choices.
-            batcher: answers.
-            monitor: is shown every step.
-        """
         self._response = response
         self._batcher = batcher
         self._monitor = monitor
@@ -123,11 +116,6 @@ class Monitor:
     """Shows every step of all answers to those who watch, on the event loop's thread."""
 
     def __init__(self, enabled: bool = False) -> None:
-        """Begin without watchers.
-
-        Args:
-            enabled: whether anybody may watch at all.
-        """
         self.enabled = enabled
         self._watchers: set[Watcher] = set()
 
@@ -138,23 +126,19 @@ class Monitor:
         return watcher
 
     def leave(self, watcher: Watcher) -> None:
-        """End a watcher's queue."""
         self._watchers.discard(watcher)
         watcher.put_nowait(None)
 
     def close(self) -> None:
-        """End all queues."""
         for watcher in list(self._watchers):
             self.leave(watcher)
 
     def show(self, request: str, event: Stepped) -> None:
-        """Show a step of a request."""
         if self._watchers:
             step = event.step.to_dict()
             self._send({"request": request, "index": event.index, "step": step})
 
     def end(self, request: str) -> None:
-        """Show that a request has ended."""
         self._send({"request": request, "ended": True})
 
     def _send(self, record: dict[str, Any]) -> None:
@@ -170,7 +154,6 @@ class MonitorResponder:
         self._monitor = monitor
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send every record."""
         watcher = self._monitor.watch()
         gone = asyncio.create_task(_until_gone(receive))
         gone.add_done_callback(lambda _: self._monitor.leave(watcher))
@@ -200,7 +183,6 @@ async def _send_event(send: Send, record: Any) -> None:
 
 
 async def _until_gone(receive: Receive) -> None:
-    """Return when the client has gone away."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
@@ -220,7 +202,6 @@ def _start(status: int, headers: Sequence[tuple[bytes, bytes]]) -> dict[str, Any
 
 
 def _event_bytes(record: Any) -> bytes:
-    """Return a record as a server-sent event."""
     return b"data: " + _dumped(record) + b"\n\n"
 
 

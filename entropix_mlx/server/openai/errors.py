@@ -57,7 +57,6 @@ class RequestError(EntropixError):
 
     @property
     def body(self) -> dict[str, Any]:
-        """The body of the response."""
         return {
             "error": {
                 "message": str(self),

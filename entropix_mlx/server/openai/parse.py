@@ -63,11 +63,6 @@ class CompletionRequest:
 
 
 def parse_chat(body: Body, served: ServedModel) -> CompletionRequest:
-    """Read the body of /v1/chat/completions.
-
-    Raises:
-        RequestError: a field is wrong, unknown or not supported, by its name.
-    """
     body.check_names((*_CHAT, *_WITHOUT_EFFECT, *_UNSUPPORTED))
     _refuse_unsupported(body)
     messages = body.require("messages", _check_messages)
@@ -84,11 +79,6 @@ def parse_chat(body: Body, served: ServedModel) -> CompletionRequest:
 
 
 def parse_completion(body: Body, served: ServedModel) -> CompletionRequest:
-    """Read the body of /v1/completions.
-
-    Raises:
-        RequestError: a field is wrong, unknown or not supported, by its name.
-    """
     body.check_names((*_COMPLETION, *_WITHOUT_EFFECT, *_UNSUPPORTED))
     _refuse_unsupported(body)
     echo = body.read("echo", check_flag, False)
@@ -122,7 +112,6 @@ def check_model(body: Body, served: ServedModel) -> None:
 
 
 def _with_common(request: CompletionRequest, body: Body, served: ServedModel) -> CompletionRequest:
-    """Read the fields that both kinds of request have."""
     limits = served.limits
     options = Body(body.read("stream_options", check_object, {}))
     options.check_names(("include_usage", "include_obfuscation"))
@@ -194,7 +183,6 @@ def _read_content(content: Any, where: str) -> str:
 
 
 def _prompts(served: ServedModel) -> Rule:
-    """Return a rule for one prompt or a list of them."""
     check_one = _text_or_tokens(served)
 
     def check(value: Any) -> tuple[Prompt, ...]:
@@ -214,7 +202,6 @@ def _text_or_tokens(served: ServedModel) -> Rule:
 
 
 def _tokens(served: ServedModel) -> Rule:
-    """Return a rule for tokens that the model has."""
     size = served.config.vocab_size
 
     def check(value: Any) -> tuple[int, ...]:

@@ -63,7 +63,6 @@ class Choice:
         self._offset = 0
 
     def add(self, event: Begun | Stepped) -> None:
-        """Add what happened to the answer."""
         if isinstance(event, Begun):
             self.cached, self._scores = event.cached, event.scores
         else:
@@ -86,21 +85,17 @@ class Choice:
 
     @property
     def finish_reason(self) -> str:
-        """Why the answer ended."""
         return self._summary.finish_reason or "length"
 
     @property
     def completion_tokens(self) -> int:
-        """Tokens of the answer."""
         return self._summary.completion_tokens
 
     def last_chunk(self) -> Json:
-        """Return the choice of the chunk that ends a streamed answer."""
         chunk = self._chunk({} if self._request.chat else "")
         return chunk | {"finish_reason": self.finish_reason, "entropix": self._totals()}
 
     def whole(self) -> Json:
-        """Return the choice of a response that comes in one piece."""
         text = self._summary.text
         choice: Json = {"index": self.index, "finish_reason": self.finish_reason}
         if self._request.chat:
@@ -115,7 +110,6 @@ class Choice:
         return {"index": self.index, name: content, "logprobs": logprobs, "finish_reason": None}
 
     def _totals(self) -> Json:
-        """Return the totals of the steps."""
         summary = self._summary
         strategies = {str(name): count for name, count in summary.strategies.items()}
         verdict = Profile.load(self.settings.profile).abstain.verdict(summary.metrics)
@@ -207,18 +201,15 @@ class CompletionResponse:
         self._common = {"id": self.id, "created": int(time.time()), "model": model}
 
     def whole(self) -> Json:
-        """Return the body of a response that comes in one piece."""
         choices = [choice.whole() for choice in self.choices]
         frame = {"object": self._whole, **self._common}
         return frame | {"choices": choices, "usage": self.usage()}
 
     def chunk(self, choice: Json) -> Json:
-        """Return a streamed chunk about one choice."""
         frame: Json = {"object": self._chunked, **self._common, "choices": [choice]}
         return frame | {"usage": None} if self.request.include_usage else frame
 
     def usage_chunk(self) -> Json:
-        """Return the streamed chunk with the usage."""
         frame = {"object": self._chunked, **self._common}
         return frame | {"choices": [], "usage": self.usage()}
 

@@ -100,8 +100,6 @@ def _read_max_tokens(body: Body, most: int, least: int) -> int:
 
 
 def _stops(limits: Limits) -> Rule:
-    """Return a rule for stop strings."""
-
     def check(value: Any) -> tuple[str, ...]:
         listed = [value] if isinstance(value, str) else value
         if not isinstance(listed, list) or not all(isinstance(t, str) and t for t in listed):
