@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Any
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import (
+    HTMLResponse,
+    JSONResponse,
+    PlainTextResponse,
+    Response,
+    StreamingResponse,
+)
 from starlette.routing import Route
 
 from ..errors import EntropixError
@@ -30,7 +36,7 @@ from .openai.body import Body
 from .openai.errors import RequestError, as_request_error
 from .openai.parse import CompletionRequest, Prompt
 from .openai.responses import Choice, CompletionResponse, TokenText
-from .streaming import Monitor, MonitorResponder, Responder
+from .streaming import STREAM, Monitor, Responder
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -109,9 +115,9 @@ class Api:
     async def page(self, request: Request) -> Response:
         return HTMLResponse(page(), headers=PAGE_HEADERS)
 
-    async def monitor(self, request: Request) -> Any:
+    async def monitor(self, request: Request) -> Response:
         self._check(request)
-        return MonitorResponder(self._server.monitor)
+        return StreamingResponse(self._server.monitor.records(), headers=STREAM)
 
     def _check(self, request: Request) -> None:
         self._server.access.check_key(request.headers)
@@ -138,8 +144,6 @@ class Api:
 
     def _begin(self, request: CompletionRequest) -> CompletionResponse:
         """Return the response to a request, without answers yet; on the tokenizer's thread.
-
-        The answers to one prompt are next to one another.
 
         Raises:
             PromptError: a prompt is empty, or the chat template refuses the messages.
@@ -188,12 +192,9 @@ async def read_body(request: Request, served: ServedModel) -> bytes:
         RequestError: it is too long, or comes too slowly.
     """
     limits = served.limits
-    too_long = RequestError(
-        f"the body is longer than {limits.body_bytes:,} bytes",
-        status=413,
-        code="body_too_long",
-        headers={"Connection": "close"},
-    )
+    close = {"Connection": "close"}
+    message = f"the body is longer than {limits.body_bytes:,} bytes"
+    too_long = RequestError(message, status=413, code="body_too_long", headers=close)
     length = request.headers.get("content-length", "0")
     if not length.isdecimal() or len(length) > 15 or int(length) > limits.body_bytes:
         raise too_long
@@ -205,12 +206,8 @@ async def read_body(request: Request, served: ServedModel) -> bytes:
                 if len(content) > limits.body_bytes:
                     raise too_long
     except TimeoutError:
-        raise RequestError(
-            "the body came too slowly",
-            status=408,
-            code="timeout",
-            headers={"Connection": "close"},
-        ) from None
+        message = "the body came too slowly"
+        raise RequestError(message, status=408, code="timeout", headers=close) from None
     return bytes(content)
 
 

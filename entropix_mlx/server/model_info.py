@@ -14,7 +14,6 @@ from ..settings import Settings
 from .openai.errors import RequestError
 
 _NOT_NUMBERS = ("name", "description", "calibration")
-"""What a profile holds beside the numbers that decide."""
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,6 @@ class Body:
 
     @classmethod
     def parse(cls, content: bytes) -> Body:
-        """Return the fields of a JSON object.
-
-        Raises:
-            RequestError: it is none.
-        """
         try:
             value = json.loads(
                 content, parse_constant=_refuse_constant, parse_int=_whole, parse_float=_number

@@ -38,16 +38,7 @@ class RequestError(EntropixError):
         kind: str = INVALID,
         headers: dict[str, str] | None = None,
     ) -> None:
-        """Make an error.
-
-        Args:
-            message: what is wrong, and what to do.
-            param: the field of the request's body that it is about.
-            status: of HTTP.
-            code: a word for programs.
-            kind: OpenAI's `type`.
-            headers: of the response.
-        """
+        """Make an error about a field, `param`; `code` is a word for programs."""
         super().__init__(message)
         self.param = param
         self.status = status

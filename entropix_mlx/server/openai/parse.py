@@ -1,4 +1,7 @@
-"""OpenAI's requests: bodies are checked and read into one record."""
+"""OpenAI's requests: bodies are checked and read into one record.
+
+A field that is wrong, unknown or not supported raises a `RequestError` with its name.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,7 @@ class CompletionRequest:
     logprobs: bool = False
     echo: bool = False
     prefix: str | tuple[int, ...] = ()
-    """What the answer begins with; it is no part of what is sent."""
+    """The beginning of each answer; it is not sent."""
     forced: tuple[int, ...] = ()
     """Tokens that come next, whatever would be drawn; they are sent like all others."""
 
@@ -100,11 +103,7 @@ def parse_completion(body: Body, served: ServedModel) -> CompletionRequest:
 
 
 def check_model(body: Body, served: ServedModel) -> None:
-    """Check that a request names the model that is served, or none.
-
-    Raises:
-        RequestError: it names another: nothing is ever loaded for a request.
-    """
+    """Check that a request names the model that is served, or none: no other is ever loaded."""
     name = body.read("model", check_text)
     if name is not None and name != served.name:
         message = f"there is no model {name[:100]!r} here, only {served.name!r}"

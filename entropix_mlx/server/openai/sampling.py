@@ -21,7 +21,6 @@ FIELDS = (
     *("seed", "max_tokens", "max_completion_tokens", "stop"),
     *("sampler", "profile", "set", "think", "branch"),
 )
-"""The fields that are read here."""
 
 SEED = Number(-(2**63), 2**63 - 1, whole=True)
 PENALTY = Number(-2.0, 2.0)
@@ -33,12 +32,9 @@ def read_settings(body: Body, served: ServedModel, most: int, least: int = 1) ->
 
     Args:
         body: of the request.
-        served: has the settings where the request names none.
-        most: the `max_tokens` where the request names none.
+        served: has the settings of fields that are absent.
+        most: the `max_tokens` if that field is absent.
         least: the smallest `max_tokens`.
-
-    Raises:
-        RequestError: a field that cannot be used, by its name.
     """
     given = _read_parameters(body, served)
     sampler = body.read("sampler", check_text) or served.settings.sampler
