@@ -3,8 +3,8 @@
 MLX's streams are thread-local, so all work on arrays happens on this thread, one job after
 the other. Only Python scalars, strings and records of them leave it, as events.
 
-Who gives it a job also gives it a cancel token, a ``threading.Event``: set before the job begins,
-while it reads the prompt or between two tokens, it ends that job and no other.
+Each job has a cancel token, a ``threading.Event``, which ends that job and no other, before it
+begins or at its next token.
 """
 
 from __future__ import annotations
@@ -48,7 +48,6 @@ class Backend(Protocol):
     settings: Settings
     """How to generate at first."""
     system_prompt: str | None
-    """Instructions that precede the conversation."""
     ask: bool
     """Whether the user is asked at forks."""
     refusals: Mapping[str, str]
@@ -58,25 +57,17 @@ class Backend(Protocol):
         """Return a session with a model; the one before must have been closed.
 
         Args:
-            model: the name of another model than so far; None is that of before.
+            model: the name of another model; None is the same as before.
 
         Raises:
             EntropixError: it cannot be loaded or reached; another one may be opened then.
         """
 
     def models(self) -> Sequence[LocalModel]:
-        """Return the models to choose from.
-
-        Raises:
-            EntropixError: there is no choice.
-        """
+        """Return the models to choose from; without a choice, raise an `EntropixError`."""
 
     def duel(self, duel: Duel, report: Report) -> None:
-        """Answer a question with two settings at once, and report the steps of both sides.
-
-        Raises:
-            EntropixError: it cannot be answered so.
-        """
+        """Answer a question with two settings at once, and report the steps of both sides."""
 
 
 class BackendThread:
@@ -137,20 +128,11 @@ class BackendThread:
     def duel(
         self, question: UserMessage, sides: tuple[Settings, Settings], cancel: CancelToken
     ) -> None:
-        """Answer a question with two settings at once; the conversation does not change.
-
-        Args:
-            question: what both sides answer, in the place of its turn or after the last one.
-            sides: the settings of each.
-            cancel: also comes back with each of the duel's events.
-        """
+        """Answer a question with two settings at once; the conversation does not change."""
         self._jobs.put(lambda: self._duel(question, sides, cancel))
 
     def switch(self, model: str, cancel: CancelToken) -> None:
-        """Load another model in place of this one; the conversation stays.
-
-        If it cannot be loaded, this one is loaded again.
-        """
+        """Load another model for the same conversation; if that fails, load this one again."""
         self._jobs.put(lambda: self._switch(model, cancel))
 
     def list_models(self) -> None:

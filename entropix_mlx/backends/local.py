@@ -43,9 +43,9 @@ class LocalBackend:
     load_named: Callable[[str], Loaded] | None = None
     """Loads another model, by its name or path; None if there is no choice."""
     notes: Notes | None = None
-    """Where passages are looked up."""
+    """Where passages are retrieved from."""
     load_draft: LoadDraft | None = None
-    """Loads a model that proposes tokens for the first one; another one may read other tokens."""
+    """Loads a model that proposes tokens for the first one; not for others."""
     refusals: Mapping[str, str] = field(default_factory=dict, init=False)
     _loaded: Loaded | None = field(default=None, init=False)
 
@@ -107,7 +107,7 @@ class LocalBackend:
         hooks = [Hooks(duel.cancel, on_fork=partial(grown, side)) for side in (0, 1)]
         own = [side.settings for side in sides]
         batch = batch_generate(model, tokenizer, prompts, own, hooks=hooks, steady=True)
-        headers = [
+        headers = (
             Header(
                 model=self.model,
                 sampler=side.settings.sampler,
@@ -120,7 +120,7 @@ class LocalBackend:
             if answer.error is None
             else None
             for side, answer in zip(sides, batch.answers, strict=True)
-        ]
+        )
         report(DuelBegan(duel.cancel, tuple(headers)))
         return batch
 

@@ -52,9 +52,9 @@ class Recording:
         Raises:
             SessionError: it was not recorded.
         """
-        wanted = question.strip().casefold()
+        question = question.strip().casefold()
         for turn in self.conversation.turns:
-            if turn.question.casefold() == wanted:
+            if turn.question.casefold() == question:
                 return turn
         raise SessionError(
             "the demo has no model, only a recording: Ctrl+N, then press 1, 2 or 3, asks what was"
@@ -90,9 +90,20 @@ class Recording:
             yield step.time - start, step
             before = step.time
 
-    def wait(self, seconds: float, cancel: CancelToken) -> bool:
-        """Wait at the recording's pace; return whether the answer was cancelled."""
-        return bool(self.pace) and cancel.wait(max(0.0, seconds) / self.pace)
+    def play(
+        self, answers: Mapping[int, Reply], cancel: CancelToken, first: int = 0
+    ) -> Iterator[tuple[int, Step | Fork]]:
+        """Yield the timelines of several answers, each at its time and with its key."""
+        lines = [
+            [(time, key, item) for time, item in self.timeline(answer, first)]
+            for key, answer in answers.items()
+        ]
+        now = 0.0
+        for time, key, item in heapq.merge(*lines, key=lambda event: event[:2]):
+            if self.pace and cancel.wait(max(0.0, time - now) / self.pace):
+                return
+            now = time
+            yield key, item
 
     def _races(self, recorded: Reply) -> dict[int, list[Fork]]:
         for turn, asked in enumerate(self.conversation.turns):
@@ -153,9 +164,11 @@ class RecordedSession(ChatSession):
         recorded = self._recording.turn_of(turn.question)
         turn.question, answers = recorded.question, recorded.answers
         if forced:
-            answer = _begins_with(answers, [*(s.token for s in reply.steps), *forced])
-            if answer is None:
+            tokens = [*(step.token for step in reply.steps), *forced]
+            same = [a for a in answers if [s.token for s in a.steps[: len(tokens)]] == tokens]
+            if not same:
                 raise SessionError(_other_branches(turn.answer, answers))
+            answer = same[0]
         else:
             answer = answers[len(turn.answers) % len(answers)]
         reply.seed, reply.model = answer.seed, answer.model
@@ -166,12 +179,8 @@ class RecordedSession(ChatSession):
         raise SessionError("the demo plays its own recording only: run entropix chat without it")
 
     def _play(self, answer: Reply, first: int, cancel: CancelToken) -> Generator[Step, None, None]:
-        """Yield the steps of an answer from one on, at their times."""
-        now, index = 0.0, first
-        for time, item in self._recording.timeline(answer, first):
-            if self._recording.wait(time - now, cancel):
-                return
-            now = time
+        index = first
+        for _, item in self._recording.play({0: answer}, cancel, first):
             if isinstance(item, Step):
                 index += 1
                 yield item
@@ -210,7 +219,12 @@ class RecordedBackend:
             else:
                 headers[side] = self._header(duel.asked, settings.sampler, answers[side].seed)
         report(DuelBegan(duel.cancel, tuple(headers)))
-        self._play(answers, duel.cancel, report)
+        for side, item in self.recording.play(answers, duel.cancel):
+            if isinstance(item, Step):
+                ended = item is answers[side].steps[-1]
+                report(DuelStepsArrived(duel.cancel, side, [item], ended))
+            else:
+                report(DuelForkGrew(duel.cancel, side, item))
 
     def _header(self, asked: Conversation, sampler: str, seed: int) -> Header:
         texts = "".join(message["content"] for message in asked.messages)
@@ -223,30 +237,6 @@ class RecordedBackend:
             context_length=CONTEXT,
             prompt_tokens=len(texts) // CHARACTERS_A_TOKEN,
         )
-
-    def _play(self, answers: Mapping[int, Reply], cancel: CancelToken, report: Report) -> None:
-        """Report both answers in the order of their times."""
-        lines = [
-            [(time, side, item) for time, item in self.recording.timeline(answer)]
-            for side, answer in answers.items()
-        ]
-        now = 0.0
-        for time, side, item in heapq.merge(*lines, key=lambda event: event[:2]):
-            if self.recording.wait(time - now, cancel):
-                return
-            now = time
-            if isinstance(item, Step):
-                ended = item is answers[side].steps[-1]
-                report(DuelStepsArrived(cancel, side, [item], ended))
-            else:
-                report(DuelForkGrew(cancel, side, item))
-
-
-def _begins_with(answers: Sequence[Reply], tokens: Sequence[int]) -> Reply | None:
-    for answer in answers:
-        if [step.token for step in answer.steps[: len(tokens)]] == [*tokens]:
-            return answer
-    return None
 
 
 def _other_branches(answer: Reply, recorded: Sequence[Reply]) -> str:

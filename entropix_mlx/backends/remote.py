@@ -35,6 +35,10 @@ READ_SECONDS = 600.0
 CANCEL_SECONDS = 0.1
 """The interval at which the cancel token is checked."""
 REFUSAL_BYTES = 2**16
+KINDS: Mapping[str, type[http.client.HTTPConnection]] = {
+    "http": http.client.HTTPConnection,
+    "https": http.client.HTTPSConnection,
+}
 MOST_ALTERNATIVES = 20
 
 NO_DUEL = "a duel needs the model in this process: leave --server out"
@@ -85,11 +89,6 @@ class RemoteSession(ChatSession):
     def __init__(
         self, address: Address, settings: Settings, system_prompt: str | None = None
     ) -> None:
-        """Ask the server what it serves.
-
-        Raises:
-            ServerError: it cannot be reached, or is of another kind.
-        """
         super().__init__(settings, system_prompt)
         self._address = address
         self._context_used = 0
@@ -121,7 +120,7 @@ class RemoteSession(ChatSession):
     def begin(
         self, asked: Conversation, reply: Reply, forced: Sequence[int], cancel: CancelToken
     ) -> Generator[Step, None, None]:
-        """See `ChatSession.begin`; the oldest turns are left out that the context cannot hold."""
+        """See `ChatSession.begin`; the oldest turns that the context cannot hold are left out."""
         last = len(asked.turns) - 1
         response = None
         while response is None and not cancel.is_set():
@@ -160,7 +159,6 @@ class RemoteSession(ChatSession):
     def _steps(
         self, response: HttpResponse | None, before: int, cancel: CancelToken
     ) -> Generator[Step, None, None]:
-        """Yield the steps that come; the server counts them from where it goes on."""
         if response is None:
             return
         try:
@@ -181,7 +179,7 @@ class RemoteSession(ChatSession):
             record = event["choices"][0].get("entropix", {}) if event["choices"] else {}
             return Step.from_dict(record) if "token" in record else None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ServerError(f"the server sent what is no answer: {error!r}") from error
+            raise ServerError(f"the server sent no valid answer: {error!r}") from error
 
 
 @dataclass(frozen=True)
@@ -192,11 +190,7 @@ class Address:
     key: str | None = None
 
     def get(self, path: str) -> Any:
-        """Return the JSON of a route.
-
-        Raises:
-            ServerError: there is no such server, or it refuses.
-        """
+        """Return the JSON of a route."""
         with contextlib.closing(HttpResponse(self, "GET", path, None, CancelToken())) as response:
             return response.whole()
 
@@ -208,33 +202,19 @@ class Address:
         """
         return HttpResponse(self, "POST", path, json.dumps(body).encode(), cancel)
 
-    def connect(self) -> http.client.HTTPConnection:
-        """Return a connection that is open.
-
-        Raises:
-            ServerError: this is no address.
-        """
-        parts = urlsplit(self.url)
-        kinds: dict[str, type[http.client.HTTPConnection]] = {
-            "http": http.client.HTTPConnection,
-            "https": http.client.HTTPSConnection,
-        }
+    def connection(self) -> http.client.HTTPConnection:
         try:
+            parts = urlsplit(self.url)
+            kind = KINDS[parts.scheme]
             if not parts.hostname:
                 raise ValueError
-            connection = kinds[parts.scheme](parts.hostname, parts.port, timeout=CONNECT_SECONDS)
+            return kind(parts.hostname, parts.port, timeout=CONNECT_SECONDS)
         except (ValueError, KeyError):
             message = f"{self.url!r} is no address of a server: write http://127.0.0.1:8080"
             raise ServerError(message) from None
-        try:
-            connection.connect()
-        except BaseException:
-            connection.close()
-            raise
-        return connection
 
     def path(self, route: str) -> str:
-        """Return the path of a route; the address may end with /v1, as other clients want it."""
+        """Return the path of a route; the address may end with /v1, as for other clients."""
         return urlsplit(self.url).path.rstrip("/").removesuffix("/v1") + route
 
 
@@ -242,12 +222,7 @@ class HttpResponse:
     """The response to one request, which a cancel token cuts off however long nothing comes."""
 
     def __init__(
-        self,
-        address: Address,
-        method: str,
-        route: str,
-        content: bytes | None,
-        cancel: CancelToken,
+        self, address: Address, method: str, route: str, content: bytes | None, cancel: CancelToken
     ) -> None:
         self._address = address
         self._cancel = cancel
@@ -257,8 +232,9 @@ class HttpResponse:
         if address.key is not None:
             headers["Authorization"] = f"Bearer {address.key}"
         with self._explained():
-            connection = address.connect()
+            connection = address.connection()
             self._open.callback(connection.close)
+            connection.connect()
             self._watch(connection.sock)
             connection.request(method, address.path(route), content, headers)
             connection.sock.settimeout(READ_SECONDS)

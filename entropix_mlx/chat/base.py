@@ -37,24 +37,20 @@ class ChatSession(ABC):
     What an answer consists of is up to `begin`, the one method that a session must have.
 
     Attributes:
-        settings: how to generate; a new value holds from the next answer on.
+        settings: how to generate.
         conversation: the turns so far.
         choose: called at a fork whose two best branches score alike, as for `stream_generate`; None
-            takes the best. A new value holds from the next answer on.
-        on_fork: called while branches grow, as for `stream_generate`; likewise.
+            takes the best.
+        on_fork: called while branches grow, as for `stream_generate`.
         on_prefill: called with the prompt tokens processed so far and their number; those that were
             cached do not count.
         on_drop: called when the context is full, with the number of turns left out by then.
         fingerprint: of the model; None if it is not known.
+
+    New values of these hold from the next answer on.
     """
 
     def __init__(self, settings: Settings | None = None, system_prompt: str | None = None) -> None:
-        """Begin a conversation.
-
-        Args:
-            settings: how to generate.
-            system_prompt: instructions that precede the conversation, and are never dropped.
-        """
         check_type("settings", settings, Settings, optional=True)
         check_type("system_prompt", system_prompt, str, optional=True)
         self.settings = settings or Settings()
@@ -103,10 +99,9 @@ class ChatSession(ABC):
 
     @property
     def certainty(self) -> Verdict | None:
-        """Whether the last answer is unsure, by the session's profile.
+        """Whether the last answer is unsure, by the profile's threshold (``calibrate --abstain``).
 
-        None where nothing was answered yet, or the profile has no threshold: ``entropix calibrate
-        --abstain`` sets one.
+        None without an answer or a threshold.
         """
         turns = self.conversation.turns
         if not turns or not turns[-1].answers:
@@ -146,7 +141,7 @@ class ChatSession(ABC):
 
         Raises:
             SessionError: there is no question at that index.
-            PromptError, ContextLengthError, SamplerError, ProfileError: as for `send`.
+            EntropixError: as for `send`.
         """
         turn = self.conversation.turn_of(whole_number("message", message))
         return self.send(text, turn, cancel=cancel)
@@ -200,27 +195,13 @@ class ChatSession(ABC):
         return self._start(self.conversation.until(turn), reply, tokens, cancel)
 
     def adopt(self, text: str, turn: int | None, seed: int, steps: Sequence[Step]) -> None:
-        """Add a question, in the place of a turn as for `send`, and an answer of this model to it.
-
-        Raises:
-            SessionError: there is no such turn.
-        """
+        """Add a question, in the place of a turn as for `send`, and an answer of this model to
+        it."""
         self.close()
         self.conversation.adopt(text, turn, Reply(seed, list(steps), self.fingerprint))
 
     def select(self, answer: int, turn: int | None = None) -> None:
-        """Make another of a question's answers part of the conversation.
-
-        The turns after it stay with the answer that was selected so far; those that once followed
-        the other one come back.
-
-        Args:
-            answer: index of the answer.
-            turn: index in `conversation.turns` of the question; None is the last one.
-
-        Raises:
-            SessionError: there is no such turn or answer.
-        """
+        """Make another of a question's answers part of the conversation; see `Conversation`."""
         answer = whole_number("answer", answer)
         turn = None if turn is None else whole_number("turn", turn)
         self.close()
@@ -237,20 +218,12 @@ class ChatSession(ABC):
         self.conversation = Conversation(self.conversation.system_prompt)
 
     def save(self, path: str | Path) -> None:
-        """Write the conversation as JSON.
-
-        Raises:
-            SessionError: the file cannot be written.
-        """
+        """Write the conversation as JSON; see `Conversation.save`."""
         self.close()
         self.conversation.save(path)
 
     def load(self, path: str | Path) -> None:
-        """Go on with a saved conversation in place of this one.
-
-        Raises:
-            SessionError: there is no such file, or it is not a conversation.
-        """
+        """Go on with a saved conversation in place of this one; see `Conversation.load`."""
         self.resume(Conversation.load(path))
 
     def resume(self, conversation: Conversation) -> None:
@@ -305,7 +278,6 @@ class _Running:
 
     steps: Generator[Step, None, None]
     cancel: Event
-    """Set it to stop the answer before its next token."""
     conversation: Conversation
     """Its last turn's selected answer is this one."""
     selected: int
@@ -314,7 +286,7 @@ class _Running:
     """Steps that it took over from another answer."""
 
     def end(self) -> None:
-        """End the answer; if it has no step of its own and the turn has others, remove it again."""
+        """Stop; an answer without a step of its own is removed if the turn has others."""
         self.steps.close()
         turn = self.conversation.turns[-1]
         if len(turn.answers) > 1 and len(turn.answer.steps) == self.taken_over:

@@ -153,10 +153,6 @@ class Conversation:
         The turns after it stay with the answer that was selected so far; those that once followed
         the other one come back.
 
-        Args:
-            answer: index of the answer.
-            turn: index of its turn; None is the last one.
-
         Raises:
             SessionError: there is no such turn or answer.
         """
@@ -188,29 +184,25 @@ class Conversation:
         """Return a conversation that ends with a question; this one stays as it is.
 
         Args:
-            question: what to ask.
+            question: to be asked next.
             turn: index of the turn whose question it replaces, and after which all turns are left
                 out; None adds it after the last turn.
 
         Raises:
             SessionError: there is no such turn.
         """
-        kept = self.turns if turn is None else self.turns[: self.turn_at(turn)]
+        earlier = self.turns if turn is None else self.turns[: self.turn_at(turn)]
         # If turns were taken away, older ones that had been dropped may fit again.
-        dropped = self.dropped if len(kept) + 1 >= len(self.turns) else 0
-        return replace(self, turns=[*kept, Turn(question)], dropped=dropped)
+        dropped = self.dropped if len(earlier) + 1 >= len(self.turns) else 0
+        return replace(self, turns=[*earlier, Turn(question)], dropped=dropped)
 
     def adopt(self, question: str, turn: int | None, answer: Reply) -> None:
         """Add a question that was answered elsewhere.
 
         Args:
-            question: what was asked.
-            turn: as for `asking`; where it is the last turn with the same question, its other
-                answers are kept beside.
+            question: asked after the last turn.
+            turn: as for `asking`; the last turn keeps its answers if it has the same question.
             answer: to the question.
-
-        Raises:
-            SessionError: there is no such turn.
         """
         last = len(self.turns) - 1
         if turn is None or turn != last or self.turns[turn].question != question:
@@ -219,10 +211,7 @@ class Conversation:
         self.last.add(answer)
 
     def turn_of(self, message: int) -> int:
-        """Return the index of the turn that a message begins.
-
-        Args:
-            message: index in `messages`, of a question; a negative one counts from the end.
+        """Return the index of the turn that a message of `messages` begins.
 
         Raises:
             SessionError: there is no message of that index, or it is no question.
@@ -314,15 +303,14 @@ def _turn_record(turn: Turn) -> dict[str, Any]:
 
 
 def _from_record(record: dict[str, Any]) -> Conversation:
-    system_prompt, dropped, title = record["system_prompt"], int(record["dropped"]), None
+    record = {"title": None} | record
+    system_prompt, title = (
+        None if record[name] is None else str(record[name]) for name in ("system_prompt", "title")
+    )
+    dropped = int(record["dropped"])
     if dropped < 0:
         raise ValueError(f"dropped must be at least 0, not {dropped}")
-    if record.get("title") is not None:
-        title = str(record["title"])
-    turns = [_turn(turn) for turn in record["turns"]]
-    return Conversation(
-        None if system_prompt is None else str(system_prompt), turns, dropped, title
-    )
+    return Conversation(system_prompt, [_turn(turn) for turn in record["turns"]], dropped, title)
 
 
 def _turn(record: dict[str, Any]) -> Turn:

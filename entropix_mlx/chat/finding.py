@@ -22,21 +22,21 @@ class Match(NamedTuple):
 
 def search(conversation: Conversation, text: str) -> list[Match]:
     """Return where a text occurs, from the beginning on; capitals do not matter."""
-    wanted = text.lower()
-    if not wanted:
+    text = text.lower()
+    if not text:
         return []
     found = []
     for number, turn in enumerate(conversation.turns):
-        if wanted in turn.question.lower():
+        if text in turn.question.lower():
             found.append(Match(number, None))
         if turn.answers:
             texts = [step.text.lower() for step in turn.answer.steps]
             ends = _ends(texts)
             answer = "".join(texts)
-            at = answer.find(wanted)
+            at = answer.find(text)
             while at >= 0:
                 found.append(Match(number, bisect_right(ends, at)))
-                at = answer.find(wanted, at + len(wanted))
+                at = answer.find(text, at + len(text))
     return found
 
 

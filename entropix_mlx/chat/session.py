@@ -35,10 +35,9 @@ from .conversation import Conversation, Reply
 
 ROOM = 0.25
 """The share of the context that stays free for the answer, unless `max_tokens` needs less."""
-KEPT = 0.5
-"""If old turns must be dropped, so many are that the prompt takes at most this share of the
-context. Dropping changes the beginning of the prompt, and so makes the KV cache useless; with a
-share well below ``1 - ROOM``, that happens once in several turns and not at every one."""
+SHARE_AFTER_DROP = 0.5
+"""Turns are dropped until the prompt takes at most this share of the context: dropping changes the
+beginning of the prompt, which makes the KV cache useless, and so should be rare."""
 
 
 class Session(ChatSession):
@@ -47,8 +46,8 @@ class Session(ChatSession):
     Use it on the thread that loaded its model.
 
     Attributes:
-        notes: where passages are looked up, or None; a new value holds from the next answer on.
-        draft_model: proposes tokens, as for `stream_generate`; likewise.
+        notes: where passages are retrieved from, or None.
+        draft_model: proposes tokens, as for `stream_generate`.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class Session(ChatSession):
         Args:
             model: from `load`.
             tokenizer: from `load`; it must have a chat template.
-            settings: how to generate.
+            settings: see `ChatSession`.
             system_prompt: instructions that precede the conversation, and are never dropped.
             on_prefill, on_drop, choose: see `ChatSession`.
             traces: where each answer is recorded as it comes.
@@ -183,7 +182,7 @@ class Context:
 
         Args:
             conversation: with one turn at least; its own `dropped` turns stay left out.
-            max_tokens: the most tokens of the answer; −1 for as many as there is space for.
+            max_tokens: of the answer; −1 for as many as there is space for.
 
         Raises:
             ContextLengthError: the last question alone does not fit.
@@ -196,33 +195,27 @@ class Context:
         conversation.dropped = min(conversation.dropped, last)
         prompt = self._encode(conversation)
         if len(prompt) > self.length - room:
-            while conversation.dropped < last and len(prompt) > KEPT * self.length:
+            while conversation.dropped < last and len(prompt) > SHARE_AFTER_DROP * self.length:
                 conversation.dropped += 1
                 prompt = self._encode(conversation)
-        self._check(prompt)
-        return prompt
+        return self._checked(prompt)
 
     def resumed(self, conversation: Conversation, answer: list[int]) -> list[int]:
-        """Return the prompt that asks the last question, and the beginning of an answer to it.
-
-        Args:
-            conversation: what was asked; no turn more is dropped.
-            answer: the tokens that the answer begins with.
+        """Return the prompt that asks the last question, and the first tokens of an answer to it.
 
         Raises:
             ContextLengthError: both together do not fit.
             PromptError: as for `fit`.
         """
-        prompt = self._encode(conversation) + answer
-        self._check(prompt)
-        return prompt
+        return self._checked(self._encode(conversation) + answer)
 
     def _encode(self, conversation: Conversation) -> list[int]:
         return conversation_prompt(self.tokenizer, conversation.asked)
 
-    def _check(self, prompt: list[int]) -> None:
+    def _checked(self, prompt: list[int]) -> list[int]:
         if len(prompt) >= self.length:
             raise ContextLengthError(
                 f"the message and what precedes it have {len(prompt)} tokens, and the model's"
                 f" context holds {self.length}, the answer included: shorten the message"
             )
+        return prompt

@@ -186,11 +186,7 @@ async def _http_error(request: Request, error: HTTPException) -> Response:
 
 
 async def read_body(request: Request, served: ServedModel) -> bytes:
-    """Return the body of a request.
-
-    Raises:
-        RequestError: it is too long, or comes too slowly.
-    """
+    """Return the body of a request, unless it is too long or comes too slowly."""
     limits = served.limits
     close = {"Connection": "close"}
     message = f"the body is longer than {limits.body_bytes:,} bytes"

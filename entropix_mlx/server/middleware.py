@@ -36,15 +36,11 @@ class Access:
     origins: tuple[str, ...] = ()
     """Origins whose pages may read answers; the server's own always may."""
     only_local: bool = True
-    """Whether the server is to be called by a name of this machine alone. Otherwise a page could
-    point a name of its own at 127.0.0.1, and would count as the server's own."""
+    """Whether the server may only be called by a name of this machine: a page could point a name
+    of its own at 127.0.0.1."""
 
     def check_key(self, headers: Mapping[str, str]) -> None:
-        """Check the key, in a time that does not depend on the one given.
-
-        Raises:
-            RequestError: it is missing or wrong.
-        """
+        """Refuse a missing or wrong key, in a time that does not depend on the one given."""
         if self.key is None:
             return
         kind, _, given = headers.get("authorization", "").partition(" ")
@@ -58,11 +54,7 @@ class Access:
             )
 
     def check_source(self, headers: Mapping[str, str]) -> None:
-        """Check that no page of another site asks on behalf of its visitor.
-
-        Raises:
-            RequestError: one does.
-        """
+        """Refuse a page of another site, which asks on behalf of its visitor."""
         host = headers.get("host", "")
         if self.only_local and not _is_local(host):
             message = "this server answers to localhost and 127.0.0.1 only"

@@ -63,11 +63,7 @@ class ServedModel:
         }
 
     def find_profile(self, name: str) -> Profile:
-        """Return a built-in or calibrated profile: never a file that a request names.
-
-        Raises:
-            RequestError: there is none of that name, or it cannot be read.
-        """
+        """Return a built-in or calibrated profile: never a file that a request names."""
         if name == AUTO:
             return profile_for(self.config)
         if name in builtin_names():

@@ -54,7 +54,7 @@ class Listener(uvicorn.Server):
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Close the socket, wait for running answers, and end those that take too long."""
+        """Wait for running answers, and end those that take too long."""
         self._server.batcher.drain()
         self._server.monitor.close()
         ending = asyncio.create_task(self._end_late())

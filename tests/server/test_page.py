@@ -56,9 +56,9 @@ def test_a_chat_in_a_browser(tab, url):
     # The second alternative of the fourth token in its place:
     before = tab.locator(".token").all_text_contents()
     tab.locator(".token").nth(3).dispatch_event("click")
-    expect(tab.locator("#ways button")).to_have_count(8)
+    expect(tab.locator("#alternatives button")).to_have_count(8)
     tab.fill("#most", "5")
-    tab.locator("#ways button").nth(1).dispatch_event("click")
+    tab.locator("#alternatives button").nth(1).dispatch_event("click")
     expect(tab.locator(".token")).to_have_count(8)
     assert tab.locator(".token").all_text_contents()[:3] == before[:3]
     # What another client is answered:
