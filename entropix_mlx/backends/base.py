@@ -92,16 +92,17 @@ class BackendThread:
         self._jobs.put(None)
 
     def join(self) -> None:
-        """Wait for the end of the thread after `stop`, but not for long.
-
-        A thread that is inside MLX when the interpreter ends aborts the process: see `alive`.
-        """
+        """Wait a little for the end of the thread after `stop`; see `alive`."""
         if self._thread.is_alive():
             self._thread.join(JOIN_SECONDS if self._session else JOIN_LOADING_SECONDS)
 
     @property
     def alive(self) -> bool:
-        """Whether the thread runs; if so after `join`, leave the process by ``os._exit``."""
+        """Whether the thread runs.
+
+        If it does after `join`, leave the process by ``os._exit``: it may be inside MLX, and would
+        abort the interpreter.
+        """
         return self._thread.is_alive()
 
     def submit(self, action: Action, cancel: CancelToken) -> None:

@@ -52,7 +52,6 @@ class Duel:
 
     @property
     def asked(self) -> Conversation:
-        """The conversation that ends with the question."""
         return self.conversation.asking(self.question.text, self.question.turn)
 
 

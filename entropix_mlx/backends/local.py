@@ -88,7 +88,6 @@ class LocalBackend:
                 report(replace(_of_side(side, [], batch, duel), ended=True))
 
     def _both(self, duel: Duel, report: Report) -> Batch:
-        """Return both answers of a duel, after reporting how it begins."""
         from ..answer.hooks import Hooks
         from ..api.batch import batch_generate
         from ..chat.session import Context

@@ -47,11 +47,6 @@ class Recording:
     """How many times as fast as they were recorded answers come; 0 is at once."""
 
     def turn_of(self, question: str) -> Turn:
-        """Return the turn of a question; capitals do not matter.
-
-        Raises:
-            SessionError: it was not recorded.
-        """
         question = question.strip().casefold()
         for turn in self.conversation.turns:
             if turn.question.casefold() == question:
@@ -62,11 +57,7 @@ class Recording:
         )
 
     def side(self, question: str, sampler: str) -> Reply:
-        """Return the answer of a sampler to a question, for one side of a duel.
-
-        Raises:
-            SessionError: it was not recorded.
-        """
+        """Return the answer of a sampler to a question, for one side of a duel."""
         turn = self.turn_of(question)
         if sampler == TREE_SAMPLER:
             return turn.answers[0]
@@ -139,13 +130,11 @@ def demo_profile() -> Profile:
 class RecordedSession(ChatSession):
     """A conversation that takes its answers from a recording, in their order."""
 
+    context_length = CONTEXT
+
     def __init__(self, recording: Recording) -> None:
         super().__init__()
         self._recording = recording
-
-    @property
-    def context_length(self) -> int:
-        return CONTEXT
 
     @property
     def context_used(self) -> int:

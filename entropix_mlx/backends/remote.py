@@ -95,15 +95,11 @@ class RemoteSession(ChatSession):
         try:
             (model,) = address.get("/v1/models")["data"]
             described = model["entropix"]
-            self._context_length = int(described["context_length"])
+            self.context_length = int(described["context_length"])
             self._served_profile = Profile.load().replace(described["profile"], address.url)
             self.fingerprint = str(described["fingerprint"])
         except (ValueError, KeyError, TypeError) as error:
             raise ServerError(f"{address.url} is no entropix server: {error!r}") from error
-
-    @property
-    def context_length(self) -> int:
-        return self._context_length
 
     @property
     def context_used(self) -> int:

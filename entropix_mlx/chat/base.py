@@ -34,8 +34,6 @@ class ChatSession(ABC):
     The four take a `cancel` token, an event that stops the answer before its next token once it is
     set, also if it was set before the call. Give each answer a token of its own.
 
-    What an answer consists of is up to `begin`, the one method that a session must have.
-
     Attributes:
         settings: how to generate.
         conversation: the turns so far.
@@ -46,9 +44,12 @@ class ChatSession(ABC):
             cached do not count.
         on_drop: called when the context is full, with the number of turns left out by then.
         fingerprint: of the model; None if it is not known.
+        context_length: the most tokens that the model can hold.
 
     New values of these hold from the next answer on.
     """
+
+    context_length: int
 
     def __init__(self, settings: Settings | None = None, system_prompt: str | None = None) -> None:
         check_type("settings", settings, Settings, optional=True)
@@ -71,17 +72,11 @@ class ChatSession(ABC):
         Errors are raised here, before the session changes anything.
 
         Args:
-            asked: the conversation; what leaves the context is counted in its `dropped`.
-            reply: the answer, with the steps that it takes over; the others are added to it as
-                they are read.
+            asked: the conversation; turns that leave the context are counted in its `dropped`.
+            reply: the answer, with the steps that it takes over.
             forced: tokens that come next in it; none where it begins anew.
             cancel: stops it.
         """
-
-    @property
-    @abstractmethod
-    def context_length(self) -> int:
-        """The most tokens that the model can hold."""
 
     @property
     @abstractmethod

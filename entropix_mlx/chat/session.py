@@ -79,12 +79,9 @@ class Session(ChatSession):
         self.draft_model: DraftModel | None = None
         self._model, self._tokenizer = model, tokenizer
         self._traces = traces
-        self._context = Context(tokenizer, model.config.max_position_embeddings)
+        self.context_length = model.config.max_position_embeddings
+        self._context = Context(tokenizer, self.context_length)
         self._text = CachedText.empty(model)
-
-    @property
-    def context_length(self) -> int:
-        return self._model.config.max_position_embeddings
 
     @property
     def context_used(self) -> int:
@@ -204,8 +201,7 @@ class Context:
         """Return the prompt that asks the last question, and the first tokens of an answer to it.
 
         Raises:
-            ContextLengthError: both together do not fit.
-            PromptError: as for `fit`.
+            EntropixError: as for `fit`.
         """
         return self._checked(self._encode(conversation) + answer)
 

@@ -38,7 +38,6 @@ class Card:
     """When it was saved, in seconds since 1970."""
 
     def has(self, words: str) -> bool:
-        """Return whether all of some words occur in it, however they are capitalised."""
         text = f"{self.name}\n{self.text}".casefold()
         return all(word in text for word in words.casefold().split())
 

@@ -143,11 +143,7 @@ class Api:
         return Responder(response, self._server.batcher, self._server.monitor)
 
     def _begin(self, request: CompletionRequest) -> CompletionResponse:
-        """Return the response to a request, without answers yet; on the tokenizer's thread.
-
-        Raises:
-            PromptError: a prompt is empty, or the chat template refuses the messages.
-        """
+        """Return the response to a request, without answers yet; on the tokenizer's thread."""
         tokenizer, seed = self._server.batcher.tokenizer, request.settings.seed
         first = secrets.randbits(SEED_BITS) if seed is None else seed
         prefix = request.prefix

@@ -159,11 +159,7 @@ class Batcher:
         self.tokenizer: TokenizerWrapper
 
     def start(self) -> None:
-        """Load the model, and return when it is ready.
-
-        Raises:
-            EntropixError: it cannot be loaded.
-        """
+        """Load the model, and return when it is ready; errors of loading are raised here."""
         self._thread.start()
         self._ready.wait()
         if self._failure is not None:
@@ -301,7 +297,6 @@ class Batcher:
             submission.flush()
 
     def _report_begun(self, slot: Slot) -> None:
-        """Report, once, that the prompt of an answer is computed."""
         if slot in self._begun:
             return
         self._begun.add(slot)

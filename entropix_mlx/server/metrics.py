@@ -43,10 +43,6 @@ class ServerMetrics:
             self._first_token[bound] += 1
             self._first_token_seconds += seconds
 
-    def value(self, name: str) -> float:
-        with self._lock:
-            return self._gauges.get(name, self._counts[f"{name}_total"])
-
     def text(self) -> str:
         with self._lock:
             return "".join(f"{line}\n" for line in self._lines())

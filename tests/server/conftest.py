@@ -94,6 +94,11 @@ class Client:
         given = {"prompt": prompt, "max_tokens": 8, "seed": 1} | body
         return self.post("/v1/completions", json=given)
 
+    def metric(self, name) -> float:
+        lines = self.server.metrics.text().splitlines()
+        values = [line.split()[1] for line in lines if line.startswith(f"entropix_{name} ")]
+        return float(values[0]) if values else 0.0
+
 
 def make_server(capacity=None, limits=None, settings=None, **more) -> Server:
     metrics = ServerMetrics()

@@ -13,7 +13,7 @@ NAMES = (
     *("messages", "prompt", "model", "n", "stream", "stream_options", "seed", "temperature"),
     *("top_p", "top_k", "min_p", "max_tokens", "max_completion_tokens", "stop", "logprobs"),
     *("top_logprobs", "logit_bias", "presence_penalty", "frequency_penalty", "response_format"),
-    *("sampler", "profile", "set", "think", "branch", "prefix", "forced", "begin", "echo"),
+    *("sampler", "profile", "set", "think", "branch", "prefix", "forced", "echo"),
     *("best_of", "suffix", "tools", "tool_choice", "functions", "repetition_penalty", "unknown"),
     "dry_multiplier",
 )

@@ -50,7 +50,7 @@ HI = [{"role": "user", "content": "Hi"}]
         (CHAT, {"messages": HI, "prefix": [-1]}, "prefix"),
         (CHAT, {"messages": HI, "prefix": 7}, "prefix"),
         (CHAT, {"messages": HI, "forced": "a"}, "forced"),
-        (CHAT, {"messages": HI, "begin": [258]}, "begin"),
+        (CHAT, {"messages": HI, "forced": [258]}, "forced"),
         (TEXT, {"prompt": ""}, "prompt"),
         (TEXT, {"prompt": [258]}, "prompt"),
         (TEXT, {"prompt": "a" * 300}, "prompt"),

@@ -80,7 +80,7 @@ def test_what_was_computed_is_not_computed_again(own_client):
     assert cached(client.complete("nothing of the kind")) == 0
     tail = client.complete(LONG, prefix=first.choice["text"], n=2)
     assert cached(tail) >= len(LONG)
-    assert client.server.metrics.value("cached_texts") > 1
+    assert client.metric("cached_texts") > 1
 
 
 def test_the_cache_is_bounded_and_can_be_off(own_client):
@@ -90,7 +90,7 @@ def test_the_cache_is_bounded_and_can_be_off(own_client):
     small = own_client(capacity=Capacity(2, 8, 3 * 10**5))
     for n in range(6):
         small.complete(f"{n} {LONG}")
-        assert small.server.metrics.value("cached_bytes") <= 3 * 10**5
+        assert small.metric("cached_bytes") <= 3 * 10**5
     assert cached(small.complete(f"5 {LONG}")) > 0
     assert cached(small.complete(f"0 {LONG}")) < 20
 
@@ -165,7 +165,7 @@ def test_an_interrupted_stream_says_so(own_client):
     async def interrupted():
         body = {"prompt": "a", "max_tokens": 200, "stream": True}
         task = asyncio.create_task(client.ask("POST", "/v1/completions", json=body))
-        while not client.server.metrics.value("running_answers"):
+        while not client.metric("running_answers"):
             await asyncio.sleep(0.01)
         batcher.interrupt()
         return await task

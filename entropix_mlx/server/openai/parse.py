@@ -26,7 +26,7 @@ ROLES = {"system": "system", "developer": "system", "user": "user", "assistant":
 
 _BOTH = (
     *sampling.FIELDS,
-    *("model", "n", "stream", "stream_options", "logprobs", "prefix", "forced", "begin", "user"),
+    *("model", "n", "stream", "stream_options", "logprobs", "prefix", "forced", "user"),
 )
 _CHAT = (*_BOTH, "messages", "top_logprobs", "response_format", "tools", "tool_choice")
 _COMPLETION = (*_BOTH, "prompt", "echo", "best_of", "suffix")
@@ -120,14 +120,13 @@ def _with_common(request: CompletionRequest, body: Body, served: ServedModel) ->
     stream = body.read("stream", check_flag, False)
     if "stream_options" in body and not stream:
         raise RequestError("stream_options needs stream: true", "stream_options")
-    forced = "begin" if "begin" in body else "forced"  # its former name
     return replace(
         request,
         n=n,
         stream=stream,
         include_usage=options.read("include_usage", check_flag, False),
         prefix=body.read("prefix", _text_or_tokens(served), ()),
-        forced=body.read(forced, _tokens(served), ()),
+        forced=body.read("forced", _tokens(served), ()),
     )
 
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 Json = dict[str, Any]
+ListedToken = tuple[int, float | None, Sequence[tuple[int, float]], int]
+"""A token's id, its log probability, the most probable tokens with theirs, and characters."""
 
 _BYTE = re.compile("<0x([0-9A-F]{2})>")
 _SPACE = "\u2581"
@@ -123,44 +125,43 @@ class Choice:
         shown = [step for step in steps if step.text or step.finish_reason != "stop"]
         if self.request.chat:
             return {"content": [self._content(step) for step in shown], "refusal": None}
-        found: Json = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
-        for step in shown:
-            best = [(one.token, one.logprob) for one in step.top_logprobs]
-            self._append(found, step.token, step.logprob, best, len(step.text))
-        return found
+        return self._listed(
+            (
+                step.token,
+                step.logprob,
+                [(a.token, a.logprob) for a in step.top_logprobs],
+                len(step.text),
+            )
+            for step in shown
+        )
 
     def _prompt_logprobs(self) -> Json:
         """Return the log probabilities of the prompt's tokens; the first has none."""
-        found: Json = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
         lengths = _lengths(self.tokens.bytes_of(token) for token in self.prompt)
         scores: list[Likelihood | None] = [None, *self._scores]
-        for token, score, length in zip(self.prompt, scores, lengths, strict=True):
-            if score is None:
-                self._append(found, token, None, None, length)
-            else:
-                self._append(found, token, score.logprob, score.listed, length)
+        found = self._listed(
+            (token, None, (), length)
+            if score is None
+            else (token, score.logprob, score.listed, length)
+            for token, score, length in zip(self.prompt, scores, lengths, strict=True)
+        )
         self._offset = len(self.echoed)
         return found
 
-    def _append(
-        self,
-        found: Json,
-        token: int,
-        logprob: float | None,
-        best: Sequence[tuple[int, float]] | None,
-        length: int,
-    ) -> None:
-        top: dict[str, float] | None = None
-        if best is not None and logprob is not None and self.settings.top_logprobs:
-            top = {}
-            for other, value in best:
-                top.setdefault(self.tokens.text_of(other), value)
-            top.setdefault(self.tokens.text_of(token), logprob)
-        found["tokens"].append(self.tokens.text_of(token))
-        found["token_logprobs"].append(logprob)
-        found["top_logprobs"].append(top)
-        found["text_offset"].append(self._offset)
-        self._offset += length
+    def _listed(self, entries: Iterable[ListedToken]) -> Json:
+        found: Json = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+        for token, logprob, best, length in entries:
+            top: dict[str, float] | None = None
+            if logprob is not None and self.settings.top_logprobs:
+                top = {}
+                for other, value in (*best, (token, logprob)):
+                    top.setdefault(self.tokens.text_of(other), value)
+            found["tokens"].append(self.tokens.text_of(token))
+            found["token_logprobs"].append(logprob)
+            found["top_logprobs"].append(top)
+            found["text_offset"].append(self._offset)
+            self._offset += length
+        return found
 
     def _content(self, step: Step) -> Json:
         best = [self._token(one.token, one.logprob) for one in step.top_logprobs]

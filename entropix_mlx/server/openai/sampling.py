@@ -28,14 +28,7 @@ LARGEST_BIAS = 100.0
 
 
 def read_settings(body: Body, served: ServedModel, most: int, least: int = 1) -> Settings:
-    """Return the settings of a request.
-
-    Args:
-        body: of the request.
-        served: has the settings of fields that are absent.
-        most: the `max_tokens` if that field is absent.
-        least: the smallest `max_tokens`.
-    """
+    """Return the settings of a request; `most` tokens if it has no limit, and at least `least`."""
     given = _read_parameters(body, served)
     sampler = body.read("sampler", check_text) or served.settings.sampler
     if sampler == "greedy" and given.get("temperature") == 0:
@@ -111,7 +104,6 @@ def _stops(limits: Limits) -> Rule:
 
 
 def _read_profile(body: Body, served: ServedModel) -> Profile:
-    """Return the profile that a request names, with the fields that it changes."""
     named, profile = body.get("profile"), served.profile
     if isinstance(named, str):
         profile = served.find_profile(named)
