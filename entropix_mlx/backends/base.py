@@ -54,13 +54,9 @@ class Backend(Protocol):
     """Why it cannot do ``"duel"`` or ``"ask"``; one that can has no entry."""
 
     def open(self, model: str | None = None) -> ChatSession:
-        """Return a session with a model; the one before must have been closed.
+        """Return a session with another model, or with the same as before.
 
-        Args:
-            model: the name of another model; None is the same as before.
-
-        Raises:
-            EntropixError: it cannot be loaded or reached; another one may be opened then.
+        Close the session before it first. After an error, another model may be opened.
         """
 
     def models(self) -> Sequence[LocalModel]:

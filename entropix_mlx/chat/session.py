@@ -198,11 +198,8 @@ class Context:
         return self._checked(prompt)
 
     def resumed(self, conversation: Conversation, answer: list[int]) -> list[int]:
-        """Return the prompt that asks the last question, and the first tokens of an answer to it.
-
-        Raises:
-            EntropixError: as for `fit`.
-        """
+        """Return the prompt that asks the last question, and the first tokens of an answer to
+        it."""
         return self._checked(self._encode(conversation) + answer)
 
     def _encode(self, conversation: Conversation) -> list[int]:

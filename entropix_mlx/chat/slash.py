@@ -58,11 +58,7 @@ def shared() -> tuple[Command, ...]:
 
 
 def parse(line: str, commands: tuple[Command, ...] = COMMANDS) -> tuple[str, str] | None:
-    """Return the name and the argument of a command; None for a line that is a question.
-
-    Raises:
-        SessionError: it begins with a slash, and there is no such command.
-    """
+    """Return the name and the argument of a command; None for a line that is a question."""
     if not line.startswith("/"):
         return None
     name, *rest = line.split(maxsplit=1)

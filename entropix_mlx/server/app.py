@@ -76,8 +76,8 @@ class Api:
 
     def routes(self) -> list[Route]:
         routes = [
-            Route("/v1/chat/completions", self.chat, methods=["POST"]),
-            Route("/v1/completions", self.completions, methods=["POST"]),
+            self._completions("/v1/chat/completions", openai.parse_chat),
+            self._completions("/v1/completions", openai.parse_completion),
             Route("/v1/models", self.models),
             Route("/v1/models/{name:path}", self.model),
             Route("/health", self.health),
@@ -88,11 +88,8 @@ class Api:
             routes.append(Route("/v1/monitor", self.monitor))
         return routes
 
-    async def chat(self, request: Request) -> Any:
-        return await self._answer(request, openai.parse_chat)
-
-    async def completions(self, request: Request) -> Any:
-        return await self._answer(request, openai.parse_completion)
+    def _completions(self, path: str, parse: Parse) -> Route:
+        return Route(path, functools.partial(self._answer, parse=parse), methods=["POST"])
 
     async def models(self, request: Request) -> Response:
         self._check(request)
@@ -132,7 +129,7 @@ class Api:
             "entropix": served.description() | {"monitor": self._server.monitor.enabled},
         }
 
-    async def _answer(self, request: Request, parse: Parse) -> Responder:
+    async def _answer(self, request: Request, parse: Parse) -> Any:
         self._check(request)
         served = self._server.served
         body = Body.parse(await read_body(request, served))

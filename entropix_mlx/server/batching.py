@@ -184,7 +184,7 @@ class Batcher:
                 raise stopping_error()
             self._open = [other for other in self._open if other.left]
             if self.outstanding + submission.left > self._capacity.batch + self._capacity.queue:
-                self._metrics.count("refused_requests")
+                self._metrics.count("refused_requests_total")
                 raise RequestError(
                     "too many answers wait already: ask again in some seconds",
                     status=429,
@@ -302,8 +302,8 @@ class Batcher:
         self._begun.add(slot)
         submission, index = self._served[slot]
         prompt = slot.prompt
-        self._metrics.count("prompt_tokens", len(prompt.tokens))
-        self._metrics.count("cached_prompt_tokens", prompt.cached)
+        self._metrics.count("prompt_tokens_total", len(prompt.tokens))
+        self._metrics.count("cached_prompt_tokens_total", prompt.cached)
         self._metrics.first_token(time.perf_counter() - submission.began)
         submission.add(Begun(index, prompt.cached, tuple(prompt.likelihoods)))
 

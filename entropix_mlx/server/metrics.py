@@ -24,18 +24,19 @@ class ServerMetrics:
         self._first_token_seconds = 0.0
 
     def request(self, route: str, status: int) -> None:
-        self._count(f'requests_total{{route="{route}",status="{status}"}}')
+        self.count(f'requests_total{{route="{route}",status="{status}"}}')
 
-    def count(self, name: str, more: int = 1) -> None:
-        self._count(f"{name}_total", more)
+    def count(self, series: str, more: int = 1) -> None:
+        with self._lock:
+            self._counts[series] += more
 
     def gauge(self, **values: float) -> None:
         with self._lock:
             self._gauges |= values
 
     def step(self, step: Step) -> None:
-        self._count("generated_tokens_total")
-        self._count(f'strategies_total{{strategy="{step.strategy}"}}')
+        self.count("generated_tokens_total")
+        self.count(f'strategies_total{{strategy="{step.strategy}"}}')
 
     def first_token(self, seconds: float) -> None:
         bound = next((bound for bound in FIRST_TOKEN_SECONDS if seconds <= bound), float("inf"))
@@ -46,10 +47,6 @@ class ServerMetrics:
     def text(self) -> str:
         with self._lock:
             return "".join(f"{line}\n" for line in self._lines())
-
-    def _count(self, series: str, more: int = 1) -> None:
-        with self._lock:
-            self._counts[series] += more
 
     def _lines(self) -> Iterator[str]:
         named = ""

@@ -69,27 +69,27 @@ class Access:
         return bool(own) or origin in self.origins or "*" in self.origins
 
 
+@dataclass(frozen=True)
 class Guard:
     """An ASGI application that lets requests into another one."""
 
-    def __init__(self, app: ASGIApp, access: Access, metrics: ServerMetrics) -> None:
-        self._app = app
-        self._access = access
-        self._metrics = metrics
+    app: ASGIApp
+    access: Access
+    metrics: ServerMetrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
-                await self._app(scope, receive, send)
+                await self.app(scope, receive, send)
             return
         headers = Headers(scope=scope)
         marked = _MarkedSend(send, self._shared_with(headers))
         try:
-            self._access.check_source(headers)
+            self.access.check_source(headers)
             if scope["method"] == "OPTIONS" and "origin" in headers:
                 await _preflight(headers)(scope, receive, marked)
             else:
-                await self._app(scope, receive, marked)
+                await self.app(scope, receive, marked)
         except RequestError as error:
             await error_response(error)(scope, receive, marked)
         except ClientDisconnect:
@@ -100,33 +100,33 @@ class Guard:
                 await error_response(internal_error())(scope, receive, marked)
         finally:
             route = scope["path"] if scope["path"] in ROUTES else "other"
-            self._metrics.request(route, marked.status)
+            self.metrics.request(route, marked.status)
 
     def _shared_with(self, headers: Headers) -> str | None:
         """Return the origin whose pages may read the answer."""
         origin = headers.get("origin")
-        allowed = origin is not None and self._access.allows(origin, headers.get("host", ""))
+        allowed = origin is not None and self.access.allows(origin, headers.get("host", ""))
         return origin if allowed else None
 
 
+@dataclass
 class _MarkedSend:
     """A `send` that adds headers for browsers, and keeps the status."""
 
-    def __init__(self, send: Send, origin: str | None) -> None:
-        self.status = 0
-        self._send = send
-        self._origin = origin
+    send: Send
+    origin: str | None
+    status: int = 0
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             headers = MutableHeaders(raw=list(message.get("headers", [])))
             headers.setdefault("x-content-type-options", "nosniff")
-            if self._origin is not None:
-                headers["access-control-allow-origin"] = self._origin
+            if self.origin is not None:
+                headers["access-control-allow-origin"] = self.origin
                 headers["vary"] = "Origin"
             message = {**message, "headers": headers.raw}
-        await self._send(message)
+        await self.send(message)
 
 
 def error_response(error: RequestError) -> Response:

@@ -80,11 +80,7 @@ def listen(server: Server, bound: socket.socket) -> None:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Take an address, on which nobody is answered yet.
-
-    Raises:
-        SettingsError: there is no such address, or it is taken.
-    """
+    """Take an address, on which nobody is answered yet."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         family, kind, protocol, _, address = found

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.responses import Response, StreamingResponse
@@ -27,14 +28,14 @@ MOST_WAITING = 2000
 """Records that a watcher may be behind; one that does not listen loses the rest."""
 
 
+@dataclass(eq=False)
 class Responder:
     """An ASGI application that answers one request."""
 
-    def __init__(self, response: CompletionResponse, batcher: Batcher, monitor: Monitor) -> None:
-        self._response = response
-        self._batcher = batcher
-        self._monitor = monitor
-        self._events: asyncio.Queue[list[Event]] = asyncio.Queue()
+    response: CompletionResponse
+    batcher: Batcher
+    monitor: Monitor
+    _events: asyncio.Queue[list[Event]] = field(default_factory=asyncio.Queue)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer; a client that goes away ends its answers."""
@@ -53,18 +54,18 @@ class Responder:
                 task.cancel()
             with contextlib.suppress(asyncio.CancelledError, OSError):
                 await answer
-            self._monitor.end(self._response.id)
+            self.monitor.end(self.response.id)
 
     def _submit(self) -> Submission:
-        request, loop = self._response.request, asyncio.get_running_loop()
+        request, loop = self.response.request, asyncio.get_running_loop()
 
         def report(arrived: list[Event]) -> None:  # on the model's thread
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
                 loop.call_soon_threadsafe(self._events.put_nowait, arrived)
 
-        prompts = [(choice.prompt, choice.settings) for choice in self._response.choices]
+        prompts = [(choice.prompt, choice.settings) for choice in self.response.choices]
         submission = Submission(prompts, report, request.forced, request.scored)
-        self._batcher.submit(submission)
+        self.batcher.submit(submission)
         return submission
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -72,7 +73,7 @@ class Responder:
             first = await anext(events)
             if isinstance(first, Failed):
                 await error_response(as_request_error(first.error))(scope, receive, send)
-            elif self._response.request.stream:
+            elif self.response.request.stream:
                 chunks = self._chunks(first, events)
                 await StreamingResponse(chunks, headers=STREAM).stream_response(send)
             else:
@@ -81,13 +82,13 @@ class Responder:
 
     async def _arriving(self) -> AsyncGenerator[Event, None]:
         """Yield the events until the last answer ends, after adding them to their choices."""
-        left = len(self._response.choices)
+        left = len(self.response.choices)
         while left:
             for event in await self._events.get():
                 if isinstance(event, Begun | Stepped):
-                    self._response.choices[event.index].add(event)
+                    self.response.choices[event.index].add(event)
                 if isinstance(event, Stepped):
-                    self._monitor.show(self._response.id, event)
+                    self.monitor.show(self.response.id, event)
                 yield event
                 if isinstance(event, Failed):
                     return
@@ -97,7 +98,7 @@ class Responder:
         async for event in events:
             if isinstance(event, Failed):
                 return error_response(as_request_error(event.error))
-        return Response(_dumped(self._response.whole()), media_type="application/json")
+        return Response(_dumped(self.response.whole()), media_type="application/json")
 
     async def _chunks(self, first: Event, later: AsyncIterator[Event]) -> AsyncIterator[bytes]:
         event: Event | None = first
@@ -105,14 +106,14 @@ class Responder:
             if isinstance(event, Failed):
                 yield _event_bytes(as_request_error(event.error).body)
                 break
-            choice = self._response.choices[event.index]
+            choice = self.response.choices[event.index]
             chunk = choice.last_chunk() if isinstance(event, Ended) else choice.chunk(event)
             if chunk is not None:
-                yield _event_bytes(self._response.chunk(chunk))
+                yield _event_bytes(self.response.chunk(chunk))
             event = await anext(later, None)
         else:
-            if self._response.request.include_usage:
-                yield _event_bytes(self._response.usage_chunk())
+            if self.response.request.include_usage:
+                yield _event_bytes(self.response.usage_chunk())
         yield b"data: [DONE]\n\n"
 
 
