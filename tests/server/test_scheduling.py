@@ -110,7 +110,7 @@ def test_a_cancelled_request_ends_at_the_next_token(client, monkeypatch):
     assert len(reported.of(Stepped)) < 200
 
 
-def test_a_full_queue_says_when_to_come_back(own_client):
+def test_a_full_queue_names_the_time_of_a_retry(own_client):
     client = own_client(capacity=Capacity(1, 2, 0))
     batcher = client.server.batcher
     submissions = [Submission([prompted(200)], Reported()) for _ in range(3)]
