@@ -191,11 +191,7 @@ class Address:
             return response.whole()
 
     def post(self, path: str, body: Any, cancel: CancelToken) -> HttpResponse:
-        """Send JSON, and return the response once it begins.
-
-        Raises:
-            ServerError: there is no such server, it refuses, or the request was cancelled.
-        """
+        """Send JSON, and return the response once it begins."""
         return HttpResponse(self, "POST", path, json.dumps(body).encode(), cancel)
 
     def connection(self) -> http.client.HTTPConnection:

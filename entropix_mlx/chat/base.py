@@ -186,7 +186,11 @@ class ChatSession(ABC):
         turn = self.conversation.turn_at(turn)
         old = self.conversation.turns[turn].answer
         reply = Reply(old.seed, old.before(step_index), self.fingerprint)
-        self._check_writer(old)
+        if old.model is not None and self.fingerprint not in (None, old.model):
+            raise SessionError(
+                f"another model wrote that answer ({old.model}), and this one's tokens mean"
+                " something else: answer the question again first"
+            )
         return self._start(self.conversation.until(turn), reply, tokens, cancel)
 
     def adopt(self, text: str, turn: int | None, seed: int, steps: Sequence[Step]) -> None:
@@ -258,13 +262,6 @@ class ChatSession(ABC):
         self._running = _Running(steps, cancel, here, here.last.selected, len(reply.steps))
         here.last.add(reply)
         return steps
-
-    def _check_writer(self, reply: Reply) -> None:
-        if reply.model is not None and self.fingerprint not in (None, reply.model):
-            raise SessionError(
-                f"another model wrote that answer ({reply.model}), and this one's tokens mean"
-                " something else: answer the question again first"
-            )
 
 
 @dataclass(frozen=True)

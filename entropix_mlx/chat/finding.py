@@ -21,7 +21,7 @@ class Match(NamedTuple):
 
 
 def search(conversation: Conversation, text: str) -> list[Match]:
-    """Return where a text occurs, from the beginning on; capitals do not matter."""
+    """Return the places of a text, from the beginning on; capitals do not matter."""
     text = text.lower()
     if not text:
         return []
@@ -31,7 +31,7 @@ def search(conversation: Conversation, text: str) -> list[Match]:
             found.append(Match(number, None))
         if turn.answers:
             texts = [step.text.lower() for step in turn.answer.steps]
-            ends = _ends(texts)
+            ends = list(accumulate(map(len, texts)))
             answer = "".join(texts)
             at = answer.find(text)
             while at >= 0:
@@ -60,17 +60,14 @@ def quoted(reasoning: str) -> str:
 def find_reasoning(texts: Iterable[str]) -> list[Reasoning]:
     """Return the spans of reasoning in an answer.
 
-    A tag may be spread over several tokens. Some chat templates end the prompt with the opening
-    tag: a closing tag without one ends what began with the answer.
-
-    Args:
-        texts: of the answer's tokens, in order.
+    A tag may be spread over several of the tokens' texts. Some chat templates end the prompt with
+    the opening tag: a closing tag without one ends a block that began with the answer.
     """
     texts = list(texts)
     whole = "".join(texts)
     if OPENING not in whole and CLOSING not in whole:
         return []
-    ends = _ends(texts)
+    ends = list(accumulate(map(len, texts)))
     found: list[Reasoning] = []
     place = 0
     while place < len(whole):
@@ -84,7 +81,3 @@ def find_reasoning(texts: Iterable[str]) -> list[Reasoning]:
         first, last = bisect_right(ends, start), bisect_right(ends, place - 1)
         found.append(Reasoning(first, last + 1, closing >= 0))
     return found
-
-
-def _ends(texts: Iterable[str]) -> list[int]:
-    return list(accumulate(map(len, texts)))

@@ -62,14 +62,12 @@ class Session(ChatSession):
         choose: Choose | None = None,
         traces: TraceFolder | None = None,
     ) -> None:
-        """Begin a conversation.
+        """Begin a conversation with a model and its tokenizer, which must have a chat template.
 
         Args:
-            model: from `load`.
-            tokenizer: from `load`; it must have a chat template.
-            settings: see `ChatSession`.
+            model, tokenizer: from `load`.
+            settings, on_prefill, on_drop, choose: see `ChatSession`.
             system_prompt: instructions that precede the conversation, and are never dropped.
-            on_prefill, on_drop, choose: see `ChatSession`.
             traces: where each answer is recorded as it comes.
         """
         super().__init__(settings, system_prompt)
@@ -176,10 +174,6 @@ class Context:
 
         The last question and the system prompt are never dropped. `conversation.dropped` is set to
         the number of turns left out, and nothing else is changed.
-
-        Args:
-            conversation: with one turn at least; its own `dropped` turns stay left out.
-            max_tokens: of the answer; −1 for as many as there is space for.
 
         Raises:
             ContextLengthError: the last question alone does not fit.

@@ -149,7 +149,9 @@ class Api:
         choices: list[Choice] = []
         for prompt in request.prompts:
             tokens = (*_tokens(prompt, tokenizer), *prefix)
-            echoed = _text(prompt, tokenizer) if request.echo else ""
+            echoed = ""
+            if request.echo:
+                echoed = prompt if isinstance(prompt, str) else tokenizer.decode(list(prompt))
             for sample in range(request.n):
                 settings = replace(request.settings, seed=first + sample)
                 index = len(choices)
@@ -216,7 +218,3 @@ def _tokens(prompt: Prompt, tokenizer: TokenizerWrapper) -> Sequence[int]:
     if messages:
         return conversation_prompt(tokenizer, messages)
     return [token for token in prompt if isinstance(token, int)]
-
-
-def _text(prompt: Prompt, tokenizer: TokenizerWrapper) -> str:
-    return prompt if isinstance(prompt, str) else str(tokenizer.decode(list(prompt)))

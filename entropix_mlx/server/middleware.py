@@ -59,14 +59,15 @@ class Access:
         if self.only_local and not _is_local(host):
             message = "this server answers to localhost and 127.0.0.1 only"
             raise RequestError(message, status=403, code="forbidden_host")
-        origin = headers.get("origin")
-        if origin is not None and not self.allows(origin, host):
+        if "origin" in headers and self.reader(headers) is None:
             message = "pages of this origin may not ask: start the server with --allow-origin"
             raise RequestError(message, status=403, code="forbidden_origin")
 
-    def allows(self, origin: str, host: str) -> bool:
-        own = host and origin in (f"http://{host}", f"https://{host}")
-        return bool(own) or origin in self.origins or "*" in self.origins
+    def reader(self, headers: Mapping[str, str]) -> str | None:
+        """Return the origin of the page that asks, if it may read the answer."""
+        host, origin = headers.get("host", ""), headers.get("origin")
+        own = (f"http://{host}", f"https://{host}") if host else ()
+        return origin if origin in (*own, *self.origins) or "*" in self.origins else None
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class Guard:
                 await self.app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        marked = _MarkedSend(send, self._shared_with(headers))
+        marked = _MarkedSend(send, self.access.reader(headers))
         try:
             self.access.check_source(headers)
             if scope["method"] == "OPTIONS" and "origin" in headers:
@@ -101,12 +102,6 @@ class Guard:
         finally:
             route = scope["path"] if scope["path"] in ROUTES else "other"
             self.metrics.request(route, marked.status)
-
-    def _shared_with(self, headers: Headers) -> str | None:
-        """Return the origin whose pages may read the answer."""
-        origin = headers.get("origin")
-        allowed = origin is not None and self.access.allows(origin, headers.get("host", ""))
-        return origin if allowed else None
 
 
 @dataclass

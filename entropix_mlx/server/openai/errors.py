@@ -22,7 +22,6 @@ _PARAMS: dict[type[EntropixError], str] = {
     ProfileError: "profile",
     SamplerError: "sampler",
 }
-"""The field of a request that an error is about."""
 
 
 class RequestError(EntropixError):

@@ -137,7 +137,8 @@ class Choice:
 
     def _prompt_logprobs(self) -> Json:
         """Return the log probabilities of the prompt's tokens; the first has none."""
-        lengths = _lengths(self.tokens.bytes_of(token) for token in self.prompt)
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        lengths = [len(decoder.decode(self.tokens.bytes_of(token))) for token in self.prompt]
         scores: list[Likelihood | None] = [None, *self._scores]
         found = self._listed(
             (token, None, (), length)
@@ -246,12 +247,6 @@ class TokenText:
         if self._by_character and all(character in self._by_character for character in piece):
             return bytes(self._by_character[character] for character in piece)
         return str(piece).replace(_SPACE, " ").encode()
-
-
-def _lengths(pieces: Iterable[bytes]) -> list[int]:
-    """Return the number of characters that each piece completes."""
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    return [len(decoder.decode(piece)) for piece in pieces]
 
 
 def _byte_characters() -> dict[str, int]:
