@@ -3,8 +3,8 @@
 MLX's streams are thread-local, so all work on arrays happens on this thread, one job after
 the other. Only Python scalars, strings and records of them leave it, as events.
 
-Who gives it a job also gives it a cancel token, a ``threading.Event``: set before the job begins,
-while it reads the prompt or between two tokens, it ends that job and no other.
+Each job has a cancel token, a ``threading.Event``, which ends that job and no other, before it
+begins or at its next token.
 """
 
 from __future__ import annotations
@@ -48,47 +48,28 @@ class Backend(Protocol):
     settings: Settings
     """How to generate at first."""
     system_prompt: str | None
-    """Instructions that precede the conversation."""
     ask: bool
     """Whether the user is asked at forks."""
     refusals: Mapping[str, str]
     """Why it cannot do ``"duel"`` or ``"ask"``; one that can has no entry."""
 
     def open(self, model: str | None = None) -> ChatSession:
-        """Return a session with a model; the one before must have been closed.
+        """Return a session with another model, or with the same as before.
 
-        Args:
-            model: the name of another model than so far; None is that of before.
-
-        Raises:
-            EntropixError: it cannot be loaded or reached; another one may be opened then.
+        Close the session before it first. After an error, another model may be opened.
         """
 
     def models(self) -> Sequence[LocalModel]:
-        """Return the models to choose from.
-
-        Raises:
-            EntropixError: there is no choice.
-        """
+        """Return the models to choose from; without a choice, raise an `EntropixError`."""
 
     def duel(self, duel: Duel, report: Report) -> None:
-        """Answer a question with two settings at once, and report the steps of both sides.
-
-        Raises:
-            EntropixError: it cannot be answered so.
-        """
+        """Answer a question with two settings at once, and report the steps of both sides."""
 
 
 class BackendThread:
     """Runs jobs on a backend, in the order in which they were given."""
 
     def __init__(self, backend: Backend, report: Report) -> None:
-        """Set up; `start` begins to load.
-
-        Args:
-            backend: answers.
-            report: takes each event, on this thread.
-        """
         self._backend = backend
         self._report = report
         self._settings, self._ask = backend.settings, backend.ask
@@ -99,7 +80,6 @@ class BackendThread:
         self._thread = threading.Thread(target=self._run, name="model", daemon=True)
 
     def start(self) -> None:
-        """Begin to load the model."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -108,16 +88,17 @@ class BackendThread:
         self._jobs.put(None)
 
     def join(self) -> None:
-        """Wait for the end of the thread after `stop`, but not for long.
-
-        A thread that is inside MLX when the interpreter ends aborts the process: see `alive`.
-        """
+        """Wait a little for the end of the thread after `stop`; see `alive`."""
         if self._thread.is_alive():
             self._thread.join(JOIN_SECONDS if self._session else JOIN_LOADING_SECONDS)
 
     @property
     def alive(self) -> bool:
-        """Whether the thread runs; if so after `join`, leave the process by ``os._exit``."""
+        """Whether the thread runs.
+
+        If it does after `join`, leave the process by ``os._exit``: it may be inside MLX, and would
+        abort the interpreter.
+        """
         return self._thread.is_alive()
 
     def submit(self, action: Action, cancel: CancelToken) -> None:
@@ -144,24 +125,14 @@ class BackendThread:
     def duel(
         self, question: UserMessage, sides: tuple[Settings, Settings], cancel: CancelToken
     ) -> None:
-        """Answer a question with two settings at once; the conversation does not change.
-
-        Args:
-            question: what both sides answer, in the place of its turn or after the last one.
-            sides: the settings of each.
-            cancel: also comes back with each of the duel's events.
-        """
+        """Answer a question with two settings at once; the conversation does not change."""
         self._jobs.put(lambda: self._duel(question, sides, cancel))
 
     def switch(self, model: str, cancel: CancelToken) -> None:
-        """Load another model in place of this one; the conversation stays.
-
-        If it cannot be loaded, this one is loaded again.
-        """
+        """Load another model for the same conversation; if that fails, load this one again."""
         self._jobs.put(lambda: self._switch(model, cancel))
 
     def list_models(self) -> None:
-        """Report the models on this machine."""
         self._jobs.put(self._list_models)
 
     def _run(self) -> None:
@@ -189,7 +160,6 @@ class BackendThread:
         return None
 
     def _leave(self) -> Conversation | None:
-        """Close the session, if there is one, and return its conversation."""
         session, self._session = self._session, None
         if session is None:
             return None

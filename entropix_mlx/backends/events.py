@@ -49,11 +49,9 @@ class Duel:
     question: UserMessage
     sides: tuple[Settings, Settings]
     cancel: CancelToken
-    """It tells one duel from another, too."""
 
     @property
     def asked(self) -> Conversation:
-        """The conversation that ends with the question."""
         return self.conversation.asking(self.question.text, self.question.turn)
 
 
@@ -62,9 +60,7 @@ class Loaded:
     """The model is ready."""
 
     model: str
-    """Its name, for people."""
     context_length: int
-    """The most tokens that the model can hold."""
     profile: Profile
     """The one that the settings mean for this model."""
 
@@ -74,7 +70,6 @@ class LoadFailed:
     """The model could not be loaded."""
 
     reason: str
-    """Why, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +78,6 @@ class ModelsListed:
 
     models: Sequence[LocalModel]
     error: str | None = None
-    """Why they could not be listed."""
 
 
 @dataclass(frozen=True)
@@ -125,11 +119,10 @@ class AnswerEnded:
     """A job is done: its answer is complete, was cancelled, or failed."""
 
     cancel: CancelToken
-    """The cancel token that the job was given; it tells one job from another."""
+    """Of the job, which it identifies."""
     error: str | None = None
-    """Why it failed."""
     refused: UserMessage | None = None
-    """The question, if the error kept it out of the conversation."""
+    """The question, if it did not become part of the conversation."""
 
 
 @dataclass(frozen=True)
@@ -163,10 +156,8 @@ class DuelStepsArrived:
 
     cancel: CancelToken
     side: int
-    """0 or 1."""
     steps: list[Step]
     ended: bool = False
-    """Whether no more of this side will come."""
     error: str | None = None
     """Why this side failed; the other one goes on."""
 
@@ -178,23 +169,12 @@ class DuelForkGrew:
     cancel: CancelToken
     side: int
     fork: Fork
-    """The branches so far; the winner is the one that leads."""
 
 
 DuelEvent = DuelBegan | DuelStepsArrived | DuelForkGrew
-Event = (
-    Loaded
-    | LoadFailed
-    | ModelsListed
-    | Prefilled
-    | ConversationChanged
-    | StepsArrived
-    | ForkGrew
-    | AnswerEnded
-    | TurnsDropped
-    | ChoiceNeeded
-    | DuelEvent
-)
+JobEvent = Loaded | LoadFailed | ModelsListed | Prefilled | AnswerEnded
+ChatEvent = ConversationChanged | StepsArrived | ForkGrew | TurnsDropped | ChoiceNeeded
+Event = JobEvent | ChatEvent | DuelEvent
 Report = Callable[[Event], None]
 """Takes an event on the backend's thread."""
 

@@ -43,14 +43,13 @@ class LocalBackend:
     load_named: Callable[[str], Loaded] | None = None
     """Loads another model, by its name or path; None if there is no choice."""
     notes: Notes | None = None
-    """Where passages are looked up."""
+    """Where passages are retrieved from."""
     load_draft: LoadDraft | None = None
-    """Loads a model that proposes tokens for the first one; another one may read other tokens."""
+    """Loads a model that proposes tokens for the first one; not for others."""
     refusals: Mapping[str, str] = field(default_factory=dict, init=False)
     _loaded: Loaded | None = field(default=None, init=False)
 
     def open(self, model: str | None = None) -> Session:
-        """See `Backend.open`."""
         from ..chat.session import Session
 
         name, load, load_draft = self.model, self.load, self.load_draft
@@ -71,13 +70,11 @@ class LocalBackend:
         return session
 
     def models(self) -> Sequence[LocalModel]:
-        """See `Backend.models`."""
         from ..checkpoints.inventory import inventory
 
         return list(inventory())
 
     def duel(self, duel: Duel, report: Report) -> None:
-        """See `Backend.duel`; both answers share their passes."""
         with contextlib.closing(self._both(duel, report)) as batch:
             running = [0, 1]
             for found in batches(batch):
@@ -91,7 +88,6 @@ class LocalBackend:
                 report(replace(_of_side(side, [], batch, duel), ended=True))
 
     def _both(self, duel: Duel, report: Report) -> Batch:
-        """Return both answers of a duel, after reporting how it begins."""
         from ..answer.hooks import Hooks
         from ..api.batch import batch_generate
         from ..chat.session import Context
@@ -110,7 +106,7 @@ class LocalBackend:
         hooks = [Hooks(duel.cancel, on_fork=partial(grown, side)) for side in (0, 1)]
         own = [side.settings for side in sides]
         batch = batch_generate(model, tokenizer, prompts, own, hooks=hooks, steady=True)
-        headers = [
+        headers = (
             Header(
                 model=self.model,
                 sampler=side.settings.sampler,
@@ -123,7 +119,7 @@ class LocalBackend:
             if answer.error is None
             else None
             for side, answer in zip(sides, batch.answers, strict=True)
-        ]
+        )
         report(DuelBegan(duel.cancel, tuple(headers)))
         return batch
 
@@ -131,7 +127,6 @@ class LocalBackend:
 def _of_side(
     side: int, found: Sequence[tuple[int, Step]], batch: Batch, duel: Duel
 ) -> DuelStepsArrived:
-    """Return what has arrived for one side of a duel."""
     steps = [step for index, step in found if index == side]
     fault = batch.answers[side].error
     error = None if fault is None else explain(fault)

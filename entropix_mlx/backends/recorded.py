@@ -47,14 +47,9 @@ class Recording:
     """How many times as fast as they were recorded answers come; 0 is at once."""
 
     def turn_of(self, question: str) -> Turn:
-        """Return the turn of a question; capitals do not matter.
-
-        Raises:
-            SessionError: it was not recorded.
-        """
-        wanted = question.strip().casefold()
+        question = question.strip().casefold()
         for turn in self.conversation.turns:
-            if turn.question.casefold() == wanted:
+            if turn.question.casefold() == question:
                 return turn
         raise SessionError(
             "the demo has no model, only a recording: Ctrl+N, then press 1, 2 or 3, asks what was"
@@ -62,11 +57,7 @@ class Recording:
         )
 
     def side(self, question: str, sampler: str) -> Reply:
-        """Return the answer of a sampler to a question, for one side of a duel.
-
-        Raises:
-            SessionError: it was not recorded.
-        """
+        """Return the answer of a sampler to a question, for one side of a duel."""
         turn = self.turn_of(question)
         if sampler == TREE_SAMPLER:
             return turn.answers[0]
@@ -90,12 +81,22 @@ class Recording:
             yield step.time - start, step
             before = step.time
 
-    def wait(self, seconds: float, cancel: CancelToken) -> bool:
-        """Wait at the recording's pace; return whether the answer was cancelled."""
-        return bool(self.pace) and cancel.wait(max(0.0, seconds) / self.pace)
+    def play(
+        self, answers: Mapping[int, Reply], cancel: CancelToken, first: int = 0
+    ) -> Iterator[tuple[int, Step | Fork]]:
+        """Yield the timelines of several answers, each at its time and with its key."""
+        lines = [
+            [(time, key, item) for time, item in self.timeline(answer, first)]
+            for key, answer in answers.items()
+        ]
+        now = 0.0
+        for time, key, item in heapq.merge(*lines, key=lambda event: event[:2]):
+            if self.pace and cancel.wait(max(0.0, time - now) / self.pace):
+                return
+            now = time
+            yield key, item
 
     def _races(self, recorded: Reply) -> dict[int, list[Fork]]:
-        """Return how the branches of an answer's forks grew, by step."""
         for turn, asked in enumerate(self.conversation.turns):
             for number, answer in enumerate(asked.answers):
                 if answer is recorded:
@@ -129,24 +130,19 @@ def demo_profile() -> Profile:
 class RecordedSession(ChatSession):
     """A conversation that takes its answers from a recording, in their order."""
 
+    context_length = CONTEXT
+
     def __init__(self, recording: Recording) -> None:
         super().__init__()
         self._recording = recording
 
     @property
-    def context_length(self) -> int:
-        """The most tokens that the recorded model could hold."""
-        return CONTEXT
-
-    @property
     def context_used(self) -> int:
-        """About as many tokens as the conversation has."""
         texts = "".join(message["content"] for message in self.conversation.messages)
         return len(texts) // CHARACTERS_A_TOKEN
 
     @cached_property
     def profile(self) -> Profile:
-        """The profile of the recording."""
         return demo_profile()
 
     def begin(
@@ -157,9 +153,11 @@ class RecordedSession(ChatSession):
         recorded = self._recording.turn_of(turn.question)
         turn.question, answers = recorded.question, recorded.answers
         if forced:
-            answer = _begins_with(answers, [*(s.token for s in reply.steps), *forced])
-            if answer is None:
+            tokens = [*(step.token for step in reply.steps), *forced]
+            same = [a for a in answers if [s.token for s in a.steps[: len(tokens)]] == tokens]
+            if not same:
                 raise SessionError(_other_branches(turn.answer, answers))
+            answer = same[0]
         else:
             answer = answers[len(turn.answers) % len(answers)]
         reply.seed, reply.model = answer.seed, answer.model
@@ -170,12 +168,8 @@ class RecordedSession(ChatSession):
         raise SessionError("the demo plays its own recording only: run entropix chat without it")
 
     def _play(self, answer: Reply, first: int, cancel: CancelToken) -> Generator[Step, None, None]:
-        """Yield the steps of an answer from one on, at their times."""
-        now, index = 0.0, first
-        for time, item in self._recording.timeline(answer, first):
-            if self._recording.wait(time - now, cancel):
-                return
-            now = time
+        index = first
+        for _, item in self._recording.play({0: answer}, cancel, first):
             if isinstance(item, Step):
                 index += 1
                 yield item
@@ -196,17 +190,14 @@ class RecordedBackend:
     refusals: Mapping[str, str] = field(default_factory=dict, init=False)
 
     def open(self, model: str | None = None) -> RecordedSession:
-        """See `Backend.open`."""
         if model is not None:
             self.models()
         return RecordedSession(self.recording)
 
     def models(self) -> Sequence[LocalModel]:
-        """See `Backend.models`."""
         raise SessionError("the demo has no models: run entropix chat")
 
     def duel(self, duel: Duel, report: Report) -> None:
-        """See `Backend.duel`; a side that was not recorded fails."""
         answers: dict[int, Reply] = {}
         headers: list[Header | None] = [None, None]
         for side, settings in enumerate(duel.sides):
@@ -217,10 +208,14 @@ class RecordedBackend:
             else:
                 headers[side] = self._header(duel.asked, settings.sampler, answers[side].seed)
         report(DuelBegan(duel.cancel, tuple(headers)))
-        self._play(answers, duel.cancel, report)
+        for side, item in self.recording.play(answers, duel.cancel):
+            if isinstance(item, Step):
+                ended = item is answers[side].steps[-1]
+                report(DuelStepsArrived(duel.cancel, side, [item], ended))
+            else:
+                report(DuelForkGrew(duel.cancel, side, item))
 
     def _header(self, asked: Conversation, sampler: str, seed: int) -> Header:
-        """Return how the trace of an answer begins."""
         texts = "".join(message["content"] for message in asked.messages)
         return Header(
             model=self.model,
@@ -232,34 +227,8 @@ class RecordedBackend:
             prompt_tokens=len(texts) // CHARACTERS_A_TOKEN,
         )
 
-    def _play(self, answers: Mapping[int, Reply], cancel: CancelToken, report: Report) -> None:
-        """Report both answers in the order of their times."""
-        lines = [
-            [(time, side, item) for time, item in self.recording.timeline(answer)]
-            for side, answer in answers.items()
-        ]
-        now = 0.0
-        for time, side, item in heapq.merge(*lines, key=lambda event: event[:2]):
-            if self.recording.wait(time - now, cancel):
-                return
-            now = time
-            if isinstance(item, Step):
-                ended = item is answers[side].steps[-1]
-                report(DuelStepsArrived(cancel, side, [item], ended))
-            else:
-                report(DuelForkGrew(cancel, side, item))
-
-
-def _begins_with(answers: Sequence[Reply], tokens: Sequence[int]) -> Reply | None:
-    """Return the first answer whose tokens begin so."""
-    for answer in answers:
-        if [step.token for step in answer.steps[: len(tokens)]] == [*tokens]:
-            return answer
-    return None
-
 
 def _other_branches(answer: Reply, recorded: Sequence[Reply]) -> str:
-    """Return a message that names the branches from an answer that were recorded."""
     named = []
     for other in recorded:
         pairs = zip(answer.steps, other.steps, strict=False)

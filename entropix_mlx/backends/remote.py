@@ -35,6 +35,10 @@ READ_SECONDS = 600.0
 CANCEL_SECONDS = 0.1
 """The interval at which the cancel token is checked."""
 REFUSAL_BYTES = 2**16
+KINDS: Mapping[str, type[http.client.HTTPConnection]] = {
+    "http": http.client.HTTPConnection,
+    "https": http.client.HTTPSConnection,
+}
 MOST_ALTERNATIVES = 20
 
 NO_DUEL = "a duel needs the model in this process: leave --server out"
@@ -67,18 +71,15 @@ class RemoteBackend:
         self.refusals = {"duel": NO_DUEL, "ask": NO_ASKING}
 
     def open(self, model: str | None = None) -> RemoteSession:
-        """See `Backend.open`."""
         if model is not None:
             raise SessionError(NO_MODELS)
         find_sampler(self.settings.sampler)
         return RemoteSession(self.address, self.settings, self.system_prompt)
 
     def models(self) -> Sequence[LocalModel]:
-        """See `Backend.models`."""
         raise SessionError(NO_MODELS)
 
     def duel(self, *_: object) -> NoReturn:
-        """See `Backend.duel`."""
         raise SessionError(NO_DUEL)
 
 
@@ -88,27 +89,17 @@ class RemoteSession(ChatSession):
     def __init__(
         self, address: Address, settings: Settings, system_prompt: str | None = None
     ) -> None:
-        """Ask the server what it serves.
-
-        Raises:
-            ServerError: it cannot be reached, or is of another kind.
-        """
         super().__init__(settings, system_prompt)
         self._address = address
         self._context_used = 0
         try:
             (model,) = address.get("/v1/models")["data"]
             described = model["entropix"]
-            self._context_length = int(described["context_length"])
+            self.context_length = int(described["context_length"])
             self._served_profile = Profile.load().replace(described["profile"], address.url)
             self.fingerprint = str(described["fingerprint"])
         except (ValueError, KeyError, TypeError) as error:
             raise ServerError(f"{address.url} is no entropix server: {error!r}") from error
-
-    @property
-    def context_length(self) -> int:
-        """The most tokens that the model can hold."""
-        return self._context_length
 
     @property
     def context_used(self) -> int:
@@ -125,7 +116,7 @@ class RemoteSession(ChatSession):
     def begin(
         self, asked: Conversation, reply: Reply, forced: Sequence[int], cancel: CancelToken
     ) -> Generator[Step, None, None]:
-        """See `ChatSession.begin`; the oldest turns are left out that the context cannot hold."""
+        """See `ChatSession.begin`; the oldest turns that the context cannot hold are left out."""
         last = len(asked.turns) - 1
         response = None
         while response is None and not cancel.is_set():
@@ -164,7 +155,6 @@ class RemoteSession(ChatSession):
     def _steps(
         self, response: HttpResponse | None, before: int, cancel: CancelToken
     ) -> Generator[Step, None, None]:
-        """Yield the steps that come; the server counts them from where it goes on."""
         if response is None:
             return
         try:
@@ -177,7 +167,6 @@ class RemoteSession(ChatSession):
                 raise
 
     def _read(self, event: dict[str, Any]) -> Step | None:
-        """Return the step of a server-sent event, if it has one."""
         try:
             if "error" in event:
                 raise ServerError(str(event["error"]["message"]))
@@ -186,7 +175,7 @@ class RemoteSession(ChatSession):
             record = event["choices"][0].get("entropix", {}) if event["choices"] else {}
             return Step.from_dict(record) if "token" in record else None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ServerError(f"the server sent what is no answer: {error!r}") from error
+            raise ServerError(f"the server sent no valid answer: {error!r}") from error
 
 
 @dataclass(frozen=True)
@@ -197,49 +186,27 @@ class Address:
     key: str | None = None
 
     def get(self, path: str) -> Any:
-        """Return the JSON of a route.
-
-        Raises:
-            ServerError: there is no such server, or it refuses.
-        """
+        """Return the JSON of a route."""
         with contextlib.closing(HttpResponse(self, "GET", path, None, CancelToken())) as response:
             return response.whole()
 
     def post(self, path: str, body: Any, cancel: CancelToken) -> HttpResponse:
-        """Send JSON, and return the response once it begins.
-
-        Raises:
-            ServerError: there is no such server, it refuses, or the request was cancelled.
-        """
+        """Send JSON, and return the response once it begins."""
         return HttpResponse(self, "POST", path, json.dumps(body).encode(), cancel)
 
-    def connect(self) -> http.client.HTTPConnection:
-        """Return a connection that is open.
-
-        Raises:
-            ServerError: this is no address.
-        """
-        parts = urlsplit(self.url)
-        kinds: dict[str, type[http.client.HTTPConnection]] = {
-            "http": http.client.HTTPConnection,
-            "https": http.client.HTTPSConnection,
-        }
+    def connection(self) -> http.client.HTTPConnection:
         try:
+            parts = urlsplit(self.url)
+            kind = KINDS[parts.scheme]
             if not parts.hostname:
                 raise ValueError
-            connection = kinds[parts.scheme](parts.hostname, parts.port, timeout=CONNECT_SECONDS)
+            return kind(parts.hostname, parts.port, timeout=CONNECT_SECONDS)
         except (ValueError, KeyError):
             message = f"{self.url!r} is no address of a server: write http://127.0.0.1:8080"
             raise ServerError(message) from None
-        try:
-            connection.connect()
-        except BaseException:
-            connection.close()
-            raise
-        return connection
 
     def path(self, route: str) -> str:
-        """Return the path of a route; the address may end with /v1, as other clients want it."""
+        """Return the path of a route; the address may end with /v1, as for other clients."""
         return urlsplit(self.url).path.rstrip("/").removesuffix("/v1") + route
 
 
@@ -247,14 +214,8 @@ class HttpResponse:
     """The response to one request, which a cancel token cuts off however long nothing comes."""
 
     def __init__(
-        self,
-        address: Address,
-        method: str,
-        route: str,
-        content: bytes | None,
-        cancel: CancelToken,
+        self, address: Address, method: str, route: str, content: bytes | None, cancel: CancelToken
     ) -> None:
-        """Ask, and wait until the response begins; see `Address.post`."""
         self._address = address
         self._cancel = cancel
         self._closed = threading.Event()
@@ -263,8 +224,9 @@ class HttpResponse:
         if address.key is not None:
             headers["Authorization"] = f"Bearer {address.key}"
         with self._explained():
-            connection = address.connect()
+            connection = address.connection()
             self._open.callback(connection.close)
+            connection.connect()
             self._watch(connection.sock)
             connection.request(method, address.path(route), content, headers)
             connection.sock.settimeout(READ_SECONDS)
@@ -274,7 +236,6 @@ class HttpResponse:
                 raise _refusal(self._response)
 
     def whole(self) -> Any:
-        """Return the JSON of the whole body."""
         with self._explained():
             return json.load(self._response)
 
@@ -289,7 +250,6 @@ class HttpResponse:
                 yield json.loads(line.removeprefix(b"data: "))
 
     def close(self) -> None:
-        """Close the connection."""
         self._closed.set()
         self._open.close()
 

@@ -21,10 +21,7 @@ def with_files(question: str) -> str:
     """Return a question followed by the text of each file that it names as ``@path``.
 
     A word such as ``@someone`` stays as it is unless there is a file of that name; a word with a
-    slash or a suffix must be one.
-
-    Raises:
-        SessionError: there is no such file, or it is no text, or too long.
+    slash or a suffix must be a file, and files must be texts within the limit.
     """
     files = {path: None for word in _NAMED.findall(question) if (path := _file(word))}
     return "\n\n".join([question, *(_quoted(path) for path in files)])

@@ -34,27 +34,24 @@ class ChatSession(ABC):
     The four take a `cancel` token, an event that stops the answer before its next token once it is
     set, also if it was set before the call. Give each answer a token of its own.
 
-    What an answer consists of is up to `begin`, the one method that a session must have.
-
     Attributes:
-        settings: how to generate; a new value holds from the next answer on.
+        settings: how to generate.
         conversation: the turns so far.
         choose: called at a fork whose two best branches score alike, as for `stream_generate`; None
-            takes the best. A new value holds from the next answer on.
-        on_fork: called while branches grow, as for `stream_generate`; likewise.
+            takes the best.
+        on_fork: called while branches grow, as for `stream_generate`.
         on_prefill: called with the prompt tokens processed so far and their number; those that were
             cached do not count.
         on_drop: called when the context is full, with the number of turns left out by then.
         fingerprint: of the model; None if it is not known.
+        context_length: the most tokens that the model can hold.
+
+    New values of these hold from the next answer on.
     """
 
-    def __init__(self, settings: Settings | None = None, system_prompt: str | None = None) -> None:
-        """Begin a conversation.
+    context_length: int
 
-        Args:
-            settings: how to generate.
-            system_prompt: instructions that precede the conversation, and are never dropped.
-        """
+    def __init__(self, settings: Settings | None = None, system_prompt: str | None = None) -> None:
         check_type("settings", settings, Settings, optional=True)
         check_type("system_prompt", system_prompt, str, optional=True)
         self.settings = settings or Settings()
@@ -75,17 +72,11 @@ class ChatSession(ABC):
         Errors are raised here, before the session changes anything.
 
         Args:
-            asked: the conversation; what leaves the context is counted in its `dropped`.
-            reply: the answer, with the steps that it takes over; the others are added to it as
-                they are read.
+            asked: the conversation; turns that leave the context are counted in its `dropped`.
+            reply: the answer, with the steps that it takes over.
             forced: tokens that come next in it; none where it begins anew.
             cancel: stops it.
         """
-
-    @property
-    @abstractmethod
-    def context_length(self) -> int:
-        """The most tokens that the model can hold."""
 
     @property
     @abstractmethod
@@ -99,15 +90,13 @@ class ChatSession(ABC):
 
     @property
     def messages(self) -> list[dict[str, str]]:
-        """The whole conversation, in the form that chat templates read."""
         return self.conversation.messages
 
     @property
     def certainty(self) -> Verdict | None:
-        """Whether the last answer is unsure, by the session's profile.
+        """Whether the last answer is unsure, by the profile's threshold (``calibrate --abstain``).
 
-        None where nothing was answered yet, or the profile has no threshold: ``entropix calibrate
-        --abstain`` sets one.
+        None without an answer or a threshold.
         """
         turns = self.conversation.turns
         if not turns or not turns[-1].answers:
@@ -147,7 +136,7 @@ class ChatSession(ABC):
 
         Raises:
             SessionError: there is no question at that index.
-            PromptError, ContextLengthError, SamplerError, ProfileError: as for `send`.
+            EntropixError: as for `send`.
         """
         turn = self.conversation.turn_of(whole_number("message", message))
         return self.send(text, turn, cancel=cancel)
@@ -197,31 +186,21 @@ class ChatSession(ABC):
         turn = self.conversation.turn_at(turn)
         old = self.conversation.turns[turn].answer
         reply = Reply(old.seed, old.before(step_index), self.fingerprint)
-        self._check_writer(old)
+        if old.model is not None and self.fingerprint not in (None, old.model):
+            raise SessionError(
+                f"another model wrote that answer ({old.model}), and this one's tokens mean"
+                " something else: answer the question again first"
+            )
         return self._start(self.conversation.until(turn), reply, tokens, cancel)
 
     def adopt(self, text: str, turn: int | None, seed: int, steps: Sequence[Step]) -> None:
-        """Add a question, in the place of a turn as for `send`, and an answer of this model to it.
-
-        Raises:
-            SessionError: there is no such turn.
-        """
+        """Add a question, in the place of a turn as for `send`, and an answer of this model to
+        it."""
         self.close()
         self.conversation.adopt(text, turn, Reply(seed, list(steps), self.fingerprint))
 
     def select(self, answer: int, turn: int | None = None) -> None:
-        """Make another of a question's answers part of the conversation.
-
-        The turns after it stay with the answer that was selected so far; those that once followed
-        the other one come back.
-
-        Args:
-            answer: index of the answer.
-            turn: index in `conversation.turns` of the question; None is the last one.
-
-        Raises:
-            SessionError: there is no such turn or answer.
-        """
+        """Make another of a question's answers part of the conversation; see `Conversation`."""
         answer = whole_number("answer", answer)
         turn = None if turn is None else whole_number("turn", turn)
         self.close()
@@ -234,29 +213,19 @@ class ChatSession(ABC):
         self.conversation.system_prompt = system_prompt
 
     def new(self) -> None:
-        """Begin another conversation, with the same system prompt."""
         self.close()
         self.conversation = Conversation(self.conversation.system_prompt)
 
     def save(self, path: str | Path) -> None:
-        """Write the conversation as JSON.
-
-        Raises:
-            SessionError: the file cannot be written.
-        """
+        """Write the conversation as JSON; see `Conversation.save`."""
         self.close()
         self.conversation.save(path)
 
     def load(self, path: str | Path) -> None:
-        """Go on with a saved conversation in place of this one.
-
-        Raises:
-            SessionError: there is no such file, or it is not a conversation.
-        """
+        """Go on with a saved conversation in place of this one; see `Conversation.load`."""
         self.resume(Conversation.load(path))
 
     def resume(self, conversation: Conversation) -> None:
-        """Go on with a conversation in place of this one."""
         self.close()
         self.conversation = conversation
 
@@ -294,13 +263,6 @@ class ChatSession(ABC):
         here.last.add(reply)
         return steps
 
-    def _check_writer(self, reply: Reply) -> None:
-        if reply.model is not None and self.fingerprint not in (None, reply.model):
-            raise SessionError(
-                f"another model wrote that answer ({reply.model}), and this one's tokens mean"
-                " something else: answer the question again first"
-            )
-
 
 @dataclass(frozen=True)
 class _Running:
@@ -308,7 +270,6 @@ class _Running:
 
     steps: Generator[Step, None, None]
     cancel: Event
-    """Set it to stop the answer before its next token."""
     conversation: Conversation
     """Its last turn's selected answer is this one."""
     selected: int
@@ -317,7 +278,7 @@ class _Running:
     """Steps that it took over from another answer."""
 
     def end(self) -> None:
-        """End the answer; if it has no step of its own and the turn has others, remove it again."""
+        """Stop; an answer without a step of its own is removed if the turn has others."""
         self.steps.close()
         turn = self.conversation.turns[-1]
         if len(turn.answers) > 1 and len(turn.answer.steps) == self.taken_over:
@@ -327,7 +288,6 @@ class _Running:
 
 
 def _added(steps: Generator[Step, None, None], reply: Reply) -> Generator[Step, None, None]:
-    """Yield steps, and add each to the answer before."""
     with contextlib.closing(steps):
         for step in steps:
             reply.steps.append(step)

@@ -38,7 +38,6 @@ class Reply:
 
     @property
     def text(self) -> str:
-        """The text of all its steps."""
         return "".join(step.text for step in self.steps)
 
     @property
@@ -47,11 +46,6 @@ class Reply:
         return self.steps[-1].finish_reason if self.steps else None
 
     def before(self, step_index: int) -> list[Step]:
-        """Return the steps before one of this answer.
-
-        Raises:
-            SessionError: the answer has no such step.
-        """
         if not 0 <= step_index < len(self.steps):
             raise SessionError(
                 f"the answer has no step {step_index}: it has {len(self.steps)}, from 0"
@@ -70,7 +64,6 @@ class Turn:
 
     @property
     def answer(self) -> Reply:
-        """The answer that is part of the conversation."""
         return self.answers[self.selected]
 
     def add(self, answer: Reply) -> None:
@@ -80,7 +73,6 @@ class Turn:
 
     @property
     def heading(self) -> str:
-        """The first line of the question."""
         return next(iter(self.question.strip().splitlines()), "")
 
 
@@ -99,7 +91,6 @@ class Conversation:
 
     @property
     def name(self) -> str:
-        """Its title, or else its first question."""
         return self.title or (self.turns[0].heading if self.turns else "")
 
     @property
@@ -123,19 +114,10 @@ class Conversation:
 
     @property
     def last(self) -> Turn:
-        """The last turn.
-
-        Raises:
-            SessionError: there is none yet.
-        """
         return self.turns[self.turn_at(None)]
 
     def turn_at(self, turn: int | None) -> int:
-        """Return the index of a turn, the last one for None.
-
-        Raises:
-            SessionError: there is no such turn.
-        """
+        """Return the index of a turn, the last one for None, if it exists."""
         if turn is None:
             if not self.turns:
                 raise SessionError("nothing was asked yet: send a question first")
@@ -154,13 +136,6 @@ class Conversation:
 
         The turns after it stay with the answer that was selected so far; those that once followed
         the other one come back.
-
-        Args:
-            answer: index of the answer.
-            turn: index of its turn; None is the last one.
-
-        Raises:
-            SessionError: there is no such turn or answer.
         """
         index = self.turn_at(turn)
         answers = self.turns[index].answers
@@ -189,30 +164,17 @@ class Conversation:
     def asking(self, question: str, turn: int | None = None) -> Conversation:
         """Return a conversation that ends with a question; this one stays as it is.
 
-        Args:
-            question: what to ask.
-            turn: index of the turn whose question it replaces, and after which all turns are left
-                out; None adds it after the last turn.
-
-        Raises:
-            SessionError: there is no such turn.
+        With the index of a turn, the question replaces that turn and all that follow it.
         """
-        kept = self.turns if turn is None else self.turns[: self.turn_at(turn)]
+        earlier = self.turns if turn is None else self.turns[: self.turn_at(turn)]
         # If turns were taken away, older ones that had been dropped may fit again.
-        dropped = self.dropped if len(kept) + 1 >= len(self.turns) else 0
-        return replace(self, turns=[*kept, Turn(question)], dropped=dropped)
+        dropped = self.dropped if len(earlier) + 1 >= len(self.turns) else 0
+        return replace(self, turns=[*earlier, Turn(question)], dropped=dropped)
 
     def adopt(self, question: str, turn: int | None, answer: Reply) -> None:
-        """Add a question that was answered elsewhere.
+        """Add a question, as `asking` does, and an answer to it from elsewhere.
 
-        Args:
-            question: what was asked.
-            turn: as for `asking`; where it is the last turn with the same question, its other
-                answers are kept beside.
-            answer: to the question.
-
-        Raises:
-            SessionError: there is no such turn.
+        The last turn keeps its other answers if it has the same question.
         """
         last = len(self.turns) - 1
         if turn is None or turn != last or self.turns[turn].question != question:
@@ -221,14 +183,7 @@ class Conversation:
         self.last.add(answer)
 
     def turn_of(self, message: int) -> int:
-        """Return the index of the turn that a message begins.
-
-        Args:
-            message: index in `messages`, of a question; a negative one counts from the end.
-
-        Raises:
-            SessionError: there is no message of that index, or it is no question.
-        """
+        """Return the index of the turn that a message of `messages`, a question, begins."""
         messages = self.messages
         if not -len(messages) <= message < len(messages):
             raise SessionError(f"there is no message {message}: there are {len(messages)}")
@@ -246,11 +201,7 @@ class Conversation:
         return "\n\n".join(parts) + "\n"
 
     def save(self, path: str | Path) -> None:
-        """Write the conversation as JSON; if that is interrupted, an existing file stays as it was.
-
-        Raises:
-            SessionError: the file cannot be written.
-        """
+        """Write the conversation as JSON; if that fails, an existing file stays as it was."""
         record = {
             "format": FORMAT,
             "version": VERSION,
@@ -264,11 +215,7 @@ class Conversation:
 
     @classmethod
     def load(cls, path: str | Path) -> Conversation:
-        """Read what `save` wrote.
-
-        Raises:
-            SessionError: there is no such file, or it is not a conversation.
-        """
+        """Read a file of `save`; a `SessionError` says why it cannot be read."""
         try:
             text = limits.read_text(Path(path), limits.CONVERSATION_BYTES)
         except OSError as error:
@@ -279,11 +226,7 @@ class Conversation:
 
     @classmethod
     def from_json(cls, text: str, path: str | Path) -> Conversation:
-        """Read the text of what `save` wrote.
-
-        Raises:
-            SessionError: it is not a conversation; the message names the path.
-        """
+        """Read the text of such a file; errors name the path."""
         try:
             record = json.loads(text)
         except (ValueError, RecursionError) as error:  # no JSON, or nested too deeply
@@ -316,15 +259,14 @@ def _turn_record(turn: Turn) -> dict[str, Any]:
 
 
 def _from_record(record: dict[str, Any]) -> Conversation:
-    system_prompt, dropped, title = record["system_prompt"], int(record["dropped"]), None
+    record = {"title": None} | record
+    system_prompt, title = (
+        None if record[name] is None else str(record[name]) for name in ("system_prompt", "title")
+    )
+    dropped = int(record["dropped"])
     if dropped < 0:
         raise ValueError(f"dropped must be at least 0, not {dropped}")
-    if record.get("title") is not None:
-        title = str(record["title"])
-    turns = [_turn(turn) for turn in record["turns"]]
-    return Conversation(
-        None if system_prompt is None else str(system_prompt), turns, dropped, title
-    )
+    return Conversation(system_prompt, [_turn(turn) for turn in record["turns"]], dropped, title)
 
 
 def _turn(record: dict[str, Any]) -> Turn:

@@ -21,22 +21,22 @@ class Match(NamedTuple):
 
 
 def search(conversation: Conversation, text: str) -> list[Match]:
-    """Return where a text occurs, from the beginning on; capitals do not matter."""
-    wanted = text.lower()
-    if not wanted:
+    """Return the places of a text, from the beginning on; capitals do not matter."""
+    text = text.lower()
+    if not text:
         return []
     found = []
     for number, turn in enumerate(conversation.turns):
-        if wanted in turn.question.lower():
+        if text in turn.question.lower():
             found.append(Match(number, None))
         if turn.answers:
             texts = [step.text.lower() for step in turn.answer.steps]
-            ends = _ends(texts)
+            ends = list(accumulate(map(len, texts)))
             answer = "".join(texts)
-            at = answer.find(wanted)
+            at = answer.find(text)
             while at >= 0:
                 found.append(Match(number, bisect_right(ends, at)))
-                at = answer.find(wanted, at + len(wanted))
+                at = answer.find(text, at + len(text))
     return found
 
 
@@ -60,17 +60,14 @@ def quoted(reasoning: str) -> str:
 def find_reasoning(texts: Iterable[str]) -> list[Reasoning]:
     """Return the spans of reasoning in an answer.
 
-    A tag may be spread over several tokens. Some chat templates end the prompt with the opening
-    tag: a closing tag without one ends what began with the answer.
-
-    Args:
-        texts: of the answer's tokens, in order.
+    A tag may be spread over several of the tokens' texts. Some chat templates end the prompt with
+    the opening tag: a closing tag without one ends a block that began with the answer.
     """
     texts = list(texts)
     whole = "".join(texts)
     if OPENING not in whole and CLOSING not in whole:
         return []
-    ends = _ends(texts)
+    ends = list(accumulate(map(len, texts)))
     found: list[Reasoning] = []
     place = 0
     while place < len(whole):
@@ -84,8 +81,3 @@ def find_reasoning(texts: Iterable[str]) -> list[Reasoning]:
         first, last = bisect_right(ends, start), bisect_right(ends, place - 1)
         found.append(Reasoning(first, last + 1, closing >= 0))
     return found
-
-
-def _ends(texts: Iterable[str]) -> list[int]:
-    """Return the number of characters up to the end of each text."""
-    return list(accumulate(map(len, texts)))

@@ -35,10 +35,9 @@ from .conversation import Conversation, Reply
 
 ROOM = 0.25
 """The share of the context that stays free for the answer, unless `max_tokens` needs less."""
-KEPT = 0.5
-"""If old turns must be dropped, so many are that the prompt takes at most this share of the
-context. Dropping changes the beginning of the prompt, and so makes the KV cache useless; with a
-share well below ``1 - ROOM``, that happens once in several turns and not at every one."""
+SHARE_AFTER_DROP = 0.5
+"""Turns are dropped until the prompt takes at most this share of the context: dropping changes the
+beginning of the prompt, which makes the KV cache useless, and so should be rare."""
 
 
 class Session(ChatSession):
@@ -47,8 +46,8 @@ class Session(ChatSession):
     Use it on the thread that loaded its model.
 
     Attributes:
-        notes: where passages are looked up, or None; a new value holds from the next answer on.
-        draft_model: proposes tokens, as for `stream_generate`; likewise.
+        notes: where passages are retrieved from, or None.
+        draft_model: proposes tokens, as for `stream_generate`.
     """
 
     def __init__(
@@ -63,14 +62,12 @@ class Session(ChatSession):
         choose: Choose | None = None,
         traces: TraceFolder | None = None,
     ) -> None:
-        """Begin a conversation.
+        """Begin a conversation with a model and its tokenizer, which must have a chat template.
 
         Args:
-            model: from `load`.
-            tokenizer: from `load`; it must have a chat template.
-            settings: how to generate.
+            model, tokenizer: from `load`.
+            settings, on_prefill, on_drop, choose: see `ChatSession`.
             system_prompt: instructions that precede the conversation, and are never dropped.
-            on_prefill, on_drop, choose: see `ChatSession`.
             traces: where each answer is recorded as it comes.
         """
         super().__init__(settings, system_prompt)
@@ -80,17 +77,12 @@ class Session(ChatSession):
         self.draft_model: DraftModel | None = None
         self._model, self._tokenizer = model, tokenizer
         self._traces = traces
-        self._context = Context(tokenizer, model.config.max_position_embeddings)
+        self.context_length = model.config.max_position_embeddings
+        self._context = Context(tokenizer, self.context_length)
         self._text = CachedText.empty(model)
 
     @property
-    def context_length(self) -> int:
-        """The most tokens that the model can hold."""
-        return self._model.config.max_position_embeddings
-
-    @property
     def context_used(self) -> int:
-        """Tokens of the conversation that the model sees, its last answer included."""
         if not self.conversation.turns:
             return 0
         turn = self.conversation.last
@@ -102,18 +94,15 @@ class Session(ChatSession):
 
     @property
     def cached_tokens(self) -> int:
-        """Tokens in the cache."""
         return len(self._text.ids)
 
     @property
     def profile(self) -> Profile:
-        """The profile that the settings mean for this model."""
         return resolve(self.settings.profile, self._model.config, self.settings.changes)
 
     def begin(
         self, asked: Conversation, reply: Reply, forced: Sequence[int], cancel: Event
     ) -> Generator[Step, None, None]:
-        """See `ChatSession.begin`."""
         size = self._model.config.vocab_size
         if beyond := [token for token in forced if not 0 <= token < size]:
             raise SessionError(f"there is no token {beyond[0]} in this model's vocabulary")
@@ -140,7 +129,6 @@ class Session(ChatSession):
         forced: Sequence[int],
         cancel: Event,
     ) -> Generator[Step, None, None]:
-        """Yield the steps that follow a prompt, and record them."""
         before = tuple(reply.steps)
         retrieve = None
         if self.notes is not None:
@@ -159,7 +147,6 @@ class Session(ChatSession):
             yield from traced
 
     def _header(self, model: str, resolved: ResolvedSettings, prompt_tokens: int) -> Header:
-        """Return how the trace of an answer begins."""
         return Header(
             model=model,
             sampler=self.settings.sampler,
@@ -188,10 +175,6 @@ class Context:
         The last question and the system prompt are never dropped. `conversation.dropped` is set to
         the number of turns left out, and nothing else is changed.
 
-        Args:
-            conversation: with one turn at least; its own `dropped` turns stay left out.
-            max_tokens: the most tokens of the answer; −1 for as many as there is space for.
-
         Raises:
             ContextLengthError: the last question alone does not fit.
             PromptError: there is no chat template, or it refuses the messages.
@@ -203,33 +186,23 @@ class Context:
         conversation.dropped = min(conversation.dropped, last)
         prompt = self._encode(conversation)
         if len(prompt) > self.length - room:
-            while conversation.dropped < last and len(prompt) > KEPT * self.length:
+            while conversation.dropped < last and len(prompt) > SHARE_AFTER_DROP * self.length:
                 conversation.dropped += 1
                 prompt = self._encode(conversation)
-        self._check(prompt)
-        return prompt
+        return self._checked(prompt)
 
     def resumed(self, conversation: Conversation, answer: list[int]) -> list[int]:
-        """Return the prompt that asks the last question, and the beginning of an answer to it.
-
-        Args:
-            conversation: what was asked; no turn more is dropped.
-            answer: the tokens that the answer begins with.
-
-        Raises:
-            ContextLengthError: both together do not fit.
-            PromptError: as for `fit`.
-        """
-        prompt = self._encode(conversation) + answer
-        self._check(prompt)
-        return prompt
+        """Return the prompt that asks the last question, and the first tokens of an answer to
+        it."""
+        return self._checked(self._encode(conversation) + answer)
 
     def _encode(self, conversation: Conversation) -> list[int]:
         return conversation_prompt(self.tokenizer, conversation.asked)
 
-    def _check(self, prompt: list[int]) -> None:
+    def _checked(self, prompt: list[int]) -> list[int]:
         if len(prompt) >= self.length:
             raise ContextLengthError(
                 f"the message and what precedes it have {len(prompt)} tokens, and the model's"
                 f" context holds {self.length}, the answer included: shorten the message"
             )
+        return prompt

@@ -25,7 +25,6 @@ class Command:
 
     @property
     def usage(self) -> str:
-        """The command as it is typed."""
         return f"{self.name} {self.argument}".rstrip()
 
 
@@ -55,16 +54,11 @@ COMMANDS = (
 
 
 def shared() -> tuple[Command, ...]:
-    """Return the commands that every chat has."""
     return tuple(command for command in COMMANDS if not command.screen)
 
 
 def parse(line: str, commands: tuple[Command, ...] = COMMANDS) -> tuple[str, str] | None:
-    """Return the name and the argument of a command; None for a line that is a question.
-
-    Raises:
-        SessionError: it begins with a slash, and there is no such command.
-    """
+    """Return the name and the argument of a command; None for a line that is a question."""
     if not line.startswith("/"):
         return None
     name, *rest = line.split(maxsplit=1)
@@ -81,6 +75,5 @@ def completions(line: str) -> list[Command]:
 
 
 def listing(commands: tuple[Command, ...]) -> str:
-    """Return a line for each command, in two columns."""
     width = max(len(command.usage) for command in commands)
     return "\n".join(f"{command.usage:{width}}  {command.help}" for command in commands)

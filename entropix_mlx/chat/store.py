@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -39,31 +38,25 @@ class Card:
     """When it was saved, in seconds since 1970."""
 
     def has(self, words: str) -> bool:
-        """Return whether all of some words occur in it, however they are capitalised."""
         text = f"{self.name}\n{self.text}".casefold()
         return all(word in text for word in words.casefold().split())
 
 
 def default_folder() -> Path:
-    """Return the folder of chats where none is named."""
     import platformdirs
 
     return platformdirs.user_data_path("entropix_mlx", appauthor=False) / "chats"
 
 
 class Store:
-    """A folder of chats."""
+    """A folder of chats; what cannot be read or written raises a `SessionError`."""
 
     def __init__(self, folder: Path | None = None) -> None:
         """Use a folder, which need not exist yet; None is `default_folder`."""
         self.folder = default_folder() if folder is None else folder
 
     def save(self, conversation: Conversation) -> None:
-        """Save a conversation under its id, in place of an earlier state.
-
-        Raises:
-            SessionError: it cannot be written.
-        """
+        """Save a conversation under its id, in place of an earlier state."""
         path = self._path(conversation.id)
         with writing(path, SessionError):
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -71,11 +64,6 @@ class Store:
         self._write_card(conversation)
 
     def load(self, chat: str) -> Conversation:
-        """Return the conversation of an id.
-
-        Raises:
-            SessionError: there is none, or its file is damaged.
-        """
         conversation = Conversation.load(self._path(chat))
         conversation.id = chat
         return conversation
@@ -89,55 +77,38 @@ class Store:
         return sorted(filter(lambda c: c.has(words), found), key=lambda c: c.changed, reverse=True)
 
     def rename(self, chat: str, title: str | None) -> None:
-        """Give a chat a title; None is its first question.
-
-        Raises:
-            SessionError: there is no such chat, or it cannot be written.
-        """
+        """Give a chat a title; None is its first question."""
         conversation = self.load(chat)
         conversation.title = title
         self.save(conversation)
 
     def delete(self, chat: str) -> None:
-        """Delete a chat for good; one that is not there is no mistake.
-
-        Raises:
-            SessionError: it cannot be deleted.
-        """
+        """Delete a chat for good, if it exists."""
         with writing(self._path(chat), SessionError):
             self._path(chat).unlink(missing_ok=True)
             self._path(chat, CARD).unlink(missing_ok=True)
 
     def open(self, chat: str) -> None:
-        """Mark a chat as open in this program, in place of the one before.
-
-        Raises:
-            SessionError: the mark cannot be written.
-        """
+        """Mark a chat as open in this program, in place of the one before."""
         mark = self._mark(os.getpid())
         with writing(mark, SessionError):
             mark.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             write_whole(mark, chat)
 
     def close(self) -> None:
-        """Take this program's mark away: it ends as it should."""
         with contextlib.suppress(OSError):
             self._mark(os.getpid()).unlink(missing_ok=True)
 
     def crashed(self) -> list[str]:
         """Return the ids of chats that were open in programs that died, and forget that."""
         found = []
-        for mark in self._marks():
-            if not _runs(int(mark.name)):
+        for mark in (self.folder / "open").glob("*"):
+            if mark.name.isdecimal() and not _runs(int(mark.name)):
                 with contextlib.suppress(OSError, ValueError, SessionError):
                     chat = limits.read_text(mark, limits.CONFIGURATION_BYTES)
                     mark.unlink()
                     found += [chat] if self._path(chat).exists() else []
         return found
-
-    def _marks(self) -> Iterator[Path]:
-        folder = self.folder / "open"
-        yield from (path for path in folder.glob("*") if path.name.isdecimal())
 
     def _mark(self, process: int) -> Path:
         return self.folder / "open" / str(process)
@@ -177,5 +148,5 @@ def _runs(process: int) -> bool:
     except ProcessLookupError:
         return False
     except OSError:  # it belongs to somebody else
-        return True
+        pass
     return True

@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Any
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import (
+    HTMLResponse,
+    JSONResponse,
+    PlainTextResponse,
+    Response,
+    StreamingResponse,
+)
 from starlette.routing import Route
 
 from ..errors import EntropixError
@@ -30,7 +36,7 @@ from .openai.body import Body
 from .openai.errors import RequestError, as_request_error
 from .openai.parse import CompletionRequest, Prompt
 from .openai.responses import Choice, CompletionResponse, TokenText
-from .streaming import Monitor, MonitorResponder, Responder
+from .streaming import STREAM, Monitor, Responder
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -69,10 +75,9 @@ class Api:
         self._tokenizing = ThreadPoolExecutor(1, thread_name_prefix="tokenizer")
 
     def routes(self) -> list[Route]:
-        """Return all routes."""
         routes = [
-            Route("/v1/chat/completions", self.chat, methods=["POST"]),
-            Route("/v1/completions", self.completions, methods=["POST"]),
+            self._completions("/v1/chat/completions", openai.parse_chat),
+            self._completions("/v1/completions", openai.parse_completion),
             Route("/v1/models", self.models),
             Route("/v1/models/{name:path}", self.model),
             Route("/health", self.health),
@@ -83,44 +88,33 @@ class Api:
             routes.append(Route("/v1/monitor", self.monitor))
         return routes
 
-    async def chat(self, request: Request) -> Any:
-        """Answer /v1/chat/completions."""
-        return await self._answer(request, openai.parse_chat)
-
-    async def completions(self, request: Request) -> Any:
-        """Answer /v1/completions."""
-        return await self._answer(request, openai.parse_completion)
+    def _completions(self, path: str, parse: Parse) -> Route:
+        return Route(path, functools.partial(self._answer, parse=parse), methods=["POST"])
 
     async def models(self, request: Request) -> Response:
-        """List the one model that is served."""
         self._check(request)
         return JSONResponse({"object": "list", "data": [self._model()]})
 
     async def model(self, request: Request) -> Response:
-        """Describe the model."""
         self._check(request)
         openai.check_model(Body({"model": request.path_params["name"]}), self._server.served)
         return JSONResponse(self._model())
 
     async def health(self, request: Request) -> Response:
-        """Answer whether the model's thread runs."""
         alive = self._server.batcher.alive
         status = "ok" if alive else "the model's thread has ended"
         return JSONResponse({"status": status}, 200 if alive else 503)
 
     async def metrics(self, request: Request) -> Response:
-        """Send all counts."""
         self._check(request)
         return PlainTextResponse(self._server.metrics.text(), media_type=PROMETHEUS)
 
     async def page(self, request: Request) -> Response:
-        """Send the page; it asks for the key itself."""
         return HTMLResponse(page(), headers=PAGE_HEADERS)
 
-    async def monitor(self, request: Request) -> Any:
-        """Stream the answers to all clients."""
+    async def monitor(self, request: Request) -> Response:
         self._check(request)
-        return MonitorResponder(self._server.monitor)
+        return StreamingResponse(self._server.monitor.records(), headers=STREAM)
 
     def _check(self, request: Request) -> None:
         self._server.access.check_key(request.headers)
@@ -135,7 +129,7 @@ class Api:
             "entropix": served.description() | {"monitor": self._server.monitor.enabled},
         }
 
-    async def _answer(self, request: Request, parse: Parse) -> Responder:
+    async def _answer(self, request: Request, parse: Parse) -> Any:
         self._check(request)
         served = self._server.served
         body = Body.parse(await read_body(request, served))
@@ -146,13 +140,7 @@ class Api:
         return Responder(response, self._server.batcher, self._server.monitor)
 
     def _begin(self, request: CompletionRequest) -> CompletionResponse:
-        """Return the response to a request, without answers yet; on the tokenizer's thread.
-
-        The answers to one prompt are next to one another.
-
-        Raises:
-            PromptError: a prompt is empty, or the chat template refuses the messages.
-        """
+        """Return the response to a request, without answers yet; on the tokenizer's thread."""
         tokenizer, seed = self._server.batcher.tokenizer, request.settings.seed
         first = secrets.randbits(SEED_BITS) if seed is None else seed
         prefix = request.prefix
@@ -161,7 +149,9 @@ class Api:
         choices: list[Choice] = []
         for prompt in request.prompts:
             tokens = (*_tokens(prompt, tokenizer), *prefix)
-            echoed = _text(prompt, tokenizer) if request.echo else ""
+            echoed = ""
+            if request.echo:
+                echoed = prompt if isinstance(prompt, str) else tokenizer.decode(list(prompt))
             for sample in range(request.n):
                 settings = replace(request.settings, seed=first + sample)
                 index = len(choices)
@@ -170,7 +160,6 @@ class Api:
 
 
 def make_app(server: Server) -> Guard:
-    """Return the ASGI application."""
     api = Api(server)
     handlers: Any = {HTTPException: _http_error, EntropixError: _refusal}
     app = Starlette(routes=api.routes(), exception_handlers=handlers)
@@ -183,7 +172,6 @@ async def _refusal(request: Request, error: EntropixError) -> Response:
 
 
 async def _http_error(request: Request, error: HTTPException) -> Response:
-    """Refuse an unknown route or method."""
     where = f"{request.method[:20]} {request.url.path[:200]}"
     known = "POST /v1/chat/completions, POST /v1/completions and GET /v1/models"
     message = f"there is no {where} here: the routes are {known}"
@@ -193,18 +181,11 @@ async def _http_error(request: Request, error: HTTPException) -> Response:
 
 
 async def read_body(request: Request, served: ServedModel) -> bytes:
-    """Return the body of a request.
-
-    Raises:
-        RequestError: it is too long, or comes too slowly.
-    """
+    """Return the body of a request, unless it is too long or comes too slowly."""
     limits = served.limits
-    too_long = RequestError(
-        f"the body is longer than {limits.body_bytes:,} bytes",
-        status=413,
-        code="body_too_long",
-        headers={"Connection": "close"},
-    )
+    close = {"Connection": "close"}
+    message = f"the body is longer than {limits.body_bytes:,} bytes"
+    too_long = RequestError(message, status=413, code="body_too_long", headers=close)
     length = request.headers.get("content-length", "0")
     if not length.isdecimal() or len(length) > 15 or int(length) > limits.body_bytes:
         raise too_long
@@ -216,18 +197,13 @@ async def read_body(request: Request, served: ServedModel) -> bytes:
                 if len(content) > limits.body_bytes:
                     raise too_long
     except TimeoutError:
-        raise RequestError(
-            "the body came too slowly",
-            status=408,
-            code="timeout",
-            headers={"Connection": "close"},
-        ) from None
+        message = "the body came too slowly"
+        raise RequestError(message, status=408, code="timeout", headers=close) from None
     return bytes(content)
 
 
 @functools.cache
 def page() -> str:
-    """Return the page: one file, which needs nothing from elsewhere."""
     text = (resources.files(__package__) / "page.html").read_text(encoding="utf-8")
     looks = {name: (look.glyph, f"rgb{look.rgb}") for name, look in LOOKS.items()}
     return text.replace("$looks", json.dumps(looks))
@@ -242,7 +218,3 @@ def _tokens(prompt: Prompt, tokenizer: TokenizerWrapper) -> Sequence[int]:
     if messages:
         return conversation_prompt(tokenizer, messages)
     return [token for token in prompt if isinstance(token, int)]
-
-
-def _text(prompt: Prompt, tokenizer: TokenizerWrapper) -> str:
-    return prompt if isinstance(prompt, str) else str(tokenizer.decode(list(prompt)))

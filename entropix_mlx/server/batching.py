@@ -1,8 +1,13 @@
-"""Continuous batching: the thread that owns the model; requests join it between two passes.
+"""Continuous batching: the thread that owns the model; requests join it between two passes."""
 
-A request hands its prompts over by `Batcher.submit`, and gets events back, which are reported on
-that thread.
-"""
+# The path of a request, and the four names of an answer on it:
+#
+# 1. app.Api reads the body into a CompletionRequest (openai/parse.py), which asks for answers.
+# 2. Each answer is a Choice of the response (openai/responses.py), with its prompt and its seed.
+# 3. streaming.Responder hands the choices' prompts over in one Submission, by Batcher.submit.
+# 4. The model's thread puts each into the batch of the engine's Runner, as a Slot.
+# 5. Every pass of the Runner yields steps of slots. They go back as events, which name a choice
+#    by its index in the submission; the Responder adds them to it, and sends chunks or the whole.
 
 from __future__ import annotations
 
@@ -11,7 +16,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..answer.position import Likelihood
@@ -74,35 +79,29 @@ class Failed:
 
 
 Event = Begun | Stepped | Ended | Failed
-Report = Callable[[list[Event]], None]
-"""Takes the events since the last call, on the model's thread."""
-Prompts = Sequence[tuple[Sequence[int], Settings]]
-"""The token ids and the settings of each answer."""
 
 
+@dataclass(eq=False)
 class Submission:
-    """The prompts of one request, in the hands of the model's thread.
+    """The prompts of one request, in the hands of the model's thread."""
 
-    Attributes:
-        prompts: one an answer.
-        forced: tokens that each answer begins with, whatever would be drawn.
-        scored: whether the prompts' own tokens are scored, too.
-        left: answers that have not ended.
-        began: when it was submitted, by ``time.perf_counter``.
-        cancel: ends all answers before their next token; set it from any thread.
-    """
+    prompts: Sequence[tuple[Sequence[int], Settings]]
+    """The token ids and the settings of each answer."""
+    report: Callable[[list[Event]], None]
+    """Takes the events since the last call, on the model's thread."""
+    forced: Sequence[int] = ()
+    """Tokens that each answer begins with, whatever would be drawn."""
+    scored: bool = False
+    """Whether the prompts' own tokens are scored, too."""
+    cancel: threading.Event = field(default_factory=threading.Event)
+    """Ends all answers before their next token; set it from any thread."""
+    began: float = field(default_factory=time.perf_counter)
+    left: int = field(init=False)
+    """Answers that have not ended."""
+    _events: list[Event] = field(default_factory=list, init=False)
 
-    def __init__(
-        self, prompts: Prompts, report: Report, *, forced: Sequence[int] = (), scored: bool = False
-    ) -> None:
-        self.prompts = prompts
-        self.forced = forced
-        self.scored = scored
-        self.left = len(prompts)
-        self.began = time.perf_counter()
-        self.cancel = threading.Event()
-        self._report = report
-        self._events: list[Event] = []
+    def __post_init__(self) -> None:
+        self.left = len(self.prompts)
 
     def add(self, event: Event) -> None:
         """Add an event, to be reported with the next `flush`; none follows the end of all."""
@@ -116,13 +115,11 @@ class Submission:
             self.left -= 1
 
     def flush(self) -> None:
-        """Report the events that were added."""
         if self._events:
             events, self._events = self._events, []
-            self._report(events)
+            self.report(events)
 
     def fail(self, error: Exception) -> None:
-        """End all answers with an error, and report it."""
         self.add(Failed(error))
         self.flush()
 
@@ -146,13 +143,6 @@ class Batcher:
     """
 
     def __init__(self, load: Load, capacity: Capacity, metrics: ServerMetrics) -> None:
-        """Set up; `start` loads the model.
-
-        Args:
-            load: returns the model and its tokenizer; called on the thread.
-            capacity: the limits of what it takes on.
-            metrics: counts what it does.
-        """
         self._load = load
         self._capacity = capacity
         self._metrics = metrics
@@ -169,11 +159,7 @@ class Batcher:
         self.tokenizer: TokenizerWrapper
 
     def start(self) -> None:
-        """Load the model, and return when it is ready.
-
-        Raises:
-            EntropixError: it cannot be loaded.
-        """
+        """Load the model, and return when it is ready; errors of loading are raised here."""
         self._thread.start()
         self._ready.wait()
         if self._failure is not None:
@@ -181,33 +167,33 @@ class Batcher:
 
     @property
     def alive(self) -> bool:
-        """Whether the thread runs."""
         return self._thread.is_alive()
 
     @property
     def outstanding(self) -> int:
-        """Answers that were submitted and have not ended."""
         return sum(submission.left for submission in self._open)
 
-    def submit(
-        self, prompts: Prompts, report: Report, *, forced: Sequence[int] = (), scored: bool = False
-    ) -> Submission:
-        """Put the prompts of a request into the queue; see `Submission`.
+    def submit(self, submission: Submission) -> None:
+        """Put a request into the queue.
 
         Raises:
             RequestError: the queue is full, or the server stops.
         """
-        submission = Submission(prompts, report, forced=forced, scored=scored)
         with self._lock:
             if self._draining or not self.alive:
                 raise stopping_error()
             self._open = [other for other in self._open if other.left]
             if self.outstanding + submission.left > self._capacity.batch + self._capacity.queue:
-                self._metrics.count("refused_requests")
-                raise _full()
+                self._metrics.count("refused_requests_total")
+                raise RequestError(
+                    "too many answers wait already: ask again in some seconds",
+                    status=429,
+                    code="queue_full",
+                    kind=SERVER,
+                    headers={"Retry-After": str(RETRY_SECONDS)},
+                )
             self._open.append(submission)
             self._submissions.put(submission)
-        return submission
 
     def drain(self) -> None:
         """Refuse new requests, end those that wait with an error, and let the others go on."""
@@ -248,7 +234,6 @@ class Batcher:
                 self._serve(runner, cache)
 
     def _serve(self, runner: Runner, cache: PromptCache) -> None:
-        """Run passes until the server stops, or one fails."""
         try:
             while not self._stopping:
                 self._take(runner)
@@ -294,8 +279,7 @@ class Batcher:
             submission.fail(error)
 
     def _advance(self, runner: Runner, cache: PromptCache) -> None:
-        """Run one pass, and report what happened to each request."""
-        submissions = dict.fromkeys(submission for submission, _ in self._served.values())
+        submissions = self._running()
         for slot, step in runner.advance():
             submission, index = self._served[slot]
             self._report_begun(slot)
@@ -313,14 +297,13 @@ class Batcher:
             submission.flush()
 
     def _report_begun(self, slot: Slot) -> None:
-        """Report, once, that the prompt of an answer is computed."""
         if slot in self._begun:
             return
         self._begun.add(slot)
         submission, index = self._served[slot]
         prompt = slot.prompt
-        self._metrics.count("prompt_tokens", len(prompt.tokens))
-        self._metrics.count("cached_prompt_tokens", prompt.cached)
+        self._metrics.count("prompt_tokens_total", len(prompt.tokens))
+        self._metrics.count("cached_prompt_tokens_total", prompt.cached)
         self._metrics.first_token(time.perf_counter() - submission.began)
         submission.add(Begun(index, prompt.cached, tuple(prompt.likelihoods)))
 
@@ -335,7 +318,7 @@ class Batcher:
         submission.add(Ended(index))
 
     def _fail_all(self, error: Exception) -> None:
-        submissions = dict.fromkeys(submission for submission, _ in self._served.values())
+        submissions = self._running()
         self._served.clear()
         self._begun.clear()
         for submission in submissions:
@@ -348,16 +331,9 @@ class Batcher:
             for slot, (submission, _) in self._served.items()
             if slot.prompt.opened or slot in self._begun
         }
-        for submission in dict.fromkeys(submission for submission, _ in self._served.values()):
+        for submission in self._running():
             if submission not in begun:
                 submission.fail(error)
 
-
-def _full() -> RequestError:
-    return RequestError(
-        "too many answers wait already: ask again in some seconds",
-        status=429,
-        code="queue_full",
-        kind=SERVER,
-        headers={"Retry-After": str(RETRY_SECONDS)},
-    )
+    def _running(self) -> list[Submission]:
+        return list(dict.fromkeys(submission for submission, _ in self._served.values()))

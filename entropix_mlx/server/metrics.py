@@ -24,43 +24,29 @@ class ServerMetrics:
         self._first_token_seconds = 0.0
 
     def request(self, route: str, status: int) -> None:
-        """Count a request that was answered."""
-        self._count(f'requests_total{{route="{route}",status="{status}"}}')
+        self.count(f'requests_total{{route="{route}",status="{status}"}}')
 
-    def count(self, name: str, more: int = 1) -> None:
-        """Count more of something."""
-        self._count(f"{name}_total", more)
+    def count(self, series: str, more: int = 1) -> None:
+        with self._lock:
+            self._counts[series] += more
 
     def gauge(self, **values: float) -> None:
-        """Set how much there is of something now."""
         with self._lock:
             self._gauges |= values
 
     def step(self, step: Step) -> None:
-        """Count a generated token."""
-        self._count("generated_tokens_total")
-        self._count(f'strategies_total{{strategy="{step.strategy}"}}')
+        self.count("generated_tokens_total")
+        self.count(f'strategies_total{{strategy="{step.strategy}"}}')
 
     def first_token(self, seconds: float) -> None:
-        """Count the time from a request to its first token."""
         bound = next((bound for bound in FIRST_TOKEN_SECONDS if seconds <= bound), float("inf"))
         with self._lock:
             self._first_token[bound] += 1
             self._first_token_seconds += seconds
 
-    def value(self, name: str) -> float:
-        """Return a gauge, or a count."""
-        with self._lock:
-            return self._gauges.get(name, self._counts[f"{name}_total"])
-
     def text(self) -> str:
-        """Return everything in Prometheus's text format."""
         with self._lock:
             return "".join(f"{line}\n" for line in self._lines())
-
-    def _count(self, series: str, more: int = 1) -> None:
-        with self._lock:
-            self._counts[series] += more
 
     def _lines(self) -> Iterator[str]:
         named = ""

@@ -36,15 +36,11 @@ class Access:
     origins: tuple[str, ...] = ()
     """Origins whose pages may read answers; the server's own always may."""
     only_local: bool = True
-    """Whether the server is to be called by a name of this machine alone. Otherwise a page could
-    point a name of its own at 127.0.0.1, and would count as the server's own."""
+    """Whether the server may only be called by a name of this machine: a page could point a name
+    of its own at 127.0.0.1."""
 
     def check_key(self, headers: Mapping[str, str]) -> None:
-        """Check the key, in a time that does not depend on the one given.
-
-        Raises:
-            RequestError: it is missing or wrong.
-        """
+        """Refuse a missing or wrong key, in a time that does not depend on the one given."""
         if self.key is None:
             return
         kind, _, given = headers.get("authorization", "").partition(" ")
@@ -58,48 +54,43 @@ class Access:
             )
 
     def check_source(self, headers: Mapping[str, str]) -> None:
-        """Check that no page of another site asks on behalf of its visitor.
-
-        Raises:
-            RequestError: one does.
-        """
+        """Refuse a page of another site, which asks on behalf of its visitor."""
         host = headers.get("host", "")
         if self.only_local and not _is_local(host):
             message = "this server answers to localhost and 127.0.0.1 only"
             raise RequestError(message, status=403, code="forbidden_host")
-        origin = headers.get("origin")
-        if origin is not None and not self.allows(origin, host):
+        if "origin" in headers and self.reader(headers) is None:
             message = "pages of this origin may not ask: start the server with --allow-origin"
             raise RequestError(message, status=403, code="forbidden_origin")
 
-    def allows(self, origin: str, host: str) -> bool:
-        """Return whether pages of an origin may read answers."""
-        own = host and origin in (f"http://{host}", f"https://{host}")
-        return bool(own) or origin in self.origins or "*" in self.origins
+    def reader(self, headers: Mapping[str, str]) -> str | None:
+        """Return the origin of the page that asks, if it may read the answer."""
+        host, origin = headers.get("host", ""), headers.get("origin")
+        own = (f"http://{host}", f"https://{host}") if host else ()
+        return origin if origin in (*own, *self.origins) or "*" in self.origins else None
 
 
+@dataclass(frozen=True)
 class Guard:
     """An ASGI application that lets requests into another one."""
 
-    def __init__(self, app: ASGIApp, access: Access, metrics: ServerMetrics) -> None:
-        self._app = app
-        self._access = access
-        self._metrics = metrics
+    app: ASGIApp
+    access: Access
+    metrics: ServerMetrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request in, or answer it here."""
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
-                await self._app(scope, receive, send)
+                await self.app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        marked = _MarkedSend(send, self._shared_with(headers))
+        marked = _MarkedSend(send, self.access.reader(headers))
         try:
-            self._access.check_source(headers)
+            self.access.check_source(headers)
             if scope["method"] == "OPTIONS" and "origin" in headers:
                 await _preflight(headers)(scope, receive, marked)
             else:
-                await self._app(scope, receive, marked)
+                await self.app(scope, receive, marked)
         except RequestError as error:
             await error_response(error)(scope, receive, marked)
         except ClientDisconnect:
@@ -110,42 +101,34 @@ class Guard:
                 await error_response(internal_error())(scope, receive, marked)
         finally:
             route = scope["path"] if scope["path"] in ROUTES else "other"
-            self._metrics.request(route, marked.status)
-
-    def _shared_with(self, headers: Headers) -> str | None:
-        """Return the origin whose pages may read the answer."""
-        origin = headers.get("origin")
-        allowed = origin is not None and self._access.allows(origin, headers.get("host", ""))
-        return origin if allowed else None
+            self.metrics.request(route, marked.status)
 
 
+@dataclass
 class _MarkedSend:
     """A `send` that adds headers for browsers, and keeps the status."""
 
-    def __init__(self, send: Send, origin: str | None) -> None:
-        self.status = 0
-        self._send = send
-        self._origin = origin
+    send: Send
+    origin: str | None
+    status: int = 0
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             headers = MutableHeaders(raw=list(message.get("headers", [])))
             headers.setdefault("x-content-type-options", "nosniff")
-            if self._origin is not None:
-                headers["access-control-allow-origin"] = self._origin
+            if self.origin is not None:
+                headers["access-control-allow-origin"] = self.origin
                 headers["vary"] = "Origin"
             message = {**message, "headers": headers.raw}
-        await self._send(message)
+        await self.send(message)
 
 
 def error_response(error: RequestError) -> Response:
-    """Return an error in OpenAI's shape."""
     return JSONResponse(error.body, error.status, headers=error.headers)
 
 
 def _preflight(headers: Headers) -> Response:
-    """Answer a browser that asks whether a page may ask."""
     allowed = {
         "access-control-allow-methods": "GET, POST",
         "access-control-allow-headers": headers.get("access-control-request-headers", ""),
@@ -155,7 +138,6 @@ def _preflight(headers: Headers) -> Response:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host names this machine and nothing else."""
     if host == "localhost":
         return True
     try:

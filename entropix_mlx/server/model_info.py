@@ -14,7 +14,6 @@ from ..settings import Settings
 from .openai.errors import RequestError
 
 _NOT_NUMBERS = ("name", "description", "calibration")
-"""What a profile holds beside the numbers that decide."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +50,9 @@ class ServedModel:
 
     @property
     def profile(self) -> Profile:
-        """The profile where a request names none."""
         return Profile.load(self.settings.profile)
 
     def description(self) -> dict[str, Any]:
-        """Return the model, its sampler and its profile, for clients."""
         tables = asdict(self.profile)
         numbers = {name: value for name, value in tables.items() if name not in _NOT_NUMBERS}
         return {
@@ -66,11 +63,7 @@ class ServedModel:
         }
 
     def find_profile(self, name: str) -> Profile:
-        """Return a built-in or calibrated profile: never a file that a request names.
-
-        Raises:
-            RequestError: there is none of that name, or it cannot be read.
-        """
+        """Return a built-in or calibrated profile: never a file that a request names."""
         if name == AUTO:
             return profile_for(self.config)
         if name in builtin_names():

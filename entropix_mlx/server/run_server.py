@@ -54,7 +54,7 @@ class Listener(uvicorn.Server):
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Close the socket, wait for running answers, and end those that take too long."""
+        """Wait for running answers, and end those that take too long."""
         self._server.batcher.drain()
         self._server.monitor.close()
         ending = asyncio.create_task(self._end_late())
@@ -70,7 +70,6 @@ class Listener(uvicorn.Server):
 
 
 def listen(server: Server, bound: socket.socket) -> None:
-    """Serve on a socket until a signal comes."""
     listener = Listener(make_app(server), server)
     try:
         listener.run(sockets=[bound])
@@ -81,11 +80,7 @@ def listen(server: Server, bound: socket.socket) -> None:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Take an address, on which nobody is answered yet.
-
-    Raises:
-        SettingsError: there is no such address, or it is taken.
-    """
+    """Take an address, on which nobody is answered yet."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         family, kind, protocol, _, address = found
@@ -109,29 +104,24 @@ class HttpConnection(H11Protocol):
     _write_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin, and wait for a request."""
         super().connection_made(transport)
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End, together with the answer that runs."""
         for timer in (self._head_timer, self._write_timer):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
-        """Wait for the next request."""
         super().on_response_complete()
         self._await_head()
 
     def pause_writing(self) -> None:
-        """Begin to wait for a client that reads nothing."""
         super().pause_writing()
         self._write_timer = self.loop.call_later(WRITE_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """End that wait: the client reads again."""
         if self._write_timer is not None:
             self._write_timer.cancel()
         super().resume_writing()

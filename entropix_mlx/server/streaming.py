@@ -5,58 +5,46 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import dataclass, field
 from typing import Any
 
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from .batching import Batcher, Begun, Ended, Event, Failed, Report, Stepped
+from .batching import Batcher, Begun, Ended, Event, Failed, Stepped, Submission
+from .middleware import error_response
 from .openai.errors import RequestError, as_request_error
 from .openai.responses import CompletionResponse
 
-JSON = (b"content-type", b"application/json")
-STREAM = [
-    (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"cache-control", b"no-cache"),
-    (b"x-accel-buffering", b"no"),
-]
+STREAM = {
+    "content-type": "text/event-stream; charset=utf-8",
+    "cache-control": "no-cache",
+    "x-accel-buffering": "no",
+}
 PING_SECONDS = 15.0
 """After which a monitor that has nothing to show sends an empty comment."""
 MOST_WAITING = 2000
 """Records that a watcher may be behind; one that does not listen loses the rest."""
 
-Watcher = asyncio.Queue[dict[str, Any] | None]
 
-
+@dataclass(eq=False)
 class Responder:
     """An ASGI application that answers one request."""
 
-    def __init__(self, response: CompletionResponse, batcher: Batcher, monitor: Monitor) -> None:
-        """Prepare.
-
-        Args:
-            response: begun, without anything in its choices.
-            batcher: answers.
-            monitor: is shown every step.
-        """
-        self._response = response
-        self._batcher = batcher
-        self._monitor = monitor
-        self._events: asyncio.Queue[list[Event]] = asyncio.Queue()
+    response: CompletionResponse
+    batcher: Batcher
+    monitor: Monitor
+    _events: asyncio.Queue[list[Event]] = field(default_factory=asyncio.Queue)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer; a client that goes away ends its answers."""
-        request = self._response.request
-        prompts = [(choice.prompt, choice.settings) for choice in self._response.choices]
-        report = _handing_over(asyncio.get_running_loop(), self._events)
         try:
-            submission = self._batcher.submit(
-                prompts, report, forced=request.forced, scored=request.scored
-            )
+            submission = self._submit()
         except RequestError as error:
-            await _refuse(error, send)
+            await error_response(error)(scope, receive, send)
             return
-        answer = asyncio.create_task(self._answer(send))
+        answer = asyncio.create_task(self._answer(scope, receive, send))
         gone = asyncio.create_task(_until_gone(receive))
         try:
             await asyncio.wait((answer, gone), return_when=asyncio.FIRST_COMPLETED)
@@ -66,95 +54,104 @@ class Responder:
                 task.cancel()
             with contextlib.suppress(asyncio.CancelledError, OSError):
                 await answer
-            self._monitor.end(self._response.id)
+            self.monitor.end(self.response.id)
 
-    async def _answer(self, send: Send) -> None:
+    def _submit(self) -> Submission:
+        request, loop = self.response.request, asyncio.get_running_loop()
+
+        def report(arrived: list[Event]) -> None:  # on the model's thread
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
+                loop.call_soon_threadsafe(self._events.put_nowait, arrived)
+
+        prompts = [(choice.prompt, choice.settings) for choice in self.response.choices]
+        submission = Submission(prompts, report, request.forced, request.scored)
+        self.batcher.submit(submission)
+        return submission
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with contextlib.aclosing(self._arriving()) as events:
-            if self._response.request.stream:
-                await self._stream(events, send)
+            first = await anext(events)
+            if isinstance(first, Failed):
+                await error_response(as_request_error(first.error))(scope, receive, send)
+            elif self.response.request.stream:
+                chunks = self._chunks(first, events)
+                await StreamingResponse(chunks, headers=STREAM).stream_response(send)
             else:
-                await self._send_whole(events, send)
+                whole = await self._whole(events)
+                await whole(scope, receive, send)
 
     async def _arriving(self) -> AsyncGenerator[Event, None]:
         """Yield the events until the last answer ends, after adding them to their choices."""
-        left = len(self._response.choices)
+        left = len(self.response.choices)
         while left:
             for event in await self._events.get():
                 if isinstance(event, Begun | Stepped):
-                    self._response.choices[event.index].add(event)
+                    self.response.choices[event.index].add(event)
                 if isinstance(event, Stepped):
-                    self._monitor.show(self._response.id, event)
+                    self.monitor.show(self.response.id, event)
                 yield event
                 if isinstance(event, Failed):
                     return
                 left -= isinstance(event, Ended)
 
-    async def _send_whole(self, events: AsyncIterator[Event], send: Send) -> None:
+    async def _whole(self, events: AsyncIterator[Event]) -> Response:
         async for event in events:
             if isinstance(event, Failed):
-                await _refuse(as_request_error(event.error), send)
-                return
-        await send(_start(200, [JSON]))
-        await send({"type": "http.response.body", "body": _dumped(self._response.whole())})
+                return error_response(as_request_error(event.error))
+        return Response(_dumped(self.response.whole()), media_type="application/json")
 
-    async def _stream(self, events: AsyncIterator[Event], send: Send) -> None:
-        started = False
-        async for event in events:
-            if isinstance(event, Failed) and not started:
-                await _refuse(as_request_error(event.error), send)
-                return
-            if not started:
-                started = True
-                await send(_start(200, STREAM))
+    async def _chunks(self, first: Event, later: AsyncIterator[Event]) -> AsyncIterator[bytes]:
+        event: Event | None = first
+        while event is not None:
             if isinstance(event, Failed):
-                await _send_event(send, as_request_error(event.error).body)
+                yield _event_bytes(as_request_error(event.error).body)
                 break
-            choice = self._response.choices[event.index]
+            choice = self.response.choices[event.index]
             chunk = choice.last_chunk() if isinstance(event, Ended) else choice.chunk(event)
             if chunk is not None:
-                await _send_event(send, self._response.chunk(chunk))
+                yield _event_bytes(self.response.chunk(chunk))
+            event = await anext(later, None)
         else:
-            if self._response.request.include_usage:
-                await _send_event(send, self._response.usage_chunk())
-        await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
+            if self.response.request.include_usage:
+                yield _event_bytes(self.response.usage_chunk())
+        yield b"data: [DONE]\n\n"
 
 
 class Monitor:
     """Shows every step of all answers to those who watch, on the event loop's thread."""
 
     def __init__(self, enabled: bool = False) -> None:
-        """Begin without watchers.
-
-        Args:
-            enabled: whether anybody may watch at all.
-        """
         self.enabled = enabled
-        self._watchers: set[Watcher] = set()
+        """Whether anybody may watch at all."""
+        self._watchers: set[asyncio.Queue[dict[str, Any] | None]] = set()
 
-    def watch(self) -> Watcher:
-        """Return a queue into which every record goes from now on; None is its end."""
-        watcher: Watcher = asyncio.Queue()
+    async def records(self) -> AsyncIterator[bytes]:
+        """Yield everything that is shown from now on as server-sent events, until `close`."""
+        watcher: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
         self._watchers.add(watcher)
-        return watcher
-
-    def leave(self, watcher: Watcher) -> None:
-        """End a watcher's queue."""
-        self._watchers.discard(watcher)
-        watcher.put_nowait(None)
+        try:
+            while True:
+                try:
+                    record = await asyncio.wait_for(watcher.get(), PING_SECONDS)
+                except TimeoutError:
+                    yield b": nothing yet\n\n"
+                    continue
+                if record is None:
+                    return
+                yield _event_bytes(record)
+        finally:
+            self._watchers.discard(watcher)
 
     def close(self) -> None:
-        """End all queues."""
-        for watcher in list(self._watchers):
-            self.leave(watcher)
+        for watcher in self._watchers:
+            watcher.put_nowait(None)
 
     def show(self, request: str, event: Stepped) -> None:
-        """Show a step of a request."""
         if self._watchers:
             step = event.step.to_dict()
             self._send({"request": request, "index": event.index, "step": step})
 
     def end(self, request: str) -> None:
-        """Show that a request has ended."""
         self._send({"request": request, "ended": True})
 
     def _send(self, record: dict[str, Any]) -> None:
@@ -163,64 +160,12 @@ class Monitor:
                 watcher.put_nowait(record)
 
 
-class MonitorResponder:
-    """An ASGI application that streams the monitor until its watcher leaves, or the server ends."""
-
-    def __init__(self, monitor: Monitor) -> None:
-        self._monitor = monitor
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send every record."""
-        watcher = self._monitor.watch()
-        gone = asyncio.create_task(_until_gone(receive))
-        gone.add_done_callback(lambda _: self._monitor.leave(watcher))
-        await send(_start(200, STREAM))
-        try:
-            while True:
-                body = b": nothing yet\n\n"
-                with contextlib.suppress(TimeoutError):
-                    record = await asyncio.wait_for(watcher.get(), PING_SECONDS)
-                    if record is None:
-                        break
-                    body = _event_bytes(record)
-                await send({"type": "http.response.body", "body": body, "more_body": True})
-            await send({"type": "http.response.body", "body": b""})
-        finally:
-            gone.cancel()
-
-
-async def _refuse(error: RequestError, send: Send) -> None:
-    headers = [(name.lower().encode(), value.encode()) for name, value in error.headers.items()]
-    await send(_start(error.status, [JSON, *headers]))
-    await send({"type": "http.response.body", "body": _dumped(error.body)})
-
-
-async def _send_event(send: Send, record: Any) -> None:
-    await send({"type": "http.response.body", "body": _event_bytes(record), "more_body": True})
-
-
 async def _until_gone(receive: Receive) -> None:
-    """Return when the client has gone away."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-def _handing_over(loop: asyncio.AbstractEventLoop, events: asyncio.Queue[list[Event]]) -> Report:
-    """Return a function that the model's thread calls to put events into a queue of the loop."""
-
-    def report(arrived: list[Event]) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
-            loop.call_soon_threadsafe(events.put_nowait, arrived)
-
-    return report
-
-
-def _start(status: int, headers: Sequence[tuple[bytes, bytes]]) -> dict[str, Any]:
-    return {"type": "http.response.start", "status": status, "headers": list(headers)}
-
-
 def _event_bytes(record: Any) -> bytes:
-    """Return a record as a server-sent event."""
     return b"data: " + _dumped(record) + b"\n\n"
 
 

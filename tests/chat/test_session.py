@@ -147,22 +147,12 @@ def test_an_answer_from_elsewhere_joins_the_conversation(make):
 
 def test_several_tokens_may_be_put_in_the_place_of_one(session):
     first = session.conversation.last.answer.steps
-    new = list(session.fork(3, [65, 66, 67]))
+    new = list(session.fork(np.int64(3), [np.uint16(65), 66, 67]))
     assert [step.token for step in new[:3]] == [65, 66, 67]
     assert [step.origin is Origin.CHOSEN for step in new[:4]] == [True] * 3 + [False]
     assert session.conversation.last.answer.steps[:3] == first[:3]
-
-
-def test_a_conversation_is_what_the_template_sees(make):
-    session = make(system_prompt="Be brief.")
-    first, second = text_of(session.send("One?")), text_of(session.send("Two?"))
-    assert session.messages == [
-        {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": "One?"},
-        {"role": "assistant", "content": first},
-        {"role": "user", "content": "Two?"},
-        {"role": "assistant", "content": second},
-    ]
+    session.select(np.int32(0))
+    assert session.conversation.last.selected == 0
 
 
 def test_only_what_is_new_is_computed(make):
@@ -192,13 +182,9 @@ def test_regenerating_differs_and_a_seed_repeats(make):
 
     assert answers() == answers()
     assert len(set(answers())) == 2
-
-
-def test_without_a_seed_answers_differ(make):
-    session = make(Settings(max_tokens=12))
+    session = make(Settings(max_tokens=12))  # without a seed
     list(session.send("Hi"))
-    texts = {text_of(session.regenerate()) for _ in range(4)}
-    assert len(texts) > 1
+    assert len({text_of(session.regenerate()) for _ in range(4)}) > 1
 
 
 def test_a_fork_keeps_what_came_before_and_the_old_answer(make):
@@ -241,9 +227,6 @@ def test_an_edit_drops_what_followed(make):
     list(session.edit(-2, "Dos?"))
     assert questions(session) == ["One?", "Dos?"]
     list(session.send("Tres?", 0))
-    assert questions(session) == ["Tres?"]
-    with pytest.raises(SessionError):
-        session.send("Drei?", 2)
     assert questions(session) == ["Tres?"]
 
 
@@ -290,6 +273,11 @@ def test_a_token_stops_its_own_answer_only(make):
     session.cancel()
     assert second.is_set()
     assert list(steps) == []
+    running = session.send("And?")
+    first_step = next(running)
+    list(session.send("Bye"))
+    assert list(running) == [], "a new question ends the running answer"
+    assert session.messages[-3]["content"] == first_step.text
 
 
 def test_a_cancel_stops_the_prefill_between_two_chunks(make):
@@ -305,15 +293,6 @@ def test_a_cancel_stops_the_prefill_between_two_chunks(make):
     assert list(session.send("x" * 1000, cancel=cancel)) == []
     assert 0 < seen[-1] < 1000
     assert 0 < session.cached_tokens < 1000
-
-
-def test_a_new_question_ends_the_running_answer(make):
-    session = make()
-    running = session.send("Hello")
-    first = next(running)
-    list(session.send("Bye"))
-    assert list(running) == []
-    assert session.messages[1]["content"] == first.text
 
 
 def test_a_full_context_drops_the_oldest_turns(word_tokenizer):
@@ -375,7 +354,12 @@ def test_the_trace_of_a_fork_begins_with_the_steps_taken_over(make, tmp_path):
 def test_save_and_load(make, tmp_path):
     session = make(system_prompt="Be brief.")
     list(session.send("One? é"))
-    list(session.regenerate())
+    second = text_of(session.regenerate())
+    assert session.messages == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "One? é"},
+        {"role": "assistant", "content": second},
+    ]
     list(itertools.islice(session.send("Two?"), 3))
     session.select(0)
     file, again = tmp_path / "talk.json", tmp_path / "again.json"
@@ -395,31 +379,19 @@ def test_save_and_load(make, tmp_path):
     check_cache(other, make)
 
 
-def test_a_file_that_drops_more_turns_than_there_are(session, tmp_path):
-    file = tmp_path / "talk.json"
-    session.save(file)
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"dropped": 99}))
-    session.load(file)
-    assert list(session.send("Two?"))
-    assert session.conversation.dropped == 1
-    assert [message["content"] for message in session.conversation.asked] == ["Two?"]
-
-
 SAVED = {"format": "entropix conversation", "version": 1, "system_prompt": None}
 TURN = {"question": "x", "selected": 0, "answers": ["y"]}
+DAMAGES = (
+    *({"version": 9}, {"dropped": -1}, {"dropped": float("inf")}, {"turns": [TURN]}),
+    {"turns": [TURN | {"answers": [], "selected": 3}]},
+)
 
 
 @pytest.mark.parametrize(
     "content",
     [
         *(None, "{", "[]", "[" * 100_000, json.dumps(SAVED)),
-        *(
-            json.dumps(SAVED | {"dropped": 0, "turns": []} | changes)
-            for changes in (
-                *({"version": 9}, {"dropped": -1}, {"dropped": float("inf")}, {"turns": [TURN]}),
-                {"turns": [TURN | {"answers": [], "selected": 3}]},
-            )
-        ),
+        *(json.dumps(SAVED | {"dropped": 0, "turns": []} | changes) for changes in DAMAGES),
     ],
     ids=range(10),
 )
@@ -432,11 +404,10 @@ def test_a_file_that_is_no_conversation(session, tmp_path, content):
     assert session.messages == before
 
 
-@pytest.mark.parametrize("name", ["absent/talk.json", ".", ""])
-def test_a_path_that_cannot_be_written(session, tmp_path, monkeypatch, name):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SessionError):
-        session.save(name)
+def test_a_path_that_cannot_be_written(session, tmp_path):
+    for path in (tmp_path, tmp_path / "absent" / "talk.json"):
+        with pytest.raises(SessionError):
+            session.save(path)
 
 
 def test_an_answer_of_another_model_cannot_be_forked(session, make, tmp_path):
@@ -468,39 +439,28 @@ def test_an_answer_of_another_model_cannot_be_forked(session, make, tmp_path):
         ("token", lambda s: s.fork(1, "a")),
         ("answer", lambda s: s.select(None)),
         ("system_prompt", lambda s: s.instruct(["x"])),
+        ("system_prompt", lambda _: Session(None, None, system_prompt=1)),
+        ("settings", lambda _: Session(None, None, {"max_tokens": 3})),
     ],
 )
 def test_a_wrong_type_is_named_and_changes_nothing(make, name, action):
     session = make(Settings(max_tokens=2, sampler="greedy"))
     steps = session.send("Hello")
     next(steps)
-    with pytest.raises(TypeError, match=f"^{name} must be "):
+    with pytest.raises(TypeError, match=name):
         action(session)
     assert len(list(steps)) == 1, "the running answer goes on"
     assert len(session.conversation.turns[0].answers) == 1
 
 
-@pytest.mark.parametrize("wrong", [{"settings": {"max_tokens": 3}}, {"system_prompt": 1}])
-def test_a_wrong_type_at_the_beginning_is_named(make, wrong):
-    with pytest.raises(TypeError, match=f"^{next(iter(wrong))} must be "):
-        make(**wrong)
-
-
-def test_integers_of_numpy_are_integers(session):
-    (first, *_) = session.fork(np.int64(1), np.uint16(65))
-    assert (first.index, first.token) == (1, 65)
-    session.select(np.int32(0))
-    assert session.conversation.last.selected == 0
-
-
 def test_nothing_can_be_changed_before_the_first_question(make):
     session = make()
     for action in (
-        *(session.regenerate, lambda: session.fork(0, 1), lambda: session.select(0)),
-        lambda: session.edit(0, "x"),
+        *(Session.regenerate, lambda s: s.fork(0, 1), lambda s: s.select(0)),
+        lambda s: s.edit(0, "x"),
     ):
         with pytest.raises(SessionError):
-            action()
+            action(session)
 
 
 FOREIGN = {"profile": INTERVENING.replace({"think": {"text": 9999}})}

@@ -1,4 +1,4 @@
-"""Chats that are kept by themselves, and ways that were left and come back."""
+"""Chats that are saved automatically, and turns that come back with their answer."""
 
 import os
 
@@ -7,11 +7,6 @@ import pytest
 from entropix_mlx.chat.conversation import Conversation, Reply, Turn
 from entropix_mlx.chat.store import Store
 from entropix_mlx.errors import SessionError
-
-
-def files_of(store, chat):
-    """Return the file of a chat, and its card."""
-    return store.folder / f"{chat.id}.json", store.folder / f"{chat.id}.card"
 
 
 def talk(*questions):
@@ -23,12 +18,12 @@ def store(tmp_path):
     return Store(tmp_path / "chats")
 
 
-def test_what_is_kept_is_listed_found_and_read_again(store):
+def test_saved_chats_are_listed_found_and_read_again(store):
     assert store.cards() == []
     first, second = talk("Cats?\nReally", "And dogs?"), talk("Ships?")
     store.save(first)
     store.save(second)
-    os.utime(files_of(store, first)[0], (1, 1))
+    os.utime(store.folder / f"{first.id}.json", (1, 1))
     assert [card.name for card in store.cards()] == ["Ships?", "Cats?"]
     assert [card.id for card in store.cards("DOGS cats")] == [first.id]
     assert store.cards("dogs ships") == []
@@ -55,7 +50,7 @@ def test_a_card_is_made_again_and_a_damaged_chat_is_passed_over(store, damage):
     chat = talk("Cats?")
     store.save(chat)
     (store.folder / "damaged.json").write_text("{")
-    _, card = files_of(store, chat)
+    card = store.folder / f"{chat.id}.card"
     if damage is None:
         card.unlink()
     else:
@@ -70,7 +65,7 @@ def test_an_id_is_no_path(store, chat):
         store.load(chat)
 
 
-def test_a_crash_is_told_once(store):
+def test_a_crash_is_reported_once(store):
     chat = talk("Cats?")
     store.save(chat)
     store.open(chat.id)
@@ -88,13 +83,13 @@ def test_a_crash_is_told_once(store):
 
 def test_a_folder_that_cannot_be_written_is_a_message(tmp_path):
     (tmp_path / "chats").touch()
-    with pytest.raises(SessionError):
-        Store(tmp_path / "chats").save(talk("Cats?"))
-    with pytest.raises(SessionError):
-        Store(tmp_path / "chats").open("x")
+    store = Store(tmp_path / "chats")
+    for action in (lambda: store.save(talk("Cats?")), lambda: store.open("x")):
+        with pytest.raises(SessionError):
+            action()
 
 
-def test_turns_stay_with_the_way_that_was_left(tmp_path):
+def test_turns_stay_with_the_answer_that_was_left(tmp_path):
     chat = talk("one", "two", "three")
     first, later = chat.turns[0], chat.turns[1:]
     first.answers.append(Reply(2, []))
@@ -110,7 +105,6 @@ def test_turns_stay_with_the_way_that_was_left(tmp_path):
     again.select(1, turn=0)
     assert [turn.question for turn in again.turns] == ["one", "other"]
     assert chat.turns[0].answers[0].following == later
-    with pytest.raises(SessionError):
-        chat.select(0, turn=9)
-    with pytest.raises(SessionError):
-        chat.select(5, turn=0)
+    for answer, turn in ((0, 9), (5, 0)):
+        with pytest.raises(SessionError):
+            chat.select(answer, turn)

@@ -18,39 +18,21 @@ SEED = os.environ.get("FUZZ_SEED", "0")
 MOST_BYTES = 1.5 * 2**30
 
 
-class Server:
-    """Runs command lines in limited processes."""
-
-    def __init__(self):
-        self._start()
-
-    def _start(self):
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.fuzz.server"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env=os.environ | {"TOKENIZERS_PARALLELISM": "false"},
-        )
-
-    def __call__(self, *arguments, folder, input=""):
-        case = {"arguments": list(map(str, arguments)), "input": input, "folder": str(folder)}
-        self._process.stdin.write(json.dumps(case) + "\n")
-        self._process.stdin.flush()
-        return json.loads(self._process.stdout.readline())
-
-    def end(self):
-        self._process.communicate()
-
-
 @pytest.fixture(scope="session")
-def run():
+def server():
+    """A process that runs command lines, each in a limited fork of its own."""
     if sys.platform == "darwin":
         pytest.skip("a fork of a process that has loaded Metal cannot use it")
-    server = Server()
-    yield server
-    server.end()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.fuzz.server"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=os.environ | {"TOKENIZERS_PARALLELISM": "false"},
+    )
+    yield process
+    process.communicate()
 
 
 @pytest.fixture
@@ -81,13 +63,18 @@ def fault(result, allowed=(0, 2)):
 
 
 @pytest.fixture
-def faults():
-    """Collect what is wrong with runs; the test fails with all of it."""
+def run(server, tmp_path):
+    """Run command lines in `tmp_path`; the test fails with all faults that were found."""
     found = []
 
-    def check(result, what, allowed=(0, 2)):
+    def run(*arguments, what="", allowed=(0, 2), input=""):
+        case = {"arguments": list(map(str, arguments)), "input": input, "folder": str(tmp_path)}
+        server.stdin.write(json.dumps(case) + "\n")
+        server.stdin.flush()
+        result = json.loads(server.stdout.readline())
         if wrong := fault(result, allowed):
-            found.append(f"{wrong}: {what:.300}\n{result['err'][-1500:]}")
+            found.append(f"{wrong}: {arguments} {what:.300}\n{result['err'][-1500:]}")
+        return result
 
-    yield check
+    yield run
     assert not found, f"{len(found)} cases\n\n" + "\n\n".join(found[:20])

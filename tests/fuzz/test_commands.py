@@ -29,10 +29,9 @@ FEW = 30
 """Of fewer answers, none may have had options that make sense."""
 
 
-def test_the_options_of_an_answer(run, faults, tiny_folder, tmp_path, random):
-    answered = tried = 0
+def test_the_options_of_an_answer(run, tiny_folder, random):
+    answered = 0
     for _ in times(30):
-        tried += 1
         options = ["-p", "Hi", "--seed", "1", "-m", "3"]
         for _ in range(random.choice((1, 1, 2, 3))):
             options += [random.choice(SETTINGS), random.choice(ARGUMENTS)]
@@ -40,15 +39,14 @@ def test_the_options_of_an_answer(run, faults, tiny_folder, tmp_path, random):
         command = ["generate", "--model", tiny_folder, *options]
         # A limit of tokens that the fuzz did not choose: an answer of any length takes its time.
         command += ["-m", "3"]
-        result = run(*command, folder=tmp_path, input="from stdin")
-        faults(result, f"{options}")
+        result = run(*command, input="from stdin")
         answered += result["code"] == 0
         if result["code"] == 0 and "--json" in options:
             json.loads(result["out"])
-    assert answered or tried < FEW, "some options make sense"
+    assert answered or len(times(30)) < FEW, "some options make sense"
 
 
-def test_the_options_of_other_commands(run, faults, tmp_path, random):
+def test_the_options_of_other_commands(run, random):
     for _ in times(50):
         command = random.choice(list(OTHERS))
         arguments = [command]
@@ -58,8 +56,7 @@ def test_the_options_of_other_commands(run, faults, tmp_path, random):
         if command in ("tokens", "bench", "calibrate", "convert"):
             name = "--hf-path" if command == "convert" else "--model"
             arguments += [name, "/absent/model"]
-        result = run(*arguments, folder=tmp_path)
-        faults(result, f"{arguments}")
+        run(*arguments)
 
 
 @pytest.fixture
@@ -77,21 +74,19 @@ def model(tiny_folder, tmp_path):
 NAMES = ["config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json"]
 
 
-def test_the_fields_of_a_model(run, faults, model, tmp_path, random):
+def test_the_fields_of_a_model(run, model, tmp_path, random):
     for _ in times(15):
         folder = model()
         file = folder / random.choice(NAMES)
         content = json.loads(file.read_text()) if file.exists() else {"eos_token_id": [257]}
         file.write_text(damaged_json(content, random))
         what = f"{file.name}: {file.read_text()[:3000] if file.name != 'tokenizer.json' else ''}"
-        result = run("generate", "--model", folder, "-p", "Hi", "-m", "2", folder=tmp_path)
-        faults(result, what)
-        out = ["--mlx-path", tmp_path / "out", "--force"]
-        faults(run("convert", "--hf-path", folder, *out, folder=tmp_path), f"convert {what}")
+        run("generate", "--model", folder, "-p", "Hi", "-m", "2", what=what)
+        run("convert", "--hf-path", folder, "--mlx-path", tmp_path / "out", "--force", what=what)
 
 
-def test_the_bytes_of_a_model(run, faults, model, tmp_path, random):
-    for number in times(10):
+def test_the_bytes_of_a_model(run, model, tmp_path, random):
+    for _ in times(10):
         folder = model()
         file = folder / random.choice([*NAMES[:3], "model.safetensors"])
         content = file.read_bytes()
@@ -101,6 +96,5 @@ def test_the_bytes_of_a_model(run, faults, model, tmp_path, random):
         else:
             content = damaged_bytes(content, random)
         file.write_bytes(content)
-        result = run("generate", "--model", folder, "-p", "Hi", "-m", "2", folder=tmp_path)
-        faults(result, f"case {number}: {file.name}")
-        faults(run("models", tmp_path, folder=tmp_path), f"models, case {number}: {file.name}")
+        run("generate", "--model", folder, "-p", "Hi", "-m", "2", what=file.name)
+        run("models", tmp_path, what=file.name)

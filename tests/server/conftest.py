@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,8 +21,6 @@ from entropix_mlx.server.run_server import Listener, bind
 from entropix_mlx.server.streaming import Monitor
 from entropix_mlx.settings import Settings
 from tests.conftest import make_byte_tokenizer, make_tiny_model
-
-KEY = "a key of this test"
 
 
 def load():
@@ -94,6 +91,11 @@ class Client:
         given = {"prompt": prompt, "max_tokens": 8, "seed": 1} | body
         return self.post("/v1/completions", json=given)
 
+    def metric(self, name) -> float:
+        lines = self.server.metrics.text().splitlines()
+        values = [line.split()[1] for line in lines if line.startswith(f"entropix_{name} ")]
+        return float(values[0]) if values else 0.0
+
 
 def make_server(capacity=None, limits=None, settings=None, **more) -> Server:
     metrics = ServerMetrics()
@@ -127,16 +129,20 @@ def own_client():
 
 
 @pytest.fixture
-def url(own_client):
-    """The address of a server with a key, on a real socket of this process."""
+def listener(own_client):
+    """A server with a key, on a real socket of this process."""
     served = own_client(access=Access("key")).server
     bound = bind("127.0.0.1", 0)
     bound.listen()
-    listener = Listener(make_app(served), served)
-    thread = threading.Thread(target=listener.run, kwargs={"sockets": [bound]})
+    made = Listener(make_app(served), served)
+    made.url = f"http://127.0.0.1:{bound.getsockname()[1]}"
+    thread = threading.Thread(target=made.run, kwargs={"sockets": [bound]})
     thread.start()
-    while not listener.started:
-        time.sleep(0.01)
-    yield f"http://127.0.0.1:{bound.getsockname()[1]}"
-    listener.should_exit = True
+    yield made
+    made.should_exit = True
     thread.join()
+
+
+@pytest.fixture
+def url(listener):
+    return listener.url

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import random
 
+from tests.fuzz import mutations
+
 GOOD = {
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "Hi"}]},
     "/v1/completions": {"prompt": "Hi"},
@@ -13,14 +15,13 @@ NAMES = (
     *("messages", "prompt", "model", "n", "stream", "stream_options", "seed", "temperature"),
     *("top_p", "top_k", "min_p", "max_tokens", "max_completion_tokens", "stop", "logprobs"),
     *("top_logprobs", "logit_bias", "presence_penalty", "frequency_penalty", "response_format"),
-    *("sampler", "profile", "set", "think", "branch", "prefix", "forced", "begin", "echo"),
+    *("sampler", "profile", "set", "think", "branch", "prefix", "forced", "echo"),
     *("best_of", "suffix", "tools", "tool_choice", "functions", "repetition_penalty", "unknown"),
     "dry_multiplier",
 )
 VALUES = (
-    *(-1, 0, 1, 2, 3.5, -3.5, 1e308, -1e308, 10**25, -(10**25), 2**63, 10**6, True, False, None),
-    *("", "x", "null", "reference", "/etc/passwd", "entropix", "greedy", "\0", "é☃𝄞", "a" * 5000),
-    *([], [[]], [[[]]], [0], [-1], [257], [258], [10**12], ["a", 1], [""], [None], [True], [1.5]),
+    *mutations.VALUES,
+    *("reference", "/etc/passwd", "entropix", "greedy", [[[]]], [-1], [257], [10**12], ["a", 1]),
     *({}, {"": ""}, {"type": "json_object"}, {"type": "text"}, {"65": 1}, {"65": "x"}, {"-1": 1}),
     *({"999999": 5}, {"65": 1e300}, {"thresholds": {"low_entropy": "x"}}, {"width": 10**9}),
     *({"thresholds.low_entropy": 3}, {"branch": {"width": 64}}, {"think": {"text": "a" * 3000}}),

@@ -1,15 +1,15 @@
 """Who may ask: keys, hosts, origins."""
 
+import asyncio
+
 import pytest
 
 from entropix_mlx import cli
 from entropix_mlx.server.middleware import Access, is_loopback
 
-KEY = "sk-µ one key"
 
-
-def test_a_key_is_wanted_everywhere_but_for_the_page_and_health(client):
-    locked = client.with_(access=Access(KEY.replace("µ", "u")))
+def test_a_key_is_needed_for_all_but_the_page_and_health(client):
+    locked = client.with_(access=Access("right"))
     for path in ("/v1/models", "/v1/models/tiny", "/metrics", "/v1/monitor"):
         assert locked.get(path).status == 401
     for path in ("/", "/health"):
@@ -36,8 +36,8 @@ def test_a_wrong_key_is_refused(client, given):
     ],
 )
 def test_a_name_that_points_here_is_not_enough(client, host, fits):
-    assert (client.get("/v1/models", headers={"Host": host}).status == 200) is fits
-    assert (client.get("/", headers={"Host": host}).status == 200) is fits
+    for path in ("/v1/models", "/"):
+        assert (client.get(path, headers={"Host": host}).status == 200) is fits
 
 
 def test_pages_of_other_origins_may_not_ask(client):
@@ -48,13 +48,9 @@ def test_pages_of_other_origins_may_not_ask(client):
     assert own.status == 200
     asked = client.with_(access=Access(origins=("https://good.example",)))
     headers = {"Origin": "https://good.example"}
-    assert (
-        asked.get("/v1/models", headers=headers).headers["access-control-allow-origin"]
-        == "https://good.example"
-    )
+    reply = asked.get("/v1/models", headers=headers)
+    assert reply.headers["access-control-allow-origin"] == "https://good.example"
     headers["Access-Control-Request-Headers"] = "authorization"
-    import asyncio
-
     reply = asyncio.run(asked.ask("OPTIONS", "/v1/completions", headers=headers))
     assert reply.status == 204
     assert reply.headers["access-control-allow-headers"] == "authorization"
@@ -92,14 +88,14 @@ def test_a_profile_is_never_a_path(client, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    "options",
     [
-        (("--allow-origin", "example.org"), "an origin such as https://example.org"),
-        (("--allow-origin", "https://example.org/page"), "an origin such as https://example.org"),
-        (("--api-key", "a", "--no-api-key"), "choose one of"),
-        (("--api-key", "a", "--api-key-file", "b"), "choose one of"),
+        ["--allow-origin", "example.org"],
+        ["--allow-origin", "https://example.org/page"],
+        ["--api-key", "a", "--no-api-key"],
+        ["--api-key", "a", "--api-key-file", "b"],
     ],
 )
-def test_options_that_cannot_be_meant_are_refused(options, told, capsys):
+def test_options_that_make_no_sense_are_refused(options, capsys):
     assert cli.main(["serve", *options]) == 2
-    assert told in capsys.readouterr().err
+    assert options[0] in capsys.readouterr().err

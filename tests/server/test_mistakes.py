@@ -14,57 +14,57 @@ CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 HI = [{"role": "user", "content": "Hi"}]
 
 
+CHAT_MISTAKES = {
+    "temprature": [1],
+    "temperature": ["hot", -1],
+    "top_p": [0],
+    "sampler": ["best"],
+    "presence_penalty": [3],
+    "logit_bias": [{"65": 101}, {"258": 1}],
+    "n": [0, True],
+    "seed": [2**63],
+    "max_tokens": [0],
+    "stop": [[""], ["x"] * 99],
+    "top_logprobs": [2],
+    "response_format": [{"type": "json_object"}],
+    "tools": [[{}]],
+    "functions": [[{}]],
+    "stream_options": [{"include_usage": True}],
+    "messages": [
+        None,
+        [{"role": "tool", "content": "x"}],
+        [{"role": "user", "content": [{"type": "image_url"}]}],
+    ],
+    "profile": [{"thresholds": {"low": 1}}],
+    "set": [{"thresholds.low_entropy": "x"}, {"think.text": "x" * 70000}],
+    "think": ["no"],
+    "prefix": [[-1], 7],
+    "forced": ["a", [258]],
+}
+TEXT_MISTAKES = {
+    "prompt": ["", [258], "a" * 300, ["a", 1], ["a"] * 999],
+    "max_tokens": [0],
+    "logprobs": [True],
+    "best_of": [3],
+    "suffix": ["b"],
+}
+
+
 @pytest.mark.parametrize(
     ("path", "body", "param"),
     [
-        (CHAT, {}, "messages"),
-        (CHAT, {"messages": HI, "temprature": 1}, "temprature"),
-        (CHAT, {"messages": HI, "temperature": "hot"}, "temperature"),
-        (CHAT, {"messages": HI, "temperature": -1}, "temperature"),
-        (CHAT, {"messages": HI, "top_p": 0}, "top_p"),
-        (CHAT, {"messages": HI, "sampler": "greedy", "top_k": 4}, "top_k"),
-        (CHAT, {"messages": HI, "sampler": "best"}, "sampler"),
-        (CHAT, {"messages": HI, "presence_penalty": 3}, "presence_penalty"),
-        (CHAT, {"messages": HI, "logit_bias": {"65": 101}}, "logit_bias"),
-        (CHAT, {"messages": HI, "logit_bias": {"258": 1}}, "logit_bias"),
-        (CHAT, {"messages": HI, "n": 0}, "n"),
-        (CHAT, {"messages": HI, "n": True}, "n"),
-        (CHAT, {"messages": HI, "seed": 2**63}, "seed"),
-        (CHAT, {"messages": HI, "max_tokens": 0}, "max_tokens"),
-        (CHAT, {"messages": HI, "stop": [""]}, "stop"),
-        (CHAT, {"messages": HI, "stop": ["x"] * 99}, "stop"),
-        (CHAT, {"messages": HI, "top_logprobs": 2}, "top_logprobs"),
-        (CHAT, {"messages": HI, "logprobs": True, "top_logprobs": 21}, "top_logprobs"),
-        (CHAT, {"messages": HI, "response_format": {"type": "json_object"}}, "response_format"),
-        (CHAT, {"messages": HI, "tools": [{}]}, "tools"),
-        (CHAT, {"messages": HI, "functions": [{}]}, "functions"),
-        (CHAT, {"messages": HI, "stream_options": {"include_usage": True}}, "stream_options"),
-        (CHAT, {"messages": [{"role": "tool", "content": "x"}]}, "messages"),
-        (CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages"),
-        (CHAT, {"messages": HI, "profile": {"thresholds": {"low": 1}}}, "profile"),
-        (CHAT, {"messages": HI, "set": {"thresholds.low_entropy": "x"}}, "set"),
-        (CHAT, {"messages": HI, "set": {"think.text": "x" * 70000}}, "set"),
-        (CHAT, {"messages": HI, "set": {"branch.width": 64}}, "branch"),
-        (CHAT, {"messages": HI, "branch": {"width": "x"}}, "width"),
-        (CHAT, {"messages": HI, "think": "no"}, "think"),
-        (CHAT, {"messages": HI, "prefix": [-1]}, "prefix"),
-        (CHAT, {"messages": HI, "prefix": 7}, "prefix"),
-        (CHAT, {"messages": HI, "forced": "a"}, "forced"),
-        (CHAT, {"messages": HI, "begin": [258]}, "begin"),
-        (TEXT, {"prompt": ""}, "prompt"),
-        (TEXT, {"prompt": [258]}, "prompt"),
-        (TEXT, {"prompt": "a" * 300}, "prompt"),
-        (TEXT, {"prompt": ["a", 1]}, "prompt"),
-        (TEXT, {"prompt": ["a"] * 999}, "prompt"),
+        *((CHAT, {name: bad}, name) for name, given in CHAT_MISTAKES.items() for bad in given),
+        (CHAT, {"sampler": "greedy", "top_k": 4}, "top_k"),
+        (CHAT, {"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        (CHAT, {"set": {"branch.width": 64}}, "branch"),
+        (CHAT, {"branch": {"width": "x"}}, "width"),
+        *((TEXT, {name: bad}, name) for name, given in TEXT_MISTAKES.items() for bad in given),
         (TEXT, {"prompt": ["a"] * 100, "n": 2}, "n"),
-        (TEXT, {"prompt": "a", "max_tokens": 0}, "max_tokens"),
-        (TEXT, {"prompt": "a", "logprobs": True}, "logprobs"),
-        (TEXT, {"prompt": "a", "best_of": 3}, "best_of"),
-        (TEXT, {"prompt": "a", "suffix": "b"}, "suffix"),
-        (TEXT, {"prompt": "a", "echo": True, "prefix": "b"}, "prefix"),
+        (TEXT, {"echo": True, "prefix": "b"}, "prefix"),
     ],
 )
-def test_a_mistake_is_told_with_the_name_of_the_field(client, path, body, param, caplog):
+def test_a_mistake_is_reported_with_the_name_of_the_field(client, path, body, param, caplog):
+    body = {CHAT: {"messages": HI}, TEXT: {"prompt": "a"}}[path] | body
     reply = client.post(path, json=body)
     assert reply.status == 400
     assert reply.error["param"] == param

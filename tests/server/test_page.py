@@ -1,7 +1,6 @@
-"""The page in a real browser: a chat, a token's alternatives, another way, the monitor."""
+"""The page in a real browser: a chat, a token's alternatives, a fork, the monitor."""
 
 import shutil
-import time
 
 import httpx
 import pytest
@@ -56,16 +55,16 @@ def test_a_chat_in_a_browser(tab, url):
     # The second alternative of the fourth token in its place:
     before = tab.locator(".token").all_text_contents()
     tab.locator(".token").nth(3).dispatch_event("click")
-    expect(tab.locator("#ways button")).to_have_count(8)
+    expect(tab.locator("#alternatives button")).to_have_count(8)
     tab.fill("#most", "5")
-    tab.locator("#ways button").nth(1).dispatch_event("click")
+    tab.locator("#alternatives button").nth(1).dispatch_event("click")
     expect(tab.locator(".token")).to_have_count(8)
     assert tab.locator(".token").all_text_contents()[:3] == before[:3]
     # What another client is answered:
     expect(tab.locator("#send")).to_be_enabled()
-    tab.click("#watch")
+    with tab.expect_response("**/v1/monitor"):
+        tab.click("#watch")
     expect(tab.locator(".token")).to_have_count(0)
-    time.sleep(0.3)  # until the page listens
     body = {"prompt": "A", "max_tokens": 7, "seed": 3}
     headers = {"Authorization": "Bearer key"}
     reply = httpx.post(f"{url}/v1/completions", json=body, headers=headers, timeout=60)

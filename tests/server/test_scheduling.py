@@ -6,7 +6,7 @@ import time
 import pytest
 
 from entropix_mlx.engine.runner import Runner
-from entropix_mlx.server.batching import Capacity, Ended, Failed, Stepped
+from entropix_mlx.server.batching import Capacity, Ended, Failed, Stepped, Submission
 from entropix_mlx.server.openai.errors import RequestError
 from entropix_mlx.settings import Settings
 
@@ -56,7 +56,7 @@ def test_many_at_once_are_each_what_they_are_alone(own_client):
 
     def submit(one):
         reported = Reported()
-        batcher.submit([one], reported)
+        batcher.submit(Submission([one], reported))
         return reported
 
     alone = []
@@ -80,7 +80,7 @@ def test_what_was_computed_is_not_computed_again(own_client):
     assert cached(client.complete("nothing of the kind")) == 0
     tail = client.complete(LONG, prefix=first.choice["text"], n=2)
     assert cached(tail) >= len(LONG)
-    assert client.server.metrics.value("cached_texts") > 1
+    assert client.metric("cached_texts") > 1
 
 
 def test_the_cache_is_bounded_and_can_be_off(own_client):
@@ -90,7 +90,7 @@ def test_the_cache_is_bounded_and_can_be_off(own_client):
     small = own_client(capacity=Capacity(2, 8, 3 * 10**5))
     for n in range(6):
         small.complete(f"{n} {LONG}")
-        assert small.server.metrics.value("cached_bytes") <= 3 * 10**5
+        assert small.metric("cached_bytes") <= 3 * 10**5
     assert cached(small.complete(f"5 {LONG}")) > 0
     assert cached(small.complete(f"0 {LONG}")) < 20
 
@@ -100,7 +100,8 @@ def test_a_cancelled_request_ends_at_the_next_token(client, monkeypatch):
     advance = Runner.advance
     monkeypatch.setattr(Runner, "advance", lambda self: passes.append(1) or advance(self))
     reported = Reported()
-    submission = batcher.submit([prompted(200, seed=n) for n in range(6)], reported)
+    submission = Submission([prompted(200, seed=n) for n in range(6)], reported)
+    batcher.submit(submission)
     until(lambda: len(reported.of(Stepped)) > 8)
     submission.cancel.set()
     cancelled_at = len(passes)
@@ -109,10 +110,12 @@ def test_a_cancelled_request_ends_at_the_next_token(client, monkeypatch):
     assert len(reported.of(Stepped)) < 200
 
 
-def test_a_full_queue_says_when_to_come_back(own_client):
+def test_a_full_queue_names_the_time_of_a_retry(own_client):
     client = own_client(capacity=Capacity(1, 2, 0))
     batcher = client.server.batcher
-    submissions = [batcher.submit([prompted(200)], Reported()) for _ in range(3)]
+    submissions = [Submission([prompted(200)], Reported()) for _ in range(3)]
+    for submission in submissions:
+        batcher.submit(submission)
     reply = client.complete()
     assert reply.status == 429
     assert int(reply.headers["retry-after"]) > 0
@@ -143,16 +146,16 @@ def test_a_failing_pass_ends_its_answers_and_no_others(own_client, monkeypatch, 
 def test_a_server_that_stops_ends_what_runs(own_client):
     client = own_client(capacity=Capacity(1, 8, 0))
     batcher, running, waiting = client.server.batcher, Reported(), Reported()
-    batcher.submit([prompted(60)], running)
+    batcher.submit(Submission([prompted(60)], running))
     until(lambda: running.of(Stepped))
-    batcher.submit([prompted(60)], waiting)
+    batcher.submit(Submission([prompted(60)], waiting))
     batcher.drain()
     until(lambda: waiting.of(Failed))
     assert client.complete().status == 503
     until(lambda: running.of(Ended))
     assert len(running.of(Stepped)) == 60
     with pytest.raises(RequestError):
-        batcher.submit([prompted()], Reported())
+        batcher.submit(Submission([prompted()], Reported()))
 
 
 def test_an_interrupted_stream_says_so(own_client):
@@ -162,7 +165,7 @@ def test_an_interrupted_stream_says_so(own_client):
     async def interrupted():
         body = {"prompt": "a", "max_tokens": 200, "stream": True}
         task = asyncio.create_task(client.ask("POST", "/v1/completions", json=body))
-        while not client.server.metrics.value("running_answers"):
+        while not client.metric("running_answers"):
             await asyncio.sleep(0.01)
         batcher.interrupt()
         return await task

@@ -1,6 +1,5 @@
 """A real server on a real socket: OpenAI's own client, clients that misbehave, and the end."""
 
-import asyncio
 import json
 import re
 import signal
@@ -9,10 +8,10 @@ import subprocess
 import sys
 import time
 
+import httpx
 import pytest
 
 from entropix_mlx.conversion import convert
-from entropix_mlx.server.run_server import bind
 
 WAIT = 120
 
@@ -112,23 +111,12 @@ def test_openais_client_gets_what_it_knows(server):
         client.models.list()
 
 
-def test_answers_do_not_wait_for_acknowledgements():
-    async def accepted():
-        """Return whether TCP_NODELAY is set on the server's end of a connection."""
-        found = asyncio.get_running_loop().create_future()
-
-        async def connected(reader, writer):
-            end = writer.get_extra_info("socket")
-            found.set_result(end.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
-            writer.close()
-
-        bound = bind("127.0.0.1", 0)
-        async with await asyncio.start_server(connected, sock=bound):
-            _, writer = await asyncio.open_connection(*bound.getsockname())
-            assert await found
-            writer.close()
-
-    asyncio.run(accepted())
+def test_answers_do_not_wait_for_acknowledgements(listener):
+    with httpx.Client() as client:
+        assert client.get(f"{listener.url}/health").status_code == 200
+        (connection,) = listener.server_state.connections
+        accepted = connection.transport.get_extra_info("socket")
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 ASKS = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
@@ -165,7 +153,6 @@ def test_clients_that_vanish_leave_nothing_behind(server, stream):
     end = time.monotonic() + WAIT
     while server.metric("running_answers") or server.metric("waiting_answers"):
         assert time.monotonic() < end
-        time.sleep(0.05)
     assert server.metric("generated_tokens_total") - before < 12 * 220 / 2
 
 

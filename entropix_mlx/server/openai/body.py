@@ -22,11 +22,6 @@ class Body:
 
     @classmethod
     def parse(cls, content: bytes) -> Body:
-        """Return the fields of a JSON object.
-
-        Raises:
-            RequestError: it is none.
-        """
         try:
             value = json.loads(
                 content, parse_constant=_refuse_constant, parse_int=_whole, parse_float=_number
@@ -42,7 +37,6 @@ class Body:
         return cls(value)
 
     def check_names(self, known: Iterable[str]) -> None:
-        """Refuse fields that nothing reads."""
         names = list(known)
         for name in self._fields:
             if name not in names:
@@ -53,7 +47,6 @@ class Body:
         return name in self._fields
 
     def get(self, name: str) -> Any:
-        """Return a field's value as it came, or None."""
         return self._fields.get(name)
 
     def read(self, name: str, rule: Rule, default: Any = None) -> Any:
@@ -69,7 +62,6 @@ class Body:
 
 
 def check_object(value: Any) -> dict[str, Any]:
-    """Return a JSON object: a rule."""
     if not isinstance(value, dict):
         raise ValueError(f"must be an object, not {shown(value)}")
     return value

@@ -22,7 +22,6 @@ _PARAMS: dict[type[EntropixError], str] = {
     ProfileError: "profile",
     SamplerError: "sampler",
 }
-"""The field of a request that an error is about."""
 
 
 class RequestError(EntropixError):
@@ -38,16 +37,7 @@ class RequestError(EntropixError):
         kind: str = INVALID,
         headers: dict[str, str] | None = None,
     ) -> None:
-        """Make an error.
-
-        Args:
-            message: what is wrong, and what to do.
-            param: the field of the request's body that it is about.
-            status: of HTTP.
-            code: a word for programs.
-            kind: OpenAI's `type`.
-            headers: of the response.
-        """
+        """Make an error about a field, `param`; `code` is a word for programs."""
         super().__init__(message)
         self.param = param
         self.status = status
@@ -57,7 +47,6 @@ class RequestError(EntropixError):
 
     @property
     def body(self) -> dict[str, Any]:
-        """The body of the response."""
         return {
             "error": {
                 "message": str(self),

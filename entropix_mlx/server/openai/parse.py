@@ -1,4 +1,7 @@
-"""OpenAI's requests: bodies are checked and read into one record."""
+"""OpenAI's requests: bodies are checked and read into one record.
+
+A field that is wrong, unknown or not supported raises a `RequestError` with its name.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ ROLES = {"system": "system", "developer": "system", "user": "user", "assistant":
 
 _BOTH = (
     *sampling.FIELDS,
-    *("model", "n", "stream", "stream_options", "logprobs", "prefix", "forced", "begin", "user"),
+    *("model", "n", "stream", "stream_options", "logprobs", "prefix", "forced", "user"),
 )
 _CHAT = (*_BOTH, "messages", "top_logprobs", "response_format", "tools", "tool_choice")
 _COMPLETION = (*_BOTH, "prompt", "echo", "best_of", "suffix")
@@ -52,7 +55,7 @@ class CompletionRequest:
     logprobs: bool = False
     echo: bool = False
     prefix: str | tuple[int, ...] = ()
-    """What the answer begins with; it is no part of what is sent."""
+    """The beginning of each answer; it is not sent."""
     forced: tuple[int, ...] = ()
     """Tokens that come next, whatever would be drawn; they are sent like all others."""
 
@@ -63,11 +66,6 @@ class CompletionRequest:
 
 
 def parse_chat(body: Body, served: ServedModel) -> CompletionRequest:
-    """Read the body of /v1/chat/completions.
-
-    Raises:
-        RequestError: a field is wrong, unknown or not supported, by its name.
-    """
     body.check_names((*_CHAT, *_WITHOUT_EFFECT, *_UNSUPPORTED))
     _refuse_unsupported(body)
     messages = body.require("messages", _check_messages)
@@ -84,11 +82,6 @@ def parse_chat(body: Body, served: ServedModel) -> CompletionRequest:
 
 
 def parse_completion(body: Body, served: ServedModel) -> CompletionRequest:
-    """Read the body of /v1/completions.
-
-    Raises:
-        RequestError: a field is wrong, unknown or not supported, by its name.
-    """
     body.check_names((*_COMPLETION, *_WITHOUT_EFFECT, *_UNSUPPORTED))
     _refuse_unsupported(body)
     echo = body.read("echo", check_flag, False)
@@ -110,11 +103,7 @@ def parse_completion(body: Body, served: ServedModel) -> CompletionRequest:
 
 
 def check_model(body: Body, served: ServedModel) -> None:
-    """Check that a request names the model that is served, or none.
-
-    Raises:
-        RequestError: it names another: nothing is ever loaded for a request.
-    """
+    """Check that a request names the model that is served, or none: no other is ever loaded."""
     name = body.read("model", check_text)
     if name is not None and name != served.name:
         message = f"there is no model {name[:100]!r} here, only {served.name!r}"
@@ -122,7 +111,6 @@ def check_model(body: Body, served: ServedModel) -> None:
 
 
 def _with_common(request: CompletionRequest, body: Body, served: ServedModel) -> CompletionRequest:
-    """Read the fields that both kinds of request have."""
     limits = served.limits
     options = Body(body.read("stream_options", check_object, {}))
     options.check_names(("include_usage", "include_obfuscation"))
@@ -132,14 +120,13 @@ def _with_common(request: CompletionRequest, body: Body, served: ServedModel) ->
     stream = body.read("stream", check_flag, False)
     if "stream_options" in body and not stream:
         raise RequestError("stream_options needs stream: true", "stream_options")
-    forced = "begin" if "begin" in body else "forced"  # its former name
     return replace(
         request,
         n=n,
         stream=stream,
         include_usage=options.read("include_usage", check_flag, False),
         prefix=body.read("prefix", _text_or_tokens(served), ()),
-        forced=body.read(forced, _tokens(served), ()),
+        forced=body.read("forced", _tokens(served), ()),
     )
 
 
@@ -194,7 +181,6 @@ def _read_content(content: Any, where: str) -> str:
 
 
 def _prompts(served: ServedModel) -> Rule:
-    """Return a rule for one prompt or a list of them."""
     check_one = _text_or_tokens(served)
 
     def check(value: Any) -> tuple[Prompt, ...]:
@@ -214,7 +200,6 @@ def _text_or_tokens(served: ServedModel) -> Rule:
 
 
 def _tokens(served: ServedModel) -> Rule:
-    """Return a rule for tokens that the model has."""
     size = served.config.vocab_size
 
     def check(value: Any) -> tuple[int, ...]:

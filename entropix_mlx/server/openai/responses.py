@@ -7,6 +7,7 @@ import re
 import time
 import uuid
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ...answer.position import Likelihood
@@ -21,102 +22,83 @@ if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 Json = dict[str, Any]
+ListedToken = tuple[int, float | None, Sequence[tuple[int, float]], int]
+"""A token's id, its log probability, the most probable tokens with theirs, and characters."""
 
 _BYTE = re.compile("<0x([0-9A-F]{2})>")
 _SPACE = "\u2581"
 """What SentencePiece writes for a space."""
 
 
+@dataclass
 class Choice:
     """One answer of a response so far."""
 
-    def __init__(
-        self,
-        index: int,
-        prompt: Sequence[int],
-        settings: Settings,
-        request: CompletionRequest,
-        tokens: TokenText,
-        echoed: str = "",
-    ) -> None:
-        """Begin an answer.
-
-        Args:
-            index: of the choice in the response.
-            prompt: token ids.
-            settings: of this answer, with its own seed.
-            request: asks for it.
-            tokens: the text of each token.
-            echoed: the prompt's text, where the answer repeats it.
-        """
-        self.index = index
-        self.prompt = prompt
-        self.settings = settings
-        self.cached = 0
-        """Tokens of the prompt that were in the cache."""
-        self._request = request
-        self._tokens = tokens
-        self._echoed = echoed
-        self._scores: Sequence[Likelihood] = ()
-        self._steps: list[Step] = []
-        self._summary = Summary()
-        self._offset = 0
+    index: int
+    """Of the choice in the response."""
+    prompt: Sequence[int]
+    settings: Settings
+    """Of this answer, with its own seed."""
+    request: CompletionRequest
+    tokens: TokenText
+    echoed: str = ""
+    """The prompt's text, where the answer repeats it."""
+    cached: int = 0
+    """Tokens of the prompt that were in the cache."""
+    summary: Summary = field(default_factory=Summary)
+    _scores: Sequence[Likelihood] = ()
+    _steps: list[Step] = field(default_factory=list)
+    _offset: int = 0
 
     def add(self, event: Begun | Stepped) -> None:
-        """Add what happened to the answer."""
         if isinstance(event, Begun):
             self.cached, self._scores = event.cached, event.scores
         else:
-            self._summary.add(event.step)
-            if self._request.logprobs and not self._request.stream:
+            self.summary.add(event.step)
+            if self.request.logprobs and not self.request.stream:
                 self._steps.append(event.step)
 
     def chunk(self, event: Begun | Stepped) -> Json | None:
         """Return the choice of the streamed chunk of an event, if there is one."""
         if isinstance(event, Begun):
-            if self._request.chat:
+            if self.request.chat:
                 return self._chunk({"role": "assistant", "content": ""})
-            return (
-                self._chunk(self._echoed, self._prompt_logprobs()) if self._request.echo else None
+            if not self.request.echo:
+                return None
+            return self._chunk(
+                self.echoed, self._prompt_logprobs() if self.request.logprobs else None
             )
         step = event.step
-        logprobs = self._logprobs([step]) if self._request.logprobs else None
-        content: Any = {"content": step.text} if self._request.chat else step.text
+        logprobs = self._logprobs([step]) if self.request.logprobs else None
+        content: Any = {"content": step.text} if self.request.chat else step.text
         return self._chunk(content, logprobs) | {"entropix": step.to_dict()}
 
-    @property
-    def finish_reason(self) -> str:
-        """Why the answer ended."""
-        return self._summary.finish_reason or "length"
-
-    @property
-    def completion_tokens(self) -> int:
-        """Tokens of the answer."""
-        return self._summary.completion_tokens
-
     def last_chunk(self) -> Json:
-        """Return the choice of the chunk that ends a streamed answer."""
-        chunk = self._chunk({} if self._request.chat else "")
-        return chunk | {"finish_reason": self.finish_reason, "entropix": self._totals()}
+        chunk = self._chunk({} if self.request.chat else "")
+        return chunk | {
+            "finish_reason": self.summary.finish_reason or "length",
+            "entropix": self._totals(),
+        }
 
     def whole(self) -> Json:
-        """Return the choice of a response that comes in one piece."""
-        text = self._summary.text
-        choice: Json = {"index": self.index, "finish_reason": self.finish_reason}
-        if self._request.chat:
+        text = self.summary.text
+        choice: Json = {
+            "index": self.index,
+            "finish_reason": self.summary.finish_reason or "length",
+        }
+        if self.request.chat:
             choice["message"] = {"role": "assistant", "content": text, "refusal": None}
         else:
-            choice["text"] = self._echoed + text if self._request.echo else text
-        choice["logprobs"] = self._all_logprobs() if self._request.logprobs else None
+            choice["text"] = self.echoed + text if self.request.echo else text
+        choice["logprobs"] = self._all_logprobs() if self.request.logprobs else None
         return choice | {"entropix": self._totals()}
 
     def _chunk(self, content: Any, logprobs: Json | None = None) -> Json:
-        name = "delta" if self._request.chat else "text"
+        name = "delta" if self.request.chat else "text"
         return {"index": self.index, name: content, "logprobs": logprobs, "finish_reason": None}
 
     def _totals(self) -> Json:
-        """Return the totals of the steps."""
-        summary = self._summary
+        summary = self.summary
         strategies = {str(name): count for name, count in summary.strategies.items()}
         verdict = Profile.load(self.settings.profile).abstain.verdict(summary.metrics)
         return {
@@ -133,64 +115,61 @@ class Choice:
         }
 
     def _all_logprobs(self) -> Json:
-        logprobs = self._prompt_logprobs() if self._request.echo else None
-        own = self._logprobs(self._steps)
-        if logprobs is None:
-            return own
-        return {name: logprobs[name] + own[name] for name in own}
+        if not self.request.echo:
+            return self._logprobs(self._steps)
+        before, own = self._prompt_logprobs(), self._logprobs(self._steps)
+        return {name: before[name] + own[name] for name in own}
 
     def _logprobs(self, steps: Iterable[Step]) -> Json:
         """Return log probabilities; the token that ends an answer has no text and is left out."""
         shown = [step for step in steps if step.text or step.finish_reason != "stop"]
-        if self._request.chat:
+        if self.request.chat:
             return {"content": [self._content(step) for step in shown], "refusal": None}
-        found: Json = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
-        for step in shown:
-            best = [(one.token, one.logprob) for one in step.top_logprobs]
-            self._append(found, step.token, step.logprob, best, len(step.text))
-        return found
+        return self._listed(
+            (
+                step.token,
+                step.logprob,
+                [(a.token, a.logprob) for a in step.top_logprobs],
+                len(step.text),
+            )
+            for step in shown
+        )
 
-    def _prompt_logprobs(self) -> Json | None:
+    def _prompt_logprobs(self) -> Json:
         """Return the log probabilities of the prompt's tokens; the first has none."""
-        if not self._request.logprobs:
-            return None
-        found: Json = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
-        lengths = _lengths(self._tokens.bytes_of(token) for token in self.prompt)
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        lengths = [len(decoder.decode(self.tokens.bytes_of(token))) for token in self.prompt]
         scores: list[Likelihood | None] = [None, *self._scores]
-        for token, score, length in zip(self.prompt, scores, lengths, strict=True):
-            if score is None:
-                self._append(found, token, None, None, length)
-            else:
-                self._append(found, token, score.logprob, score.listed, length)
-        self._offset = len(self._echoed)
+        found = self._listed(
+            (token, None, (), length)
+            if score is None
+            else (token, score.logprob, score.listed, length)
+            for token, score, length in zip(self.prompt, scores, lengths, strict=True)
+        )
+        self._offset = len(self.echoed)
         return found
 
-    def _append(
-        self,
-        found: Json,
-        token: int,
-        logprob: float | None,
-        best: Sequence[tuple[int, float]] | None,
-        length: int,
-    ) -> None:
-        top: dict[str, float] | None = None
-        if best is not None and logprob is not None and self.settings.top_logprobs:
-            top = {}
-            for other, value in best:
-                top.setdefault(self._tokens.text_of(other), value)
-            top.setdefault(self._tokens.text_of(token), logprob)
-        found["tokens"].append(self._tokens.text_of(token))
-        found["token_logprobs"].append(logprob)
-        found["top_logprobs"].append(top)
-        found["text_offset"].append(self._offset)
-        self._offset += length
+    def _listed(self, entries: Iterable[ListedToken]) -> Json:
+        found: Json = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+        for token, logprob, best, length in entries:
+            top: dict[str, float] | None = None
+            if logprob is not None and self.settings.top_logprobs:
+                top = {}
+                for other, value in (*best, (token, logprob)):
+                    top.setdefault(self.tokens.text_of(other), value)
+            found["tokens"].append(self.tokens.text_of(token))
+            found["token_logprobs"].append(logprob)
+            found["top_logprobs"].append(top)
+            found["text_offset"].append(self._offset)
+            self._offset += length
+        return found
 
     def _content(self, step: Step) -> Json:
         best = [self._token(one.token, one.logprob) for one in step.top_logprobs]
         return self._token(step.token, step.logprob) | {"top_logprobs": best}
 
     def _token(self, token: int, logprob: float) -> Json:
-        content = self._tokens.bytes_of(token)
+        content = self.tokens.bytes_of(token)
         text = content.decode("utf-8", "replace")
         return {"token": text, "logprob": logprob, "bytes": list(content)}
 
@@ -207,18 +186,15 @@ class CompletionResponse:
         self._common = {"id": self.id, "created": int(time.time()), "model": model}
 
     def whole(self) -> Json:
-        """Return the body of a response that comes in one piece."""
         choices = [choice.whole() for choice in self.choices]
         frame = {"object": self._whole, **self._common}
         return frame | {"choices": choices, "usage": self.usage()}
 
     def chunk(self, choice: Json) -> Json:
-        """Return a streamed chunk about one choice."""
         frame: Json = {"object": self._chunked, **self._common, "choices": [choice]}
         return frame | {"usage": None} if self.request.include_usage else frame
 
     def usage_chunk(self) -> Json:
-        """Return the streamed chunk with the usage."""
         frame = {"object": self._chunked, **self._common}
         return frame | {"choices": [], "usage": self.usage()}
 
@@ -226,7 +202,7 @@ class CompletionResponse:
         """Return how many tokens there were; those of a prompt count once for its answers."""
         firsts = self.choices[:: self.request.n]
         prompt = sum(len(choice.prompt) for choice in firsts)
-        completion = sum(choice.completion_tokens for choice in self.choices)
+        completion = sum(choice.summary.completion_tokens for choice in self.choices)
         return {
             "prompt_tokens": prompt,
             "completion_tokens": completion,
@@ -271,12 +247,6 @@ class TokenText:
         if self._by_character and all(character in self._by_character for character in piece):
             return bytes(self._by_character[character] for character in piece)
         return str(piece).replace(_SPACE, " ").encode()
-
-
-def _lengths(pieces: Iterable[bytes]) -> list[int]:
-    """Return the number of characters that each piece completes."""
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    return [len(decoder.decode(piece)) for piece in pieces]
 
 
 def _byte_characters() -> dict[str, int]:

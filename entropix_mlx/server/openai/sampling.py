@@ -21,7 +21,6 @@ FIELDS = (
     *("seed", "max_tokens", "max_completion_tokens", "stop"),
     *("sampler", "profile", "set", "think", "branch"),
 )
-"""The fields that are read here."""
 
 SEED = Number(-(2**63), 2**63 - 1, whole=True)
 PENALTY = Number(-2.0, 2.0)
@@ -29,17 +28,7 @@ LARGEST_BIAS = 100.0
 
 
 def read_settings(body: Body, served: ServedModel, most: int, least: int = 1) -> Settings:
-    """Return the settings of a request.
-
-    Args:
-        body: of the request.
-        served: has the settings where the request names none.
-        most: the `max_tokens` where the request names none.
-        least: the smallest `max_tokens`.
-
-    Raises:
-        RequestError: a field that cannot be used, by its name.
-    """
+    """Return the settings of a request; `most` tokens if it has no limit, and at least `least`."""
     given = _read_parameters(body, served)
     sampler = body.read("sampler", check_text) or served.settings.sampler
     if sampler == "greedy" and given.get("temperature") == 0:
@@ -100,8 +89,6 @@ def _read_max_tokens(body: Body, most: int, least: int) -> int:
 
 
 def _stops(limits: Limits) -> Rule:
-    """Return a rule for stop strings."""
-
     def check(value: Any) -> tuple[str, ...]:
         listed = [value] if isinstance(value, str) else value
         if not isinstance(listed, list) or not all(isinstance(t, str) and t for t in listed):
@@ -117,7 +104,6 @@ def _stops(limits: Limits) -> Rule:
 
 
 def _read_profile(body: Body, served: ServedModel) -> Profile:
-    """Return the profile that a request names, with the fields that it changes."""
     named, profile = body.get("profile"), served.profile
     if isinstance(named, str):
         profile = served.find_profile(named)
