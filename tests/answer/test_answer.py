@@ -39,6 +39,7 @@ def test_no_step_is_lost_or_doubled_in_any_course(block):
         check_cache(course.host, steps)
         check_interventions(steps, course.profile, course.forced)
         check_text(steps, course.stops)
+        check_room(steps, course.room)
         seen.update(step.origin for step in steps)
         seen.update(step.dropped.reason for step in steps if step.dropped)
     assert seen[Origin.INSERTED] > 20
@@ -63,6 +64,14 @@ def check_cache(host, steps):
     text = PROMPT + [step.token for step in steps]
     assert host.cached in (text, text[:-1])
     assert host.branches is None or not steps or steps[-1].finish_reason is None
+
+
+def check_room(steps, room):
+    """No branch is longer than what the context still holds."""
+    for step in steps:
+        if step.fork is not None:
+            longest = max(len(branch.tokens) for branch in step.fork.branches)
+            assert longest <= max(1, room - step.index)
 
 
 def check_interventions(steps, profile, forced):
