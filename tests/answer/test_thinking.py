@@ -16,6 +16,7 @@ def ids(text):
     [
         (" The sky is blue.", " We all see it now", 2, None),
         (" The sky is. Wait", " We all see it now", 2, None),  # only the thought itself repeats
+        (" The sky is. Wait We see", " We all see it now", 2, DropReason.LOOP),
         (" The sky is blue.", " The sky and then", 2, DropReason.LOOP),
         (" The sky is blue.", " The sky and then", 3, None),
         (" The sky is blue.", " The sky and then", 0, None),
