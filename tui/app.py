@@ -155,7 +155,6 @@ class ChatApp(WorkspaceApp):
         return {anywhere[0]: [*Composer.BINDINGS, *anywhere[1]], **dict(others)}
 
     def on_mount(self) -> None:
-        """Begin to load."""
         end_with_terminal(self)
         self.composer.focus()
         self.remember_theme()
@@ -170,7 +169,6 @@ class ChatApp(WorkspaceApp):
         await asyncio.to_thread(self.files.autosave.close, crashed=bool(self.return_code))
 
     async def on_backend_reported(self, message: BackendReported) -> None:
-        """Show an event of the backend."""
         await self.link.receive(message.event)
         if isinstance(message.event, ConversationChanged):
             self.composer.offers_questions = not self._turns
@@ -249,7 +247,6 @@ class ChatApp(WorkspaceApp):
         self.composer.focus()
 
     def action_leave_tokens(self) -> None:
-        """Go back to the field."""
         self.composer.focus()
 
     def action_regenerate(self) -> None:
@@ -266,7 +263,6 @@ class ChatApp(WorkspaceApp):
             self.notify("Enter replaces the last question, Escape cancels that")
 
     def action_new(self) -> None:
-        """Begin another conversation."""
         self.link.interrupt()
         self.link.submit(lambda session, _: session.new())
 
@@ -293,19 +289,15 @@ class ChatApp(WorkspaceApp):
         self.push_screen(screen, self._adopt)
 
     async def action_save(self) -> None:
-        """Ask where to save."""
         await self.files.ask_where_to_save()
 
     async def action_open(self) -> None:
-        """Ask what to open."""
         await self.files.ask_what_to_open()
 
     def action_chats(self) -> None:
-        """List the saved chats."""
         self.files.list_chats()
 
     def action_models(self) -> None:
-        """Let the user choose another model."""
 
         def take(name: str | None) -> None:
             if name is not None:
@@ -315,12 +307,10 @@ class ChatApp(WorkspaceApp):
             self.push_screen(ModelPicker(), take)
 
     def action_generation(self) -> None:
-        """Ask for the options that are plain numbers."""
         if self.link.settings_known():
             self.push_screen(OptionsDialog(self._settings), self._use_options)
 
     def action_find(self) -> None:
-        """Search in this chat."""
         self._find("")
 
     def action_code(self) -> None:
@@ -335,7 +325,6 @@ class ChatApp(WorkspaceApp):
         self.notify(f"copied the last of {len(blocks)} blocks of code: {lines} lines")
 
     async def action_system_prompt(self) -> None:
-        """Ask for instructions that precede the conversation."""
 
         def take(text: str | None) -> None:
             if text is not None:
@@ -371,7 +360,6 @@ class ChatApp(WorkspaceApp):
             self.link.submit(lambda session, _: session.select(answer, turn))
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """Return the palette's commands."""
         yield from super().get_system_commands(screen)
         yield SystemCommand(
             "System prompt", "Instructions for the model", self.action_system_prompt
@@ -387,14 +375,12 @@ class ChatApp(WorkspaceApp):
         return self.workspace.conversation.turns
 
     def _last_question(self) -> UserMessage:
-        """Return the last question, to be asked in its own place."""
         return UserMessage(self._turns[-1].question, len(self._turns) - 1)
 
     def _find(self, text: str) -> None:
         self.push_screen(FindBar(self.workspace.conversation, self.workspace.show_place, text))
 
     def _adopt(self, choice: DuelChoice | None) -> None:
-        """Make a side of a duel the answer."""
         if choice is None:
             return
         question, seed, steps = choice.question, choice.seed, choice.steps
@@ -443,7 +429,6 @@ class ChatApp(WorkspaceApp):
 
     @property
     def _command_actions(self) -> Mapping[str, Callable[[str], object]]:
-        """The action of each command, a function of its argument."""
         return {
             "/regenerate": lambda _: self.action_regenerate(),
             "/edit": self._edit,

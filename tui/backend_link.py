@@ -74,7 +74,6 @@ class BackendLink:
         self._status.state = State.LOADING
 
     def start(self) -> None:
-        """Begin to load."""
         sys.setswitchinterval(SWITCH_SECONDS)
         self._backend.start()
 
@@ -113,7 +112,6 @@ class BackendLink:
         self._backend.duel(question, sides, cancel)
 
     def configure(self, settings: Settings, ask: bool) -> None:
-        """Use other settings from the next answer on."""
         self._backend.configure(settings, ask)
 
     def list_models(self) -> bool:
@@ -126,13 +124,11 @@ class BackendLink:
         return free
 
     def switch(self, model: str) -> None:
-        """Load another model; the conversation stays."""
         self._cancel = CancelToken()
         self._status.state = State.LOADING
         self._backend.switch(model, self._cancel)
 
     def cancel(self) -> None:
-        """Stop the running answer."""
         self._cancel.set()
 
     def interrupt(self) -> None:
@@ -156,7 +152,6 @@ class BackendLink:
         return known
 
     async def receive(self, event: Event) -> None:
-        """Show an event of the backend."""
         status = self._status
         match event:
             case events.Loaded():
@@ -187,11 +182,9 @@ class BackendLink:
                 self._forward(event)
 
     def _post(self, event: Event) -> None:
-        """Bring an event from the backend's thread to the app's."""
         self._app.post_message(BackendReported(event))
 
     def _grow(self, event: events.StepsArrived | events.ForkGrew) -> None:
-        """Show more of the answer, or of the branches of its fork."""
         self._status.state = State.GENERATING
         if isinstance(event, events.StepsArrived):
             self._workspace.append(event.steps)
@@ -222,7 +215,6 @@ class BackendLink:
         return True
 
     def _report_failure(self, reason: str) -> None:
-        """Say why there is no model, and give back a question that waited for it."""
         self._status.state = State.FAILED
         self._give_back(self._question)
         self._app.notify(

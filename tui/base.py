@@ -168,11 +168,9 @@ class WorkspaceApp(App[None]):
             self.notify(str(error), severity="error", markup=False)
 
     def get_default_screen(self) -> MainScreen:
-        """Return the screen below all others."""
         return MainScreen(id="_default")
 
     def compose(self) -> ComposeResult:
-        """Lay out the workspace above the footer."""
         yield self.workspace
         yield KeyBar(self.key_order, self.useful_keys)
 
@@ -199,7 +197,6 @@ class WorkspaceApp(App[None]):
 
     @property
     def key_groups(self) -> Mapping[str, Sequence[BindingType]]:
-        """The bindings of the help page, under their headings."""
         own = [b for b in type(self).BINDINGS if b not in WorkspaceApp.BINDINGS]
         keys = [*own, *Workspace.BINDINGS, *WorkspaceApp.BINDINGS]
         return {"Anywhere": keys, "In the tokens (Tab, and back)": Transcript.BINDINGS}
@@ -263,7 +260,6 @@ class WorkspaceApp(App[None]):
         self.panic(Traceback(width=None))
 
     def action_help(self) -> None:
-        """Show the keys and the legend."""
         groups = {heading: self.own_keys(keys) for heading, keys in self.key_groups.items()}
         self.push_screen(HelpScreen(self.workspace.profile, groups, self.typed_commands))
 

@@ -92,13 +92,11 @@ class ChatFiles:
         self.autosave = AutoSave(app, store)
 
     async def ask_where_to_save(self) -> None:
-        """Ask for a path, and save there."""
         if self._workspace.asked_anything():
             title = "Save as (.json: chat, .md: text, .jsonl: trace)"
             await self._ask_path(title, _free_name(), self.save)
 
     async def ask_what_to_open(self) -> None:
-        """Ask for a path, and open the chat that was saved there."""
         await self._ask_path("Open a saved chat", "chat.json", self.open)
 
     def save(self, path: str) -> None:
@@ -124,7 +122,6 @@ class ChatFiles:
             self._link.submit(lambda session, _: session.load(expanded(path, SessionError)))
 
     def list_chats(self) -> None:
-        """Show the saved chats."""
         store = self.autosave.store
         if store is None:
             self._app.notify("chats are not saved with --no-save or --demo", severity="warning")

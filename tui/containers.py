@@ -44,7 +44,6 @@ class AutoScroll(Blank, VerticalScroll):
     """
 
     def watch_show_vertical_scrollbar(self, shown: bool) -> None:
-        """Follow the end of what does not fit."""
         self.anchor(shown and self.follows_end)
 
     @property

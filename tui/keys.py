@@ -114,11 +114,9 @@ class KeyBar(Widget):
         self._useful = useful
 
     def on_mount(self) -> None:
-        """Follow the focus."""
         self.screen.bindings_updated_signal.subscribe(self, self._follow)
 
     def on_click(self, event: events.Click) -> None:
-        """Press the key under the mouse."""
         if key := event.style.meta.get("key"):
             self.app.simulate_key(key)
 
@@ -131,7 +129,6 @@ class KeyBar(Widget):
         return [active[name] for name in names if name in active]
 
     def render(self) -> Content:
-        """Return the keys that fit."""
         line, width = Content(), self.content_size.width
         for binding in self.shown:
             part = _part(binding)

@@ -139,7 +139,6 @@ class ReadableColours(LineFilter):
     """Changes the strategies' colours where they are drawn, and leaves all others."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """Return segments with readable colours."""
         return [
             Segment(text, style and _readable_style(style, background), control)
             for text, style, control in segments

@@ -46,7 +46,6 @@ class ViewerApp(WorkspaceApp):
         profile: Profile,
         configuration: Configuration | None = None,
     ) -> None:
-        """Show a conversation, with the thresholds of a profile."""
         super().__init__(Workspace(conversation, profile), configuration)
         self.workspace.inspector.has_model = False
         self._whole = conversation
@@ -56,7 +55,6 @@ class ViewerApp(WorkspaceApp):
 
     @classmethod
     def of_trace(cls, trace: Trace, configuration: Configuration | None = None) -> ViewerApp:
-        """Return an app that shows a trace."""
         header = trace.header
         messages = [message for message in header.messages if message["role"] != "system"]
         question = "\n\n".join(
@@ -87,7 +85,6 @@ class ViewerApp(WorkspaceApp):
         self.remember_theme()
 
     def action_fork(self) -> None:
-        """Say that a trace cannot be continued."""
         self.notify("a trace has no model to continue with", severity="warning")
 
     async def action_escape(self) -> None:
@@ -105,7 +102,6 @@ class ViewerApp(WorkspaceApp):
         self._show_speed()
 
     def action_speed(self, by: int) -> None:
-        """Play faster or slower."""
         if self._replay is not None:
             self._replay.change_speed(by)
             self._show_speed()
@@ -132,7 +128,6 @@ class ViewerApp(WorkspaceApp):
             await self._end_replay()
 
     async def _end_replay(self) -> None:
-        """Show the whole answer again."""
         if self._timer is not None:
             self._timer.stop()
         self._replay, self._timer, self._paused = None, None, False
@@ -165,12 +160,10 @@ class Replay:
 
     @property
     def speed(self) -> float:
-        """The speed, as a multiple of the recorded one."""
         return SPEEDS[self._speed]
 
     @property
     def ended(self) -> bool:
-        """Whether every step has been played."""
         return self.played >= len(self._steps)
 
     def change_speed(self, by: int) -> None:

@@ -93,7 +93,6 @@ class Workspace(Blank, Horizontal):
         self._markdown = False
 
     def compose(self) -> ComposeResult:
-        """Lay out the two columns."""
         with Column(id="left"):
             yield self.transcript
             yield self.strip
@@ -109,14 +108,12 @@ class Workspace(Blank, Horizontal):
             yield self.plane
 
     async def on_mount(self) -> None:
-        """Show the conversation."""
         self._followers = [w for w in self.walk_children(Widget) if isinstance(w, Follower)]
         await self.show(self.conversation)
         self.set_interval(DRAW_SECONDS, self._catch_up)
 
     @property
     def last_steps(self) -> list[Step]:
-        """The steps of the last answer."""
         turns = self.conversation.turns
         return list(turns[-1].answer.steps) if turns and turns[-1].answers else []
 
@@ -143,7 +140,6 @@ class Workspace(Blank, Horizontal):
             self.screen.refresh_bindings()
 
     def use_profile(self, profile: Profile) -> None:
-        """Draw another profile's thresholds."""
         self.profile = profile
         self.why.thresholds = self.thresholds
         decided = self.thresholds is not None
@@ -185,7 +181,6 @@ class Workspace(Blank, Horizontal):
         return preview
 
     def _catch_up(self) -> None:
-        """Draw what was added since the last time."""
         if self._behind:
             self._behind = False
             self._draw_followers()
@@ -217,17 +212,14 @@ class Workspace(Blank, Horizontal):
             self._draw_followers()
 
     def on_strip_clicked(self, event: Strip.Clicked) -> None:
-        """Put the cursor on the token."""
         self.transcript.focus()
         self.transcript.point(event.index, follow=True)
 
     def on_transcript_alternative_moved(self, event: Transcript.AlternativeMoved) -> None:
-        """Select another alternative."""
         self.inspector.move(event.by)
         self.screen.refresh_bindings()  # an alternative may be selected now
 
     def on_transcript_page_turned(self, event: Transcript.PageTurned) -> None:
-        """Turn the page of the inspector."""
         height = self.inspector.size.height
         self.inspector.scroll_relative(y=event.by * height // 2, animate=False)
 
@@ -251,15 +243,12 @@ class Workspace(Blank, Horizontal):
             self.transcript.point(place.step, follow=True, turn=place.turn)
 
     def action_panel(self) -> None:
-        """Show or hide the side panel."""
         wide = self.screen.has_class("-wide") or self.screen.has_class("-huge")
         self.toggle_class("-no-panel" if wide else "-panel")
 
     def action_attention(self) -> None:
-        """Show the attention metrics in the gauges, or hide them."""
         self.gauges.unfold_attention()
 
     async def action_markdown(self) -> None:
-        """Show answers as Markdown, or as tokens again."""
         self._markdown = not self._markdown
         await self.transcript.show_markdown(self._markdown)

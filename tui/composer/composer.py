@@ -69,7 +69,6 @@ class Composer(TextArea):
 
     @property
     def question(self) -> UserMessage:
-        """What is in the field."""
         return UserMessage(self.text, self.turn)
 
     def write(self, question: UserMessage) -> None:
@@ -91,7 +90,6 @@ class Composer(TextArea):
         self._recalled, self._unsent = len(self._sent), ""
 
     def on_text_area_changed(self) -> None:
-        """List the completions of the text."""
         self.hints.follow(self.text)
 
     def action_send(self) -> None:
@@ -99,7 +97,6 @@ class Composer(TextArea):
         self.call_later(self._send)
 
     def action_new_line(self) -> None:
-        """Begin another line."""
         self.insert("\n")
 
     def action_complete(self) -> None:
@@ -199,7 +196,6 @@ class Hints(Static):
         return self._taken
 
     def clear(self) -> None:
-        """Hide the list."""
         self._found, self._taken = [], None
         self.display = False
 

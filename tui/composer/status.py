@@ -30,7 +30,6 @@ class State(Enum):
 
     @property
     def busy(self) -> bool:
-        """Whether an answer is being generated."""
         return self in (State.READING, State.GENERATING)
 
     @property
@@ -69,7 +68,6 @@ class StatusLine(Widget):
         self._began = 0.0  # to load
 
     def on_mount(self) -> None:
-        """Count the seconds that loading takes."""
         self.set_interval(LOADING_SECONDS, self._count_loading)
 
     def _count_loading(self) -> None:
@@ -88,24 +86,20 @@ class StatusLine(Widget):
             self.screen.refresh_bindings()
 
     def show_answer(self, steps: Sequence[Step], profile: Profile) -> None:
-        """Show the speed of an answer, and the name of the profile."""
         self._summary = Summary.of(steps)
         self.profile = profile.name
         self.draw()
 
     def add_steps(self, steps: Sequence[Step]) -> None:
-        """Count more steps of the answer."""
         for step in steps:
             self._summary.add(step)
         self.context_used += len(steps)
 
     def draw(self) -> None:
-        """Show the newest numbers."""
         self.speed = self._summary.tokens_per_second
         self.refresh()
 
     def render(self) -> Content:
-        """Return the parts that are known."""
         parts = [
             f"{self.state.value} {self.progress}".strip(),
             f"{self.speed:.1f} tok/s" if self.speed else "",

@@ -58,7 +58,6 @@ class LiveValues:
         self.step = None
 
     def add(self, steps: Sequence[Step]) -> None:
-        """Add the next steps."""
         for step in steps:
             self.counts[step.strategy] += 1
             self._sums.update(step.metrics._asdict())
@@ -66,7 +65,6 @@ class LiveValues:
 
     @property
     def tokens(self) -> int:
-        """Tokens in all."""
         return self.counts.total()
 
     @property
@@ -78,7 +76,6 @@ class LiveValues:
 
     @property
     def style(self) -> Style:
-        """The style of their bars."""
         if self.step is not None:
             return COLOURS[self.step.strategy]
         return PLAIN if self.tokens else DIM
@@ -102,16 +99,13 @@ class Gauges(Blank, VerticalScroll):
         """See `draw_counts`."""
 
     def compose(self) -> ComposeResult:
-        """Make the parts."""
         for name in ("bars", "counts", "history", "attention"):
             yield Drawn(id=name)
 
     def on_mount(self) -> None:
-        """Draw what there is."""
         self.draw()
 
     def on_resize(self) -> None:
-        """Draw for the new width."""
         self.draw()
 
     def show_answer(self, steps: Sequence[Step], profile: Profile) -> None:
@@ -121,17 +115,14 @@ class Gauges(Blank, VerticalScroll):
         self.draw()
 
     def add_steps(self, steps: Sequence[Step]) -> None:
-        """Add steps of the answer, which the next `draw` shows."""
         self._steps += steps
         self._values.add(steps)
 
     def unfold_attention(self) -> None:
-        """Show the measurements of attention, or hide them again."""
         self._unfolded = not self._unfolded
         self.draw()
 
     def draw(self) -> None:
-        """Draw everything."""
         width = self.content_size.width - 1
         if width < 32:
             return

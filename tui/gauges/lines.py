@@ -54,7 +54,6 @@ class Compact(Drawn):
         """See `draw_compact`."""
 
     def show_answer(self, steps: Sequence[Step], profile: Profile) -> None:
-        """Show the averages of an answer."""
         self._profile = profile
         self._values = LiveValues(steps)
         self.draw()
@@ -64,7 +63,6 @@ class Compact(Drawn):
         self._values.add(steps)
 
     def draw(self) -> None:
-        """Draw the line, where it is shown at all."""
         if self.size.width:
             width = self.content_size.width
             self.draw_content(draw_compact(self._values, self._profile, width, self.has_thresholds))
@@ -137,7 +135,6 @@ class Strip(Drawn):
         self._pointed: int | None = None
 
     def show_answer(self, steps: Sequence[Step], profile: Profile) -> None:
-        """Show an answer."""
         self._profile = profile
         self.show_strategies(steps, [step.strategy for step in steps])
 
@@ -149,19 +146,16 @@ class Strip(Drawn):
         self.draw()
 
     def add_steps(self, steps: Sequence[Step]) -> None:
-        """Add steps of the answer, which the next `draw` shows."""
         new = [(step.entropy, step.strategy) for step in steps]
         self._tokens += new
         if self._cells is not None:
             self._cells.add(new)
 
     def point(self, index: int | None) -> None:
-        """Highlight a token, or none."""
         self._pointed = index
         self.draw()
 
     def on_resize(self) -> None:
-        """Divide the answer into other cells."""
         self._cells = None
 
     def on_click(self, event: events.Click) -> None:
@@ -174,7 +168,6 @@ class Strip(Drawn):
             self.post_message(self.Clicked(index))
 
     def draw(self) -> None:
-        """Draw everything that was added."""
         width = self.content_size.width
         if not width:
             return

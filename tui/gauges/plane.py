@@ -196,7 +196,6 @@ class Background(NamedTuple):
 
     @classmethod
     def of(cls, profile: Profile, plane: Map) -> Background:
-        """Return the background for a profile."""
         return cls(draw_map(profile, plane), names(profile, plane))
 
 
@@ -270,7 +269,6 @@ class Plane(Drawn):
         self._cloud: Cloud | None = None  # None where everything is to be drawn again
 
     def show_answer(self, steps: Sequence[Step], profile: Profile) -> None:
-        """Show an answer on the map of a profile."""
         self.show_strategies(steps, [step.strategy for step in steps], profile)
 
     def show_strategies(
@@ -282,7 +280,6 @@ class Plane(Drawn):
         self.draw()
 
     def add_steps(self, steps: Sequence[Step]) -> None:
-        """Add steps of the answer, which the next `draw` shows."""
         strategies = [step.strategy for step in steps]
         self._steps += steps
         self._strategies += strategies
@@ -290,12 +287,10 @@ class Plane(Drawn):
             self._cloud.add(steps, strategies)
 
     def point(self, index: int | None) -> None:
-        """Put a crosshair on a token, or none."""
         self._pointed = index
         self.draw()
 
     def on_resize(self) -> None:
-        """Make a map of the new size."""
         self._cloud = None
 
     @property
@@ -307,7 +302,6 @@ class Plane(Drawn):
         return Map.of(self._profile, columns, lines)
 
     def draw(self) -> None:
-        """Draw everything that was added."""
         plane = self.map
         if plane is None:
             self.draw_content(Content())

@@ -42,7 +42,6 @@ class Why(Static):
         self._ended = True  # no more steps will come
 
     def show_answer(self, steps: Sequence[Step], profile: Profile) -> None:
-        """Show the end of an answer."""
         self._summary = Summary.of(steps)
         self._newest, self._comparing, self._ended = None, None, True
         self.draw()
@@ -63,16 +62,13 @@ class Why(Static):
         self._comparing = fork
 
     def point(self, step: Step | None) -> None:
-        """Explain a token, or the newest again."""
         self._pointed = step
         self.draw()
 
     def on_resize(self) -> None:
-        """Draw for the new width."""
         self.draw()
 
     def draw(self) -> None:
-        """Draw the line, where it is shown at all."""
         if self.content_size.width:
             self.update(self._content(), layout=False)
 

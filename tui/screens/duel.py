@@ -98,7 +98,6 @@ class DuelScreen(Screen[DuelChoice | None]):
         self._sides = [DuelSide(n, name, profile) for n, name in enumerate((left, right))]
 
     def compose(self) -> ComposeResult:
-        """Make the two sides."""
         yield Static(Content(f"❯ {printable(self._question.text)}"), classes="question")
         with Horizontal():
             yield from self._sides
@@ -106,7 +105,6 @@ class DuelScreen(Screen[DuelChoice | None]):
         yield KeyBar(KEY_ORDER, self._useful_keys)
 
     async def on_mount(self) -> None:
-        """Begin."""
         self.query_one("#side-0").focus()
         self.set_interval(DRAW_SECONDS, self._draw_sides)
         await self.action_again()
@@ -117,7 +115,6 @@ class DuelScreen(Screen[DuelChoice | None]):
             await self.action_again()
 
     async def action_again(self) -> None:
-        """Begin again."""
         self._cancel.set()
         # Made before anything waits: `receive` must drop the events of the previous duel.
         cancel = self._cancel = CancelToken()
@@ -155,7 +152,6 @@ class DuelScreen(Screen[DuelChoice | None]):
             self._show_result(self._result())
 
     def action_close(self) -> None:
-        """Stop the duel, and go back to the chat."""
         self._cancel.set()
         self.dismiss(None)
 
@@ -187,7 +183,6 @@ class DuelScreen(Screen[DuelChoice | None]):
         self.notify(message, markup=False)
 
     def _useful_keys(self) -> dict[str, bool]:
-        """Return which keys would do something now."""
         left, right = (bool(side.steps) for side in self._sides)
         return {"duel.left": left, "duel.right": right, "duel.save": left or right}
 
@@ -254,7 +249,6 @@ class DuelSide(Vertical):
         self._gauges = (self._compact, Strip(profile, id="strip"), Plane(profile))
 
     def compose(self) -> ComposeResult:
-        """Make the sampler, the answer and the gauges below each other."""
         options = [(name, name) for name in SAMPLERS]
         name = f"sampler-{self._number}"
         yield Select(options, value=self._first, allow_blank=False, compact=True, id=name)
@@ -264,7 +258,6 @@ class DuelSide(Vertical):
 
     @property
     def sampler(self) -> str:
-        """The sampler that is selected."""
         return str(self.query_one(Select).value)
 
     @property
@@ -274,7 +267,6 @@ class DuelSide(Vertical):
         return view.steps if view else []
 
     async def clear(self) -> None:
-        """Begin again without an answer."""
         container = self.query_one(f"#side-{self._number}", AutoScroll)
         await container.remove_children()
         await container.mount(AnswerView())
@@ -296,13 +288,11 @@ class DuelSide(Vertical):
         self._race.show(fork)
 
     def point(self, index: int) -> None:
-        """Mark a token, in the text and on the gauges."""
         if index < len(self.steps):
             self.query_one(AnswerView).point(index)
             self.query_one(Strip).point(index)
 
     def draw(self) -> None:
-        """Bring the fork and the gauges up to date."""
         self._race.draw()
         for gauge in self._gauges:
             gauge.draw()

@@ -50,7 +50,6 @@ class FindBar(ModalScreen[None]):
         self._number = -1
 
     def compose(self) -> ComposeResult:
-        """Make the bar."""
         with Horizontal():
             yield Input(self._text, placeholder="find in this chat", compact=True)
             yield Label(KEYS)
@@ -62,11 +61,9 @@ class FindBar(ModalScreen[None]):
         self.action_go(-1)
 
     def on_input_submitted(self) -> None:
-        """Go on to the next place."""
         self.action_go(1)
 
     def action_go(self, by: int) -> None:
-        """Show another place."""
         label = self.query_one(Label)
         if not self._places:
             label.update("not found" if self.query_one(Input).value else "")

@@ -43,7 +43,6 @@ class HelpScreen(Dialog[None]):
         self._commands = commands
 
     def compose(self) -> ComposeResult:
-        """Make the sections, colours first, below the keys."""
         with VerticalScroll():
             yield Label("↑ ↓ scroll, Escape closes", classes="hint")
             title = f"What the colours mean, with the numbers of {self._profile.name}"

@@ -50,7 +50,6 @@ class OptionsDialog(Dialog[ChosenOptions]):
         self._names = [name for name in shared if name in takes]
 
     def compose(self) -> ComposeResult:
-        """Make a row for each."""
         with Vertical():
             yield Label(f"Options of {self._settings.sampler}")
             with VerticalScroll(id="options"):
@@ -67,7 +66,6 @@ class OptionsDialog(Dialog[ChosenOptions]):
             self.query_one("#fault", Label).update(Content(event.widget.placeholder))
 
     def on_input_submitted(self) -> None:
-        """Take the options."""
         self.action_take()
 
     def action_take(self, save: bool = False) -> None:

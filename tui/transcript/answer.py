@@ -71,7 +71,6 @@ class AnswerView(Column):
         self._unfolded: set[int] = set()  # spans of reasoning, by their first steps
 
     def compose(self) -> ComposeResult:
-        """Make the blocks of the steps that are there."""
         self._divide(0)
         for number in range(len(self._starts)):
             self._blocks.append(TokenBlock(self._draw(number)))
@@ -80,7 +79,6 @@ class AnswerView(Column):
 
     @property
     def text(self) -> str:
-        """The whole answer."""
         return "".join(step.text for step in self.steps)
 
     def append(self, steps: Iterable[Step]) -> None:
@@ -113,7 +111,6 @@ class AnswerView(Column):
             self._redraw([len(self._starts) - 1])
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
-        """Report the token that the mouse is over."""
         self._report_token(event, clicked=False)
 
     def on_click(self, event: events.Click) -> None:
@@ -127,21 +124,17 @@ class AnswerView(Column):
 
     @property
     def has_reasoning(self) -> bool:
-        """Whether there is reasoning to fold or unfold."""
         return bool(self._reasoning)
 
     @property
     def shows_reasoning(self) -> bool:
-        """Whether some reasoning is unfolded, other than by the cursor."""
         return bool(self._unfolded)
 
     def fold(self, folded: bool) -> None:
-        """Fold all reasoning into a line each, or unfold it."""
         for span in self._reasoning:
             self._fold(span, folded)
 
     def point(self, cursor: int | None) -> None:
-        """Highlight a token, or none."""
         ends = [i for i in (self.cursor, cursor) if i is not None]
         touched = {self._block_of(i) for i in ends}
         spans = {self._span_at(i) for i in ends}
@@ -151,7 +144,6 @@ class AnswerView(Column):
         self._redraw(touched)
 
     def block_at(self, index: int) -> TokenBlock:
-        """Return the block in which a step is shown."""
         return self._blocks[self._block_of(index)]
 
     def preview(self, profile: Profile | None) -> Preview:
@@ -164,7 +156,6 @@ class AnswerView(Column):
         return Preview(self.steps, self.strategies)
 
     def show_marks(self, marks: bool) -> None:
-        """Show each token's glyph before it, or not."""
         self._marks = marks
         self._redraw(range(len(self._blocks)))
 
@@ -341,11 +332,9 @@ class TokenBlock(Static):
 
     @property
     def visual(self) -> Content:
-        """The content."""
         return self._content
 
     def render(self) -> Content:
-        """Return the content."""
         return self._content
 
     def show(self, content: Content, grows: bool = False) -> None:

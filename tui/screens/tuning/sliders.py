@@ -121,7 +121,6 @@ class Slider(Widget, can_focus=True):
         return Content.assemble((name, style), self._track(style), number, (change, emphasis))
 
     def show(self, value: float, most: float) -> None:
-        """Show another value, on another scale."""
         self.value, self.most = value, most
         self.refresh()
 
@@ -139,19 +138,16 @@ class Slider(Widget, can_focus=True):
         self._move_to(start + by * step)
 
     def on_mouse_down(self, event: events.MouseDown) -> None:
-        """Grab the threshold."""
         self.focus()
         self._held = True
         self.capture_mouse()
         self._follow(event)
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
-        """Follow the mouse while it is held."""
         if self._held:
             self._follow(event)
 
     def on_mouse_up(self) -> None:
-        """Release the threshold."""
         self._held = False
         self.release_mouse()
 

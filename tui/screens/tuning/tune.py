@@ -78,7 +78,6 @@ class TuneScreen(ModalScreen[TunedSettings | None]):
         self._first = self._named = self._profile.name  # in the field, and loaded
 
     def compose(self) -> ComposeResult:
-        """Make a row for each setting, and the plane below them."""
         with Vertical(id="tune"):
             with VerticalScroll():
                 yield from self._rows()
@@ -123,14 +122,12 @@ class TuneScreen(ModalScreen[TunedSettings | None]):
         self.query_one(TuningPlane).display = event.size.height >= LINES_WITH_PLANE
 
     def on_slider_changed(self) -> None:
-        """Recolour the tokens, and show how many would change."""
         profile = self._changed_profile()
         preview = self._preview(profile)
         self._show(preview, profile)
         self._say(f"{preview.changed} of {len(preview.steps)} tokens would get another strategy")
 
     def on_tuning_plane_dragged(self, event: TuningPlane.Dragged) -> None:
-        """Move the thresholds that are dragged."""
         for name in event.names:
             slider = self.query_one(f"#slider-{name}", Slider)
             slider.show(event.value, slider.most)
@@ -171,7 +168,6 @@ class TuneScreen(ModalScreen[TunedSettings | None]):
         self.dismiss(TunedSettings(settings, ask, profile, also == "regenerate", also == "save"))
 
     def action_discard(self) -> None:
-        """Change nothing."""
         self._preview(None)
         self.dismiss(None)
 
@@ -210,7 +206,6 @@ class TuneScreen(ModalScreen[TunedSettings | None]):
         return {}
 
     def _show(self, preview: Preview, profile: Profile) -> None:
-        """Show the answer's tokens under every slider and on the plane."""
         plane = self.query_one(TuningPlane)
         plane.show_strategies(preview.steps, preview.strategies, profile)
         for slider in self.query(Slider):
@@ -226,7 +221,6 @@ class TuneScreen(ModalScreen[TunedSettings | None]):
 
 
 def _scale(threshold: str, profile: Profile) -> float:
-    """Return the end of a threshold's scale."""
     return scales(profile)[THRESHOLDS[threshold].measurement].most
 
 
@@ -234,7 +228,6 @@ class Tick(Checkbox):
     """A checkbox that reads without colours: Textual's shows an X whether it is on or not."""
 
     def render(self) -> Content:
-        """Return the box and its label."""
         self.BUTTON_INNER = "✓" if self.value else " "
         return super().render()
 

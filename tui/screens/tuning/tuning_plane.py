@@ -68,7 +68,6 @@ class TuningPlane(Plane):
     _held: tuple[str, ...] = ()
 
     def on_mouse_down(self, event: events.MouseDown) -> None:
-        """Grab the border under the mouse."""
         plane, place = self.map, self._place(event)
         if plane is not None and place is not None:
             self._held = thresholds_at(self._profile, plane, *place)
@@ -76,7 +75,6 @@ class TuningPlane(Plane):
                 self.capture_mouse()
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
-        """Drag the border."""
         plane = self.map
         if not self._held or plane is None:
             return
@@ -87,12 +85,10 @@ class TuningPlane(Plane):
         self.post_message(self.Dragged(self._held, round(min(max(value, 0.0), most), 2)))
 
     def on_mouse_up(self) -> None:
-        """Release the border."""
         self._held = ()
         self.release_mouse()
 
     def _place(self, event: events.MouseEvent) -> tuple[int, int] | None:
-        """Return the cell of the map under the mouse."""
         plane, offset = self.map, event.get_content_offset(self)
         if plane is None or offset is None:
             return None
