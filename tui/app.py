@@ -121,15 +121,10 @@ class ChatApp(WorkspaceApp):
         store: Store | None = None,
         configuration: Configuration | None = None,
     ) -> None:
-        """Prepare a chat; the model is loaded when the app is on screen.
-
-        Args:
-            backend: answers.
-            store: has the saved chats; None saves none.
-            configuration: theme and keys; changes of the user are written there.
+        """Prepare a chat, which is not saved without a store; the model is loaded on screen.
 
         Raises:
-            ConfigurationError: there is no such theme.
+            ConfigurationError: the configuration's theme or one of its keys does not exist.
         """
         self.composer = Composer(id="composer")
         # Which profile fits the model is not known before the model is loaded.

@@ -51,14 +51,7 @@ class BackendLink:
     def __init__(
         self, app: App[None], backend: Backend, workspace: Workspace, composer: Composer
     ) -> None:
-        """Prepare the backend; `start` begins to load the model.
-
-        Args:
-            app: shows notices and dialogs, and passes `BackendReported` messages to `receive`.
-            backend: answers.
-            workspace: shows the conversation.
-            composer: takes back a question that was refused.
-        """
+        """Prepare the backend; the app passes `BackendReported` messages to `receive`."""
         self._app = app
         self._workspace = workspace
         self._composer = composer

@@ -95,11 +95,7 @@ class WorkspaceApp(App[None]):
     """The ids of the bindings that the last line names, the most important first."""
 
     def __init__(self, workspace: Workspace, configuration: Configuration | None = None) -> None:
-        """Show a workspace.
-
-        Args:
-            workspace: the main screen.
-            configuration: the theme and keys, and where another theme is written; None for none.
+        """Show a workspace, with the theme and the keys of a configuration.
 
         Raises:
             ConfigurationError: as for `check`.

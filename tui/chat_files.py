@@ -78,14 +78,6 @@ class ChatFiles:
     def __init__(
         self, app: App[None], workspace: Workspace, link: BackendLink, store: Store | None
     ) -> None:
-        """Prepare the dialogs.
-
-        Args:
-            app: shows dialogs and notices.
-            workspace: has the conversation.
-            link: opens another one in its place.
-            store: has all saved chats; None saves none.
-        """
         self._app = app
         self._workspace = workspace
         self._link = link
@@ -186,11 +178,7 @@ def _free_name() -> str:
 
 
 def _export(workspace: Workspace, path: Path) -> None:
-    """Write the format that a file's name asks for.
-
-    Args:
-        workspace: has the conversation; a trace is of its last answer.
-        path: ends with .md for a text to read, .jsonl for a trace, anything else for a chat.
+    """Write Markdown to a .md file, a trace of the last answer to .jsonl, else the chat as JSON.
 
     Raises:
         SessionError, TraceError, OSError: the file cannot be written.

@@ -146,12 +146,7 @@ class Replay:
     """An answer while it is played, without a clock of its own."""
 
     def __init__(self, steps: Sequence[Step], start: int = 0) -> None:
-        """Begin with a step, which comes at once.
-
-        Args:
-            steps: the whole answer.
-            start: the index of the first step to play.
-        """
+        """Begin with the step of an index, which comes at once."""
         self._steps = steps
         self._speed = SPEEDS.index(1.0)
         self.played = start

@@ -67,13 +67,7 @@ class Workspace(Blank, Horizontal):
     ]  # fmt: skip
 
     def __init__(self, conversation: Conversation, profile: Profile, *below: Widget) -> None:
-        """Show a conversation.
-
-        Args:
-            conversation: its last answer is the one whose tokens the cursor can visit.
-            profile: whose thresholds are drawn.
-            below: widgets below the status line.
-        """
+        """Show a conversation, a profile's thresholds, and some widgets below the status line."""
         super().__init__()
         self.conversation = conversation
         self.profile = profile

@@ -160,14 +160,9 @@ def threshold_line(profile: Profile, name: str, width: int) -> Content:
 def draw_bars(
     values: Mapping[str, float], style: Style, profile: Profile, width: int, title: str = ""
 ) -> Content:
-    """Return H, V and the margin as bars with their thresholds; those of a token also in words.
+    """Return H, V and the margin as bars with their thresholds.
 
-    Args:
-        values: by measurement; empty if nothing was measured yet.
-        style: of the bars.
-        profile: whose thresholds are drawn.
-        width: in cells.
-        title: of values that are not those of a token.
+    Values with a title are averages; those of a single token are also described in words.
     """
     lines = [Content.styled(title, DIM)] if title else []
     descriptions = {} if title else words(profile, values)  # an average lies in no region
@@ -225,10 +220,7 @@ def draw_history(steps: Sequence[Step], profile: Profile, width: int) -> Content
 def draw_counts(counts: Counter[Strategy], width: int, has_thresholds: bool = True) -> Content:
     """Return the tokens of each strategy; this is the legend, too.
 
-    Args:
-        counts: by strategy.
-        width: in cells; the meaning of a strategy stands where there is room beside a bar.
-        has_thresholds: whether they decided, so that a strategy shows how sure the model was.
+    Where thresholds decided, a strategy also tells the state of the model, if there is room.
     """
     total = max(1, counts.total())
     explained = has_thresholds and width >= NAME + MEANING + NUMBERS + SHORTEST

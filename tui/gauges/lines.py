@@ -73,11 +73,7 @@ def draw_compact(
 ) -> Content:
     """Return H and V as bars, and the strategy, of the newest token; at the end, of the answer.
 
-    Args:
-        live: the values.
-        profile: on whose scales.
-        width: in cells; where they are few, names are left out.
-        has_thresholds: whether they decided, so that a strategy shows how sure the model was.
+    Names are left out where the width is too small, and where no thresholds decided.
     """
     endings = _endings(live, has_thresholds)
     ending = next(
@@ -213,13 +209,7 @@ class Cells:
 
 
 def draw_strip(cells: Cells, most: float, cursor: int | None = None) -> Content:
-    """Return an answer in a line.
-
-    Args:
-        cells: of the answer.
-        most: the H of a full cell, in bits.
-        cursor: the token to highlight.
-    """
+    """Return an answer in a line; `most` is the H of a full cell, in bits."""
     at = None if cursor is None else cursor // cells.size
     return runs(
         (

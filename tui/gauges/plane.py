@@ -173,13 +173,7 @@ def glyph(step: Step, strategy: Strategy) -> str:
 
 @cache
 def _style(region: Strategy, strategy: Strategy | None = None, age: int | None = None) -> Style:
-    """Return the style of a cell.
-
-    Args:
-        region: that the cell lies in.
-        strategy: in whose colour it is drawn; None for lines.
-        age: of a token of the trail, 0 for the newest.
-    """
+    """Return the style of a cell: a line without a strategy, or a token of the trail by its age."""
     if strategy is None:
         return tinted(region) + DIM
     if age is None or 0 < age < TRAIL // 3:
@@ -211,9 +205,9 @@ def draw_plane(
     Args:
         background: the regions.
         cloud: the dots of all tokens.
-        trail: the last tokens, the newest at the end, which is highlighted.
-        pointed: the token under the cursor, with a crosshair, in place of the trail.
-        known: the lines that were drawn last; those that differ are put in their places.
+        trail: the last tokens; the newest, at the end, is highlighted.
+        pointed: the token under the cursor: a crosshair takes the place of the trail.
+        known: the lines of the previous drawing, updated in place.
     """
     plane, cells = cloud.plane, [list(line) for line in background.cells]
 

@@ -173,12 +173,7 @@ def _measured(value: float, unit: str) -> str:
 
 
 def draw_decision(step: Step, profile: Profile | None) -> Content:
-    """Return the decision, all conditions of each strategy, and the parameters used.
-
-    Args:
-        step: the token's.
-        profile: whose thresholds decided; None if there were none.
-    """
+    """Return the decision, all conditions of each strategy, and the parameters used."""
     why = explain(profile, step)
     origin = "" if step.fork else f", {ORIGINS[step.origin]}"  # the outcome says it of a fork
     heading = f"{why.heading}{origin}"
@@ -216,11 +211,7 @@ def _draw_case(case: Case, decided: bool) -> list[Content]:
 def draw_branches(fork: Fork, selected: int | None, width: int, hint: str = "") -> Content:
     """Return the branches of a fork as a tree, with their scores against the first.
 
-    Args:
-        fork: one of a step.
-        selected: the branch whose text is shown in full, if any.
-        width: in cells.
-        hint: what a key does, below.
+    The text of the selected branch is shown in full, the others cut at the width.
     """
     count = len(fork.branches)
     glyph = LOOKS[Strategy.BRANCH].glyph

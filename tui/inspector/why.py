@@ -99,14 +99,7 @@ def draw_why(why: Explanation, width: int) -> Content:
 
 
 def draw_ending(summary: Summary, seed: int | None, key: str, width: int) -> Content:
-    """Return the end of an answer, its length, speed and seed, and what to do next.
-
-    Args:
-        summary: of the answer.
-        seed: that of the answer, where it is known.
-        key: the one that goes to the tokens.
-        width: in cells; the hint is the longest that fits.
-    """
+    """Return the end of an answer, its length, speed and seed, and the longest hint that fits."""
     parts = [
         ENDINGS.get(summary.finish_reason or "", "stopped"),
         f"{summary.completion_tokens} tokens",

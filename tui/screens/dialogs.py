@@ -101,12 +101,7 @@ class ConfirmDialog(Dialog[bool]):
     ]
 
     def __init__(self, question: str, yes: str) -> None:
-        """Ask.
-
-        Args:
-            question: see above.
-            yes: the effect of Enter.
-        """
+        """Ask a question; `yes` names the effect of Enter."""
         super().__init__()
         self._question = question
         self._yes = yes

@@ -75,15 +75,7 @@ class DuelScreen(Screen[DuelChoice | None]):
     def __init__(
         self, question: UserMessage, settings: Settings, seed: int, start: Start, profile: Profile
     ) -> None:
-        """Prepare a duel.
-
-        Args:
-            question: the one that both sides answer.
-            settings: those of the chat, for both but for the sampler.
-            seed: for both.
-            start: begins a duel; its events come through `receive`.
-            profile: the one that the settings mean.
-        """
+        """Prepare a duel; the events of what `start` begins come through `receive`."""
         super().__init__()
         self._question = question
         self._settings = replace(settings, seed=seed)
@@ -233,13 +225,6 @@ class DuelSide(Vertical):
     """One side of a duel: its sampler, its answer, and small gauges that follow it."""
 
     def __init__(self, number: int, sampler: str, profile: Profile) -> None:
-        """Begin without an answer.
-
-        Args:
-            number: 0 or 1.
-            sampler: the one that is selected at first.
-            profile: whose thresholds the gauges show.
-        """
         super().__init__(classes="side")
         self._number = number
         self._first = sampler

@@ -35,13 +35,6 @@ class FindBar(ModalScreen[None]):
     def __init__(
         self, conversation: Conversation, show: Callable[[Match], None], text: str = ""
     ) -> None:
-        """Prepare a search.
-
-        Args:
-            conversation: the one to search.
-            show: brings a match into sight.
-            text: the first words to search for.
-        """
         super().__init__()
         self._conversation = conversation
         self._show = show

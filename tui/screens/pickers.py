@@ -38,12 +38,7 @@ class ChatList(Dialog[str]):
     ]
 
     def __init__(self, store: Store, current: str) -> None:
-        """Prepare the list.
-
-        Args:
-            store: has the chats.
-            current: the id of the chat on the screen, which can be neither renamed nor deleted.
-        """
+        """Prepare the list; the current chat can be neither renamed nor deleted."""
         super().__init__()
         self._store = store
         self._current = current

@@ -64,7 +64,6 @@ class Headings(Widget):
     DEFAULT_CSS = "Headings { height: 1; color: $text-muted; text-wrap: nowrap; }"
 
     def render(self) -> Content:
-        """Return the headings in their columns, as far as there is room."""
         name, track, number, change = HEADINGS
         cells = track_width(self.content_size.width)
         over = track.center(cells) if len(track) <= cells else " " * cells
@@ -91,13 +90,7 @@ class Slider(Widget, can_focus=True):
         """The threshold moved."""
 
     def __init__(self, name: str, value: float, most: float) -> None:
-        """Begin at a value.
-
-        Args:
-            name: of the threshold.
-            value: may be infinite.
-            most: the end of the scale; a larger value stays until it is moved down.
-        """
+        """Begin at a value; one beyond the scale's end, `most`, stays until it is moved down."""
         super().__init__(name=name, id=f"slider-{name}")
         self.threshold = THRESHOLDS[name]
         self.value = value
@@ -107,7 +100,6 @@ class Slider(Widget, can_focus=True):
         self._held = False  # by the mouse
 
     def render(self) -> Content:
-        """Return the name, the track with the tokens on it, the number, and the change."""
         strategy, measurement, above = self.threshold
         style = COLOURS[strategy]
         side = ">" if above else "<"

@@ -63,13 +63,7 @@ class TuneScreen(ModalScreen[TunedSettings | None]):
     def __init__(
         self, settings: Settings, ask: bool, preview: Callable[[Profile | None], Preview]
     ) -> None:
-        """Show settings.
-
-        Args:
-            settings: those to begin with; their profile is loaded.
-            ask: whether the user is asked at forks.
-            preview: colours the tokens by a profile, None for the one that decided.
-        """
+        """Show settings; `preview` colours the tokens by a profile, None for the original one."""
         super().__init__()
         self._settings = settings
         self._ask = ask
@@ -239,7 +233,7 @@ def default_options(
 
     Args:
         tuned: the settings.
-        usual: the profile without the file: a threshold that is equal there is not written.
+        usual: the profile without the file; thresholds that equal its own are not written.
         configured: the options that the file has now.
     """
     settings, own = tuned.settings, Profile.load(tuned.settings.profile)

@@ -22,14 +22,7 @@ EDGES = (0, 1, -1, 2)
 
 
 def thresholds_at(profile: Profile, plane: Map, column: int, line: int) -> tuple[str, ...]:
-    """Return the thresholds whose border is at a cell or next to it; all where they coincide.
-
-    Args:
-        profile: whose thresholds are shown.
-        plane: the scales.
-        column: of the cell, from the left.
-        line: of the cell, from the top.
-    """
+    """Return the thresholds whose border is at a cell or next to it; all where they coincide."""
     found = regions(profile, plane)
     for edge in EDGES:
         for upright in (True, False):
