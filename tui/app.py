@@ -43,7 +43,7 @@ from .workspace import Workspace
 DIALOGS = ("edit", "save", "open", "chats", "models", "generation", "find", "code")
 """Actions whose keys have priority, and are off while a dialog is open."""
 OF_THE_CHAT = (*DIALOGS, "tune", "duel", "new", "regenerate")
-"""Actions whose keys are off while a duel lies over the chat."""
+"""Actions whose keys are off while a duel covers the chat."""
 
 
 def run_chat(
@@ -82,7 +82,7 @@ class ChatApp(WorkspaceApp):
         Binding("f4", "duel", "Duel", id="chat.duel", tooltip="Duel: two samplers side by side"),
         Binding(
             "ctrl+n", "new", "New", id="chat.new", show=False,
-            tooltip="New chat: begin another; this one stays in the list",
+            tooltip="New chat: start another; this one stays in the list",
         ),
         Binding(
             "ctrl+s", "save", "Save", id="chat.save", show=False, priority=True,
@@ -158,7 +158,7 @@ class ChatApp(WorkspaceApp):
         self.files.offer_crashed()
 
     async def on_unmount(self) -> None:
-        """End the backend, and save its last words."""
+        """Stop the backend, then save the chat."""
         await self.link.stop()
         self.files.autosave.save(self.workspace.conversation)
         await asyncio.to_thread(self.files.autosave.close, crashed=bool(self.return_code))
@@ -172,12 +172,12 @@ class ChatApp(WorkspaceApp):
             self.files.autosave.save(self.workspace.conversation)
 
     def _save_running(self) -> None:
-        """Save an answer that takes long, so that a crash loses little of it."""
+        """Save a running answer, so that a crash loses little of it."""
         if self.status.state.busy:
             self.files.autosave.save(self.workspace.conversation)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Switch keys off while a dialog or a duel lies over the chat."""
+        """Disable keys while a dialog or a duel covers the chat."""
         under_dialog = any(isinstance(screen, ModalScreen) for screen in self.screen_stack[-1:])
         under_duel = any(isinstance(screen, DuelScreen) for screen in self.screen_stack)
         if (under_dialog and action in DIALOGS) or (under_duel and action in OF_THE_CHAT):
@@ -206,7 +206,7 @@ class ChatApp(WorkspaceApp):
                 transcript.action_move(-1)
 
     def useful_keys(self) -> dict[str, bool]:
-        """Return whether the keys that do not always help would do something now."""
+        """Return, by id, whether keys that are not always of use would do something now."""
         state, asked = self.status.state, bool(self._turns)
         loaded = state not in (State.LOADING, State.FAILED)
         answers = len(self._turns[self._turn].answers) if asked else 0
@@ -313,11 +313,11 @@ class ChatApp(WorkspaceApp):
         answer = self.workspace.transcript.answer
         blocks = code_blocks(answer.text if answer else "")
         if not blocks:
-            self.notify("this answer has no block of code", severity="warning")
+            self.notify("this answer has no code block", severity="warning")
             return
         self.copy_to_clipboard(blocks[-1])
         lines = len(blocks[-1].splitlines())
-        self.notify(f"copied the last of {len(blocks)} blocks of code: {lines} lines")
+        self.notify(f"copied the last of {len(blocks)} code blocks ({lines} lines)")
 
     async def action_system_prompt(self) -> None:
 

@@ -23,7 +23,7 @@ from .screens.duel import DuelScreen
 from .screens.pickers import ModelPicker
 from .workspace import Workspace
 
-ADVICE = "Ask more precisely, regenerate with another seed or with thinking, or do without it."
+ADVICE = "Rephrase the question, or regenerate with another seed or with thinking."
 """For an answer that is unsure."""
 SWITCH_SECONDS = 0.0005
 """How long the model's thread waits for the interpreter while the screen is drawn: several times a
@@ -83,7 +83,6 @@ class BackendLink:
         return self._backend.alive
 
     def submit(self, action: Action) -> None:
-        """Hand over an action, if the backend can take one now."""
         if self._claim():
             self._backend.submit(action, self._cancel)
 
@@ -108,7 +107,7 @@ class BackendLink:
         self._backend.configure(settings, ask)
 
     def list_models(self) -> bool:
-        """Ask for the models on this machine; return whether the backend can look now."""
+        """Request the models on this machine; return whether the backend is free to look."""
         free = self._status.state in (State.READY, State.FAILED)
         if free:
             self._backend.list_models()
@@ -186,7 +185,7 @@ class BackendLink:
             self._workspace.show_fork(event.fork)
 
     def _forward(self, event: events.DuelEvent | events.ModelsListed) -> None:
-        """Hand an event to the screen that waits for it; a dialog may lie over that."""
+        """Pass an event to the screen that waits for it; a dialog may cover that screen."""
         for screen in self._app.screen_stack:
             if isinstance(event, events.ModelsListed):
                 if isinstance(screen, ModelPicker):
@@ -198,7 +197,7 @@ class BackendLink:
         """Take the backend for a job, with a new cancel token; if it is not free, say so."""
         if self._status.state is State.LOADING and not self._waiting:
             self._waiting = True
-            self._app.notify("this is done as soon as the model is loaded")
+            self._app.notify("this will run once the model is loaded")
         elif self.available():
             self._workspace.transcript.point(None)
             self._status.state = State.GENERATING

@@ -119,7 +119,7 @@ class WorkspaceApp(App[None]):
         """
         if configuration.theme is not None and configuration.theme not in BUILTIN_THEMES:
             names = ", ".join(BUILTIN_THEMES)
-            raise configuration.fault(SCREEN, THEME, f"there is no such theme: {names}")
+            raise configuration.fault(SCREEN, THEME, f"unknown theme; the themes are {names}")
         groups = (cls, WorkspaceApp, Workspace, Transcript, Composer)
         bindings = [binding for group in groups for binding in group.BINDINGS]
         known = {binding.id for binding in bindings if isinstance(binding, Binding) and binding.id}
@@ -127,7 +127,7 @@ class WorkspaceApp(App[None]):
             group = action.partition(".")[0]
             elsewhere = group in APPS and not any(name.startswith(f"{group}.") for name in known)
             if old_names.KEYS.get(action, action) not in known and not elsewhere:
-                reason = "no key has this name: see docs/configuration.md for those there are"
+                reason = "unknown action: docs/configuration.md lists them"
                 raise configuration.fault(KEYS, action, reason)
             if (key := unknown_key(keys)) is not None:
                 reason = f'there is no key {key!r}: write it as "ctrl+j", "f9" or "question_mark"'
@@ -171,7 +171,7 @@ class WorkspaceApp(App[None]):
         yield KeyBar(self.key_order, self.useful_keys)
 
     def useful_keys(self) -> dict[str, bool]:
-        """Return whether the keys that do not always help would do something now.
+        """Return, by id, whether keys that are not always of use would do something now.
 
         The last line does not name those that would not.
         """
@@ -198,7 +198,7 @@ class WorkspaceApp(App[None]):
         return {"Anywhere": keys, "In the tokens (Tab, and back)": Transcript.BINDINGS}
 
     def own_keys(self, bindings: Sequence[BindingType]) -> list[BindingType]:
-        """Return bindings with the keys that the configuration gives them."""
+        """Return bindings with their configured keys."""
         keys = self._keys
         return [
             replace(b, key=keys[b.id], key_display=None)
@@ -260,7 +260,7 @@ class WorkspaceApp(App[None]):
         self.push_screen(HelpScreen(self.workspace.profile, groups, self.typed_commands))
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """Return the palette's commands: all that keys do, and Textual's own."""
+        """Return the palette's commands: those of all bindings, and Textual's own."""
         yield from super().get_system_commands(screen)
         workspace = self.workspace
         yield from palette_commands(self, self, WorkspaceApp.BINDINGS)

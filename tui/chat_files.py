@@ -46,7 +46,6 @@ class AutoSave:
         return None if self._failed else self._store
 
     def save(self, conversation: Conversation) -> None:
-        """Save a conversation soon, if anything was asked."""
         if self.store is not None and conversation.turns:
             self._newest = conversation
             self._thread.submit(self._save)
@@ -123,12 +122,12 @@ class ChatFiles:
         self._app.push_screen(ChatList(store, open_id), self._open_saved)
 
     def offer_crashed(self) -> None:
-        """Offer to go on with a chat that was open when a program died."""
+        """Offer to reopen a chat that was open when the program crashed."""
         store = self.autosave.store
         crashed = store.crashed() if store else []
         if crashed:
             dialog = ConfirmDialog(
-                "The program ended unexpectedly while a chat was open.", "goes on with it"
+                "The program ended unexpectedly while a chat was open.", "reopens it"
             )
             self._app.push_screen(
                 dialog, lambda yes: self._open_saved(crashed[-1]) if yes else None

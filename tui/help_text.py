@@ -132,7 +132,6 @@ def _thought(profile: Profile | None) -> str:
 
 
 def marks() -> Content:
-    """Return the marks around tokens that were not sampled in the ordinary way."""
     lines = (f"{first}{_MARKS[origin]}{last}" for origin, (first, last) in ORIGIN_MARKS.items())
     return Content("\n".join(lines))
 
@@ -159,7 +158,6 @@ class Welcome(Static):
         super().__init__(_draw_card(spacious=True))
 
     def fit(self, lines: int) -> None:
-        """Leave out the empty lines where there are few lines."""
         self.update(_draw_card(spacious=lines >= SPACIOUS))
 
 
@@ -175,7 +173,7 @@ def _draw_card(spacious: bool) -> Content:
         Content.styled("Ask something, or press a number, then Enter", bold),
         Content(questions),
         *gap,
-        Content("Then Tab inspects the tokens: why each, and alternatives."),
+        Content("Then press Tab to inspect the tokens and their alternatives."),
         Content("F1 explains everything. / lists the commands."),
     ]
     return Content("\n").join(lines)

@@ -122,7 +122,6 @@ class KeyBar(Widget):
 
     @property
     def shown(self) -> list[Binding]:
-        """The bindings that would do something now, the most important first."""
         active = {b.binding.id: b.binding for b in self.screen.active_bindings.values()}
         useful = self._useful()
         names = (name for name in self._order if useful.get(name, True))

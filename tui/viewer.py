@@ -30,9 +30,9 @@ class ViewerApp(WorkspaceApp):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
-            "escape", "escape", "Back", id="app.escape", tooltip="Leave the tokens; end playing"
+            "escape", "escape", "Back", id="app.escape", tooltip="Leave the tokens; stop playing"
         ),
-        Binding("space", "play", "Play", id="view.play", tooltip="Play: as it was recorded; pause"),
+        Binding("space", "play", "Play", id="view.play", tooltip="Play: at recorded pace; pause"),
         Binding(
             "plus,equals_sign", "speed(1)", "Speed", id="view.faster", key_display="+ -",
             tooltip="Play faster or slower",
@@ -69,7 +69,7 @@ class ViewerApp(WorkspaceApp):
         return app
 
     def useful_keys(self) -> dict[str, bool]:
-        """Return whether the keys that do not always help would do something now."""
+        """Return, by id, whether keys that are not always of use would do something now."""
         pointed = self.workspace.transcript.cursor is not None
         playing = self._replay is not None
         return super().useful_keys() | {
@@ -79,7 +79,7 @@ class ViewerApp(WorkspaceApp):
         }
 
     def on_mount(self) -> None:
-        """Let the arrow keys go from token to token at once."""
+        """Focus the text, so that the arrow keys move between tokens at once."""
         end_with_terminal(self)
         self.workspace.transcript.focus()
         self.remember_theme()
@@ -88,7 +88,6 @@ class ViewerApp(WorkspaceApp):
         self.notify("a trace has no model to continue with", severity="warning")
 
     async def action_escape(self) -> None:
-        """End playing, or take the cursor away."""
         if self._replay is not None:
             await self._end_replay()
         self.workspace.transcript.point(None)
@@ -135,7 +134,6 @@ class ViewerApp(WorkspaceApp):
         await self.workspace.show(self._whole)
 
     def _show_speed(self) -> None:
-        """Show in the status line whether, and how fast, the answer is played."""
         state = ""
         if self._replay is not None:
             state = f"{'paused' if self._paused else 'playing'} ×{self._replay.speed:g}"
@@ -146,7 +144,7 @@ class Replay:
     """An answer while it is played, without a clock of its own."""
 
     def __init__(self, steps: Sequence[Step], start: int = 0) -> None:
-        """Begin with the step of an index, which comes at once."""
+        """Start at the step with this index, which is played at once."""
         self._steps = steps
         self._speed = SPEEDS.index(1.0)
         self.played = start
@@ -166,7 +164,7 @@ class Replay:
         self._speed = min(max(self._speed + by, 0), len(SPEEDS) - 1)
 
     def advance(self, seconds: float) -> list[Step]:
-        """Let some seconds pass; return the steps of these seconds."""
+        """Advance by some seconds and return the steps within them."""
         first = self.played
         self._now += seconds * self.speed
         while not self.ended and self._steps[self.played].time <= self._now:

@@ -62,7 +62,7 @@ class Workspace(Blank, Horizontal):
         ),
         Binding(
             "a", "attention", "Attention", id="app.attention", show=False,
-            tooltip="Attention: its metrics in the gauges, or not",
+            tooltip="Attention: show or hide its metrics",
         ),
     ]  # fmt: skip
 
@@ -123,7 +123,6 @@ class Workspace(Blank, Horizontal):
         return self.profile if self.status.sampler == TREE_SAMPLER else None
 
     async def show(self, conversation: Conversation) -> None:
-        """Show a conversation, and the measurements of its last answer."""
         self.conversation = conversation
         self.set_class(not conversation.turns, "-empty")
         seeds = [turn.answer.seed for turn in conversation.turns if turn.answers]
@@ -142,7 +141,6 @@ class Workspace(Blank, Horizontal):
         self._show_answer()
 
     def show_fork(self, fork: Fork) -> None:
-        """Show the branches of a fork so far; the next steps end that."""
         self.fork_race.show(fork)
         self.why.show_fork(fork)
         self._behind = True
@@ -185,7 +183,7 @@ class Workspace(Blank, Horizontal):
             follower.draw()
 
     def on_descendant_focus(self) -> None:
-        """Name the key that explains a token from here."""
+        """Name the key that explains a token, which depends on the focus."""
         self.why.name_key(self.transcript.has_focus)
 
     def on_transcript_cursor_moved(self, event: Transcript.CursorMoved) -> None:
@@ -229,7 +227,6 @@ class Workspace(Blank, Horizontal):
             self.transcript.point(event.index, turn=turn)
 
     def show_place(self, place: Match) -> None:
-        """Bring a match of a search into sight."""
         if place.step is None:
             self.transcript.point(None)
             self.transcript.show_question(place.turn)

@@ -361,12 +361,12 @@ def test_the_chat_is_searched_and_its_code_copied(make_chat):
     async def scenario(pilot):
         await idle(pilot)
         await pilot.press("ctrl+y")
-        assert "no block of code" in notices(app)
+        assert "no code block" in notices(app)
         app.link.submit(lambda session, _: session.resume(chat))
         await until(pilot, lambda: ready(app) and turns(app))
         await pilot.press("ctrl+y")
         assert app.clipboard == "b = 1\nc\n"
-        assert "2 blocks of code: 2 lines" in notices(app)
+        assert "2 code blocks" in notices(app)
         await pilot.press("ctrl+f", *"cats")
         assert isinstance(app.screen, FindBar)
         assert place() == (1, 1), "the last place first"

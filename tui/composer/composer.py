@@ -83,7 +83,7 @@ class Composer(TextArea):
         self._replace(self.text.removeprefix(text))
 
     def remember(self, texts: list[str]) -> None:
-        """Let ↑ bring back texts that were sent, the last one first."""
+        """Add sent texts to the history that ↑ brings back."""
         for text in texts:
             if text.strip() and text not in self._sent[-1:]:
                 self._sent.append(text)
@@ -187,7 +187,7 @@ class Hints(Static):
             self._draw()
 
     def take(self) -> str | None:
-        """Return the next completion, to stand in the field; None if there is none."""
+        """Return the next completion for the field; None if there is none."""
         if not self._found:
             return None
         self._taken = self._found[self._number % len(self._found)][0]
@@ -208,7 +208,7 @@ class Hints(Static):
             lines.append(line.stylize("reverse") if name == self._taken else line)
         more = len(self._found) - first - MOST_LINES
         lines += [Content(f"… {more} more")] if more > 0 else []
-        lines += [Content("Tab takes one")] if self._taken is None else []
+        lines += [Content("Tab completes")] if self._taken is None else []
         self.update(
             Content("\n").join(
                 line.truncate(max(8, self.app.size.width - 6), ellipsis=True) for line in lines

@@ -47,11 +47,11 @@ _REFUSALS = {
 
 
 class StatusLine(Widget):
-    """What is known of these, in one line."""
+    """These values in one line, as far as they are known."""
 
     state: reactive[State] = reactive(State.READY)
     progress: reactive[str] = reactive("")
-    """Of the prompt that is read, or of the model that is loaded."""
+    """Of reading the prompt, or of loading the model."""
     context_length: reactive[int] = reactive(0)
     """Tokens that the model can hold; 0 while it is unknown."""
     seed: reactive[int | None] = reactive(None)

@@ -184,7 +184,6 @@ def draw_bars(
 def draw_attention(
     values: Mapping[str, float], style: Style, profile: Profile, width: int
 ) -> Content:
-    """Return the measurements of attention as bars in a line each."""
     lines = []
     cells = width - 16 - 15
     for name, scale in scales(profile).items():
@@ -252,13 +251,13 @@ class ForkRace(Static):
         self._lines = 0
 
     def show(self, fork: Fork | None) -> None:
-        """Take the state of a fork, which the next `draw` shows; None hides it at once."""
+        """Set the fork that the next `draw` shows; None hides it at once."""
         self._fork = fork
         if fork is None and self.display:
             self.display = False
 
     def draw(self) -> None:
-        """Draw the branches; the screen is laid out again only where a fork begins."""
+        """Draw the branches; the screen is laid out again only when a fork begins."""
         if self._fork is None:
             return
         width = self.container_size.width - 2

@@ -59,7 +59,6 @@ class Compact(Drawn):
         self.draw()
 
     def add_steps(self, steps: Sequence[Step]) -> None:
-        """Add steps of the answer, the last of which the next `draw` shows."""
         self._values.add(steps)
 
     def draw(self) -> None:
@@ -191,7 +190,6 @@ class Cells:
         """The most notable strategy of each cell."""
 
     def add(self, tokens: Iterable[tuple[float, Strategy]]) -> None:
-        """Add the H and the strategy of more tokens."""
         first = len(self._tokens)
         self._tokens += tokens
         size = max(1, -(-len(self._tokens) // self._width))

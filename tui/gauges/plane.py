@@ -1,6 +1,6 @@
 """The map of entropy and varentropy: its regions, the answer's tokens, the newest on top.
 
-H runs to the right and V up. The regions are those of the real decision function, for tokens whose
+H runs to the right and V up. The regions are those of the decision function, for tokens whose
 margin allows a fork. Every token leaves a dot; the last ones stand as their strategy's glyph and
 fade with age.
 """
@@ -62,7 +62,7 @@ class Map(NamedTuple):
 
     @classmethod
     def of(cls, profile: Profile, columns: int, lines: int) -> Map:
-        """Return a map on which a profile's thresholds have their place."""
+        """Return a map whose scales hold a profile's thresholds."""
         fitting = scales(profile)
         return cls(columns, lines, fitting["entropy"].most, fitting["varentropy"].most)
 
@@ -80,7 +80,6 @@ class Map(NamedTuple):
         return x, lines - 1 - y
 
     def at(self, column: int, line: int) -> tuple[float, float]:
-        """Return H and V in the middle of a cell."""
         return (
             (column + 0.5) / self.columns * self.most_h,
             (self.lines - line - 0.5) / self.lines * self.most_v,
@@ -154,7 +153,6 @@ class Cloud:
         """Whether a token lies beyond the scale."""
 
     def add(self, steps: Iterable[Step], strategies: Iterable[Strategy]) -> None:
-        """Put dots where some tokens lie."""
         for step, strategy in zip(steps, strategies, strict=True):
             x, y = self.plane.place(step.entropy, step.varentropy, fine=2)
             cell = x // 2, y // 4
@@ -165,7 +163,6 @@ class Cloud:
 
 
 def glyph(step: Step, strategy: Strategy) -> str:
-    """Return the mark of a token: hollow if it was inserted or retrieved."""
     if step.origin in NOT_OF_THE_MODEL:
         return HOLLOW.get(strategy, LOOKS[strategy].glyph)
     return LOOKS[strategy].glyph

@@ -74,7 +74,6 @@ class Inspector(Blank, VerticalScroll):
 
     @property
     def _losing(self) -> list[int]:
-        """The branches of a fork that did not win."""
         fork = self._step.fork if self._step else None
         return [n for n in range(len(fork.branches)) if n != fork.winner] if fork else []
 

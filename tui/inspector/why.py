@@ -52,13 +52,11 @@ class Why(Static):
         self.draw()
 
     def add_steps(self, steps: Sequence[Step]) -> None:
-        """Add steps of the answer, the last of which the next `draw` explains."""
         for step in steps:
             self._summary.add(step)
         self._newest, self._comparing, self._ended = steps[-1], None, False
 
     def show_fork(self, fork: Fork) -> None:
-        """Describe a fork until the next steps come; the next `draw` shows it."""
         self._comparing = fork
 
     def point(self, step: Step | None) -> None:

@@ -36,7 +36,7 @@ class Dialog(ModalScreen[T | None]):
 
 
 def field_row(label: str, name: str, value: object, placeholder: str) -> ComposeResult:
-    """Make a label and a field of one line, whose id is `name`."""
+    """Yield a label and a one-line field whose id is `name`."""
     with Horizontal(classes="row"):
         yield Label(label)
         text = "" if value is None else str(value)
@@ -86,7 +86,7 @@ class LongTextDialog(TextDialog):
         with Vertical():
             yield Label(Content(self._title))
             yield TextArea(self._text, placeholder=self._placeholder, tab_behavior="focus")
-            yield Label("Ctrl+S uses it, Escape does not", classes="hint")
+            yield Label("Ctrl+S accepts, Escape cancels", classes="hint")
 
     def action_take(self) -> None:
         self.dismiss(self.query_one(TextArea).text)
@@ -101,7 +101,6 @@ class ConfirmDialog(Dialog[bool]):
     ]
 
     def __init__(self, question: str, yes: str) -> None:
-        """Ask a question; `yes` names the effect of Enter."""
         super().__init__()
         self._question = question
         self._yes = yes
@@ -109,7 +108,7 @@ class ConfirmDialog(Dialog[bool]):
     def compose(self) -> ComposeResult:
         with Vertical():
             yield Label(Content(self._question))
-            yield Label(Content(f"Enter {self._yes}, Escape does not"), classes="hint")
+            yield Label(Content(f"Enter {self._yes}, Escape cancels"), classes="hint")
 
 
 class AskDialog(Dialog[int]):
@@ -127,7 +126,7 @@ class AskDialog(Dialog[int]):
             if line.strip():
                 yield Label(Content(f"{line} …"), classes="before")
             yield OptionList(*map(self._option, range(len(self._fork.branches))))
-            yield Label("A number or Enter takes one, Escape the best (✓)", classes="hint")
+            yield Label("A number or Enter chooses one, Escape the best (✓)", classes="hint")
 
     def on_mount(self) -> None:
         self.query_one(OptionList).highlighted = self._fork.winner

@@ -75,7 +75,7 @@ class DuelScreen(Screen[DuelChoice | None]):
     def __init__(
         self, question: UserMessage, settings: Settings, seed: int, start: Start, profile: Profile
     ) -> None:
-        """Prepare a duel; the events of what `start` begins come through `receive`."""
+        """Prepare a duel, which `start` begins; its events come through `receive`."""
         super().__init__()
         self._question = question
         self._settings = replace(settings, seed=seed)
@@ -102,7 +102,7 @@ class DuelScreen(Screen[DuelChoice | None]):
         await self.action_again()
 
     async def on_select_changed(self) -> None:
-        """Begin again with other samplers; also called for the first ones."""
+        """Start again with other samplers; Textual also reports the first ones."""
         if self._chosen() != self._samplers:
             await self.action_again()
 
@@ -157,7 +157,6 @@ class DuelScreen(Screen[DuelChoice | None]):
         self.dismiss(DuelChoice(self._question, self._settings.seed or 0, list(steps)))
 
     def action_save(self) -> None:
-        """Write a trace of each side into the current folder."""
         names = []
         for side, header in zip(self._sides, self._headers, strict=False):
             if header is None or not side.steps:
@@ -269,7 +268,6 @@ class DuelSide(Vertical):
                 gauge.add_steps(steps)
 
     def show_fork(self, fork: Fork) -> None:
-        """Show the branches of a fork so far; the next steps end that."""
         self._race.show(fork)
 
     def point(self, index: int) -> None:

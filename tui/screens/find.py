@@ -48,7 +48,6 @@ class FindBar(ModalScreen[None]):
             yield Label(KEYS)
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Search from the end: the last match is the most likely one."""
         self._places = search(self._conversation, event.value)
         self._number = len(self._places)
         self.action_go(-1)

@@ -53,7 +53,9 @@ class OptionsDialog(Dialog[ChosenOptions]):
         with Vertical():
             yield Label(f"Options of {self._settings.sampler}")
             with VerticalScroll(id="options"):
-                yield from self._row(MAX_TOKENS, "tokens of an answer at most; -1: no limit")
+                yield from self._row(
+                    MAX_TOKENS, "maximum length of an answer in tokens; -1: no limit"
+                )
                 for name in self._names:
                     yield from self._row(name, parameters()[name].help)
             yield Label("", id="fault", classes="hint")

@@ -48,7 +48,7 @@ class ChatList(Dialog[str]):
     def compose(self) -> ComposeResult:
         with Vertical():
             yield Label("Saved chats")
-            yield Input(placeholder="words that occur in it")
+            yield Input(placeholder="search")
             yield OptionList()
             keys = "Enter opens, Ctrl+E renames, Ctrl+D deletes, Escape closes"
             yield Label(keys, classes="hint")
@@ -67,7 +67,7 @@ class ChatList(Dialog[str]):
         self.dismiss(self._listed[event.option_index].id)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Let the keys that have priority rest while a dialog lies over this."""
+        """Disable the keys with priority while a dialog is on top."""
         return self.app.screen is self or action == "dismiss"
 
     def action_move(self, by: int) -> None:
@@ -105,7 +105,7 @@ class ChatList(Dialog[str]):
     def _changeable(self) -> Card | None:
         card = self._highlighted
         if card is not None and card.id == self._current:
-            reason = "this chat is open: /rename TITLE renames it, Ctrl+N begins another one first"
+            reason = "this chat is open: rename it by /rename TITLE, or leave it by Ctrl+N first"
             self.notify(reason, severity="warning")
             return None
         return card

@@ -114,7 +114,6 @@ class AnswerView(Column):
         self._report_token(event, clicked=False)
 
     def on_click(self, event: events.Click) -> None:
-        """Unfold reasoning or fold it, or report the token that was clicked."""
         start = event.style.meta.get("reasoning")
         span = None if start is None else self._span_at(start)
         if span is None:
@@ -309,7 +308,6 @@ class Preview:
 
     @property
     def changed(self) -> int:
-        """Tokens whose strategy would be another one."""
         pairs = zip(self.steps, self.strategies, strict=True)
         return sum(step.strategy is not strategy for step, strategy in pairs)
 
@@ -323,7 +321,6 @@ class TokenBlock(Static):
     """Some lines of an answer, of which only those that change are drawn again."""
 
     def __init__(self, content: Content = EMPTY, grows: bool = False) -> None:
-        """Show some content; where it grows, with room for more tokens."""
         super().__init__()
         self._content = content
         self._lines: list[Content] = []

@@ -45,7 +45,6 @@ class TurnView(Column):
             yield Static(Content(which), classes="siblings")
 
     def shows(self, turn: Turn) -> bool:
-        """Return whether a turn looks like this one."""
         mine = (self.turn.question, self.turn.selected, len(self.turn.answers))
         steps = turn.answer.steps if turn.answers else []
         return (
@@ -128,7 +127,7 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
         ),
         Binding(
             "n", "mark(1)", "Forks", id="transcript.next_mark", key_display="n N",
-            tooltip="Next fork, thought or resampled token; the previous one",
+            tooltip="Next or previous fork, thought or resampled token",
         ),
         Binding("N", "mark(-1)", "Previous fork", id="transcript.previous_mark", show=False),
         Binding(
@@ -234,7 +233,6 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
 
     @property
     def has_notable(self) -> bool:
-        """Whether some token stands out: see `notable`."""
         return any(notable(turn.answer.steps) for turn in self._turns)
 
     def append(self, steps: list[Step]) -> None:
@@ -242,7 +240,6 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
             self.last_answer.append(steps)
 
     async def show_markdown(self, shown: bool) -> None:
-        """Show finished answers as Markdown, or as coloured tokens."""
         self._markdown = shown
         for turn in self._turns:
             await turn.answer.show_markdown(shown)
@@ -323,7 +320,6 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
             self.post_message(self.AlternativeMoved(by))
 
     def action_page(self, by: int) -> None:
-        """Turn the page: of the text, or of the token under the cursor."""
         if self.cursor is not None:
             self.post_message(self.PageTurned(by))
         elif by < 0:

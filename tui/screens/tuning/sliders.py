@@ -54,7 +54,6 @@ THRESHOLDS = {
 
 
 def track_width(width: int) -> int:
-    """Return the cells of the track in a line of so many."""
     return min(max(width - NAME_WIDTH - NUMBERS, SHORTEST_TRACK), TRACK_WIDTH)
 
 
@@ -122,7 +121,6 @@ class Slider(Widget, can_focus=True):
         self.refresh()
 
     def action_move(self, by: int) -> None:
-        """Move by some steps, within the scale."""
         if by > 0 and self.value >= self.most:
             return
         start = min(max(self.value, 0.0), self.most)

@@ -109,7 +109,7 @@ class TuneScreen(ModalScreen[TunedSettings | None]):
         """Begin at the first threshold: most users come for these."""
         self.query(Slider).first().focus()
         self._show(self._preview(None), self._profile)
-        self._say("← → move a threshold, Shift+← → far; or drag it")
+        self._say("← → move a threshold, Shift+← → ten steps; or drag it")
 
     def on_resize(self, event: Resize) -> None:
         """Hide the plane where the sliders need the room."""
