@@ -293,7 +293,6 @@ class ChatApp(WorkspaceApp):
         self.files.list_chats()
 
     def action_models(self) -> None:
-
         def take(name: str | None) -> None:
             if name is not None:
                 self.link.switch(name)
@@ -304,9 +303,6 @@ class ChatApp(WorkspaceApp):
     def action_generation(self) -> None:
         if self.link.settings_known():
             self.push_screen(OptionsDialog(self._settings), self._use_options)
-
-    def action_find(self) -> None:
-        self._find("")
 
     def action_code(self) -> None:
         """Copy the last block of code of the answer with the cursor, or else of the last one."""
@@ -320,7 +316,6 @@ class ChatApp(WorkspaceApp):
         self.notify(f"copied the last of {len(blocks)} code blocks ({lines} lines)")
 
     async def action_system_prompt(self) -> None:
-
         def take(text: str | None) -> None:
             if text is not None:
                 self.link.submit(lambda session, _: session.instruct(text or None))
@@ -372,7 +367,7 @@ class ChatApp(WorkspaceApp):
     def _last_question(self) -> UserMessage:
         return UserMessage(self._turns[-1].question, len(self._turns) - 1)
 
-    def _find(self, text: str) -> None:
+    def action_find(self, text: str = "") -> None:
         self.push_screen(FindBar(self.workspace.conversation, self.workspace.show_place, text))
 
     def _adopt(self, choice: DuelChoice | None) -> None:
@@ -442,7 +437,7 @@ class ChatApp(WorkspaceApp):
             "/rename": self.files.rename,
             "/models": lambda _: self.action_models(),
             "/settings": lambda _: self.action_generation(),
-            "/find": self._find,
+            "/find": self.action_find,
             "/code": lambda _: self.action_code(),
             "/help": lambda _: self.action_help(),
             "/quit": lambda _: self.exit(),

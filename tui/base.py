@@ -225,10 +225,8 @@ class WorkspaceApp(App[None]):
         default_namespace: DOMNode | None = None,
         namespaces: Mapping[str, DOMNode] | None = None,
     ) -> bool:
-        """Run an action, without the page keys of a list that has no height.
-
-        Textual looks such a list's lines up, and there are none.
-        """
+        """Run an action; the page keys of a list without height do nothing (KeyError in
+        Textual)."""
         try:
             return await super().run_action(action, default_namespace, namespaces)
         except KeyError:
@@ -262,9 +260,10 @@ class WorkspaceApp(App[None]):
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Return the palette's commands: those of all bindings, and Textual's own."""
         yield from super().get_system_commands(screen)
-        workspace = self.workspace
-        yield from palette_commands(self, self, WorkspaceApp.BINDINGS)
-        if type(self).BINDINGS is not WorkspaceApp.BINDINGS:
-            yield from palette_commands(self, self, type(self).BINDINGS)
-        yield from palette_commands(self, workspace, workspace.BINDINGS)
-        yield from palette_commands(self, workspace.transcript, Transcript.BINDINGS)
+        nodes = {
+            self: [*WorkspaceApp.BINDINGS, *type(self).BINDINGS],
+            self.workspace: Workspace.BINDINGS,
+            self.workspace.transcript: Transcript.BINDINGS,
+        }
+        for node, bindings in nodes.items():
+            yield from palette_commands(self, node, bindings)

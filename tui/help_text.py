@@ -76,12 +76,8 @@ def measurements(profile: Profile) -> Content:
 def words(profile: Profile, values: Mapping[str, float]) -> dict[str, str]:
     """Return words for some measurements, by their names.
 
-    The word for H is the name of the region in which all of them lie, so that it says the same as
-    the map, where a margin does not allow a fork also why it is none.
-
-    Args:
-        profile: whose thresholds are the regions' borders.
-        values: of all measurements; empty if nothing was measured.
+    The word for H names the region in which all of them lie, as the map does. The word for the
+    margin says where it alone prevents a fork.
     """
     if not values:
         return {}
@@ -107,11 +103,7 @@ def conditions(profile: Profile) -> dict[Strategy, str]:
 
 
 def strategies(profile: Profile | None = None) -> Content:
-    """Return each strategy as its tokens look: its state, what it does, and when.
-
-    Args:
-        profile: whose thinking text and numbers stand in a second line each; None for no such line.
-    """
+    """Return each strategy in its style: the state, the deed, and a profile's numbers for it."""
     when = conditions(profile) if profile else {}
     lines = []
     for strategy, (state, deed) in MEANINGS.items():

@@ -103,12 +103,7 @@ class KeyBar(Widget):
     """
 
     def __init__(self, order: tuple[str, ...], useful: Callable[[], dict[str, bool]]) -> None:
-        """Make the line.
-
-        Args:
-            order: the ids of bindings, the most important first; others are not shown.
-            useful: returns, for the ids of some bindings, whether they would do something now.
-        """
+        """Show the bindings of these ids, in this order, unless `useful` says False for one."""
         super().__init__()
         self._order = order
         self._useful = useful

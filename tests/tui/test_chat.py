@@ -92,7 +92,7 @@ def test_another_job_waits_for_the_model_too(make_chat):
 
     async def scenario(pilot):
         await pilot.press("ctrl+n")
-        assert "as soon as the model is loaded" in notices(app)
+        assert "once the model is loaded" in notices(app)
         gate.set()
         await idle(pilot)
 

@@ -189,7 +189,7 @@ def test_another_model_goes_on_with_the_conversation(with_models):
     async def scenario(pilot):
         await ask(pilot, "one")
         await pick(pilot, 0)
-        await until(pilot, lambda: "▰" in str(app.status.render()))
+        await until(pilot, lambda: app.status.progress.endswith(" s"))
         gate.set()
         await idle(pilot)
         assert app.status.model == "tiny-2"

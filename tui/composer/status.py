@@ -15,8 +15,7 @@ from entropix_mlx.step import Step
 from entropix_mlx.summary import Summary
 
 LOADING_SECONDS = 0.25
-"""How often the bar of a model that is loading moves."""
-BAR = 6
+"""The pace at which the seconds are shown while a model loads."""
 
 
 class State(Enum):
@@ -72,11 +71,7 @@ class StatusLine(Widget):
 
     def _count_loading(self) -> None:
         if self.state is State.LOADING:
-            seconds = time.monotonic() - self._began
-            at = int(seconds / LOADING_SECONDS) % (2 * BAR)
-            lit = min(at, 2 * BAR - 1 - at)
-            bar = "".join("▰" if cell == lit else "▱" for cell in range(BAR))
-            self.progress = f"{bar} {seconds:.0f} s"
+            self.progress = f"{time.monotonic() - self._began:.1f} s"
 
     def watch_state(self) -> None:
         """Forget the progress of an earlier prompt; other keys do something now."""

@@ -102,9 +102,6 @@ class Gauges(Blank, VerticalScroll):
         for name in ("bars", "counts", "history", "attention"):
             yield Drawn(id=name)
 
-    def on_mount(self) -> None:
-        self.draw()
-
     def on_resize(self) -> None:
         self.draw()
 

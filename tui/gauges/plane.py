@@ -69,10 +69,7 @@ class Map(NamedTuple):
     def place(self, entropy: float, varentropy: float, fine: int = 1) -> tuple[int, int]:
         """Return the column and line of a point, from the top left; beyond a scale, at its edge.
 
-        Args:
-            entropy: in bits.
-            varentropy: in bits².
-            fine: 1 for cells; 2 for braille dots, of which a cell has two columns and four lines.
+        With `fine` of 2 they count braille dots: a cell has two columns and four lines of them.
         """
         columns, lines = self.columns * fine, self.lines * fine * fine
         x = min(columns - 1, max(0, int(entropy / self.most_h * columns)))

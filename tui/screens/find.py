@@ -22,7 +22,7 @@ class FindBar(ModalScreen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss", "Close"),
-        Binding("down,ctrl+f", "go(1)", "Next", priority=True),
+        Binding("down,enter,ctrl+f", "go(1)", "Next", priority=True),
         Binding("up", "go(-1)", "Previous", priority=True),
     ]
     DEFAULT_CSS = """
@@ -51,9 +51,6 @@ class FindBar(ModalScreen[None]):
         self._places = search(self._conversation, event.value)
         self._number = len(self._places)
         self.action_go(-1)
-
-    def on_input_submitted(self) -> None:
-        self.action_go(1)
 
     def action_go(self, by: int) -> None:
         label = self.query_one(Label)

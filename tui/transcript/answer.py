@@ -337,9 +337,7 @@ class TokenBlock(Static):
     def show(self, content: Content, grows: bool = False) -> None:
         """Show other content; the screen is laid out again only for another number of lines.
 
-        Args:
-            content: the tokens.
-            grows: whether more will come: then there may be empty lines at the end.
+        Content that grows may end with empty lines, reserved for more tokens.
         """
         width, height = self.content_size.width, self.content_size.height
         known, self._lines = self._lines, content.wrap(width) if width else []

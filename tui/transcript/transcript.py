@@ -245,13 +245,7 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
             await turn.answer.show_markdown(shown)
 
     def point(self, index: int | None, follow: bool = False, turn: int | None = None) -> None:
-        """Put the cursor on a token.
-
-        Args:
-            index: of the token in its answer; None takes the cursor away.
-            follow: whether to scroll there.
-            turn: the turn of the answer; None is the one in which the cursor is.
-        """
+        """Put the cursor on a token of a turn, by default the cursor's; None removes the cursor."""
         target = self.turn if turn is None else turn
         if not 0 <= target < len(self._turns):
             return

@@ -1,4 +1,4 @@
-"""A threshold that the arrow keys or the mouse move, over the tokens that it divides."""
+"""A threshold that the arrow keys move, over the tokens that it divides."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
-from textual import events
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.message import Message
@@ -96,7 +95,6 @@ class Slider(Widget, can_focus=True):
         self.most = most
         self._measured: list[float] = []
         self._counts = (0, 0)
-        self._held = False  # by the mouse
 
     def render(self) -> Content:
         strategy, measurement, above = self.threshold
@@ -125,35 +123,13 @@ class Slider(Widget, can_focus=True):
             return
         start = min(max(self.value, 0.0), self.most)
         step = SHARE_STEP if self.most <= 1 else BITS_STEP
-        self._move_to(start + by * step)
-
-    def on_mouse_down(self, event: events.MouseDown) -> None:
-        self.focus()
-        self._held = True
-        self.capture_mouse()
-        self._follow(event)
-
-    def on_mouse_move(self, event: events.MouseMove) -> None:
-        if self._held:
-            self._follow(event)
-
-    def on_mouse_up(self) -> None:
-        self._held = False
-        self.release_mouse()
+        self.value = round(min(max(start + by * step, 0.0), self.most), 4)
+        self.refresh()
+        self.post_message(self.Changed())
 
     @property
     def _track_width(self) -> int:
         return track_width(self.content_size.width)
-
-    def _follow(self, event: events.MouseEvent) -> None:
-        cell = event.x - NAME_WIDTH
-        if 0 <= cell < self._track_width:
-            self._move_to((cell + 0.5) / self._track_width * self.most)
-
-    def _move_to(self, value: float) -> None:
-        self.value = round(min(max(value, 0.0), self.most), 4)
-        self.refresh()
-        self.post_message(self.Changed())
 
     def _track(self, style: Style) -> Content:
         """Return a histogram of the tokens on the scale, with the threshold among them."""

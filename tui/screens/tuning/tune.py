@@ -109,7 +109,7 @@ class TuneScreen(ModalScreen[TunedSettings | None]):
         """Begin at the first threshold: most users come for these."""
         self.query(Slider).first().focus()
         self._show(self._preview(None), self._profile)
-        self._say("← → move a threshold, Shift+← → ten steps; or drag it")
+        self._say("← → move a threshold, Shift+← → ten steps")
 
     def on_resize(self, event: Resize) -> None:
         """Hide the plane where the sliders need the room."""
@@ -231,10 +231,7 @@ def default_options(
 ) -> dict[str, Value | None]:
     """Return the options that make settings the defaults; None removes one from the file.
 
-    Args:
-        tuned: the settings.
-        usual: the profile without the file; thresholds that equal its own are not written.
-        configured: the options that the file has now.
+    Thresholds that equal those of the usual profile are not written, unless they are configured.
     """
     settings, own = tuned.settings, Profile.load(tuned.settings.profile)
     values: dict[str, Value | None] = {

@@ -9,12 +9,7 @@ from textual.message import Message
 
 from entropix_mlx.profiles.profile import Profile
 
-from ...gauges.plane import (
-    MARGIN_LEFT,
-    Map,
-    Plane,
-    regions,
-)
+from ...gauges.plane import MARGIN_LEFT, Map, Plane, regions
 from .sliders import THRESHOLDS
 
 EDGES = (0, 1, -1, 2)
