@@ -77,24 +77,12 @@ def test_a_question_typed_while_the_model_loads_is_answered(make_chat):
 
     async def scenario(pilot):
         await send(pilot, "hi")
+        assert "once the model is loaded" in notices(app)
         await send(pilot, "more")
         assert app.composer.text == "more", "the second one waits in the field"
         assert "still loading" in notices(app)
         gate.set()
         await until(pilot, lambda: ready(app) and shown_steps(app) == 12)
-
-    drive(app, scenario)
-
-
-def test_another_job_waits_for_the_model_too(make_chat):
-    gate = threading.Event()
-    app = make_chat(gated(gate))
-
-    async def scenario(pilot):
-        await pilot.press("ctrl+n")
-        assert "once the model is loaded" in notices(app)
-        gate.set()
-        await idle(pilot)
 
     drive(app, scenario)
 
