@@ -40,13 +40,13 @@ QUESTIONS = (
 SPACIOUS = 17
 """From so many lines on, the card of an empty chat has empty ones."""
 ALTERNATIVES = (
-    "Tab inspects the tokens. ← → go from one to the next: beside it stand the alternatives that"
-    " the model considered, and which conditions held (✓) or not (✗), with the distances; at a fork"
-    " also the other branches, with their scores against the first branch in nats per token. ↑ ↓"
-    " select one of these, and Enter or f continues from there. The old answer stays: [ and ] bring"
-    " it back.\n"
-    "Enter and f do nothing until ↑ ↓ have selected an alternative. Text that is typed or pasted"
-    " here goes into the question field, unless it is a key."
+    "Tab moves to the tokens; ← and → go from one to the next. Beside the text stand the"
+    " alternatives that the model considered and the conditions that held (✓) or did not (✗), each"
+    " with its distance; at a fork also the other branches, with their scores against the first"
+    " in nats per token. ↑ and ↓ select one of these, and Enter or f continues from there. The old"
+    " answer is kept: [ and ] switch between answers.\n"
+    "Enter and f do nothing until ↑ or ↓ has selected an alternative. Text that is typed or pasted"
+    " here goes to the question field, unless it is a key."
 )
 _MARKS = {
     Origin.INSERTED: "a thought that was inserted",
@@ -55,15 +55,15 @@ _MARKS = {
     Origin.CHOSEN: "your choice",
 }
 _MEASUREMENTS = (
-    "Before each token the model gives every possible next token a probability.\n"
-    "H, the entropy, says how open the choice is: 0 bits is certain, 1 bit a coin toss, 3 bits"
-    " like a choice among 8 tokens that are equally probable.\n"
+    "Before each token, the model assigns a probability to every possible next token.\n"
+    "H, the entropy, says how open the choice is: 0 bits is certain, 1 bit is a coin toss, 3 bits"
+    " are like a choice among 8 equally probable tokens.\n"
     "V, the varentropy, says how uneven it is: low where the candidates are about equally"
     " probable, high where a few stand out from a long tail.\n"
     "The margin is the probability of the best token minus that of the second.\n"
-    "The word beside H names the region of the map in which H and V lie together."
+    "The word beside H names the region of the map that H and V fall into."
 )
-_SPIKINESS = " V is called flat below {:.3g}, spiky from {:.3g} on, and uneven between."
+_SPIKINESS = " V is called flat below {:.3g}, spiky from {:.3g} on, and uneven in between."
 
 
 def measurements(profile: Profile) -> Content:
@@ -159,7 +159,7 @@ def _draw_card(spacious: bool) -> Content:
     gap = [Content()] if spacious else []
     lines = [
         Content.styled("The colour of each token shows how sure the model is", bold),
-        Content("H: how open the choice is; V: how uneven. They decide:"),
+        Content("H says how open the choice is, V how uneven. They decide:"),
         strategies(),
         *gap,
         Content.styled("Ask something, or press a number, then Enter", bold),

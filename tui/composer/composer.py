@@ -51,7 +51,7 @@ class Composer(TextArea):
         question: UserMessage
 
     class TokensRequested(Message):
-        """The user wants to go to the tokens."""
+        """The user asks for the tokens."""
 
     def __init__(self, *, id: str) -> None:
         placeholder = "Ask something. Enter sends."

@@ -1,7 +1,7 @@
 """Lines that are drawn again many times a second, such as gauges: only those that changed are.
 
-A `Static` turns its whole content into styled cells again whenever it changes, and tells each cell
-where it stands, so that it can be selected. That is most of what a live screen would cost.
+A `Static` turns its whole content into styled cells again whenever it changes, and records for
+each its position, so that it can be selected. That is most of what a live screen would cost.
 """
 
 from __future__ import annotations

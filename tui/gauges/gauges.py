@@ -216,7 +216,7 @@ def draw_history(steps: Sequence[Step], profile: Profile, width: int) -> Content
 def draw_counts(counts: Counter[Strategy], width: int, has_thresholds: bool = True) -> Content:
     """Return the tokens of each strategy; this is the legend, too.
 
-    Where thresholds decided, a strategy also tells the state of the model, if there is room.
+    Where thresholds decided, a strategy also names the state of the model, if there is room.
     """
     total = max(1, counts.total())
     explained = has_thresholds and width >= NAME + MEANING + NUMBERS + SHORTEST

@@ -118,7 +118,7 @@ class Strip(Drawn):
 
     @dataclass
     class Clicked(Message):
-        """The user wants to go to a token."""
+        """The user asks for a token."""
 
         index: int
 
