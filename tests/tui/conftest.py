@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 from textual._context import active_app
+from textual.pilot import Pilot
 from textual.widgets import Input, TextArea
 
 from entropix_mlx import Profile, Settings
@@ -155,14 +158,31 @@ def soon_settled(monkeypatch) -> None:
     monkeypatch.setattr("textual.pilot.wait_for_idle", settle)
 
 
-def drive(
-    app, scenario: Callable[[object], Awaitable[None]], size=(120, 40), notifications=False
-) -> None:
-    """Run an app, and a scenario on it."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem) -> bool | None:
+    """Run a test that is a coroutine."""
+    test = pyfuncitem.obj
+    if not inspect.iscoroutinefunction(test):
+        return None
+    asyncio.run(
+        test(**{name: pyfuncitem.funcargs[name] for name in inspect.signature(test).parameters})
+    )
+    return True
+
+
+@asynccontextmanager
+async def running(app, size=(120, 40), notifications=False) -> AsyncIterator[Pilot]:
+    """Run an app without a terminal."""
+    async with app.run_test(size=size, notifications=notifications) as pilot:
+        await pilot.pause()
+        yield pilot
+
+
+def drive(app, scenario: Callable[[Pilot], Awaitable[None]], size=(120, 40)) -> None:
+    """Run an app, and a scenario on it, in an event loop of its own."""
 
     async def run() -> None:
-        async with app.run_test(size=size, notifications=notifications) as pilot:
-            await pilot.pause()
+        async with running(app, size) as pilot:
             await scenario(pilot)
 
     asyncio.run(run())

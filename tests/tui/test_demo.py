@@ -6,7 +6,7 @@ from textual.widgets import Select
 from entropix_mlx.backends.recorded import RecordedBackend, demo_recording
 from entropix_mlx.settings import Settings
 from entropix_mlx.step import Origin, Strategy, first_divergence
-from tests.tui.conftest import drive, notices, ready, shown_steps, turns, until
+from tests.tui.conftest import notices, ready, running, shown_steps, turns, until
 from tui.app import ChatApp
 from tui.help_text import QUESTIONS
 from tui.keys import KeyBar
@@ -28,10 +28,9 @@ def test_the_recording_answers_the_questions_of_the_card():
     assert any(len(turn.answers) > 1 for turn in recorded.turns)
 
 
-def test_the_demo():
+async def test_the_demo():
     app = ChatApp(RecordedBackend(Settings(), demo_recording(pace=0)))
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await until(pilot, lambda: ready(app))
         await pilot.press(*"Else?", "enter")
         await until(pilot, lambda: "only a recording" in notices(app))
@@ -63,13 +62,10 @@ def test_the_demo():
         await pilot.press("home", *["down"] * 5, "f")
         await until(pilot, lambda: "only what was recorded" in notices(app))
 
-    drive(app, scenario)
 
-
-def test_the_ways_of_a_fork_race_in_the_demo():
+async def test_the_ways_of_a_fork_race_in_the_demo():
     app = ChatApp(RecordedBackend(Settings(), demo_recording(pace=3)))
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await until(pilot, lambda: ready(app))
         await pilot.press("3", "enter")
         await until(pilot, lambda: app.workspace.fork_race.display)
@@ -84,13 +80,10 @@ def test_the_ways_of_a_fork_race_in_the_demo():
         begins = [tuple(s.token for s in a.steps[fork.index : ends]) for a in recorded]
         assert way in begins, "it can be gone on with"
 
-    drive(app, scenario)
 
-
-def test_a_demo_that_plays_can_be_stopped_and_quit():
+async def test_a_demo_that_plays_can_be_stopped_and_quit():
     app = ChatApp(RecordedBackend(Settings(), demo_recording(pace=0.05)))
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await until(pilot, lambda: ready(app))
         await pilot.press("2", "enter")
         await until(pilot, lambda: turns(app) and turns(app)[0].answer.steps)
@@ -98,13 +91,10 @@ def test_a_demo_that_plays_can_be_stopped_and_quit():
         await until(pilot, lambda: ready(app))
         assert len(turns(app)[0].answer.steps) < 64
 
-    drive(app, scenario)
 
-
-def test_keys_that_do_nothing_in_the_demo_are_not_named_and_say_why():
+async def test_keys_that_do_nothing_in_the_demo_are_not_named_and_say_why():
     app = ChatApp(RecordedBackend(Settings(), demo_recording(pace=0)))
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await until(pilot, lambda: ready(app))
         await pilot.press("1", "enter")
         await until(pilot, lambda: ready(app) and turns(app) and turns(app)[0].answer.steps)
@@ -114,18 +104,15 @@ def test_keys_that_do_nothing_in_the_demo_are_not_named_and_say_why():
         await pilot.press("ctrl+l")
         await until(pilot, lambda: "--demo" in notices(app))
 
-    drive(app, scenario)
-
 
 def verdict(app) -> str:
     return str(app.screen.query_one("#divergence").visual)
 
 
 @pytest.mark.parametrize("number", ["1", "2", "3"])
-def test_a_duel_is_played_and_its_winner_kept(number):
+async def test_a_duel_is_played_and_its_winner_kept(number):
     app = ChatApp(RecordedBackend(Settings(), demo_recording(pace=0)))
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await until(pilot, lambda: ready(app))
         await pilot.press(number, "f4")
         duel = app.screen
@@ -138,13 +125,10 @@ def test_a_duel_is_played_and_its_winner_kept(number):
         await until(pilot, lambda: ready(app) and turns(app))
         assert turns(app)[0].answer.steps == right
 
-    drive(app, scenario)
 
-
-def test_a_duel_that_was_not_recorded_says_what_was():
+async def test_a_duel_that_was_not_recorded_says_what_was():
     app = ChatApp(RecordedBackend(Settings(), demo_recording(pace=0)))
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await until(pilot, lambda: ready(app))
         await pilot.press("1", "f4")
         duel = app.screen
@@ -157,17 +141,12 @@ def test_a_duel_that_was_not_recorded_says_what_was():
         await pilot.press("escape")
         await until(pilot, lambda: ready(app))
 
-    drive(app, scenario)
 
-
-def test_a_duel_of_the_demo_can_be_left():
+async def test_a_duel_of_the_demo_can_be_left():
     app = ChatApp(RecordedBackend(Settings(), demo_recording(pace=0.05)))
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await until(pilot, lambda: ready(app))
         await pilot.press("3", "f4")
         await until(pilot, lambda: any(side.steps for side in app.screen._sides))
         await pilot.press("escape")
         await until(pilot, lambda: ready(app))
-
-    drive(app, scenario)

@@ -7,12 +7,12 @@ import pytest
 
 from entropix_mlx import Session, Settings
 from entropix_mlx.backends.local import LocalBackend
-from tests.tui.conftest import drive, gated, generating, load_tiny, ready, until
+from tests.tui.conftest import drive, gated, generating, load_tiny, ready, running, until
 from tui.app import ChatApp, run_chat
 
 
 @pytest.mark.parametrize("quitting", ["ctrl+q", ""])
-def test_the_end_of_the_app_waits_for_the_model_thread(make_chat, monkeypatch, quitting):
+async def test_the_end_of_the_app_waits_for_the_model_thread(make_chat, monkeypatch, quitting):
     app = make_chat(max_tokens=3000)
     close = Session.close
 
@@ -21,13 +21,10 @@ def test_the_end_of_the_app_waits_for_the_model_thread(make_chat, monkeypatch, q
         close(session)
 
     monkeypatch.setattr(Session, "close", slow_close)
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await pilot.press("h", "i", "enter")
         await generating(pilot)
         await pilot.press(*filter(None, [quitting]))
-
-    drive(app, scenario)
     assert not app.link.alive
 
 

@@ -6,7 +6,7 @@ import pytest
 from textual.widgets._toast import Toast
 
 from entropix_mlx import Profile, Settings
-from tests.tui.conftest import ask, drive, idle, make_viewer, until
+from tests.tui.conftest import ask, idle, make_viewer, running, until
 from tui.gauges.drawn import Drawn
 from tui.screens.tuning.tune import TuneScreen
 
@@ -14,23 +14,19 @@ SIZES = list(itertools.product((20, 40, 46, 79, 80, 100, 200), (5, 24, 60)))
 
 
 @pytest.mark.parametrize("size", [(20, 5), (40, 10), (46, 20), (80, 24), (200, 60)])
-def test_a_trace_is_shown_at_any_size_and_after_any_resizing(size):
+async def test_a_trace_is_shown_at_any_size_and_after_any_resizing(size):
     app = make_viewer()
-
-    async def scenario(pilot):
+    async with running(app, size) as pilot:
         await pilot.press("f2", "f2", "tab", "left", "down", "pagedown", "g")
         await pilot.press("escape", "f1", "escape")
         for number, other in enumerate(SIZES[:: size[1]]):
             await pilot.resize_terminal(*other)
             await pilot.press(["f2", "left", "escape"][number % 3])
 
-    drive(app, scenario, size)
 
-
-def test_a_chat_outlives_any_resizing(make_chat):
+async def test_a_chat_outlives_any_resizing(make_chat):
     app = make_chat(max_tokens=300)
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await idle(pilot)
         for number, size in enumerate(SIZES[::-2]):
             await pilot.resize_terminal(*size)
@@ -40,13 +36,10 @@ def test_a_chat_outlives_any_resizing(make_chat):
         await idle(pilot)
         assert app.workspace.conversation.turns
 
-    drive(app, scenario)
 
-
-def test_a_notice_covers_nothing_of_a_dialog():
+async def test_a_notice_covers_nothing_of_a_dialog():
     app = make_viewer()
-
-    async def scenario(pilot):
+    async with running(app, (80, 24), notifications=True) as pilot:
         tuning = TuneScreen(Settings(profile=Profile.load()), False, app.workspace.preview)
         await pilot.press("f1")
         for screen in (app.screen, tuning):
@@ -60,27 +53,21 @@ def test_a_notice_covers_nothing_of_a_dialog():
             assert dialogs
             assert not any(one.overlaps(other) for one in toasts for other in dialogs)
 
-    drive(app, scenario, (80, 24), notifications=True)
-
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 24), (120, 40)], ids=str)
-def test_the_legend_is_in_sight_beside_the_plane(size):
+async def test_the_legend_is_in_sight_beside_the_plane(size):
     app = make_viewer()
-
-    async def scenario(pilot):
+    async with running(app, size) as pilot:
         if size[0] < 100:
             await pilot.press("f2")
         counts = app.query_one("#counts")
         await until(pilot, lambda: counts.size.height >= 6)
         assert app.workspace.gauges.region.contains_region(counts.region)
 
-    drive(app, scenario, size)
 
-
-def test_gauges_are_as_high_as_their_lines_after_any_resize():
+async def test_gauges_are_as_high_as_their_lines_after_any_resize():
     app = make_viewer()
-
-    async def scenario(pilot):
+    async with running(app, (80, 24)) as pilot:
         await pilot.press("f2")
         gauges = app.workspace.gauges
         parts = list(gauges.query(Drawn))
@@ -93,14 +80,11 @@ def test_gauges_are_as_high_as_their_lines_after_any_resize():
             await pilot.resize_terminal(*size)
             await until(pilot, lambda: fitting() or not gauges.size.width, 3)
 
-    drive(app, scenario, (80, 24))
-
 
 @pytest.mark.parametrize("size", [(60, 20), (40, 12), (80, 24)], ids=str)
-def test_the_panel_leaves_room_for_the_text(size, make_chat):
+async def test_the_panel_leaves_room_for_the_text(size, make_chat):
     app = make_chat()
-
-    async def scenario(pilot):
+    async with running(app, size) as pilot:
         await ask(pilot, "hi")
         await pilot.press("tab")
         assert app.workspace.transcript.size.height >= 2, "with the cursor in the text"
@@ -111,5 +95,3 @@ def test_the_panel_leaves_room_for_the_text(size, make_chat):
         await pilot.press(*"abc")
         assert app.composer.text == "abc"
         assert app.composer.content_size.height
-
-    drive(app, scenario, size)

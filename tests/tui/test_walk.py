@@ -6,7 +6,7 @@ from textual.binding import Binding
 from entropix_mlx.backends.recorded import RecordedBackend, Recording
 from entropix_mlx.chat.conversation import Conversation, Reply, Turn
 from entropix_mlx.settings import Settings
-from tests.tui.conftest import drive, make_steps, ready, until
+from tests.tui.conftest import make_steps, ready, running, until
 from tui.app import ChatApp
 from tui.base import WorkspaceApp
 from tui.composer.composer import Composer
@@ -75,10 +75,9 @@ STATES = [nothing, asked, in_the_tokens, answering, loading, failed]
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
-def test_every_key_in_every_state(state, size):
+async def test_every_key_in_every_state(state, size):
     app = make_app()
-
-    async def scenario(pilot):
+    async with running(app, size) as pilot:
         await state(pilot)
         focused = app.focused
         for key in KEYS:
@@ -87,5 +86,3 @@ def test_every_key_in_every_state(state, size):
                 await pilot.press("escape")
             if focused is not None:
                 focused.focus()
-
-    drive(app, scenario, size)
