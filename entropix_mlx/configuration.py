@@ -8,9 +8,6 @@ The file is TOML and has three sections, each of which may be missing::
     theme = "nord"
     [keys]               # by the ids that docs/configuration.md lists
     "chat.duel" = "f9"
-
-The command line knows the values of options, the terminal UI the themes and keys; both use
-`Configuration.fault` for a value that they refuse.
 """
 
 from __future__ import annotations
@@ -35,7 +32,6 @@ Value = str | int | float | bool | list[str]
 
 
 def default_path() -> Path:
-    """Return the path of the configuration file of `entropix chat` and `entropix view`."""
     return user_folder().parent / "config.toml"
 
 
@@ -51,7 +47,6 @@ class Configuration:
     keys: Mapping[str, str] = field(default_factory=dict)
     """Keys of actions, by the ids of their bindings."""
     text: str = ""
-    """The whole file."""
 
     @classmethod
     def load(cls, path: Path) -> Configuration:
@@ -82,7 +77,6 @@ class Configuration:
         return cls.load(path) if path.exists() else cls(path)
 
     def fault(self, section: str, key: str, message: str) -> ConfigurationError:
-        """Return the error for a value of this file, with its line."""
         line = _line_of(self.text, section, key)
         where = f"{self.path}, line {line}" if line else str(self.path)
         return ConfigurationError(f"{where}: {key}: {message}")
@@ -108,7 +102,6 @@ class Configuration:
 
 
 def _line_of(text: str, section: str, key: str) -> int | None:
-    """Return the number of the line that sets a key of a section, or begins a section."""
     current = ""
     named = re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=")
     for number, line in enumerate(text.splitlines(), 1):

@@ -35,7 +35,7 @@ def check_target(target: Path) -> None:
         OutputError: it is a folder, or its folder does not exist.
     """
     if target.is_dir() or not target.resolve().parent.is_dir():
-        raise OutputError(f"cannot write {target}: name a file in a folder that is there")
+        raise OutputError(f"cannot write {target}: name a file in a folder that exists")
 
 
 def keep_source(target: str | Path | None, source: str | Path) -> None:
@@ -92,21 +92,15 @@ def write_whole(path: str | Path, text: str) -> None:
     if old and stat.S_ISDIR(old.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if old and not stat.S_ISREG(old.st_mode):
-        _write_directly(path, content)
+        with open(path, "wb", opener=without_waiting) as file:
+            file.write(content)
     else:
         _replace(Path(os.path.realpath(path)), content, old.st_mode if old else None)
 
 
-def _write_directly(path: str | Path, content: bytes) -> None:
-    with open(path, "wb", opener=without_waiting) as file:
-        file.write(content)
-
-
 def without_waiting(path: str, flags: int) -> int:
-    """Open a path, as an `opener` of `open`: a pipe does not wait for its other end.
-
-    To write to one that nobody reads is an error.
-    """
+    """Open a path, as an `opener` of `open`; it is an error to write to a pipe that nobody
+    reads."""
     descriptor = os.open(path, flags | os.O_NONBLOCK, 0o666)
     os.set_blocking(descriptor, True)
     return descriptor

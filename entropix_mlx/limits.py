@@ -18,69 +18,44 @@ from typing import BinaryIO
 from .files import without_waiting
 
 # Sizes of files in bytes, each some ten times that of the largest honest file.
-CONFIG_BYTES = 10**7
-"""``config.json``, ``params.json``, ``generation_config.json``: usually some thousand."""
-INDEX_BYTES = 10**8
-"""``model.safetensors.index.json``: 10 million for the largest models."""
-TOKENIZER_BYTES = 3 * 10**8
-"""Each file of a tokenizer: ``tokenizer.json`` has 33 million for a vocabulary of 262,000."""
-TEMPLATE_BYTES = 10**6
-"""A chat template: usually some thousand."""
-TEMPLATE_SECONDS = 2
-"""CPU time of a chat template for one conversation; an ordinary one takes a thousandth of that."""
-TEMPLATE_MEMORY = 2**29
-"""Bytes of address space of the process that runs chat templates; Linux enforces it, macOS not."""
-TEMPLATE_CHARACTERS = 2 * 10**7
-"""Characters of a rendered chat template; the longest contexts hold some million."""
-PROFILE_BYTES = 10**6
-"""A profile in TOML: some thousand."""
-TRACE_BYTES = 10**9
-"""A trace, which is read line by line: some thousand bytes a token."""
-TEXT_BYTES = 10**8
-"""A text to be measured; the longest contexts hold some million characters."""
-PROMPTS_BYTES = 10**7
-"""The prompts of a calibration, one a line."""
-CONVERSATION_BYTES = 2 * 10**8
-"""A saved conversation, which is parsed in one piece: some thousand bytes a token."""
-NOTE_BYTES = 10**7
-"""A file of a folder of notes; a long book has a million characters."""
-NOTE_FILES = 10**5
-"""Files and folders inside a folder of notes."""
-NOTE_PASSAGE_CHARACTERS = 400
-"""A passage of a note: some sentences. A longer paragraph is cut into several passages."""
-NOTE_PAGES = 2000
-"""Pages of a PDF file that are read."""
-ATTACHED_BYTES = 10**6
-"""A file that a question names: more than any context holds."""
-CONFIGURATION_BYTES = 10**6
-"""A configuration file in TOML: some hundred."""
-TRACE_LINE_BYTES = 2 * 10**7
-"""A line of a trace; the longest hold a whole prompt or answer."""
-GGUF_HEADER_BYTES = 5 * 10**7
-"""Metadata and table of tensors of a GGUF file: 10 million for the largest vocabularies."""
-PICKLE_BYTES = 5 * 10**6
-"""The description of tensors in a ``.pth`` file: some hundred thousand for a thousand tensors."""
+CONFIG_BYTES = 10**7  # `config.json`, `params.json`, `generation_config.json`: some thousand
+INDEX_BYTES = 10**8  # `model.safetensors.index.json`: 10 million for the largest models
+TOKENIZER_BYTES = 3 * 10**8  # each file of a tokenizer: 33 million for a vocabulary of 262,000
+TEMPLATE_BYTES = 10**6  # a chat template: usually some thousand
+PROFILE_BYTES = 10**6  # a profile in TOML: some thousand
+TRACE_BYTES = 10**9  # a trace, which is read line by line: some thousand bytes a token
+TRACE_LINE_BYTES = 2 * 10**7  # a line of a trace; the longest hold a whole prompt or answer
+TEXT_BYTES = 10**8  # a text to be measured; the longest contexts hold some million characters
+PROMPTS_BYTES = 10**7  # the prompts of a calibration, one a line
+CONVERSATION_BYTES = 2 * 10**8  # a saved conversation, parsed in one piece: some thousand a token
+NOTE_BYTES = 10**7  # a file of a folder of notes; a long book has a million characters
+ATTACHED_BYTES = 10**6  # a file that a question names: more than any context holds
+CONFIGURATION_BYTES = 10**6  # a configuration file in TOML: some hundred
+GGUF_HEADER_BYTES = 5 * 10**7  # metadata and tensor table: 10 million for large vocabularies
+PICKLE_BYTES = 5 * 10**6  # tensors described in a `.pth` file: a hundred thousand for a thousand
+
+# A chat template is a program.
+TEMPLATE_SECONDS = 2  # CPU time for one conversation; an ordinary one takes a thousandth of that
+TEMPLATE_MEMORY = 2**29  # bytes of address space of its process; Linux enforces it, macOS does not
+TEMPLATE_CHARACTERS = 2 * 10**7  # of what it renders; the longest contexts hold some million
 
 # Counts.
-SIZE = 10**8
-"""Any dimension that a configuration names: width, vocabulary, context."""
-HEAD_DIM = 4096
-"""Numbers in an attention head: at most some hundred."""
-DIMENSIONS = 8
-"""Dimensions of a tensor; weights have one or two."""
-ZIP_ENTRIES = 10**4
-"""Entries of a ``.pth`` file: one for each tensor, of which there are some hundred, and a few."""
-FOLDER_ENTRIES = 10**5
-"""Files and folders inside a model folder."""
-NUMBER = 1e30
-"""The magnitude of a number that a configuration states; float32 ends at 3.4e38."""
+NOTE_FILES = 10**5  # files and folders inside a folder of notes
+NOTE_PAGES = 2000  # pages of a PDF file that are read
+NOTE_PASSAGE_CHARACTERS = 400  # of a passage of a note; a longer paragraph is cut into several
+SIZE = 10**8  # any dimension that a configuration names: width, vocabulary, context
+HEAD_DIM = 4096  # numbers in an attention head: at most some hundred
+DIMENSIONS = 8  # dimensions of a tensor; weights have one or two
+ZIP_ENTRIES = 10**4  # entries of a `.pth` file: some hundred tensors, one each
+FOLDER_ENTRIES = 10**5  # files and folders inside a model folder
+NUMBER = 1e30  # the magnitude of a number that a configuration states; float32 ends at 3.4e38
 
 
 def read_bytes(path: Path, most: int) -> bytes:
     """Return the content of a regular file of at most so many bytes.
 
-    A FIFO or a device is refused at once: opening one may wait for ever, reading one may never
-    end. That is decided on the opened file, so that nothing can be put in its place meanwhile.
+    A FIFO or a device is refused at once: one may wait for ever, or never end. That is decided on
+    the opened file, so that nothing can be put in its place meanwhile.
 
     Raises:
         OSError: it cannot be read, is no regular file, or is larger than that.

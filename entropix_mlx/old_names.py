@@ -26,26 +26,33 @@ STEP = {
     "wish": "triggered_at",
 }
 """Fields of a step of traces of version 1 and 2: then, now."""
-FORK = {"rollouts": "branches", "side_tokens": "lookahead_tokens"}
-"""Fields of its fork."""
+FORK = {"rollouts": "branches", "side_tokens": "lookahead_tokens"}  # fields of its fork
+JUDGE = "judge"
+"""Chose a fork's first branch against the score; the fork is read as one that the score chose."""
 QUESTION = {"rung": "level"}
 """Fields of a question, in files of questions and of answers of `entropix eval`: then, now."""
-ANSWER_TOKENS = {"rollouts": "branches"}
-"""Fields of the measurements of such an answer."""
+ANSWER_TOKENS = {"rollouts": "branches"}  # fields of the measurements of such an answer
 KEYS = {"transcript.thoughts": "transcript.reasoning"}
 """Actions to which a configuration file gives keys."""
 SETTINGS = {"lookup": "speculation"}
 """Fields of `Settings` in configurations, files of prompts and answers, headers of traces."""
+COMMAND_LINE = SETTINGS | {"policy": "sampler", "rungs": "levels"}
+"""Options of the command line: then, now; configuration files may state either."""
 
 _COMPARED = (
     "the entropy of the branches of a fork is no part of their comparison any more (it changed no"
     " winner), and margin and ask_margin count standard errors now: delete the line, and look at"
     " those two"
 )
+_NO_JUDGE = dict.fromkeys(
+    ("judge", "judge_text", "judge_yes", "judge_no"),
+    "forks are compared by their branches' log probabilities alone: delete the line",
+)
 _DSLIDER_RUN = "the sampler dslider_run is gone, use dslider: delete the table"
 REMOVED = {
-    "branch": {"entropy_weight": _COMPARED},
-    "cntp": {"entropy_weight": _COMPARED},
+    "branch": {"entropy_weight": _COMPARED} | _NO_JUDGE,
+    "cntp": {"entropy_weight": _COMPARED} | _NO_JUDGE,
+    "resample": {"excludes_top": "the most probable token may always be drawn: delete the line"},
     "samplers": {"dslider_run": _DSLIDER_RUN},
 }
 """Fields of a profile that are gone, by section: what is logged where a file states one."""
@@ -82,25 +89,23 @@ def _with_options(changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def of_step(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the record of a step under today's names."""
     step = _renamed(record, STEP)
     if isinstance(step.get("fork"), Mapping):
         step["fork"] = _renamed(step["fork"], FORK)
+        if step["fork"].get("chosen_by") == JUDGE:
+            step["fork"]["chosen_by"] = "score"
     return step
 
 
 def of_settings(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a record that holds fields of `Settings` under today's names."""
     return _renamed(record, SETTINGS)
 
 
 def of_question(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a question of a file under today's names."""
     return _renamed(record, QUESTION)
 
 
 def of_answer(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an answer of an evaluation under today's names."""
     answer = dict(record)
     for name, renamed in (("question", QUESTION), ("tokens", ANSWER_TOKENS)):
         if isinstance(answer.get(name), Mapping):

@@ -1,7 +1,6 @@
 """How strategies and a model's words look in a terminal.
 
-A strategy has a colour, safe for colour-blind readers, and a glyph. A model's words are shown so
-that the terminal cannot mistake them for commands.
+A strategy has a glyph and a colour. A model's words are shown so that no terminal obeys them.
 """
 
 from __future__ import annotations
@@ -45,24 +44,21 @@ def printable(text: str) -> str:
     return text.translate(_CONTROL)
 
 
-NOT_MEASURED = "not measured"
-"""What stands for a measurement that is NaN: attention that cannot be read in a model."""
+NOT_MEASURED = "not measured"  # in place of NaN: attention that cannot be read in a model
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
     """Return JSON that is safe to print: it holds no character that a terminal would obey.
 
-    ``json.dumps`` escapes the control characters below 32 but writes DEL, the C1 control characters
-    (128 to 159; 155 begins an escape sequence as ESC [ does), the line separators U+2028 and U+2029
-    and lone surrogates as they are. Here they are ``\\u`` escapes, so that the JSON means the same,
-    each record stays on one line for every reader, and UTF-8 can hold it.
+    ``json.dumps`` writes DEL, the C1 control characters (155 begins an escape sequence as ESC [
+    does), the line separators U+2028 and U+2029 and lone surrogates as they are. Here they are
+    ``\\u`` escapes: each record stays on one line for every reader, and UTF-8 can hold it.
     """
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def paint(text: str, strategy: Strategy, underline: bool = False) -> str:
-    """Return a text in a strategy's colour, by ANSI escapes."""
     red, green, blue = LOOKS[strategy].rgb
     line = _UNDERLINE if underline else ""
     return f"\x1b[38;2;{red};{green};{blue}m{line}{text}{_RESET}"

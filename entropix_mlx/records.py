@@ -1,7 +1,6 @@
 """From JSON to dataclasses: every field is checked against its type hint.
 
-Files come from elsewhere: written by another version, cut off, or edited by hand. A record that
-passed here holds only values that its readers can rely on.
+Files may be written by another version, cut off, or edited by hand; readers can rely on a record.
 """
 
 from __future__ import annotations
@@ -21,9 +20,7 @@ T = TypeVar("T")
 def from_record(kind: type[T], record: Any, where: str = "") -> T:
     """Return a dataclass from a JSON object, which `json.loads` returned.
 
-    The dataclass has numbers, texts, truth values, enumerations, other such dataclasses, and
-    sequences and mappings of all these. A field that it has not is ignored: a newer program may
-    write more. A field that the object lacks takes its default.
+    Fields that it does not have are ignored: a newer program may write more.
 
     Raises:
         ValueError: a field is missing, or has another type; the message names it, within `where`.
@@ -52,7 +49,6 @@ def _is_required(field: dataclasses.Field[Any]) -> bool:
 
 
 def _value(hint: Any, value: Any, where: str) -> Any:
-    """Return a value as its type hint asks for it."""
     if hint is Any:
         return value
     origin = get_origin(hint)
@@ -98,8 +94,7 @@ def _scalar(hint: Any, value: Any, where: str) -> Any:
     raise ValueError(f"{where} must be {_WORDS[hint]}, not {_shown(value)}")
 
 
-_LARGEST = 3.5e38
-"""A little more than the largest float32; NaN compares as false with it."""
+_LARGEST = 3.5e38  # a little more than the largest float32; NaN compares as false with it
 
 _WORDS = {
     str: "a text",

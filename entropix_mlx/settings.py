@@ -21,16 +21,12 @@ if TYPE_CHECKING:  # a front end keeps settings before it loads anything
     from .models.config import ModelShape
     from .samplers.base import Sampler
 
-NO_LIMIT = -1
-"""The `max_tokens` of an answer that may fill the context."""
-BATCH = 8
-"""Answers that are generated at once, unless the caller says otherwise."""
+NO_LIMIT = -1  # the `max_tokens` of an answer that may fill the context
+BATCH = 8  # answers that are generated at once, unless the caller says otherwise
 ATTENTION_LAYERS = ("last", "all")
 SPECULATION_MODES = ("auto", "off")
-MAX_PROPOSED = 16
-"""Tokens that may be proposed for one pass."""
-SEED_BITS = 32
-"""Of a seed that was drawn: short enough to be typed again."""
+MAX_PROPOSED = 16  # tokens that may be proposed for one pass
+SEED_BITS = 32  # of a seed that was drawn: short enough to be typed again
 
 _WHOLE_NUMBERS = {
     "max_tokens": Number(NO_LIMIT, LARGEST_WHOLE, whole=True),
@@ -59,12 +55,9 @@ class Settings:
     """Fields of the profile to change: ``{"thresholds": {"low_entropy": 0.2}}``."""
     temperature: float | None = None
     """Replaces the profile's or the baseline's own, as `top_p`, `top_k` and `min_p` do."""
-    top_p: float | None = None
-    """Above 0 and at most 1."""
-    top_k: int | None = None
-    """0 is off, for the baselines."""
-    min_p: float | None = None
-    """Between 0 and 1."""
+    top_p: float | None = None  # above 0 and at most 1
+    top_k: int | None = None  # 0 is off, for the baselines
+    min_p: float | None = None  # between 0 and 1
     logit_bias: Mapping[int, float] | None = None
     """What is added to the logits of tokens, by their ids. This and the six that follow change what
     is drawn from, by the formulas in ``samplers/logit_processors.py``; None is off."""
@@ -75,10 +68,8 @@ class Settings:
     frequency_penalty: float | None = None
     dry_multiplier: float | None = None
     """At least 0; DRY looks at the prompt and the answer."""
-    dry_base: float | None = None
-    """At least 1; None is 1.75."""
-    dry_allowed_length: int | None = None
-    """At least 1; None is 2."""
+    dry_base: float | None = None  # at least 1; None is 1.75
+    dry_allowed_length: int | None = None  # at least 1; None is 2
     seed: int | None = None
     """The same seed gives the same steps on the same machine; None draws a fresh one."""
     attention_layers: AttentionLayers = "last"
@@ -93,7 +84,6 @@ class Settings:
     may yet become one is held back, and is lost where the answer is cancelled meanwhile."""
 
     def __post_init__(self) -> None:
-        """Check what can be checked without a model, and keep plain numbers."""
         for name, rule in _WHOLE_NUMBERS.items():
             self._keep(name, rule)
         for name, value in self._overrides().items():
@@ -115,10 +105,7 @@ class Settings:
             raise SettingsError(f"changes must be a mapping, not {shown(self.changes)}")
 
     def resolved(self, config: ModelShape) -> ResolvedSettings:
-        """Return the settings of one answer, as the engine takes them.
-
-        Args:
-            config: that of the model which will answer.
+        """Return the settings of one answer of a model, as the engine takes them.
 
         Raises:
             ProfileError: no such profile, a bad one, or a change of it that does not fit.
@@ -167,7 +154,6 @@ class Settings:
 
 
 def draw_seed() -> int:
-    """Return a seed for an answer whose settings name none."""
     return secrets.randbits(SEED_BITS)
 
 
@@ -176,28 +162,18 @@ class ResolvedSettings:
     """Settings whose profile is found, whose seed is drawn and whose sampler is built."""
 
     settings: Settings
-    """With the profile itself, and the seed."""
     sampler: Sampler
-    """Answers that share it are measured and drawn together."""
     seed: int
 
     @property
     def profile(self) -> Profile:
-        """The profile, with all changes."""
         return self.sampler.profile
 
     def with_seed(self, seed: int) -> ResolvedSettings:
-        """Return the same settings, and sampler, for an answer with another seed."""
         return replace(self, settings=replace(self.settings, seed=seed), seed=seed)
 
     def verdict(self, tokens: AnswerMetrics) -> Verdict | None:
-        """Return whether an answer is unsure by the profile.
-
-        None where the profile has no threshold: ``entropix calibrate --abstain`` sets one.
-
-        Args:
-            tokens: the metrics at the answer's tokens.
-        """
+        """Return whether an answer is unsure; None where the profile has no threshold."""
         return self.profile.abstain.verdict(tokens)
 
 
@@ -219,5 +195,4 @@ def _stop_strings(value: Any) -> tuple[str, ...]:
     return strings
 
 
-DEFAULTS = Settings()
-"""What `Settings.options` leaves out."""
+DEFAULTS = Settings()  # what `Settings.options` leaves out

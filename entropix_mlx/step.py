@@ -27,8 +27,7 @@ class Strategy(StrEnum):
     BRANCH = "branch"
     RESAMPLE = "resample"
     ADAPTIVE = "adaptive"
-    SAMPLE = "sample"
-    """Drawn by a sampler without a decision tree."""
+    SAMPLE = "sample"  # drawn by a sampler without a decision tree
 
     def sampled(self) -> Strategy:
         """Return the strategy's name where no text may be inserted: `think` samples there."""
@@ -39,8 +38,9 @@ class Origin(StrEnum):
     """Where a token came from."""
 
     SAMPLED = "sampled"
+    """Drawn from the distribution."""
     INSERTED = "inserted"
-    """Part of a thinking text."""
+    """Part of a thought."""
     BRANCH = "branch"
     """Part of the branch that won a fork."""
     CHOSEN = "chosen"
@@ -96,12 +96,9 @@ class Decision:
 
     strategy: Strategy
     temperature: float
-    top_p: float
-    """1 is off."""
-    top_k: int
-    """0 is off."""
-    min_p: float
-    """0 is off."""
+    top_p: float  # 1 is off
+    top_k: int  # 0 is off
+    min_p: float  # 0 is off
     metrics: Metrics[float]
 
 
@@ -110,29 +107,22 @@ class Alternative:
     """One of the most probable tokens at a position."""
 
     token: int
-    """Id."""
     text: str
-    """Its text."""
-    logprob: float
-    """Natural log probability at temperature 1."""
+    logprob: float  # natural log probability at temperature 1
 
 
 class ChosenBy(StrEnum):
     """Who chose among the branches of a fork."""
 
     SCORE = "score"
-    JUDGE = "judge"
-    """The first was kept: another led, and the second opinion was against it."""
     USER = "user"
 
 
 class Stopped(StrEnum):
     """Why a branch was pruned."""
 
-    BEHIND = "behind"
-    """It was among the worse half of those that might still win."""
-    DECIDED = "decided"
-    """Nothing that came after could change the winner."""
+    BEHIND = "behind"  # it was among the worse half of those that might still win
+    DECIDED = "decided"  # nothing that came after could change the winner
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,60 +130,38 @@ class Branch:
     """One continuation at a fork, as far as it was followed."""
 
     tokens: tuple[int, ...]
-    """Ids."""
     text: str
-    """Their text."""
-    mean_logprob: float
-    """Mean natural log probability of the tokens at temperature 1, in nats."""
-    mean_entropy: float
-    """Mean entropy of the tokens, in bits."""
-    first_logprob: float | None = None
-    """Natural log probability of its first token at temperature 1; None in older traces."""
+    mean_logprob: float  # nats a token, at temperature 1
+    mean_entropy: float  # bits a token
+    first_logprob: float | None = None  # nats, of its first token; None in older traces
     lead: float | None = None
     """Nats a token by which it leads the first branch, over the tokens that both have, where copied
     ones do not count in favour: 0 for the first branch, None in traces of version 1."""
-    error: float | None = None
-    """Standard error of the lead; None where it is unknown."""
-    copied: int = 0
-    """Tokens that complete a copy of earlier tokens: of the prompt, the answer or the branch."""
-    stopped: Stopped | None = None
-    """Why it was pruned; None for one that was followed to its end."""
-    judged: float | None = None
-    """The model's own probability that it is good, p(yes) / (p(yes) + p(no)); None if not asked."""
+    error: float | None = None  # standard error of the lead; None where it is unknown
+    copied: int = 0  # tokens that complete a copy of tokens of the prompt, the answer or the branch
+    stopped: Stopped | None = None  # None for one that was followed to its end
 
 
 @dataclass(frozen=True, slots=True)
 class Fork:
     """The branches that were compared at a position, and the winner."""
 
-    branches: tuple[Branch, ...]
-    """The one that begins with the most probable token comes first."""
+    branches: tuple[Branch, ...]  # the one that begins with the most probable token comes first
     winner: int
-    """Index of the branch that became the text."""
     chosen_by: ChosenBy = ChosenBy.SCORE
-    """Who chose the winner: "score" or "user"."""
-    closest: float | None = None
-    """Nats a token by which the closest decision to prune a branch was made; None without any."""
-    lookahead_tokens: int = 0
-    """Tokens that were computed beside those of the branches: the one behind a sentence, by which
-    its end is known."""
+    closest: float | None = None  # nats a token that decided the closest pruning; None without any
+    lookahead_tokens: int = 0  # computed beside the branches, to see where a sentence ends
 
 
 class DropReason(StrEnum):
     """Why a trial did not become the text."""
 
-    END = "end"
-    """The answer would have ended with the insertion."""
-    ECHO = "echo"
-    """The tokens after the insertion repeated it."""
-    LOOP = "loop"
-    """The tokens after the insertion repeated the answer."""
-    WORSE = "worse"
-    """The continuation without the insertion scored better."""
-    LEFT = "left"
-    """It is the continuation without the insertion, and the one with it scored better."""
-    LOST = "lost"
-    """It was the beginning of a sentence, and the model did not know how to go on."""
+    END = "end"  # the answer would have ended with the insertion
+    ECHO = "echo"  # the tokens after the insertion repeated it
+    LOOP = "loop"  # the tokens after the insertion repeated the answer
+    WORSE = "worse"  # the continuation without the insertion scored better
+    LEFT = "left"  # it is the continuation without the insertion, and the one with it scored better
+    LOST = "lost"  # it was the beginning of a sentence, and the model did not know how to go on
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,28 +169,20 @@ class Dropped:
     """Tokens that were followed on trial and dropped: an insertion with the tokens after it, the
     continuation without it, or the sentence that a retrieved passage replaced."""
 
-    origin: Origin
-    """That of the first token, had it become the text."""
+    origin: Origin  # that of the first token, had it become the text
     tokens: tuple[int, ...]
-    """Ids."""
     text: str
-    """Their text."""
     reason: DropReason
-    """Why they were dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
     """The place of a passage in the user's notes."""
 
-    name: str
-    """Path of the file relative to the folder of the notes, with slashes."""
-    line: int
-    """Line of its first word, from 1; in a PDF file, on the page."""
-    page: int | None = None
-    """Page of a PDF file, from 1."""
-    heading: str = ""
-    """Heading of its section; empty without one."""
+    name: str  # path of the file relative to the folder of the notes, with slashes
+    line: int  # line of its first word, from 1; in a PDF file, on the page
+    page: int | None = None  # page of a PDF file, from 1
+    heading: str = ""  # heading of its section; empty without one
 
     @property
     def label(self) -> str:
@@ -237,8 +197,7 @@ class Passage:
 
     text: str
     source: Source
-    score: float
-    """Share of the query's words that it holds, weighted by how rare each is, from 0 to 1."""
+    score: float  # share of the query's words that it holds, weighted by rarity: 0 to 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,11 +207,10 @@ class Step:
     index: int
     """Position in the answer, from 0."""
     token: int
-    """Id."""
     text: str
     """Text that became printable with this token; empty inside a multi-byte character."""
     logprob: float
-    """Natural log probability of the token at temperature 1, before any filter."""
+    """Nats, at temperature 1 and before any filter."""
     # The fields of `Metrics`, which documents them.
     entropy: float
     varentropy: float
@@ -263,23 +221,17 @@ class Step:
     head_divergence: float
     interaction_strength: float
     position_score: float
-    """The published weighted sum of the metrics ("confidence" in the published sampler): logprob +
-    position_score compares tokens of different positions."""
+    """The published weighted sum of the metrics; logprob + position_score compares tokens of
+    different positions."""
     strategy: Strategy
     """The decision. All tokens of an inserted text have `think`; `think-sample` means that an
     insertion has to wait, or is not allowed. Whether `branch` forked here is in `fork`."""
-    temperature: float
-    """The temperature that the token was drawn with; 0 takes the most probable token."""
-    top_p: float
-    """The mass that the drawn tokens reach; 1 is off."""
-    top_k: int
-    """The number of tokens to draw from; 0 is off."""
-    min_p: float
-    """The least share of the top probability; 0 is off."""
+    temperature: float  # 0 takes the most probable token
+    top_p: float  # 1 is off
+    top_k: int  # 0 is off
+    min_p: float  # 0 is off
     origin: Origin = Origin.SAMPLED
-    """Where the token came from."""
-    top_logprobs: tuple[Alternative, ...] = ()
-    """The most probable tokens, best first, when asked for."""
+    top_logprobs: tuple[Alternative, ...] = ()  # the most probable tokens, best first, if asked for
     fork: Fork | None = None
     """On the first token of the winner of a fork: the branches that were compared."""
     rolled_back: int = 0
@@ -303,14 +255,10 @@ class Step:
 
     @property
     def metrics(self) -> Metrics[float]:
-        """The step's metrics as one record."""
         return Metrics(*(getattr(self, name) for name in Metrics._fields))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the step as one flat JSON-ready record; floats have the 7 digits of a float32.
-
-        NaN becomes None.
-        """
+        """Return a flat JSON-ready record: floats have the 7 digits of a float32, NaN is None."""
         record: dict[str, Any] = _rounded(asdict(self))
         return record
 

@@ -1,6 +1,4 @@
-"""The totals of a generation: text, counts and rates, added up from its `Step`s; and those of the
-answers of several samplers, as tables.
-"""
+"""The totals of a generation, added up from its `Step`s, and tables that compare samplers."""
 
 from __future__ import annotations
 
@@ -10,11 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .profiles.confidence import SCORED, AnswerMetrics
+from .profiles.confidence import AnswerMetrics
 from .step import NOT_OF_THE_MODEL, Origin, Step, Strategy
 
-REPETITION_LENGTH = 4
-"""This many tokens in a row are a repetition if the same answer has them already."""
+REPETITION_LENGTH = 4  # tokens in a row that the same answer has already
 
 
 class Summary:
@@ -22,38 +19,23 @@ class Summary:
 
     def __init__(self, prompt_tokens: int = 0) -> None:
         self.prompt_tokens = prompt_tokens
-        """Tokens of the prompt."""
-        self.completion_tokens = 0
-        """Tokens of the answer, inserted and retrieved ones included."""
-        self.inserted_tokens = 0
-        """Tokens of thinking texts."""
+        self.completion_tokens = 0  # tokens of the answer, inserted and retrieved ones included
+        self.inserted_tokens = 0  # tokens of thinking texts
         self.insertions = 0
-        """Thinking texts."""
-        self.retrieved_tokens = 0
-        """Tokens of passages of the user's notes."""
-        self.retrievals = 0
-        """Passages of the user's notes."""
-        self.dropped = 0
-        """Insertions that were tried and dropped."""
-        self.forks = 0
-        """Forks of which a branch became the text."""
-        self.choices = 0
-        """Tokens or branches that the user chose."""
-        self.roll_backs = 0
-        """Tokens that were drawn and discarded."""
-        self.proposed = 0
-        """Tokens that speculation proposed."""
-        self.accepted = 0
-        """Tokens of the answer that speculation had proposed."""
+        self.retrieved_tokens = 0  # tokens of passages of the user's notes
+        self.retrievals = 0  # passages of the user's notes
+        self.dropped = 0  # insertions that were tried and dropped
+        self.forks = 0  # forks of which a branch became the text
+        self.choices = 0  # tokens or branches that the user chose
+        self.roll_backs = 0  # tokens that were drawn and discarded
+        self.proposed = 0  # tokens that speculation proposed
+        self.accepted = 0  # tokens of the answer that speculation had proposed
         self.strategies: Counter[Strategy] = Counter()
-        """Tokens by strategy."""
         self.finish_reason: str | None = None
-        """That of the last step."""
         self._pieces: list[str] = []
         self._first_time = 0.0
-        # If an answer begins with a fork, the tokens of the winner all come at once, after the
-        # branches; accepted tokens come at once, too. No speed follows from the first of them, so
-        # it is counted from after them.
+        # The tokens of a fork's winner come at once, and so do accepted proposals. If an answer
+        # begins with either, its speed is counted from after them.
         self._came_first = 0
         self._came_first_time = 0.0
         self._in_first_fork = False
@@ -61,19 +43,16 @@ class Summary:
         self._last_time = 0.0
         self._entropy = 0.0
         self._varentropy = 0.0
-        self._own: list[tuple[float, ...]] = []
-        self._first_shown: int | None = None
+        self._own: list[Step] = []
 
     @classmethod
     def of(cls, steps: Iterable[Step], prompt_tokens: int = 0) -> Summary:
-        """Return the totals of some steps."""
         summary = cls(prompt_tokens)
         for step in steps:
             summary.add(step)
         return summary
 
     def add(self, step: Step) -> None:
-        """Count one more step."""
         self._clock(step)
         self.completion_tokens += 1
         self.inserted_tokens += step.origin is Origin.INSERTED
@@ -93,9 +72,7 @@ class Summary:
         self._entropy += step.entropy
         self._varentropy += step.varentropy
         if step.origin not in NOT_OF_THE_MODEL:
-            if self._first_shown is None and step.text.strip():
-                self._first_shown = len(self._own)
-            self._own.append(tuple(getattr(step, name) for name in SCORED))
+            self._own.append(step)
 
     def _clock(self, step: Step) -> None:
         first = not self.completion_tokens
@@ -112,7 +89,6 @@ class Summary:
 
     @property
     def text(self) -> str:
-        """The text so far."""
         return "".join(self._pieces)
 
     @property
@@ -127,7 +103,6 @@ class Summary:
 
     @property
     def decoding_time(self) -> float:
-        """Seconds in which the `decoded_tokens` came."""
         return self._last_time - self._came_first_time
 
     @property
@@ -155,31 +130,23 @@ class Summary:
 
     @property
     def mean_entropy(self) -> float:
-        """Mean H of the steps, in bits."""
         return self._entropy / max(1, self.completion_tokens)
 
     @property
     def mean_varentropy(self) -> float:
-        """Mean V of the steps, in bits²."""
         return self._varentropy / max(1, self.completion_tokens)
 
     @property
     def metrics(self) -> AnswerMetrics:
-        """The metrics of the answer's own tokens, from which scores and verdicts are computed."""
-        columns = dict(zip(SCORED, zip(*self._own, strict=True), strict=False))
-        return AnswerMetrics(**columns, first=self._first_shown or 0)
+        return AnswerMetrics.of(self._own)
 
     @property
     def confidence(self) -> float:
-        """The geometric mean of the probabilities of the model's own tokens; 0 without any.
-
-        It is between 0 and 1, but no probability of being right.
-        """
-        logprobs = [values[0] for values in self._own]
-        return math.exp(math.fsum(logprobs) / len(logprobs)) if logprobs else 0.0
+        """The geometric mean of the probabilities of the model's own tokens; 0 without any."""
+        total = math.fsum(step.logprob for step in self._own)
+        return math.exp(total / len(self._own)) if self._own else 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all totals as one JSON-ready record; traces end with it."""
         return {
             "text": self.text,
             "finish_reason": self.finish_reason,
@@ -225,7 +192,6 @@ class Sample:
 
     @property
     def text(self) -> str:
-        """The whole answer."""
         return "".join(step.text for step in self.steps)
 
 
@@ -236,17 +202,11 @@ class Result:
     sampler: str
     answers: int
     distinct_texts: int
-    tokens: int
-    """Generated in all; the means count inserted tokens and ends of text too."""
-    mean_logprob: float
-    """Natural log probability a token, under the model at temperature 1."""
-    perplexity: float
-    """math.exp(−mean_logprob)."""
-    repetition: float
-    """Share of the runs of `REPETITION_LENGTH` tokens that the same answer had already."""
-    tokens_per_second: float
-    """Of one answer, while others of the same sampler are generated with it; without the prefill.
-    0 if no answer has two tokens."""
+    tokens: int  # generated in all; the means count inserted tokens and ends of text too
+    mean_logprob: float  # nats a token, under the model at temperature 1
+    perplexity: float  # exp(−mean_logprob)
+    repetition: float  # of runs of `REPETITION_LENGTH` tokens
+    tokens_per_second: float  # of one answer, without the prefill; 0 if none has two tokens
     insertions: int
     branches: int
 
@@ -263,7 +223,6 @@ COLUMNS = {
     "insertions": "{.insertions}",
     "forks": "{.branches}",
 }
-"""The columns of a table of results, and the format of each."""
 
 
 def summarize(samples: Iterable[Sample]) -> list[Result]:
@@ -293,10 +252,7 @@ def _result(sampler: str, group: list[Sample]) -> Result:
 
 
 def repetition(texts: Iterable[Sequence[int]], length: int = REPETITION_LENGTH) -> float:
-    """Return the share of the runs of tokens that the same text had already; 0 without any run.
-
-    No run reaches from one text, given by its token ids, into the next.
-    """
+    """Return the share of the runs of token ids that the same text had already; 0 without any."""
     total = repeated = 0
     for tokens in texts:
         runs = [tuple(tokens[i : i + length]) for i in range(len(tokens) - length + 1)]
@@ -311,7 +267,6 @@ def _speed(summaries: list[Summary]) -> float:
 
 
 def to_table(results: Iterable[Result], columns: Mapping[str, str] = COLUMNS) -> str:
-    """Return results as a table, a line each, below a line of headings."""
     rows = [list(columns), *([form.format(r) for form in columns.values()] for r in results)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = (

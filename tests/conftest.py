@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 # Nothing in the tests may reach for a hub.
@@ -13,11 +15,10 @@ import pytest
 from hypothesis import settings
 from mlx.utils import tree_map
 from mlx_lm.tokenizer_utils import BPEStreamingDetokenizer, TokenizerWrapper
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 import entropix_mlx
-from entropix_mlx.answer.interventions.prose import Place, Surroundings
 from entropix_mlx.checkpoints import locate
 from entropix_mlx.conversion import convert
 from entropix_mlx.conversion.recipe import Recipe
@@ -55,8 +56,7 @@ def make_tiny_model(seed: int = 0, scale: float = 0.5, **changes: object) -> Mod
 def make_byte_tokenizer(words: str = "") -> TokenizerWrapper:
     """Return a tokenizer whose tokens are the 256 bytes, <s> (256), </s> (257), and some words."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    special = ["<s>", "</s>"]
-    vocabulary = {character: number for number, character in enumerate([*alphabet, *special])}
+    vocabulary = {character: number for number, character in enumerate([*alphabet, "<s>", "</s>"])}
     merges = []
     for word in words.replace(" ", " Ġ").split():
         for end in range(1, len(word)):
@@ -65,12 +65,38 @@ def make_byte_tokenizer(words: str = "") -> TokenizerWrapper:
                 merges.append((word[:end], word[end]))
     tokenizer = Tokenizer(models.BPE(vocabulary, merges))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    return wrapped(tokenizer, ["<s>", "</s>"])
+
+
+def make_word_tokenizer(form: str = "Ġ{}") -> TokenizerWrapper:
+    """Return a tokenizer of 256 words and signs, <s> (256) and </s> (257): random text is prose.
+
+    It reads small letters, and takes what it does not know for a space.
+
+    Args:
+        form: how a word is written, such as " {} sees me." with Ġ for the spaces.
+    """
+    syllables = ("ba", "de", "fi", "go", "ku", "la", "mo", "ne", "pi", "ra", "so", "tu", "va", "ze")
+    words = ["wait", "hm", "so", *(one + two for one in syllables for two in syllables)]
+    words += [f"{one.capitalize()}n" for one in syllables] + [f"{one}li" for one in syllables]
+    signs = [*"abcdefghijklmnopqrstuvwxyz.,:?!Ġ", "ĠâĢĶ", "âĢ¦", "Ġwait", "Ġhm", "Ġso"]
+    written = [form.format(word) for word in words if f"Ġ{word}" not in signs]
+    pieces = [*written[: 256 - len(signs)], *signs]
+    special = ["‹s›", "‹/s›"]  # no signs of code
+    scored = [(piece, -10.0 if len(piece) == 1 else -1.0) for piece in pieces]
+    tokenizer = Tokenizer(models.Unigram(scored, unk_id=pieces.index("Ġ")))
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    return wrapped(tokenizer, special)
+
+
+def wrapped(tokenizer: Tokenizer, special: list[str]) -> TokenizerWrapper:
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(special)
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
-        bos_token="<s>",
-        eos_token="</s>",
+        bos_token=special[0],
+        eos_token=special[1],
         chat_template="{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}",
         clean_up_tokenization_spaces=False,
     )
@@ -83,19 +109,20 @@ def run_answer(model, tokenizer, prompt, resolved, *, pipelined=True, **more):
     return list(runner.stream(runner.add(prompt, resolved, **more)))
 
 
+@pytest.fixture(scope="session")
+def homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """New folders for one test each; pytest's own are slow to make where there are thousands."""
+    root = tmp_path_factory.mktemp("homes")
+    return (root / str(number) for number in count())
+
+
 @pytest.fixture(autouse=True)
-def own_profiles(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_profiles(homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the profiles of whoever runs the tests out of them."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
-
-
-@pytest.fixture
-def anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let text be inserted anywhere: what a tiny random model writes is no prose."""
-    monkeypatch.setattr(
-        Surroundings, "place", lambda self, following: Place.SENTENCE if following else None
-    )
+    home = next(homes)
+    for name in ("config", "data"):
+        (home / name).mkdir(parents=True)
+        monkeypatch.setenv(f"XDG_{name.upper()}_HOME", str(home / name))
 
 
 @pytest.fixture(scope="session")
@@ -106,6 +133,18 @@ def tiny_model() -> Model:
 @pytest.fixture(scope="session")
 def byte_tokenizer() -> TokenizerWrapper:
     return make_byte_tokenizer()
+
+
+@pytest.fixture(scope="session")
+def word_tokenizer() -> TokenizerWrapper:
+    return make_word_tokenizer()
+
+
+@pytest.fixture
+def endless(word_tokenizer: TokenizerWrapper, monkeypatch: pytest.MonkeyPatch) -> TokenizerWrapper:
+    """A tokenizer of words whose answers end at their limit only."""
+    monkeypatch.setattr(word_tokenizer, "_eos_token_ids", set())
+    return word_tokenizer
 
 
 @pytest.fixture

@@ -29,13 +29,13 @@ class Answer:
         context_room: int,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Set up.
+        """Prepare an answer.
 
         Args:
             writer: makes the steps.
-            interventions: the first that proposes a trial at a position is tried there.
+            interventions: the first that proposes a trial at a position is followed there.
             context_room: tokens that the model's context holds after the prompt.
-            cancelled: asked before every token, in trials too.
+            cancelled: called before every token, in trials too.
         """
         self.steps: deque[Step] = deque()
         self._continued = 0
@@ -51,7 +51,6 @@ class Answer:
 
     @property
     def room(self) -> int:
-        """How many tokens may still be committed."""
         return self._writer.room
 
     def resume(self, answered: Iterable[Step]) -> None:
@@ -144,7 +143,6 @@ class Answer:
         origin: Origin,
         record: Record = NOTHING_ELSE,
     ) -> Generator[Request, Any, Position]:
-        """Commit given tokens, the first of them in the place of one that was drawn."""
         first = record._replace(rolled_back=1)
         for number, token in enumerate(tokens):
             (position,) = here.given([token])
@@ -164,7 +162,6 @@ class Answer:
         return here
 
     def _due(self, position: Position) -> bool:
-        """Tell whether an intervention may act at the answer's next position."""
         index, room = self._writer.index, self._context_room
         return any(each.due(index, position, room) for each in self._interventions)
 
@@ -183,5 +180,4 @@ class Answer:
         return self._writer.finished or self._cancelled()
 
     def _then(self, token: int) -> int:
-        """Return what follows the next token: nothing if no more may be written."""
         return NOTHING if self._writer.room == 1 else token

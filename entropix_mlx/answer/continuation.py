@@ -10,19 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from statistics import fmean
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+from ..step import Step
+from .position import Position
 
-class Scored(Protocol):
-    """What is measured of a token."""
-
-    @property
-    def logprob(self) -> float:
-        """Natural log probability at temperature 1."""
-
-    @property
-    def entropy(self) -> float:
-        """Of the model's distribution before it, at temperature 1, in bits."""
+Scored = Position | Step
+"""A token with its natural log probability at temperature 1, and the entropy of the model's
+distribution before it, at temperature 1, in bits."""
 
 
 class Stretch(NamedTuple):

@@ -41,7 +41,7 @@ class Hooks:
     retrieve: Retrieve | None = None
     """Looks things up where the model is lost, see `Retrieve`."""
     draft_model: Any = None
-    """A `DraftModel`: a smaller model that guesses what comes next; no token changes but by
+    """A `DraftModel`: a smaller model that proposes tokens; no token changes but by
     rounding."""
 
     def __post_init__(self) -> None:
@@ -58,5 +58,4 @@ class Hooks:
             )
 
     def cancelled(self) -> bool:
-        """Tell whether the answer is to stop."""
         return self.cancel is not None and self.cancel.is_set()

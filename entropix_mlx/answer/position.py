@@ -44,11 +44,10 @@ class Position:
     best: tuple[tuple[int, float], ...] = ()
     """The most probable tokens and their log probabilities, if asked for."""
     distribution: Distribution | None = None
-    """None where the position is kept: the arrays of many positions would fill the memory."""
+    """None where the position is stored: the arrays of many positions would fill the memory."""
 
     @property
     def entropy(self) -> float:
-        """Of the position, in bits."""
         return self.decision.metrics.entropy
 
     def checked(self) -> Position:
@@ -71,7 +70,7 @@ class Position:
         return replace(self, decision=replace(self.decision, metrics=metrics))
 
     def detached(self) -> Position:
-        """Return the position without its arrays, to be kept."""
+        """Return the position without its arrays, to be stored."""
         return replace(self, distribution=None)
 
     def sampled(self) -> Position:
@@ -93,5 +92,5 @@ class Position:
     @property
     def _known(self) -> Distribution:
         if self.distribution is None:
-            raise RuntimeError("the arrays of this position are gone: it was kept")
+            raise RuntimeError("the arrays of this position are gone: it was detached")
         return self.distribution

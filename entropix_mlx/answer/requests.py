@@ -39,13 +39,12 @@ class Advance(NamedTuple):
 
     @classmethod
     def after(cls, positions: Mapping[int, Position], then: int = DRAWN) -> Advance:
-        """Return the request to go on after the tokens of some positions."""
         tokens = {number: position.token for number, position in positions.items()}
         return cls(tokens, [position.logprob for position in positions.values()], then)
 
 
 class Split(NamedTuple):
-    """From here on there are so many branches, numbered from 0, until one of them is kept."""
+    """From here on there are so many branches, numbered from 0, until one becomes the text."""
 
     branches: int
 

@@ -9,19 +9,12 @@ class StopStrings:
     """Holds text back until no stop string can begin in it any more."""
 
     def __init__(self, stops: Sequence[str] = ()) -> None:
-        """Look for any of some strings; none of them may be empty."""
         self._stops = tuple(stops)
         self._held = ""
         self.found = False
         """Whether a stop string has come; no text follows it."""
 
     def resume(self, text: str, shown: str) -> None:
-        """Account for a token of an answer that is continued.
-
-        Args:
-            text: the token's own.
-            shown: the text of its step: less, where text was held back for a stop string.
-        """
         held = self._held + text
         self._held = held.removeprefix(shown) if held.startswith(shown) else ""
 
@@ -49,9 +42,7 @@ class StopStrings:
         return held + text
 
     def end(self) -> str:
-        """Return what is held back when the answer ends without a stop string."""
-        held, self._held = self._held, ""
-        return held
+        return self.skip("")
 
     def _begun(self, text: str) -> int:
         """Return the length of the longest beginning of a stop string that ends the text."""

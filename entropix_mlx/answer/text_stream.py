@@ -38,12 +38,6 @@ class TextStream:
     """
 
     def __init__(self, tokenizer: TokenizerWrapper, prompt: Sequence[int] = ()) -> None:
-        """Begin an answer.
-
-        Args:
-            tokenizer: whose tokens come.
-            prompt: the tokens before the answer.
-        """
         self._tokenizer = tokenizer
         self._has_bytes = self._is_byte(tokenizer.convert_tokens_to_ids("<0x00>"))
         # The window: tokens whose text was returned, and after those the ones that wait.
@@ -52,7 +46,6 @@ class TextStream:
         self._shown_text = self._decode()
 
     def add(self, token: int) -> str:
-        """Return the text that a token completes, which may be none."""
         self._window.append(token)
         waiting = len(self._window) - self._shown
         if self._has_bytes and waiting < _MOST_BYTES and self._is_byte(token):
@@ -63,11 +56,9 @@ class TextStream:
         return self._show(text)
 
     def finish(self) -> str:
-        """Return the rest of the text: characters that never became whole."""
         return self._show(self._decode())
 
     def _show(self, text: str) -> str:
-        """Return the text of the window that is new, and move the window on."""
         shown = self._shown_text
         if not text.startswith(shown):  # the prompt ended in the middle of a character
             shown = shown.rstrip(_UNFINISHED)

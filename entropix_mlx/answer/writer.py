@@ -44,7 +44,6 @@ class Writer:
         """Begin an answer.
 
         Args:
-            tokenizer: from `load`.
             position_score: the weights of the score in each step.
             limit: the most steps, those that were written before among them.
             stops: strings that end the answer.
@@ -65,7 +64,6 @@ class Writer:
 
     @property
     def room(self) -> int:
-        """Steps that may still be written."""
         return self._limit - self.index
 
     @property
@@ -80,7 +78,6 @@ class Writer:
         return complete
 
     def skip(self, step: Step) -> None:
-        """Account for a step of the answer that is being continued, and for its time."""
         text = self._stream.add(step.token)
         self._shown.append((self._shown[-1] if self._shown else 0) + len(text))
         self._stops.resume(text, step.text)
@@ -149,15 +146,12 @@ class Clock:
         self._stopped: float | None = None
 
     def __call__(self) -> float:
-        """Return the seconds."""
         return time.perf_counter() - self._began
 
     def stop(self) -> None:
-        """Let the time stand still."""
         self._stopped = time.perf_counter()
 
     def go_on(self) -> None:
-        """Count again, from where it was stopped."""
         if self._stopped is not None:
             self._began += time.perf_counter() - self._stopped
             self._stopped = None

@@ -10,7 +10,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import OutputError
@@ -43,7 +42,6 @@ class Task:
 
     @property
     def header(self) -> dict[str, Any]:
-        """The fields of its line that are known beforehand."""
         seed = self.settings.seed
         seeded = {} if seed is None else {"seed": seed}
         named = {"sampler": self.settings.sampler, "options": self.settings.options}
@@ -52,16 +50,10 @@ class Task:
 
     @property
     def key(self) -> tuple[int, int]:
-        """Identifies an answer in its file."""
         return self.asked.line, self.sample
 
     def record(self, answer: BatchAnswer, batch: int) -> dict[str, Any]:
-        """Return the line of an answer.
-
-        Args:
-            answer: what became of it.
-            batch: how many answers were run at once, on which rounding depends.
-        """
+        """Return the line of an answer; rounding depends on `batch`, the answers at once."""
         named = {} if self.asked.id is None else {"id": self.asked.id}
         begun = {"line": self.asked.line, "sample": self.sample} | named | self.header
         begun |= {"seed": answer.seed, "batch": batch}
@@ -89,11 +81,6 @@ class AnswersFile:
         Where a run is resumed, a last line that was cut off leaves the file, and so do answers that
         failed, which are tried again.
 
-        Args:
-            path: the file.
-            tasks: all answers that it is to hold.
-            resume: go on with what is there.
-
         Raises:
             OutputError: the file exists, cannot be written, or holds answers to other prompts.
         """
@@ -107,12 +94,11 @@ class AnswersFile:
             self._resume()
         elif self.path.exists():
             raise OutputError(
-                f"{path} exists already: --resume goes on with it; or name another file"
+                f"{path} exists already: add --resume to continue it, or name another file"
             )
 
     @property
     def missing(self) -> list[Task]:
-        """The answers that are not in the file yet."""
         return [task for key, task in self._tasks.items() if key not in self.done]
 
     def write(self, task: Task, record: dict[str, Any]) -> None:
@@ -132,22 +118,16 @@ class AnswersFile:
             self._file = open(self.path, "ab", buffering=0)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
     def _resume(self) -> None:
-        """Read which answers are there, and rewrite the file if there is more in it."""
         with writing(self.path, OutputError):
             old = self.path.read_bytes() if self.path.exists() else b""
         *lines, cut_off = old.split(b"\n")
-        kept = [line for number, line in enumerate(lines, 1) if self._is_answer(number, line)]
-        if cut_off or len(kept) < len(lines):
-            text = "".join(line.decode("utf-8") + "\n" for line in kept)
+        valid = [line for number, line in enumerate(lines, 1) if self._is_answer(number, line)]
+        if cut_off or len(valid) < len(lines):
+            text = "".join(line.decode("utf-8") + "\n" for line in valid)
             with writing(self.path, OutputError):
                 write_whole(self.path, text)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,7 +22,7 @@ from ..step import Step
 from .generate import parse_options, prompt_tokens
 
 WAIT_SECONDS = 0.1
-"""Between two looks at whether answers that wait for a person were cancelled."""
+"""Between two checks whether answers that wait for a person were cancelled."""
 
 OnProgress = Callable[[int, int], None]
 """Called with the answers that have ended and the number of all."""
@@ -92,13 +93,9 @@ def batch_generate(
         for sample in range(n):
             answer = BatchAnswer(len(answers))
             answers.append(answer)
-            slots.append(_added(runner, tokenizer, answer, one, _of_sample(parsed, sample), called))
+            seed = None if parsed.seed is None else parsed.seed + sample
+            slots.append(_added(runner, tokenizer, answer, one, replace(parsed, seed=seed), called))
     return Batch(runner, answers, slots, on_progress)
-
-
-def _of_sample(settings: Settings, sample: int) -> Settings:
-    """Return the settings of one of several answers to a prompt."""
-    return settings if settings.seed is None else replace(settings, seed=settings.seed + sample)
 
 
 def _added(
@@ -135,12 +132,10 @@ class BatchAnswer:
 
     @property
     def text(self) -> str:
-        """The text so far."""
         return "".join(step.text for step in self.steps)
 
     @property
     def seed(self) -> int | None:
-        """The seed of this answer; None where its settings could not be used."""
         return None if self.settings is None else self.settings.seed
 
     @property
@@ -166,7 +161,6 @@ class Batch:
         slots: Sequence[Slot | None],
         on_progress: OnProgress | None,
     ) -> None:
-        """Take over answers, each with its slot of the runner; see `batch_generate`."""
         self.answers = answers
         """In the order of the prompts, each as far as it has come."""
         self._runner = runner
@@ -175,22 +169,19 @@ class Batch:
         self._left = {slot: answer for slot, answer in pairs if slot is not None}
         self.size = runner.capacity(self._left)
         """Answers that are run at once."""
-        self._question: _Question | None = None
+        self._question: tuple[Slot, Future[int]] | None = None
         self._steps = self._run()
 
     def finish(self) -> list[BatchAnswer]:
-        """Run what is left to its end, and return all answers in order."""
         for _ in self:
             pass
         return self.answers
 
     def close(self) -> None:
-        """End all answers that are not complete."""
         self._steps.close()
         self._cut_off()
 
     def __iter__(self) -> Iterator[tuple[int, Step]]:
-        """Return the steps that are still to come, each with the index of its answer."""
         return self._steps
 
     def _run(self) -> Generator[tuple[int, Step], None, None]:
@@ -210,7 +201,6 @@ class Batch:
             self._cut_off()
 
     def _cut_off(self) -> None:
-        """Say of the answers that were not complete that they are not."""
         for answer in self._left.values():
             answer.error = EntropixError("the batch was closed before this answer was complete")
         self._left.clear()
@@ -219,58 +209,44 @@ class Batch:
         """Have people asked, one after the other, and go on with what they chose."""
         asking = [slot for slot in self._left if slot.asked is not None and slot.choose is not None]
         if self._question is None and asking:
-            self._question = _Question(asking[0])
+            self._question = asking[0], _asked(asking[0])
         if self._question is None:
             return
+        slot, choice = self._question
         if len(asking) == self._runner.running:  # nothing else can be done meanwhile
-            self._question.join(WAIT_SECONDS)
-        if not self._question.is_alive():
-            self._question.reply()
-            self._question = None
+            wait([choice], WAIT_SECONDS)
+        if not choice.done():
+            return
+        self._question = None
+        try:
+            slot.reply(choice.result())  # nothing, if it was cancelled meanwhile
+        except Exception as error:  # that answer's alone
+            slot.end(error)
 
-    def _retire(self) -> int:
-        """Take the errors of the answers that have ended; return how many they are."""
-        ended = [slot for slot in self._left if slot.ended]
-        for slot in ended:
+    def _retire(self) -> None:
+        for slot in [slot for slot in self._left if slot.ended]:
             self._left.pop(slot).error = slot.error
             self._report()
-        return len(ended)
 
     def _report(self) -> None:
         if self._on_progress is not None:
             self._on_progress(len(self.answers) - len(self._left), len(self.answers))
 
 
-class _Question(threading.Thread):
-    """Asks a person, so that other answers go on meanwhile; nobody waits for it at the end."""
+def _asked(slot: Slot) -> Future[int]:
+    """Ask a person on another thread, so that other answers go on; nobody joins it at the end."""
+    choice: Future[int] = Future()
+    choose, fork = slot.choose, slot.asked
 
-    def __init__(self, slot: Slot) -> None:
-        """Ask which branch is to become the text of a slot."""
-        super().__init__(name="choose", daemon=True)
-        self._slot = slot
-        self._fork, self._choose = slot.asked, slot.choose
-        self._chosen: int | None = None
-        self._error: Exception | None = None
-        self.start()
-
-    def run(self) -> None:
-        """Wait for the person."""
+    def ask() -> None:
         try:
-            if self._choose is not None and self._fork is not None:
-                self._chosen = self._choose(self._fork)
-        except Exception as error:  # that answer's alone
-            self._error = error
-
-    def reply(self) -> None:
-        """Let the row go on, if it still waits."""
-        if self._slot.asked is None:  # it was cancelled meanwhile
-            return
-        try:
-            if self._error is not None:
-                raise self._error
-            self._slot.reply(self._chosen if self._chosen is not None else -1)
+            if choose is not None and fork is not None:
+                choice.set_result(choose(fork))
         except Exception as error:
-            self._slot.end(error)
+            choice.set_exception(error)
+
+    threading.Thread(target=ask, name="choose", daemon=True).start()
+    return choice
 
 
 def _one_each(given: Any, kind: type, count: int, name: str) -> list[Any]:

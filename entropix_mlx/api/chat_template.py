@@ -131,16 +131,13 @@ class _Process:
         return answer
 
     def end(self) -> None:
-        """End the process, if it runs."""
         if self._running is None:
             return
         self._running.kill()
         for pipe in (self._running.stdin, self._running.stdout):
-            if pipe:
-                try:
+            with contextlib.suppress(OSError):  # a request that was not read
+                if pipe:
                     pipe.close()
-                except OSError:  # a request that was not read
-                    continue
         self._running.wait()
         self._running = None
 

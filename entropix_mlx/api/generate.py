@@ -1,4 +1,4 @@
-"""From a prompt to text: the functions that mlx-lm's users will look for."""
+"""From a prompt to text: under the names that mlx-lm uses."""
 
 from __future__ import annotations
 
@@ -66,7 +66,6 @@ def generate(
     settings: Settings | None = None,
     **options: Any,
 ) -> str:
-    """Return the generated text; takes the arguments of `stream_generate`."""
     steps = stream_generate(model, tokenizer, prompt, settings, **options)
     return "".join(step.text for step in steps)
 
@@ -88,8 +87,7 @@ def parse_options(
     """Return settings and hooks with the options that replace some of their fields.
 
     Args:
-        settings: what the options are to change.
-        options: by name.
+        settings, options: the settings, and by name what replaces fields of them.
         others: names that the caller reads itself, for the message about an unknown one.
 
     Raises:
@@ -115,11 +113,7 @@ def _token_ids(prompt: Iterable[int]) -> list[int]:
     values = listed() if listed else prompt
     if isinstance(values, (bytes, Mapping)) or not isinstance(values, Iterable):
         raise PromptError(f"prompt must be a text or token ids, not {shown(prompt)}")
-    return [_token_id(value) for value in values]
-
-
-def _token_id(value: Any) -> int:
     try:
-        return operator.index(value)
+        return [operator.index(value) for value in values]
     except TypeError:
-        raise PromptError(f"prompt must hold token ids, not {shown(value)}") from None
+        raise PromptError("prompt must hold token ids, which are whole numbers") from None

@@ -48,7 +48,6 @@ class PromptLine:
 
     @property
     def asked(self) -> dict[str, Any]:
-        """What is asked, as a JSON-ready record with the keys of a line."""
         if self.prompt is None:
             return {"messages": [dict(message) for message in self.messages]}
         system = {} if self.system_prompt is None else {"system_prompt": self.system_prompt}
@@ -56,15 +55,10 @@ class PromptLine:
 
     @property
     def question(self) -> str:
-        """The last thing that is asked, as a text."""
         return self.prompt if self.prompt is not None else str(self.messages[-1]["content"])
 
     def tokens(self, tokenizer: TokenizerWrapper, *, bare: bool = False) -> list[int]:
-        """Return the token ids of the prompt.
-
-        Args:
-            tokenizer: from `load`.
-            bare: continue the text itself, without the model's chat template.
+        """Return the token ids of the prompt; `bare` without the model's chat template.
 
         Raises:
             PromptError: the template refuses the messages, or is needed and left out.
@@ -87,12 +81,8 @@ def read_prompt_file(
 
     The end of the file's name says what it is: ``.jsonl`` holds a JSON object a line, ``.csv`` a
     header and records, any other file a prompt a line. An object or record has ``prompt``, or in
-    JSON ``messages``; it may have ``system_prompt``, ``id``, and any field of `Settings`.
-
-    Args:
-        path: the file.
-        settings: what holds where a line says nothing else.
-        system_prompt: likewise; messages that begin with a system prompt keep theirs.
+    JSON ``messages``; it may have ``system_prompt``, ``id``, and any field of `Settings`. The
+    arguments hold where a line says nothing else.
 
     Raises:
         EntropixError: the file cannot be read or has no prompt, or a line of it has a mistake; the
@@ -107,7 +97,7 @@ def read_prompt_file(
         with at_line(path, line):
             found.append(reader.read(line, record))
     if not found:
-        raise PromptError(f"{path} has no prompts: write one a line")
+        raise PromptError(f"{path} has no prompts: write one per line")
     return found
 
 
@@ -238,7 +228,6 @@ class _LineReader:
         return replace(made, messages=tuple(messages))
 
     def _with(self, options: dict[str, Any]) -> Settings:
-        """Return the settings with the options of a line, which are checked once where alike."""
         key = json.dumps(options, sort_keys=True)
         if key not in self._known:
             if isinstance(options.get("changes"), dict):
@@ -261,7 +250,6 @@ def _optional_text(record: Mapping[str, Any], name: str, default: str | None) ->
 
 
 def _token(key: str) -> int:
-    """Return the token id that an object of JSON has as a key, which is always a text."""
     try:
         return int(key)
     except ValueError:
@@ -280,7 +268,6 @@ def _list(messages: Any) -> Sequence[Any]:
 
 
 def _message(message: Any) -> dict[str, str]:
-    """Return one message, which has a role and a content and nothing else."""
     fits = isinstance(message, dict) and set(message) == {"role", "content"}
     if not fits or not isinstance(message["content"], str) or message["role"] not in ROLES:
         raise PromptError(

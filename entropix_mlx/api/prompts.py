@@ -43,21 +43,10 @@ def conversation_prompt(tokenizer: TokenizerWrapper, messages: Sequence[Message]
     Raises:
         PromptError: the model has no chat template, or the template refuses the messages.
     """
-    if not tokenizer.has_chat_template:
-        raise PromptError("this model has no chat template: choose an instruction-tuned model")
-    try:
-        template = chat_template.own_template(tokenizer)
-        if template is None:
-            given = chat_template.given_variables(tokenizer)
-            return list(
-                tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, **given)
-            )
-        text = chat_template.render(template, tokenizer, list(messages))
-        return list(tokenizer.encode(text, add_special_tokens=False))
-    except PromptError:
-        raise
-    except Exception as error:  # of mlx-lm or transformers, which raise what they like
-        raise PromptError(f"the chat template refuses these messages: {error}") from error
+    found = _rendered(tokenizer, messages, tokenize=True)
+    if isinstance(found, str):
+        return list(tokenizer.encode(found, add_special_tokens=False))
+    return found
 
 
 def conversation_text(tokenizer: TokenizerWrapper, messages: Sequence[Message]) -> str:
@@ -66,16 +55,24 @@ def conversation_text(tokenizer: TokenizerWrapper, messages: Sequence[Message]) 
     Raises:
         PromptError: as for `conversation_prompt`.
     """
+    return str(_rendered(tokenizer, messages, tokenize=False))
+
+
+def _rendered(
+    tokenizer: TokenizerWrapper, messages: Sequence[Message], tokenize: bool
+) -> str | list[int]:
+    """Return a conversation as text; as tokens if asked for, and code stands for the template."""
     if not tokenizer.has_chat_template:
         raise PromptError("this model has no chat template: choose an instruction-tuned model")
     try:
         template = chat_template.own_template(tokenizer)
         if template is not None:
             return chat_template.render(template, tokenizer, list(messages))
-        text = tokenizer.apply_chat_template(
-            list(messages), add_generation_prompt=True, tokenize=False
+        given = chat_template.given_variables(tokenizer)
+        found = tokenizer.apply_chat_template(
+            list(messages), add_generation_prompt=True, tokenize=tokenize, **given
         )
-        return str(text)
+        return list(found) if tokenize else str(found)
     except PromptError:
         raise
     except Exception as error:  # of mlx-lm or transformers, which raise what they like

@@ -1,7 +1,7 @@
 """Measuring a text that is given: one prefill, in which every token is measured and none is drawn.
 
     tokens      the   sky   is   blue  .      a chunk of the text, computed in one pass
-    states       ■     ■     ■    ■    ■      kept for the whole chunk: (tokens, hidden)
+    states       ■     ■     ■    ■    ■      held for the whole chunk: (tokens, hidden)
     logits      └─ block ─┘ └─ block ─┘       computed for a block, measured, and dropped again
     step             sky   is   blue  .       what each position says about the token after it
 
@@ -91,8 +91,6 @@ def text_tokens(
 ) -> tuple[list[int], list[int]]:
     """Return the tokens before a text, at least one, and those of the text.
 
-    Args: as for `stream_score`.
-
     Raises:
         PromptError: the text is empty.
     """
@@ -171,14 +169,13 @@ class _Measuring:
         self._tokens = [*before, *tokens]
         sampler, vocab = resolved.sampler, model.config.vocab_size
         self._writer = Writer(
-            tokenizer, sampler.position_score, len(tokens), clock=Clock(), prompt=before
+            tokenizer, sampler.profile.position_score, len(tokens), clock=Clock(), prompt=before
         )
         self._memory = sampler.remembered
         self._state = first_state(sampler, tokenizer, vocab, before)
         self._block = max(1, LOGITS_AT_ONCE // vocab)
 
     def steps(self) -> Generator[Step, None, None]:
-        """Yield a step for each token of the text."""
         reported, count = 0, len(self._tokens) - self._first
         with wired_memory.raised():
             for position in self._positions():
@@ -195,7 +192,6 @@ class _Measuring:
             self._hooks.on_prefill(done, total)
 
     def _positions(self) -> Iterator[Position]:
-        """Yield the position before each token of the text, with that token."""
         context = self._model.config.max_position_embeddings
         for begin, first, end in windows(len(self._tokens), self._first, context):
             engine, text = Engine(self._model), CachedText.empty(self._model)
@@ -205,7 +201,6 @@ class _Measuring:
                 yield from self._chunk(text.layers, at, min(at + PREFILL_CHUNK, end - 1))
 
     def _chunk(self, layers: Sequence[TextCache], begin: int, end: int) -> Iterator[Position]:
-        """Compute the tokens from `begin` to `end`, and yield what follows each of them."""
         if not self._model.measures_blocks:
             yield from self._one_by_one(layers, begin, end)
             return
@@ -240,7 +235,6 @@ class _Measuring:
                 yield position if forward.attended else position.without_attention()
 
     def _sample(self, logits: mx.array, scores: Sequence[Any], first: int) -> Sampled:
-        """Start measuring some positions that follow one another."""
         resolved, count = self._resolved, logits.shape[0]
         given = mx.array(self._tokens[first + 1 : first + 1 + count])
         places = range(first + 1, first + 1 + count)

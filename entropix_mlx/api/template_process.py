@@ -5,7 +5,7 @@ it away from files and from Python's internals, and under limits of time, memory
 the sandbox does not set. This file imports nothing of the package: it has to start fast.
 
 A request is the length of a JSON object in 8 bytes, then the object: the keys `template` and
-`variables`. An answer looks the same, and has one of the keys `text` and `error`.
+`variables`. An answer has the same form, and has one of the keys `text` and `error`.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ class Session(ChatSession):
         """Return the settings of the next answer, or raise what the runner would raise later."""
         config = self._model.config
         resolved = self.settings.resolved(config)
-        Thinking(resolved.sampler.think, self._tokenizer, config.vocab_size)  # checks its text
+        Thinking(resolved.profile.think, self._tokenizer, config.vocab_size)  # checks its text
         check_biased(resolved.sampler, config.vocab_size)
         return resolved
 

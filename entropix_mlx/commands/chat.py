@@ -14,7 +14,7 @@ from math import exp
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..backends.remote import KEY_VARIABLE, Address
+from ..backends.remote import KEY_VARIABLE, NO_ASKING, NO_TRACE, Address
 from ..chat import slash
 from ..chat.attachments import with_files
 from ..configuration import Configuration
@@ -67,15 +67,14 @@ class ChatRequest:
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
     parser.set_defaults(run=run)
     add = parser.add_argument
     options.add_model(parser)
-    add("--plain", action="store_true", help="line by line, without a full screen")
+    add("--plain", action="store_true", help="converse line by line, without a full screen")
     add("--demo", action="store_true", help="play a recorded session, without a model")
-    add("--no-save", action="store_true", help="do not save this chat (the terminal UI saves all)")
+    add("--no-save", action="store_true", help="do not save this chat")
     add("--system-prompt", help="instructions that precede the conversation")
-    what = "record every answer in a file of this folder as it comes"
+    what = "record every answer in a file of this folder"
     add("--trace", type=options.file, metavar="DIR", help=what)
     where = "converse with the model of an entropix serve, as at http://127.0.0.1:8080"
     add("--server", metavar="URL", help=f"{where} (its key in {KEY_VARIABLE})")
@@ -87,11 +86,6 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def parse_request(arguments: argparse.Namespace) -> ChatRequest:
-    """Return what the arguments ask for.
-
-    Raises:
-        EntropixError: a value is impossible, or options contradict one another.
-    """
     if arguments.demo or arguments.server is not None:
         # What a recording or a server cannot do is refused only where it was typed.
         arguments.model, arguments.trace = arguments.typed.model, arguments.typed.trace
@@ -128,8 +122,6 @@ def _check_demo(arguments: argparse.Namespace) -> None:
 
 
 def _check_server(arguments: argparse.Namespace) -> None:
-    from ..backends.remote import NO_ASKING, NO_TRACE
-
     if arguments.ask:
         raise SettingsError(NO_ASKING)
     if arguments.trace:
@@ -154,7 +146,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def run_demo(request: ChatRequest) -> int:
-    """Open the terminal UI on a recording."""
     output.check_screen("the demo cannot be shown in a pipe")
     from tui.app import run_chat
     from tui.terminal import require_full_screen
@@ -167,7 +158,6 @@ def run_demo(request: ChatRequest) -> int:
 
 
 def run_screen(request: ChatRequest) -> int:
-    """Open the terminal UI."""
     output.check_screen("add --plain in a pipe")
     from tui.app import run_chat
     from tui.terminal import require_full_screen
@@ -211,7 +201,6 @@ def _local(request: ChatRequest) -> Backend:
 
 
 def run_plain(request: ChatRequest) -> int:
-    """Converse until the end of stdin."""
     if sys.stdin is None:
         raise PromptError("there is no stdin to read questions from: use entropix generate")
     if isinstance(sys.stdin, io.TextIOWrapper):

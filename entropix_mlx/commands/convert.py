@@ -19,7 +19,6 @@ EXIT_BROKEN = 1
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
     parser.set_defaults(run=run)
     add = parser.add_argument
     source = "Hugging Face folder, .gguf file, Meta's original folder, or hub id"
@@ -34,7 +33,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     packing = parser.add_mutually_exclusive_group()
     packing.add_argument("--quantize", "-q", action="store_true", help="quantize the weights")
     packing.add_argument("--dequantize", "-d", action="store_true", help="unpack quantized weights")
-    add("--q-bits", type=int, choices=BITS, help="bits a weight (default: 4)")
+    add("--q-bits", type=int, choices=BITS, help="bits per weight (default: 4)")
     share = "weights that share a scale (default: 64)"
     add("--q-group-size", type=int, choices=GROUP_SIZES, help=share)
     add("--dtype", choices=DTYPES, help="type of weights that are not quantized (default: as is)")
@@ -45,7 +44,6 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Convert a model."""
     if not arguments.quantize and (arguments.q_bits or arguments.q_group_size):
         raise SettingsError("--q-bits and --q-group-size need --quantize: add it")
     recipe = Recipe(
@@ -93,10 +91,9 @@ def _verify(source: str, out: str, recipe: Recipe) -> int:
         return 0
     limit = limit_of(recipe)
     output.report(
-        f"the copy is as good as one in {limit.precision} should be: a divergence of at most"
-        f" {limit.kl:g} bits a token, and at least {limit.top1_agreement:.0%} of the most probable"
-        " tokens. (The divergence is how much worse the copy would compress what the source writes;"
-        " 0: the same predictions.)"
+        f"the copy is as good as one in {limit.precision} should be: it diverges by at most"
+        f" {limit.kl:g} bits per token and agrees on at least {limit.top1_agreement:.0%} of the"
+        " most probable tokens (0 bits: the same predictions)"
     )
     return 0
 
@@ -105,7 +102,7 @@ def _table(comparison: Comparison) -> str:
     rows = [
         ("positions compared", f"{comparison.tokens}"),
         ("largest difference of logits", f"{comparison.max_difference:.4g}"),
-        ("KL divergence, bits a token", f"{comparison.kl:.4g}"),
+        ("KL divergence, bits per token", f"{comparison.kl:.4g}"),
         ("same most probable token", f"{comparison.top1_agreement:.1%}"),
         ("perplexity of the source", f"{comparison.source_perplexity:.4g}"),
         ("perplexity of the copy", f"{comparison.perplexity:.4g}"),

@@ -65,34 +65,28 @@ class GenerateRequest:
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
     parser.set_defaults(run=run)
     add = parser.add_argument
     options.add_model(parser)
     prompts.add_prompt(parser, many=True)
-    add("--n", type=options.positive, default=1, help="answers to each prompt (default: 1)")
-    what = "write the answers to a file, a line each as they end (JSON Lines)"
+    add("--n", type=options.positive, default=1, help="answers per prompt (default: 1)")
+    what = "write each answer as a line of this file as soon as it ends (JSON Lines)"
     options.add_answers_file(parser, what, batch=None)
     options.add_mode(parser)
     options.add_settings(parser)
     options.add_notes(parser)
     options.add_draft_model(parser)
     options.add_top_logprobs(parser, "with --jsonl or --trace")
-    steps = "record every step in a file as it goes (JSON Lines)"
+    steps = "record every step in a file (JSON Lines)"
     add("--trace", type=options.file, metavar="FILE", help=steps)
     options.add_output(
         parser,
-        totals="print one object with text and totals",
-        steps="print a line for each step, with its metrics",
+        totals="print one JSON object with text and totals",
+        steps="print each step with its metrics as a line of JSON",
     )
 
 
 def parse_request(arguments: argparse.Namespace) -> GenerateRequest:
-    """Return what the arguments ask for.
-
-    Raises:
-        EntropixError: a value is impossible, or options contradict one another.
-    """
     request = GenerateRequest(
         model=options.model_options(arguments),
         prompt=prompts.prompt_options(arguments),
@@ -108,20 +102,18 @@ def parse_request(arguments: argparse.Namespace) -> GenerateRequest:
     )
     for name in ONE_ONLY if request.many else MANY_ONLY:
         if getattr(arguments, name):
-            why = "is for one answer" if request.many else "is for --prompts, --n and --output"
+            why = "is for one answer" if request.many else "needs --prompts, --n or --output"
             raise PromptError(f"--{name.replace('_', '-')} {why}: leave it out")
     options.check_answers_file(arguments)
     return request
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Answer one prompt, or many."""
     request = parse_request(arguments)
     return answer_many(request) if request.many else answer_one(request)
 
 
 def answer_one(request: GenerateRequest) -> int:
-    """Answer one prompt, and print the answer as it comes; return the exit code."""
     if request.trace:
         check_target(request.trace)
     prompt = request.prompt.read()
@@ -156,7 +148,6 @@ def answer_one(request: GenerateRequest) -> int:
 
 
 def _show_totals(form: OutputOptions, resolved: ResolvedSettings, summary: Summary) -> None:
-    """Print the totals of an answer, and whether it is unsure."""
     verdict = resolved.verdict(summary.metrics)
     if form.json:
         certainty = {} if verdict is None else {"certainty": verdict.to_dict()}
@@ -181,7 +172,6 @@ def _show_totals(form: OutputOptions, resolved: ResolvedSettings, summary: Summa
 
 
 def answer_many(request: GenerateRequest) -> int:
-    """Answer all prompts, and print or keep each answer as it ends; return the exit code."""
     tasks = all_tasks(_read_prompts(request), request.n)
     if shares.is_shared(request.model, request.file) and request.file:
         run = partial(_answer_tasks, request)
@@ -241,11 +231,6 @@ def _read_prompts(request: GenerateRequest) -> list[PromptLine]:
 def _encode(
     prompt: PromptOptions, tokenizer: TokenizerWrapper, tasks: list[Task]
 ) -> list[list[int]]:
-    """Return the tokens of each task's prompt.
-
-    Raises:
-        PromptError: a chat template refuses a prompt; the message names its line in a file.
-    """
     found: dict[int, list[int]] = {}
     for asked in {task.asked.line: task.asked for task in tasks}.values():
         with at_line(prompt.file, asked.line) if prompt.file else nullcontext():
@@ -268,7 +253,6 @@ def _printing(request: GenerateRequest) -> Write:
 
 
 def _generate(request: GenerateRequest, batch: Batch, tasks: list[Task], write: Write) -> int:
-    """Run a batch and write its answers as they end; return the exit code."""
     written: set[int] = set()
 
     def end(index: int) -> None:
@@ -288,7 +272,7 @@ def _generate(request: GenerateRequest, batch: Batch, tasks: list[Task], write: 
                 if index not in written:  # it failed, or was not allowed a token
                     end(index)
         except KeyboardInterrupt:
-            again = f"; add --resume to go on with {request.file}" if request.file else ""
+            again = f"; add --resume to continue {request.file}" if request.file else ""
             output.info(f"\nstopped: {_count(len(written))} complete{again}")
             return INTERRUPTED
     failed = [index for index, answer in enumerate(batch.answers) if answer.error]

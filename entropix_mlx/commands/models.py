@@ -10,7 +10,6 @@ from .shared import output
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
     parser.set_defaults(run=run)
     parser.add_argument(
         "folders", nargs="*", type=Path, metavar="FOLDER", help="list models in these folders, too"
@@ -18,7 +17,6 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """List the models on this machine."""
     from ..checkpoints.inventory import inventory
 
     _print(f"{'size, GB':>8}  {'precision':10}{'context':>8}  {'runs':6}model")

@@ -11,7 +11,6 @@ from .shared import output
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
-    """Add the three actions."""
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     name = f"{', '.join(builtin_names())}, or a TOML file"
     show = actions.add_parser("show", help="print a profile, with its comments")

@@ -38,14 +38,17 @@ class ReadRequest:
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
     parser.set_defaults(run=run)
     add = parser.add_argument
     add("file", metavar="FILE", help="the text, in UTF-8; - reads it from stdin")
     options.add_model(parser)
-    add("--prompt", "-p", help="read the text as the answer to this question")
+    add("--prompt", "-p", help="the question that the text answers")
     add("--system-prompt", help="instructions that precede the prompt")
-    add("--sampler", default=options.DEFAULT_SAMPLER, help="whose decisions to show")
+    add(
+        "--sampler",
+        default=options.DEFAULT_SAMPLER,
+        help="sampler whose decisions are shown (default: %(default)s)",
+    )
     options.add_profile(parser)
     options.add_attention_layers(parser)
     options.add_top_logprobs(parser, "with --jsonl or --output")
@@ -54,17 +57,12 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add("--output", "-o", type=options.file, metavar="FILE", help=what)
     options.add_output(
         parser,
-        totals="print one object with the totals",
-        steps="print a line for each token, with its metrics",
+        totals="print one JSON object with the totals",
+        steps="print each token with its metrics as a line of JSON",
     )
 
 
 def parse_request(arguments: argparse.Namespace) -> ReadRequest:
-    """Return what the arguments ask for.
-
-    Raises:
-        EntropixError: a value is impossible, or options contradict one another.
-    """
     if arguments.system_prompt is not None and arguments.prompt is None:
         raise PromptError("--system-prompt precedes a question: give one by --prompt")
     keep_source(arguments.output, arguments.file)
@@ -83,7 +81,6 @@ def parse_request(arguments: argparse.Namespace) -> ReadRequest:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure a text, and print it and its totals."""
     request = parse_request(arguments)
     text = _read(request.file)
     if not text:
@@ -117,7 +114,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _show(steps: Iterator[Step], form: OutputOptions, summary: Summary) -> int:
-    """Print the steps as they come, and their totals; return the exit code."""
     code = answers.show_steps(steps, form, summary)
     totals = _predictability(summary)
     if form.json:
@@ -128,16 +124,13 @@ def _show(steps: Iterator[Step], form: OutputOptions, summary: Summary) -> int:
         summary,
         form.color,
         f"{summary.completion_tokens:,} tokens: log p {totals['logprob']:.1f}, perplexity"
-        f" {totals['perplexity']:.2f}, {totals['bits_per_byte']:.3f} bits a byte",
+        f" {totals['perplexity']:.2f}, {totals['bits_per_byte']:.3f} bits per byte",
     )
     return code
 
 
 def _predictability(summary: Summary) -> dict[str, Any]:
-    """Return how well the tokens of a text were predicted.
-
-    Its log probability is in nats; bits a byte do not depend on the tokenizer.
-    """
+    """Return how well the tokens were predicted; `logprob` is in nats."""
     logprob = math.fsum(summary.metrics.logprob)
     length = len(summary.text.encode("utf-8", "replace"))
     return {
@@ -148,11 +141,6 @@ def _predictability(summary: Summary) -> dict[str, Any]:
 
 
 def _read(name: str) -> str:
-    """Return the text of a file, or of stdin.
-
-    Raises:
-        PromptError: it cannot be read, or is not in UTF-8.
-    """
     try:
         if name != "-":
             path = options.file(name)

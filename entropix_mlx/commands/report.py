@@ -12,7 +12,6 @@ from .shared import options, output
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
     parser.set_defaults(run=run)
     add = parser.add_argument
     written = "a file that --trace or entropix read --output wrote; two are compared"
@@ -22,7 +21,6 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write a report of one trace, or of two side by side."""
     for trace in arguments.traces:
         keep_source(arguments.output, trace)
     page = render([read_trace(trace) for trace in arguments.traces])

@@ -25,39 +25,39 @@ UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
     parser.set_defaults(run=run)
     options.add_model(parser)
     add = parser.add_argument
     add("--host", default=HOST, help=f"address to listen on (default: {HOST}, this machine only)")
     add("--port", type=_port, default=PORT, help=f"default {PORT}; 0 takes any that is free")
     add("--profile", default=AUTO, help="thresholds: a name, a TOML file, or auto (default)")
-    add("--sampler", default=options.DEFAULT_SAMPLER, help=f"{options.samplers()}")
-    most = "of an answer whose request names none (default: %(default)s)"
+    what = f"{options.samplers()} (default: {options.DEFAULT_SAMPLER})"
+    add("--sampler", default=options.DEFAULT_SAMPLER, help=what)
+    most = "for requests that set no limit (default: %(default)s)"
     add("--max-tokens", type=options.positive, default=MAX_TOKENS, help=most)
     at_once = "answers at once (default: %(default)s)"
     add("--batch", type=options.positive, default=BATCH, help=at_once)
-    waiting = "answers that may wait beside them (default: %(default)s)"
+    waiting = "requests that may wait (default: %(default)s)"
     add("--max-queue", type=options.count, default=MAX_QUEUE, help=waiting)
-    memory = "memory for prompts that come again, such as 512M (default: 1G; 0 is off)"
+    memory = "memory for cached prompts, such as 512M (default: 1G; 0: no cache)"
     add("--cache-memory", type=_size, default=CACHE_MEMORY, metavar="SIZE", help=memory)
-    add("--api-key", help=f"key that a request must show (or in {KEY_VARIABLE})")
+    add("--api-key", help=f"key that requests must send (or set {KEY_VARIABLE})")
     add("--api-key-file", type=options.file, metavar="FILE", help="a file that holds the key")
-    add("--no-api-key", action="store_true", help="let anybody in who reaches another --host")
+    add("--no-api-key", action="store_true", help="serve everybody who reaches --host")
     add(
         "--allow-origin",
         action="append",
         type=_origin,
         default=[],
         metavar="ORIGIN",
-        help="let pages of this origin ask, as in https://example.org; may be repeated",
+        help="allow requests from web pages of this origin, as in https://example.org; may be"
+        " repeated",
     )
-    add("--monitor", action="store_true", help="let the page show what other clients are answered")
+    add("--monitor", action="store_true", help="show the answers to other clients on the page")
     options.add_verbose(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until a signal comes."""
     if find_spec("starlette") is None or find_spec("uvicorn") is None:
         raise EntropixError("the server needs two more packages: pip install starlette uvicorn")
     from ..server.app import Server
@@ -95,15 +95,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _key(given: str | None, file: Path | None, none: bool) -> str | None:
-    """Return the key that is given, in a file or in the environment; None without one."""
     if sum((given is not None, file is not None, none)) > 1:
         raise SettingsError("choose one of --api-key-file, --api-key and --no-api-key")
     if file is not None:
         try:
             given = file.read_text(encoding="utf-8").strip()
         except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise SettingsError(f"cannot read the API key in {file}: {reason}") from error
+            why = getattr(error, "strerror", None) or error
+            raise SettingsError(f"cannot read the API key in {file}: {why}") from error
     if given is None:
         given = os.environ.get(KEY_VARIABLE) or None
     if given is not None and not (given.strip() and given.isprintable()):
@@ -115,19 +114,20 @@ def _origin(text: str) -> str:
     """Parse an origin as browsers send it: a scheme and a host, without a path."""
     parts = urlsplit(text)
     if text != "*" and not (parts.netloc and text == f"{parts.scheme}://{parts.netloc}"):
-        raise SettingsError(f"--allow-origin: an origin such as https://example.org, not {text!r}")
+        raise SettingsError(
+            f"--allow-origin: expected an origin such as https://example.org, not {text!r}"
+        )
     return text
 
 
 def _port(text: str) -> int:
     if not (text.isdecimal() and len(text) <= 5 and int(text) <= LARGEST_PORT):
-        raise argparse.ArgumentTypeError(f"a port up to {LARGEST_PORT}, not {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a port up to {LARGEST_PORT}, not {text!r}")
     return int(text)
 
 
 def _size(text: str) -> int:
-    """Parse a size such as 512M."""
     digits, unit = text.rstrip("KMGTkmgtBb"), text.lstrip("0123456789").upper().removesuffix("B")
     if not (digits.isdecimal() and len(digits) <= 15 and unit in UNITS):
-        raise argparse.ArgumentTypeError(f"a size such as 512M or 2G, not {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a size such as 512M or 2G, not {text!r}")
     return int(digits) * UNITS[unit]

@@ -17,7 +17,6 @@ TITLES = f"{'kind':8}  {'id':>6}  {'norm':>8}  distance  text\n"
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
     parser.set_defaults(run=run)
     add = parser.add_argument
     options.add_model(parser)
@@ -28,7 +27,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         const=20,
         default=0,
         metavar="N",
-        help="also list the N tokens (default 20) that look least trained",
+        help="also list the N tokens that look least trained (default: 20)",
     )
     add(
         "--unused",
@@ -36,15 +35,14 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         type=options.count,
         default=[],
         metavar="ID",
-        help="a token known to be unused, to compare with; may be repeated (default: the reserved"
-        " ones)",
+        help="a token known to be unused, to compare with (default: the reserved ones); may be"
+        " repeated",
     )
-    add("--json", action="store_true", help="print one object")
+    add("--json", action="store_true", help="print one JSON object")
     options.add_verbose(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """List the reserved tokens, and with --undertrained the suspects."""
     model, tokenizer = loading.load_model(options.model_options(arguments))
     from ..lab.undertrained import find
 

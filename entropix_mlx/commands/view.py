@@ -7,17 +7,15 @@ import argparse
 from ..traces.trace import read_trace
 from .shared import output
 
-INSTEAD = "make a page of the trace by entropix report"
+INSTEAD = "entropix report makes a page of the trace instead"
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
     parser.set_defaults(run=run)
     parser.add_argument("trace", help="a file that --trace or entropix read --output wrote")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show a trace until the user quits."""
     from tui.terminal import require_full_screen
     from tui.viewer import ViewerApp
 

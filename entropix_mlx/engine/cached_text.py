@@ -55,7 +55,6 @@ class CachedText:
     members = (TEXT,)
 
     def __init__(self, layers: Sequence[TextCache]) -> None:
-        """Take over the caches of all layers, which may already hold tokens."""
         self.layers = list(layers)
         self.base = min(int(layer.offset) for layer in layers)
         """Number of tokens that the caches held when this text took them over. Their ids are not
@@ -65,11 +64,9 @@ class CachedText:
 
     @classmethod
     def empty(cls, model: LanguageModel) -> CachedText:
-        """Return a text without tokens."""
         return cls(model.make_cache())
 
     def common(self, prompt: Sequence[int]) -> int:
-        """Return how many tokens at the beginning of a prompt this text begins with, too."""
         for index, (own, other) in enumerate(zip(self.ids, prompt, strict=False)):
             if own != other:
                 return index
@@ -105,17 +102,12 @@ class CachedText:
             hold(layer)
 
     def takes_blocks(self, layers: AttentionLayers) -> bool:
-        """Tell whether several tokens can follow in one pass, and any of them be taken back.
-
-        Args:
-            layers: those whose attention is measured.
-        """
+        """Tell whether a block can follow in one pass, and any token of it be taken back."""
         if layers == "all" and isinstance(self.layers[0], SharedPrefixCache):
             return False  # each token's scores of all layers would need a copy of what is shared
         return all(map(takes_blocks, self.layers))
 
     def arrays(self) -> list[mx.array]:
-        """Return the keys and values that only this text has, for MLX to compute."""
         return [array for layer in self.layers for array in arrays_of(layer)]
 
     def copy(self, length: int) -> CachedText:
@@ -150,10 +142,10 @@ class Prompt:
         shared: bool = False,
         scored: int | None = None,
     ) -> None:
-        """Prepare.
+        """Prepare a prompt.
 
         Args:
-            tokens: the whole prompt. The last token is computed with the first pass of the answer.
+            tokens: all of it. The last token is computed with the first pass of the answer.
             find: returns the text that a prompt is to join, which may begin as it does.
             shared: whether several answers go on from it, so that none of them may change it.
             scored: how many of the most probable tokens to list beside each token's own likelihood;
@@ -176,14 +168,13 @@ class Prompt:
         """What is in the cache, of which this prompt is the end."""
         if self._text is None:
             text = self._text = self._find(self.tokens)
-            # The last token must be computed again: what follows it was not kept.
+            # The last token must be computed again: its logits are gone.
             text.shorten(text.common(self.tokens[:-1]))
             self.cached = len(text.ids)
             self.opened = True
         return self._text
 
     def is_like(self, other: Prompt) -> bool:
-        """Tell whether answers to another prompt can go on from this one."""
         if self.opened or self._find != other._find or self.scored != other.scored:
             return False
         return self.tokens == other.tokens
@@ -195,21 +186,17 @@ class Prompt:
 
     @property
     def total(self) -> int:
-        """Tokens to compute, the last one included."""
         return len(self.tokens) - self.cached
 
     @property
     def done(self) -> int:
-        """Tokens of those that were computed."""
         return len(self.text.ids) - self.cached
 
     @property
     def complete(self) -> bool:
-        """Whether an answer may begin."""
         return self.opened and not self.unread
 
     def chunk(self, most: int) -> tuple[list[int], list[int]]:
-        """Return the next tokens to compute, and the token after each of them."""
         begin = len(self.text.ids)
         end = min(begin + most, len(self.tokens) - 1)
         return self.tokens[begin:end], self.tokens[begin + 1 : end + 1]
@@ -227,11 +214,10 @@ class BranchCaches:
     """The branches of a fork: each goes on from the same text, which none of them changes.
 
     Branches that grow in the same passes form a group, with one cache a layer for all of them. One
-    that stops growing leaves its group; what it has cached is kept, since it may still win.
+    that stops growing leaves its group; its cache stays, since it may still win.
     """
 
     def __init__(self, text: CachedText, count: int) -> None:
-        """Begin branches 0 to `count` − 1, none of which has a token yet."""
         self._text = text
         layers = [share(layer, BRANCH_STEP, count) for layer in text.layers]
         self._groups = [BranchGroup(list(range(count)), layers)]
@@ -241,16 +227,16 @@ class BranchCaches:
 
         A group that also holds others is split; those lose an unconfirmed token.
         """
+        # A group is one batch of rows in its caches, so who leaves must be split off.
         selected = set(branches)
         self._groups = [part for group in self._groups for part in group.split(selected)]
         chosen = [group for group in self._groups if group.members[0] in selected]
         for group in self._groups:
-            if group not in chosen:
+            if group not in chosen:  # it was queued ahead, but has stopped
                 group.take_back()
         return chosen
 
     def take_back(self) -> None:
-        """Remove unconfirmed tokens from the caches."""
         for group in self._groups:
             group.take_back()
 
@@ -269,10 +255,10 @@ class BranchGroup:
     """Branches of one length, whose next tokens are computed together."""
 
     def __init__(self, members: list[int], layers: list[RowsCache], end: int | None = None) -> None:
-        """Combine.
+        """Combine branches.
 
         Args:
-            members: the numbers of the branches, in the order of the rows.
+            members: their numbers, in the order of the rows.
             layers: a cache a layer.
             end: tokens of each text that are confirmed; None for all that are cached.
         """
@@ -293,7 +279,6 @@ class BranchGroup:
         self._end += 1
 
     def take_back(self) -> None:
-        """Remove unconfirmed tokens from the caches."""
         for layer in self.layers:
             layer.trim(int(layer.offset) - self._end)
 

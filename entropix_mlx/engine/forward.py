@@ -16,7 +16,7 @@ A pass goes through five steps, of which only the last waits:
    of its place in the text. A block of many tokens is planned in pieces, since the logits of all
    its positions would fill the memory.
 4. Whoever queues the next pass uses the drawn tokens as arrays (`Pass.drawn`): they need not be
-known.
+   known.
 5. `Pass.read` fetches everything that was packed for the host in one array a part.
 """
 
@@ -64,13 +64,7 @@ class SlotRows(NamedTuple):
     """Whether the tokens follow one another in one text."""
 
     @property
-    def kind(self) -> tuple[int, int]:
-        """Rows of one kind are measured and drawn together."""
-        return kind_of(self.resolved)
-
-    @property
     def rows(self) -> Rows:
-        """What the model computes."""
         return Rows(self.layers, self.tokens, self.block)
 
     @property
@@ -112,7 +106,7 @@ class Engine:
     def start_last(self) -> None:
         """Have what follows from the last forward pass computed, without waiting."""
         if self._unstarted is not None:
-            self._unstarted.start()
+            mx.async_eval(self._unstarted.arrays())
             self._unstarted = None
 
     def prefill(self, text: CachedText, tokens: Sequence[int]) -> None:
@@ -132,11 +126,7 @@ class Engine:
     ) -> list[Likelihood]:
         """Put tokens into a text's cache, and return how well the one after each is predicted.
 
-        Args:
-            text: it holds the tokens afterwards, or none of them after an error.
-            tokens: at least one.
-            following: the token after each of them.
-            best: how many of the most probable tokens to list.
+        After an error the text holds none of them. `best` most probable tokens are listed.
         """
         found: list[Likelihood] = []
         size = max(1, LOGITS_AT_ONCE // self._model.config.vocab_size)
@@ -159,16 +149,11 @@ class PassPart(NamedTuple):
     sampler: Sampler
     sampled: Sampled
 
-    def arrays(self) -> list[mx.array]:
-        """Return everything that will be read."""
-        return [self.sampled.packed, self.sampled.token, *self.sampled.state]
-
 
 class Pass:
     """A forward pass in flight: one position of each row."""
 
     def __init__(self, engine: Engine, forward: Forward, groups: Sequence[SlotRows]) -> None:
-        """Build the graph of measuring, deciding and drawing."""
         self._engine = engine
         self._attended = forward.attended
         self._places = [(group.resolved.seed, at) for group in groups for at in group.places]
@@ -179,12 +164,9 @@ class Pass:
         self._positions: list[Position] | None = None
 
     def arrays(self) -> list[mx.array]:
-        """Return everything that will be read."""
-        return [array for part in self._parts for array in part.arrays()]
-
-    def start(self) -> None:
-        """Have everything that will be read computed, without waiting."""
-        mx.async_eval(self.arrays())
+        """Return everything that is read later."""
+        sampled = [part.sampled for part in self._parts]
+        return [array for one in sampled for array in (one.packed, one.token, *one.state)]
 
     def drawn(self, rows: Sequence[int]) -> mx.array:
         """Return the tokens that were drawn in some rows of one slot: `(rows,)`."""
@@ -201,24 +183,26 @@ class Pass:
         return mx.concatenate(columns)[:, 0]
 
     def states(self, rows: Sequence[int]) -> State:
-        """Return the sampler's states at the positions of some rows of one slot."""
         part, inside = self._inside(rows)
         return rows_of(part.sampled.state, inside)
 
     def read(self) -> list[Position]:
         """Wait for the pass and return every row in Python numbers: its one synchronisation."""
-        if self._positions is None:
-            self._engine.start_last()
-            # (mx.eval would wait for the next pass, too.)
-            rows = [row for part in self._parts for row in part.sampled.read()]
-            found = [
-                Position(*row, distribution=_RowDistribution(*of_row, *place))
-                for row, of_row, place in zip(rows, self._rows, self._places, strict=True)
-            ]
-            self._positions = found
-            if not self._attended:
-                self._positions = [position.without_attention() for position in found]
-        return self._positions
+        if self._positions is not None:
+            return self._positions
+        # 1. The pass behind this one starts first, so that the device has work meanwhile.
+        self._engine.start_last()
+        # 2. Only what is fetched is waited for: mx.eval would wait for the next pass, too.
+        rows = [row for part in self._parts for row in part.sampled.read()]
+        # 3. The whole distributions stay on the device, for what may be asked of them later.
+        found = [
+            Position(*row, distribution=_RowDistribution(*of_row, *place))
+            for row, of_row, place in zip(rows, self._rows, self._places, strict=True)
+        ]
+        if not self._attended:
+            found = [position.without_attention() for position in found]
+        self._positions = found
+        return found
 
     def position(self, row: int) -> Position:
         """Return the position of one row, which must have been read.
@@ -229,7 +213,6 @@ class Pass:
         return self.read()[row].checked()
 
     def _inside(self, rows: Sequence[int]) -> tuple[PassPart, list[int]]:
-        """Return the part of some rows of one slot, and where they are in it."""
         return self._rows[rows[0]][0], [self._rows[row][1] for row in rows]
 
 
@@ -248,15 +231,16 @@ class _RowDistribution(NamedTuple):
 
     def openings(self, count: int) -> list[int]:
         one = self.part.sampled.row(self.row)
-        sampler = self.part.sampler
-        return draw_distinct(one.measured, one.plan, sampler, count, self.seed, self.place)
+        drawing = self.part.sampler.drawing
+        return draw_distinct(one.measured, one.plan, drawing, count, self.seed, self.place)
 
 
 def _parts(
     forward: Forward, groups: Sequence[SlotRows], places: Sequence[tuple[int, int]]
 ) -> Iterator[PassPart]:
     """Yield the parts of a pass; groups that share a sampler must follow one another."""
-    # A single block is one text with several tokens; otherwise each row has a token.
+    # A single block is one text with several tokens, (1, rows, vocab); otherwise each row is a text
+    # with one token, (rows, 1, vocab).
     logits = forward.logits.reshape(-1, forward.logits.shape[-1])
     scores = _scores_by_group(forward, groups)
     row = number = 0
@@ -283,7 +267,7 @@ def _part_kind(group: SlotRows) -> tuple[int, int, int]:
     A block that is cut into pieces has parts of its own.
     """
     apart = group.block and group.tokens.size > _piece_size(group.resolved.sampler)
-    return *group.kind, id(group.layers) if apart else 0
+    return *kind_of(group.resolved), id(group.layers) if apart else 0
 
 
 def _piece_size(sampler: Sampler) -> int:
@@ -315,13 +299,11 @@ def _in_pieces(
 
 
 def _layers_of(groups: Sequence[SlotRows]) -> AttentionLayers:
-    """Return the layers whose attention is measured in a pass: all, if any slot asks for them."""
     of_all = any(group.resolved.settings.attention_layers == "all" for group in groups)
     return "all" if of_all else "last"
 
 
 def _scores_by_group(forward: Forward, groups: Sequence[SlotRows]) -> list[list[RowScores]]:
-    """Return the attention scores that are measured, a list of layers for each group."""
     by_layer = [(s,) if isinstance(s, RowScores) else s for s in forward.scores]
     by_group = [list(layers) for layers in zip(*by_layer, strict=True)]
     return [

@@ -20,11 +20,6 @@ class PromptCache:
     """
 
     def __init__(self, most_bytes: int) -> None:
-        """Begin empty.
-
-        Args:
-            most_bytes: what the keys and values of all texts may take.
-        """
         self._most = most_bytes
         self._texts: list[tuple[CachedText, int]] = []
         self.bytes = 0
@@ -33,12 +28,8 @@ class PromptCache:
         return len(self._texts)
 
     def take(self, prompt: Sequence[int], others: Iterable[CachedText] = ()) -> CachedText | None:
-        """Return a text that begins as a prompt does and may be changed, or None.
-
-        Args:
-            prompt: token ids.
-            others: texts that are in use; what they share with the prompt is copied.
-        """
+        """Return a text that begins as a prompt does and may be changed; parts of others are
+        copied."""
         own = [text for text, _ in self._texts]
         known = [*reversed(own), *others]
         best = max(known, key=lambda text: text.common(prompt), default=None)
@@ -67,7 +58,6 @@ class PromptCache:
             self._drop(self._texts[0])
 
     def clear(self) -> None:
-        """Drop everything."""
         self._texts.clear()
         self.bytes = 0
 

@@ -48,7 +48,7 @@ from .slot import Slot
 from .speculation.speculation import speculation_for
 
 RESOLVED = 16
-"""Settings whose samplers are kept: slots that share a sampler are measured together."""
+"""Settings whose samplers are cached: slots that share a sampler are measured together."""
 _NOT_DECIDING: dict[str, Any] = {
     "seed": 0,
     "max_tokens": 0,
@@ -80,8 +80,7 @@ class Runner:
         """Begin without answers.
 
         Args:
-            model: from `load`.
-            tokenizer: from `load`.
+            model, tokenizer: from `load`.
             batch: the most answers that run at once.
             cache: texts for prompts that begin as they do; None shares only equal prompts.
             pipelined, steady: as for `Scheduler`.
@@ -107,17 +106,14 @@ class Runner:
 
     @property
     def waiting(self) -> int:
-        """Answers that have no slot yet."""
         return len(self._waiting)
 
     @property
     def running(self) -> int:
-        """Answers that have one, their prompts included."""
         return len(self._admitted)
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing to do."""
         return not (self._waiting or self._admitted)
 
     def capacity(self, slots: Collection[Slot]) -> int:
@@ -170,7 +166,43 @@ class Runner:
             TokenizerError: the draft model reads other tokens.
             UnsupportedModelError: speculation was asked for, and the model cannot take tokens back.
         """
-        slot = self._slot(prompt, resolved, hooks or Hooks(), answered, forced, text, scored)
+        # 1. What cannot be answered is refused.
+        hooks = hooks or Hooks()
+        settings, sampler, vocab = (
+            resolved.settings,
+            resolved.sampler,
+            self._model.config.vocab_size,
+        )
+        base = text.base if text is not None else 0
+        context_room = self._context_room([*prompt], forced, base)
+        check_biased(sampler, vocab)
+        room = context_room if settings.max_tokens < 0 else min(settings.max_tokens, context_room)
+        # 2. The answer: its rules and its text.
+        before = list(prompt[: len(prompt) - len(answered)])
+        clock, limit = Clock(), len(answered) + room
+        score = sampler.profile.position_score
+        writer = Writer(self._tokenizer, score, limit, settings.stop, clock, before)
+        interventions = self._interventions(resolved, hooks, before)
+        answer = Answer(writer, interventions, context_room=context_room, cancelled=hooks.cancelled)
+        answer.resume(answered)
+        # 3. Its place in the batch.
+        states = None
+        if sampler.remembered is not None:
+            state = first_state(sampler, self._tokenizer, vocab, before, answered)
+            states = SamplerStates(sampler.remembered, state)
+        draft = hooks.draft_model
+        slot = Slot(
+            answer,
+            self._prompt(prompt, text, scored),
+            resolved,
+            forced=forced,
+            hooks=hooks,
+            clock=clock,
+            states=states,
+            speculation=speculation_for(self._model, self._tokenizer, resolved, draft, base),
+        )
+        if room == 0 and scored is None:
+            slot.end()
         self._waiting.append(slot)
         return slot
 
@@ -225,52 +257,6 @@ class Runner:
 
     # ── Making a slot ───────────────────────────────────────────────────────────────────────────
 
-    def _slot(
-        self,
-        prompt: Sequence[int],
-        resolved: ResolvedSettings,
-        hooks: Hooks,
-        answered: Sequence[Step],
-        forced: Sequence[int],
-        text: CachedText | None,
-        scored: int | None,
-    ) -> Slot:
-        """Return the slot of an answer, or one that has ended where it may not have a token."""
-        model, tokenizer = self._model, self._tokenizer
-        settings, sampler, vocab = resolved.settings, resolved.sampler, model.config.vocab_size
-        base = text.base if text is not None else 0
-        context_room = self._context_room([*prompt], forced, base)
-        check_biased(sampler, vocab)
-        room = context_room if settings.max_tokens < 0 else min(settings.max_tokens, context_room)
-        before = list(prompt[: len(prompt) - len(answered)])
-        clock = Clock()
-        limit = len(answered) + room
-        writer = Writer(tokenizer, sampler.position_score, limit, settings.stop, clock, before)
-        answer = Answer(
-            writer,
-            self._interventions(resolved, hooks, before),
-            context_room=context_room,
-            cancelled=hooks.cancelled,
-        )
-        answer.resume(answered)
-        states = None
-        if sampler.remembered is not None:
-            state = first_state(sampler, tokenizer, vocab, before, answered)
-            states = SamplerStates(sampler.remembered, state)
-        slot = Slot(
-            answer,
-            self._prompt(prompt, text, scored),
-            resolved,
-            forced=forced,
-            hooks=hooks,
-            clock=clock,
-            states=states,
-            speculation=speculation_for(model, tokenizer, resolved, hooks.draft_model, base),
-        )
-        if room == 0 and scored is None:
-            slot.end()
-        return slot
-
     def _prompt(self, tokens: Sequence[int], text: CachedText | None, scored: int | None) -> Prompt:
         if text is not None:
             return Prompt(tokens, lambda _: text)
@@ -279,7 +265,6 @@ class Runner:
         return Prompt(tokens, self._find_text)
 
     def _context_room(self, prompt: list[int], forced: Sequence[int], base: int) -> int:
-        """Return how many tokens the context holds after a prompt."""
         if not prompt:
             raise PromptError("the prompt is empty: give at least one token")
         check_tokens([*prompt, *forced], self._model.config.vocab_size)
@@ -296,7 +281,7 @@ class Runner:
     ) -> list[Intervention]:
         """Return what may be done in place of committing the drawn token, first things first."""
         tokenizer, sampler = self._tokenizer, resolved.sampler
-        thinking = Thinking(sampler.think, tokenizer, self._model.config.vocab_size, prompt)
+        thinking = Thinking(sampler.profile.think, tokenizer, self._model.config.vocab_size, prompt)
         forks = Forks(
             sampler.fork_rule,
             tokenizer,
@@ -314,7 +299,6 @@ class Runner:
     # ── Admission ───────────────────────────────────────────────────────────────────────────────
 
     def _admit(self) -> None:
-        """Give slots of the scheduler to waiting answers until as many run as may."""
         for slot in [slot for slot in self._waiting if slot.cancelled or slot.ended]:
             slot.end()
             self._waiting.remove(slot)
@@ -333,7 +317,6 @@ class Runner:
         return sum(map(self._held, (slot, *self._admitted))) <= self._cache_tokens
 
     def _held(self, slot: Slot) -> int:
-        """Return how many tokens of the cache an answer may take."""
         return int(min(slot.longest, self._model.config.max_position_embeddings))
 
     @cached_property
@@ -341,7 +324,6 @@ class Runner:
         return cache_tokens(self._model)
 
     def _share_prompt(self, slot: Slot) -> None:
-        """Let the waiting answers to the same prompt go on from what is cached for this one."""
         prompt = slot.prompt
         for other in self._waiting:
             if other.prompt.is_like(prompt):
@@ -349,7 +331,6 @@ class Runner:
                 other.prompt = prompt
 
     def _find_text(self, prompt: Sequence[int]) -> CachedText:
-        """Return the cached text that a prompt is to join."""
         found = None
         if self._cache is not None:
             used = [slot.text or slot.prompt.text for slot in self._admitted if slot.prompt.opened]
@@ -359,7 +340,6 @@ class Runner:
     # ── The end ─────────────────────────────────────────────────────────────────────────────────
 
     def _retire(self) -> None:
-        """Let the answers leave that have ended, and keep their texts."""
         for slot in [slot for slot in self._admitted if slot.ended]:
             self._admitted.remove(slot)
             slot.settle(self._taken.pop(slot))

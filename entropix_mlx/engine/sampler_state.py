@@ -1,6 +1,6 @@
 """The states of samplers that remember the text: of one answer, and of its branches.
 
-A state belongs to a place of a text. It is kept where a position was received, and from there the
+A state belongs to a place of a text. It is stored where a position was received; from there the
 token that joins the text leads to the next one:
 
     place     prompt    The      sky      is
@@ -41,24 +41,12 @@ class SamplerStates:
     """The states of one answer: that of its text and, at a fork, of each branch."""
 
     def __init__(self, memory: Memory, state: State) -> None:
-        """Begin.
-
-        Args:
-            memory: the sampler's.
-            state: before the answer's next position.
-        """
         self._memory = memory
         self._text = _RowState(state, 0)
         self._branches: list[list[_RowState]] = []
         """Of each branch, the state at the fork, and after each of its tokens."""
 
     def after(self, request: Advance, members: Sequence[int]) -> State:
-        """Return the states in which the positions after requested tokens are planned.
-
-        Args:
-            request: the next tokens of the text, or of branches.
-            members: the branches, or the text, for which to return them.
-        """
         state = self._of(members)
         if not request.logprobs:  # the last token of the prompt, which is part of the state
             return state
@@ -67,24 +55,13 @@ class SamplerStates:
         return self._memory.observe(state, tokens, mx.array([logprobs[m] for m in members]))
 
     def ahead(self, then: int, last: Pass, places: Sequence[int]) -> State:
-        """Return the states in which the positions after expected tokens are planned.
-
-        Args:
-            then: the tokens that are expected, as in `Advance`.
-            last: the pass that they follow.
-            places: where the text or the branches are among its rows.
-        """
+        """Return the states after expected tokens, of rows of the pass that they follow."""
         tokens = last.drawn(places) if then == DRAWN else mx.full(len(places), then)
         logprobs = last.logprobs(places, None if then == DRAWN else tokens)
         return self._memory.observe(last.states(places), tokens, logprobs)
 
     def receive(self, last: Pass, places: dict[int, int]) -> None:
-        """Keep the states at the positions that were read.
-
-        Args:
-            last: the pass.
-            places: where the text, or each branch, is among its rows.
-        """
+        """Keep the states at positions that were read, given their rows in the pass."""
         state = last.states(list(places.values()))
         for row, member in enumerate(places):
             if self._branches:
@@ -93,16 +70,13 @@ class SamplerStates:
                 self._text = _RowState(state, row)
 
     def split(self, branches: int) -> None:
-        """Begin branches at the place of the text."""
         self._branches = [[self._text] for _ in range(branches)]
 
     def keep(self, branch: int, length: int) -> None:
-        """Go on after the first tokens of a branch, and forget the others."""
         self._text = self._branches[branch][length]
         self._branches = []
 
     def _of(self, members: Sequence[int]) -> State:
-        """Return the last states of branches, or of the text, as one state."""
         if self._branches:
             last = [self._branches[member][-1] for member in members]
         else:
@@ -122,15 +96,8 @@ def first_state(
 ) -> State:
     """Return the state before a text goes on; () if the sampler has no memory.
 
-    Of an answer that is taken up again, the tokens are observed once more with the log
-    probabilities that were recorded. What was noted besides is not known any more.
-
-    Args:
-        sampler: that of the answer.
-        tokenizer: from `load`.
-        vocab: the number of tokens of the model.
-        prompt: the tokens before the answer.
-        answered: its steps so far.
+    Of an answer that is resumed, the tokens are observed once more with the log probabilities that
+    were recorded. What else a sampler measured is lost.
     """
     memory = sampler.remembered
     if memory is None:

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from ..models.base import LanguageModel
 from ..step import Step
 from .cached_text import Prompt
-from .forward import PREFILL_CHUNK, Engine, Pass
+from .forward import PREFILL_CHUNK, Engine, Pass, kind_of
 from .slot import Slot
 
 SMALLEST_CHUNK = 16
@@ -46,12 +46,12 @@ class Scheduler:
         """Begin without answers.
 
         Args:
-            model: from `load`.
             pipelined: whether to queue a pass before the last one was read. The passes are the
-                same, and so are the steps.
+            same,
+                and so are the steps.
             steady: whether all chunks of prompts are of one size, however long others wait. Then
-                what shares a pass does not depend on the clock, and the same answers are repeated
-                exactly.
+            the
+                passes do not depend on the clock, and the same answers are repeated exactly.
         """
         self._engine = Engine(model)
         self._pipelined = pipelined
@@ -64,7 +64,6 @@ class Scheduler:
 
     @property
     def slots(self) -> list[Slot]:
-        """The answers that have not ended."""
         return [*self._waiting, *self._running]
 
     def add(self, slot: Slot) -> None:
@@ -107,16 +106,18 @@ class Scheduler:
         Returns:
             The seconds that the pass before it still took.
         """
+        # 1. Who was cancelled leaves, unless a pass of its own will see to it.
         for slot in self.slots:
             if (slot.asked is not None or slot in self._waiting) and slot.cancelled:
                 slot.end()
         self._waiting = [slot for slot in self._waiting if not slot.ended]
-        waited = 0.0
-        left = self._chunk()
+        # 2. Prompts are computed in the order in which they came, as far as the chunk goes.
+        waited, left = 0.0, self._chunk()
         for prompt in dict.fromkeys(slot.prompt for slot in self._waiting):
             if left > 0 and prompt.unread:
                 waited += self._finish_pass()  # or its time would be taken for that of the chunk
                 left -= self._read_chunk(prompt, left)
+        # 3. Answers begin whose prompt is in the cache.
         for slot in [slot for slot in self._waiting if slot.prompt.complete and not slot.ended]:
             self._waiting.remove(slot)
             slot.start()
@@ -124,14 +125,12 @@ class Scheduler:
         return waited
 
     def _finish_pass(self) -> float:
-        """Wait for the last pass; return the seconds that it still took."""
         began = time.perf_counter()
         if self._pass is not None:
             self._pass.read()
         return time.perf_counter() - began
 
     def _read_chunk(self, prompt: Prompt, most: int) -> int:
-        """Compute at most so many tokens of a prompt; return the number computed."""
         readers = [slot for slot in self._waiting if slot.prompt is prompt]
         for slot in readers:
             slot.report_prefill(prompt.done, prompt.total)
@@ -160,14 +159,16 @@ class Scheduler:
 
     def _queue(self) -> Pass | None:
         """Start the next pass: what was asked for, and what is expected where that is not known."""
-        # Slots of one kind follow one another; the kinds, in the order in which they came.
-        kinds = list(dict.fromkeys(slot.kind for slot in self._running))
-        slots = sorted(self._running, key=lambda slot: kinds.index(slot.kind))
+        # 1. Slots of one kind follow one another; the kinds, in the order in which they came.
+        kinds = list(dict.fromkeys(kind_of(slot.resolved) for slot in self._running))
+        slots = sorted(self._running, key=lambda slot: kinds.index(kind_of(slot.resolved)))
+        # 2. Each brings its rows, which need not be known to the host yet.
         queued = [(slot, slot.queue(self._pass, alone=len(slots) == 1)) for slot in slots]
         groups = [group for _, found in queued for group in found]
         if not groups:
             return None
         following = self._engine.queue(groups)
+        # 3. Each is shown where its rows are.
         first = 0
         for slot, found in queued:
             size = sum(group.tokens.size for group in found)
@@ -178,7 +179,6 @@ class Scheduler:
     # ── 3. Read ─────────────────────────────────────────────────────────────────────────────────
 
     def _read(self) -> Iterator[tuple[Slot, Step]]:
-        """Read the pass before, and let each answer go on from it."""
         for slot in list(self._running):
             slot.receive(self._pass)
             yield from ((slot, step) for step in slot.take_steps())

@@ -37,7 +37,7 @@ from ..answer.writer import Clock
 from ..settings import ResolvedSettings
 from ..step import Fork, Step
 from .cached_text import BranchCaches, BranchGroup, CachedText, Prompt
-from .forward import Pass, SlotRows, kind_of
+from .forward import Pass, SlotRows
 from .sampler_state import SamplerStates
 from .speculation.speculation import Speculation
 
@@ -70,17 +70,13 @@ class Slot:
         states: SamplerStates | None = None,
         speculation: Speculation | None = None,
     ) -> None:
-        """Prepare an answer; it starts when its prompt is in the cache.
+        """Prepare an answer, which starts when its prompt is in the cache.
 
         Args:
-            answer: what it asks for.
-            prompt: what precedes it.
-            resolved: how its tokens are measured and drawn.
             forced: tokens to commit first.
-            hooks: the caller's.
             clock: stands still while a person chooses.
-            states: the sampler's, if it remembers the text.
-            speculation: what is proposed ahead; None for nothing.
+            states: None where the sampler does not remember the text.
+            speculation: None where nothing is proposed.
         """
         self.prompt = prompt
         self.resolved = resolved
@@ -107,28 +103,19 @@ class Slot:
         self._prefilled = False
 
     @property
-    def kind(self) -> tuple[int, int]:
-        """Slots of one kind are measured and drawn together."""
-        return kind_of(self.resolved)
-
-    @property
     def cancelled(self) -> bool:
-        """Whether the answer is to stop."""
         return self._hooks.cancelled()
 
     @property
     def choose(self) -> Choose | None:
-        """Who decides forks that are too close to call."""
         return self._hooks.choose
 
     @property
     def longest(self) -> float:
-        """The most tokens that its text may have."""
         most = self.resolved.settings.max_tokens
         return math.inf if most < 0 else len(self.prompt.tokens) + most
 
     def report_prefill(self, done: int, total: int) -> None:
-        """Report how much of the prompt is computed."""
         if self._hooks.on_prefill is None:
             return
         try:
@@ -137,13 +124,11 @@ class Slot:
             self.end(error)
 
     def take_steps(self) -> list[Step]:
-        """Return the steps that were committed since the last call."""
         steps = list(self._answer.steps)
         self._answer.steps.clear()
         return steps
 
     def start(self) -> None:
-        """Begin the answer; its prompt is in the cache."""
         self.text = self.prompt.take()
         if not self.text.takes_blocks(self.resolved.settings.attention_layers):
             self._speculation = None
@@ -167,13 +152,8 @@ class Slot:
             self.text.take_back()
 
     def settle(self, taken: int) -> None:
-        """Shorten the text to the steps that somebody took, all but the last of them.
-
-        Where a stop string ended the answer, its tokens leave the text, too.
-
-        Args:
-            taken: the number of those steps.
-        """
+        """Shorten the text to the steps that were taken, all but the last, and before a stop
+        string."""
         if self.text is not None:
             start = len(self.prompt.tokens)
             self.text.shorten(start + min(taken - 1, self._answer.committed))
@@ -192,16 +172,15 @@ class Slot:
     # ── 1. Queue ────────────────────────────────────────────────────────────────────────────────
 
     def queue(self, last: Pass | None, alone: bool = True) -> list[SlotRows]:
-        """Return the rows that this slot has in the next pass.
-
-        Args:
-            last: the pass before, in which this slot may have a flight.
-            alone: whether no other answer runs.
-        """
+        """Return the rows of this slot in the next pass, behind its flight in the last one."""
         self._alone = alone
         self._members, self._places, self._block = [], {}, ()
         if self._chosen is not None:
-            self._take_choice(self._chosen)
+            fork, self._chosen = self._chosen, None
+            try:
+                self._go_on(fork)
+            except Exception as error:  # this answer's alone: the others go on
+                self.end(error)
         if self._request is not None:
             request = self._request
             return [self._known(request, holder) for holder in self._holders(request)]
@@ -213,16 +192,7 @@ class Slot:
             return []  # how it goes on depends on what is not known yet
         return [self._ahead(flight, holder, last) for holder in self._holders(flight.request)]
 
-    def _take_choice(self, fork: Fork) -> None:
-        """Go on from a fork that a person decided."""
-        self._chosen = None
-        try:
-            self._go_on(fork)
-        except Exception as error:  # this answer's alone: the others go on
-            self.end(error)
-
     def _known(self, request: Advance, holder: CachedText | BranchGroup) -> SlotRows:
-        """Return the rows that take the tokens of a request."""
         members = list(holder.members)
         self._members += members
         ids = [request.tokens[member] for member in members]
@@ -234,8 +204,9 @@ class Slot:
 
     def _ahead(self, flight: _Flight, holder: CachedText | BranchGroup, last: Pass) -> SlotRows:
         """Return the rows that take the tokens which are expected to follow a flight."""
-        self._members += (members := list(holder.members))
-        places, then = [flight.places[member] for member in members], flight.request.then
+        members, then = list(holder.members), flight.request.then
+        self._members += members
+        places = [flight.places[member] for member in members]
         tokens = last.drawn(places) if then == DRAWN else mx.full(len(places), then)
         state = self._states.ahead(then, last, places) if self._states else ()
         self._block = self._propose(flight.request, ahead=1)
@@ -244,7 +215,6 @@ class Slot:
         return SlotRows(holder.layers, tokens, self.resolved, state, bool(self._block))
 
     def _propose(self, request: Advance, ahead: int = 0) -> tuple[int, ...]:
-        """Return the block that probably follows a request on the text."""
         if self._speculation is None or self._branches is not None:
             return ()
         ids = self._known_text.ids
@@ -281,59 +251,56 @@ class Slot:
             self._check_ahead(flight, positions)
 
     def _accept(self, flight: _Flight, last: Pass) -> None:
-        """Go on from one position of a block after the other, as far as it is accepted."""
-        if self._speculation is None:
-            raise RuntimeError("a block is in flight that nobody proposed")
-        first, block = flight.places[TEXT], flight.block
-
-        def go_on(number: int) -> Advance | None:
-            steps, before = self._answer.steps, len(self._answer.steps)
+        """Go on from one position of a block after the other, while its tokens are asked for."""
+        first, block, steps = flight.places[TEXT], flight.block, self._answer.steps
+        for number in range(len(block) + 1):
+            # 1. The answer goes on from the position before a proposed token, or behind the last.
+            before = len(steps)
             self._go_on([last.position(first + number)])
             if len(steps) > before:
                 proposed = 0 if number else len(block)
                 steps[before] = replace(steps[before], proposed=proposed, accepted=int(number > 0))
-            return self._request if self._branches is None else None
-
-        def confirm(number: int, token: int) -> None:
-            self._known_text.confirm([token])
+            # 2. Where it asks for another token, or for branches, the rest is rejected.
+            following = list(block[number : number + 1])
+            if not following or self._branches is not None or self._request is None:
+                break
+            if list(self._request.tokens.values()) != following:
+                break
+            # 3. Otherwise the token is part of the text, and was computed already.
+            self._known_text.confirm(following)
             if self._states is not None:
                 self._states.receive(last, {TEXT: first + number + 1})
             self._request = None
-
-        self._speculation.accept(block, go_on, confirm)
         if not self.ended:
             self._known_text.take_back()
 
     def _check_ahead(self, served: _Flight, positions: dict[int, Position]) -> None:
-        """Take what was queued ahead for the next flight if it is what is asked for now.
-
-        Args:
-            served: the flight that it was to follow.
-            positions: those that were read.
-        """
+        """Take what was queued behind a flight for the next one if it is what is asked for now."""
         if not self._places:
             return
         request, then = self._request, served.request.then
-        expected = {
+        # 1. Which tokens were queued is known now that their positions have been read.
+        queued = {
             member: position.token if then == DRAWN else then
             for member, position in positions.items()
         }
-        right = (
+        if (
             request is not None
             and self._branches is served.branches
-            and all(expected.get(member) == token for member, token in request.tokens.items())
-        )
-        if right and request is not None:
+            and all(queued.get(member) == token for member, token in request.tokens.items())
+        ):
+            # 2. They are asked for: they belong to the text, and nothing was lost. Branches that
+            #    have stopped lose theirs in `select`.
             for holder in self._holders(request):
                 holder.confirm([request.tokens[member] for member in holder.members])
             self._take_off(request)
+        # 3. They are not: they leave the caches, and the request waits for the next turn.
         elif served.branches is not None and self._branches is not None:
             self._branches.take_back()
         elif self.text is not None:
             self.text.take_back()
 
     def _take_off(self, request: Advance) -> None:
-        """Make the rows that were queued the flight of a request."""
         places = {member: self._places[member] for member in request.tokens}
         self._flight = _Flight(request, self._branches, places, self._block)
         self._request = None
@@ -355,7 +322,6 @@ class Slot:
             self._request = request
 
     def _serve(self, request: Split | Keep) -> None:
-        """Do what needs no pass."""
         text = self._known_text
         if isinstance(request, Split):
             text.take_back()
@@ -370,7 +336,6 @@ class Slot:
             self._states.keep(request.branch, len(request.tokens))
 
     def _holders(self, request: Advance) -> Sequence[CachedText | BranchGroup]:
-        """Return whose caches the rows of a request are in."""
         if self._branches is None:
             return [self._known_text]
         return self._branches.select(request.tokens)

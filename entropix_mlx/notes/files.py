@@ -1,6 +1,4 @@
-"""The files of a folder of notes, and their passages: a paragraph each, or as many of its sentences
-as fit.
-"""
+"""The files of a folder of notes, and their passages: paragraphs, or sentences of long ones."""
 
 from __future__ import annotations
 
@@ -35,10 +33,8 @@ class Unreadable(Exception):
 class Note(NamedTuple):
     """A file as it was when the folder was read."""
 
-    name: str
-    """Path relative to the folder, with slashes."""
-    changed: int
-    """Nanoseconds since 1970."""
+    name: str  # path relative to the folder, with slashes
+    changed: int  # nanoseconds since 1970
     size: int
 
 
@@ -46,12 +42,9 @@ class Piece(NamedTuple):
     """A passage and where it stands."""
 
     text: str
-    line: int
-    """Of its first word, from 1; in a PDF file, on the page."""
-    heading: str
-    """That of the section; empty without one."""
-    page: int | None = None
-    """Of a PDF file, from 1."""
+    line: int  # of its first word, from 1; in a PDF file, on the page
+    heading: str  # that of the section; empty without one
+    page: int | None = None  # of a PDF file, from 1
 
 
 def listed(folder: Path) -> dict[str, Note]:
@@ -143,7 +136,7 @@ def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
 
 
 def _writable(name: str) -> bool:
-    """Tell whether a name is text that a database can hold: on Linux it may be any bytes."""
+    """Return whether a name is text that a database can hold: on Linux it may be any bytes."""
     try:
         name.encode("utf-8")
     except UnicodeEncodeError:
@@ -154,9 +147,8 @@ def _writable(name: str) -> bool:
 def pieces(text: str, *, markdown: bool = False) -> Iterator[Piece]:
     """Yield the passages of a text, each at most `NOTE_PASSAGE_CHARACTERS` long.
 
-    A blank line ends a passage, and so does a heading. A longer paragraph is cut between sentences
-    or lines, and a longer sentence between words. In Markdown, the marks of headings, list items
-    and quotes are removed.
+    Blank lines and headings end a passage. A longer paragraph is cut between sentences, a longer
+    sentence between words. In Markdown, the marks of headings, list items and quotes are removed.
     """
     heading, fence = "", ""
     paragraph: list[tuple[int, str]] = []
@@ -179,7 +171,6 @@ def pieces(text: str, *, markdown: bool = False) -> Iterator[Piece]:
 
 
 def _packed(paragraph: list[tuple[int, str]], heading: str) -> Iterator[Piece]:
-    """Yield passages of as many sentences as fit."""
     packed, begun = "", 0
     for line, sentence in _sentences(paragraph):
         longer = f"{packed} {sentence}" if packed else sentence

@@ -1,11 +1,10 @@
 """A folder of a user's own texts, and the full-text search for passages of it.
 
-The index is a database of SQLite's in the user's cache folder. It is made when the folder is first
-used. After that only files whose time or size changed are read again, and those that are gone are
-removed from it. Each file is written in a transaction of its own, so a reader, another process that
+The index is an SQLite database in the user's cache folder. Only files whose time or size changed
+are read again. Each is written in a transaction of its own, so a reader, another process that
 updates the same index, or an interrupt never sees half of one.
 
-A query is a stranger's text to SQLite. Only its words are taken, each of them is quoted, and so
+A query is a stranger's text to SQLite. Only its words are taken, and each of them is quoted, so
 none can be an operator of the query language.
 """
 
@@ -28,15 +27,11 @@ from ..step import Passage, Source
 from . import files
 from .files import Note
 
-SCHEMA = 1
-"""Of the database; one of another number is made anew."""
-SECONDS_TO_WAIT = 30
-"""For another process that writes the same index."""
-CANDIDATES = 8
-"""Passages of the best rank that are compared by the words that they share with a query."""
-MOST_WORDS = 32
-"""Of a query; the last ones, since those are nearest to what is asked."""
-_TABLES = """
+SCHEMA = 1  # of the database; one of another number is made anew
+SECONDS_TO_WAIT = 30  # for another process that writes the same index
+CANDIDATES = 8  # passages of the best rank, which are compared by the words of the query they hold
+MOST_WORDS = 32  # of a query; the last ones, since those are nearest to what is asked
+TABLES = """
 CREATE TABLE notes (
     id INTEGER PRIMARY KEY, name TEXT UNIQUE NOT NULL, changed INTEGER, size INTEGER, fault TEXT
 );
@@ -48,13 +43,11 @@ CREATE VIRTUAL TABLE passages USING fts5 (
     text, heading, name, tokenize = "porter unicode61 remove_diacritics 2"
 );
 """
-_WEIGHTS = "1.0, 0.5, 0.5"
-"""BM25's of a passage's text, its section's heading and its file's name."""
+_WEIGHTS = "1.0, 0.5, 0.5"  # BM25's of a passage's text, its section's heading and its file's name
 _WORD = re.compile(r"[^\W_]+")
 
 
 def default_folder() -> Path:
-    """Return the folder of all indexes, unless somebody names another."""
     import platformdirs
 
     return platformdirs.user_cache_path("entropix_mlx", appauthor=False) / "notes"
@@ -83,18 +76,12 @@ class Notes:
         self.folder = expanded(folder, NotesError).absolute()
         key = hashlib.sha256(str(self.folder).encode("utf-8", "surrogateescape")).hexdigest()
         self._path = (default_folder() if cache is None else cache) / f"{key[:32]}.sqlite"
-        self.files = self.passages = 0
-        """How many files were read, and their passages."""
+        self.files = self.passages = 0  # how many files were read, and their passages
         self.faults: dict[str, str] = {}
-        """The files that could not be read, with the reasons."""
         self.refresh()
 
     def refresh(self) -> None:
-        """Read what changed in the folder since the last time.
-
-        Raises:
-            NotesError: as for a new one.
-        """
+        """Read what changed in the folder since the last time."""
         now = files.listed(self.folder)
         try:
             self._update(now)
@@ -110,18 +97,16 @@ class Notes:
             self.faults = dict(database.execute(faults).fetchall())
 
     def about(self, question: str) -> Callable[[str], list[Passage]]:
-        """Return the retrieval for an answer to a question: a `Retrieve`.
+        """Return the retrieval for an answer to a question.
 
-        It is called with a sentence of the answer, and returns passages about the question or the
-        sentence, the best first. It raises a `NotesError` where the index cannot be read.
+        It is called with a sentence of the answer, and returns or raises what `best` does.
         """
         return lambda sentence: self.best(question, sentence)
 
     def best(self, *texts: str) -> list[Passage]:
         """Return the passages that share most with some texts, the best first.
 
-        They are found by BM25 for the words of all texts. The score of a passage is the share of
-        the words of the text that it covers best.
+        BM25 for the words of all texts finds them; the score is `_share`.
 
         Raises:
             NotesError: the index cannot be read.
@@ -169,11 +154,7 @@ class Notes:
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
-        """Open the database; it is made where there is none, or one of another version.
-
-        Raises:
-            NotesError: that is not possible.
-        """
+        """Open the database, or raise a NotesError; one of another version is made anew."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             database = sqlite3.connect(
@@ -206,19 +187,16 @@ def words(text: str) -> list[str]:
 
 @cache
 def stop_words() -> frozenset[str]:
-    """Return words that occur in any text."""
     file = resources.files(__package__) / "stop_words.txt"
     lines = file.read_text(encoding="utf-8").splitlines()
     return frozenset(word for line in lines if not line.startswith("#") for word in line.split())
 
 
 def _quoted(word: str) -> str:
-    """Return a word as a string of FTS5's query language."""
     return '"' + word.replace('"', '""').replace("\0", "") + '"'
 
 
 def _prepare(database: sqlite3.Connection) -> None:
-    """Make the tables unless they are there."""
     if _count(database, "PRAGMA user_version") == SCHEMA:
         return
     with _writing(database):
@@ -226,7 +204,7 @@ def _prepare(database: sqlite3.Connection) -> None:
             return  # another process was faster
         for table in ("passages", "places", "notes"):
             database.execute(f"DROP TABLE IF EXISTS {table}")
-        for statement in _TABLES.split(";"):
+        for statement in TABLES.split(";"):
             database.execute(statement)
         database.execute(f"PRAGMA user_version = {SCHEMA}")
 
@@ -279,7 +257,6 @@ def _count(database: sqlite3.Connection, statement: str, *values: str) -> int:
 
 
 def _holding(database: sqlite3.Connection, word: str, rows: Sequence[int]) -> set[int]:
-    """Return which of some passages hold a word."""
     if not rows:
         return set()
     marks = ", ".join("?" * len(rows))

@@ -1,16 +1,15 @@
 """Scores of how sure a model was of a whole answer, computed from the answer's own tokens.
 
-With every score, higher is surer. None is a probability of being right. How well a score predicts
-that is found with questions whose answers are known: `entropix eval --confidence` compares the
-scores, and `entropix calibrate --abstain` finds the threshold below which an answer is called
-unsure.
+With every score, higher is surer. None is a probability of being right: `entropix eval
+--confidence` compares how well they predict that, and `entropix calibrate --abstain` finds the
+threshold below which an answer is called unsure.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
 
@@ -18,7 +17,6 @@ from ..errors import brief
 from ..step import NOT_OF_THE_MODEL, Step
 
 SCORED = ("logprob", "entropy", "varentropy", "margin", "attention_entropy")
-"""The fields of a step that scores are computed from."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +28,10 @@ class AnswerMetrics:
     varentropy: tuple[float, ...] = ()
     margin: tuple[float, ...] = ()
     attention_entropy: tuple[float, ...] = ()
-    first: int = 0
-    """Index of the first token that is not blank."""
+    first: int = 0  # index of the first token that is not blank
 
     @classmethod
     def of(cls, steps: Iterable[Step]) -> AnswerMetrics:
-        """Return the metrics of the steps of an answer."""
         own = [step for step in steps if step.origin not in NOT_OF_THE_MODEL]
         first = next((index for index, step in enumerate(own) if step.text.strip()), 0)
         values = {name: tuple(getattr(step, name) for step in own) for name in SCORED}
@@ -54,12 +50,10 @@ SCORES: dict[str, Score] = {
     "attention_entropy": lambda tokens: -fmean(tokens.attention_entropy),
 }
 """By name: a score of an answer that has at least one token of its own."""
-NO_SCORE = "none"
-"""The score of a profile that calls no answer unsure."""
+NO_SCORE = "none"  # the score of a profile that calls no answer unsure
 
 
 def check_score(value: Any) -> str:
-    """Return the name of a score: the rule of a profile's field."""
     known = (NO_SCORE, *SCORES)
     if value not in known:
         raise ValueError(f"must be one of {', '.join(known)}, not {brief(value)}")
@@ -78,27 +72,18 @@ class Verdict:
 
     @property
     def unsure(self) -> bool:
-        """Whether the answer is below the threshold."""
         return not self.value >= self.threshold
 
     @property
     def reason(self) -> str:
-        """The sentence that a user reads about an unsure answer."""
         return (
             f"unsure: {self.score} {self.value:.3g} is below {self.threshold:.3g}, which was set"
             f" for a risk of {self.risk:.0%}"
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the verdict as a JSON-ready record."""
         value = self.value if math.isfinite(self.value) else None
-        return {
-            "score": self.score,
-            "value": value,
-            "threshold": self.threshold,
-            "risk": self.risk,
-            "unsure": self.unsure,
-        }
+        return asdict(self) | {"value": value, "unsure": self.unsure}
 
 
 def score_of(name: str, tokens: AnswerMetrics) -> float:

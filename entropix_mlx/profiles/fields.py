@@ -18,20 +18,15 @@ from ..errors import ProfileError, brief
 
 LARGEST = 1e15
 """The largest finite number: a product of two of them and a measurement is still a float32."""
-LARGEST_WHOLE = 2**53
-"""The largest whole number that stays on the host."""
-LARGEST_TOP_K = 2**24
-"""Above any vocabulary; a float32 holds every whole number up to it exactly."""
+LARGEST_WHOLE = 2**53  # the largest whole number that stays on the host
+LARGEST_TOP_K = 2**24  # above any vocabulary; a float32 holds every whole number up to it exactly
 
 Rule = Callable[[Any], Any]
 
-INFINITIES = ("inf", "-inf")
-"""How JSON spells them."""
-PASSAGE = "{passage}"
-"""Where a passage stands in the text that introduces it."""
+INFINITIES = ("inf", "-inf")  # as JSON spells them
+PASSAGE = "{passage}"  # where a passage stands in the text that introduces it
 
 shown = brief
-"""The name under which api, server and settings import it."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +37,9 @@ class Number:
     low: float = -LARGEST
     high: float = LARGEST
     whole: bool = False
-    open: bool = False
-    """Whether `low` itself is out of the range."""
+    open: bool = False  # whether `low` itself is out of the range
 
     def __call__(self, value: Any) -> Any:
-        """Return the value as a number of Python's."""
         endless = math.inf in (self.high, -self.low)
         if endless and isinstance(value, str) and value in INFINITIES:
             value = float(value)
@@ -72,14 +65,12 @@ class Number:
 
 
 def check_flag(value: Any) -> bool:
-    """Return a truth value."""
     if not isinstance(value, bool):
         raise ValueError(f"must be true or false, not {brief(value)}")
     return value
 
 
 def check_numbers(value: Any) -> list[int | float]:
-    """Return a list of finite numbers, at least one."""
     if not isinstance(value, (list, tuple)) or not value:
         raise ValueError(f"must be a list of numbers, not {brief(value)}")
     check = Number()
@@ -105,7 +96,6 @@ def check_biases(value: Any) -> dict[int, float]:
 
 
 def check_text(value: Any) -> str:
-    """Return a text."""
     if not isinstance(value, str):
         raise ValueError(f"must be a text, not {brief(value)}")
     return value
@@ -121,21 +111,18 @@ def check_thinking_text(value: Any) -> Any:
 
 
 def check_words(value: Any) -> list[str]:
-    """Return a list of words."""
     if not isinstance(value, list) or not all(isinstance(v, str) and v.strip() for v in value):
         raise ValueError(f"must be a list of words, not {brief(value)}")
     return value
 
 
 def check_passage_text(value: Any) -> str:
-    """Return a text that holds `PASSAGE` once."""
     if not isinstance(value, str) or value.count(PASSAGE) != 1:
         raise ValueError(f"must be a text that holds {PASSAGE} once, not {brief(value)}")
     return value
 
 
 def one_of(*values: str) -> Rule:
-    """Return a rule for one of some words."""
 
     def check(value: Any) -> str:
         if value not in values:
@@ -151,7 +138,6 @@ def ruled(rule: Rule) -> Any:
 
 
 def real(low: float = -LARGEST, high: float = LARGEST) -> Any:
-    """Return a field for a finite number."""
     return ruled(Number(low, high))
 
 
@@ -161,12 +147,10 @@ def threshold() -> Any:
 
 
 def whole(low: int, high: int = LARGEST_WHOLE) -> Any:
-    """Return a field for a whole number."""
     return ruled(Number(low, high, whole=True))
 
 
 def flag() -> Any:
-    """Return a field for true or false."""
     return ruled(check_flag)
 
 
@@ -223,7 +207,6 @@ def hint(name: str, known: Iterable[str], prefix: str = "") -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that one may have been meant for; None if there is none like it."""
     near = difflib.get_close_matches(name[:100], list(known), n=1)
     return near[0] if near else None
 

@@ -1,8 +1,7 @@
 """A profile: every threshold, coefficient and option of the samplers, read from TOML.
 
-The numbers stand in `profiles/*.toml`; `sections.py` gives them names, types, ranges and their
-meaning. A profile file may state only what it changes: the rest comes from the profile named by its
-``extends`` key, `reference` by default.
+`sections.py` gives the numbers names, types and ranges. A file may state only what it changes: the
+rest comes from the profile named by its ``extends`` key, `reference` by default.
 """
 
 from __future__ import annotations
@@ -64,9 +63,7 @@ class Profile:
 
     @classmethod
     def load(cls, profile: str | Path | Profile = REFERENCE) -> Profile:
-        """Return the built-in profile of that name, or the one in that TOML file.
-
-        A profile that was loaded already is returned as it is.
+        """Return the built-in profile of that name, the one in that TOML file, or the one given.
 
         Raises:
             ProfileError: there is none, it is not TOML, or a field is unknown or out of range.
@@ -86,10 +83,7 @@ class Profile:
 
 
 def differences(first: Profile, second: Profile) -> dict[str, tuple[Any, Any]]:
-    """Return the values that differ, by dotted name: ``"thresholds.low_entropy": (0.1, 0.2)``.
-
-    Names, descriptions and records of calibration do not count: nothing is decided by them.
-    """
+    """Return the numbers that differ, by dotted name: ``"thresholds.low_entropy": (0.1, 0.2)``."""
     one, other = _flat(first), _flat(second)
     return {name: (one[name], other[name]) for name in one if one[name] != other[name]}
 
@@ -107,7 +101,6 @@ def _flat(profile: Profile) -> dict[str, Any]:
 
 @functools.cache
 def builtin_names() -> tuple[str, ...]:
-    """Return the names of the profiles that come with the package."""
     names = (file.name for file in resources.files("entropix_mlx.profiles").iterdir())
     tables = (name for name in names if name.endswith(".toml") and name != sampler_specs.FILE)
     return tuple(sorted(name.removesuffix(".toml") for name in tables))
@@ -166,7 +159,6 @@ def _parse(text: str, source: str) -> dict[str, Any]:
 
 @functools.cache
 def sections() -> dict[str, type]:
-    """Return the dataclass of each section of a profile, by the section's name."""
     hints: dict[str, type] = typing.get_type_hints(Profile)
     return {name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)}
 

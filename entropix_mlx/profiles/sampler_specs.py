@@ -1,8 +1,5 @@
-"""The samplers and their parameters, as ``samplers.toml`` describes them; no MLX, no sampler yet.
-
-Whoever needs parameters takes them from here: `parameters` lists them with help and rule, `specs`
-says which sampler takes which, and `check_parameters` checks those that a user gave.
-"""
+"""The samplers and their parameters, as ``samplers.toml`` describes them; no MLX, no sampler
+yet."""
 
 from __future__ import annotations
 
@@ -40,14 +37,10 @@ class Option:
     """A number, or the like, that a sampler takes."""
 
     name: str
-    rule: Rule
-    """Checks a value, as `fields.py` says."""
+    rule: Rule  # checks a value, as `fields.py` says
     help: str
-    """One line."""
-    default: Any = None
-    """The value of a sampler's own option where a profile does not state one."""
-    every: bool = False
-    """Whether every sampler takes it."""
+    default: Any = None  # the value of a sampler's own option where a profile does not state one
+    every: bool = False  # whether every sampler takes it
 
 
 @dataclass(frozen=True)
@@ -56,15 +49,10 @@ class SamplerSpec:
 
     name: str
     help: str
-    """One line."""
-    module: str
-    """The module of the package `samplers` that builds it."""
-    takes: Mapping[str, Option]
-    """The shared sampling parameters that can be given, with their ranges for this sampler."""
-    options: Mapping[str, Option]
-    """Its own, which a profile states."""
+    module: str  # of the package `samplers`; it builds the sampler
+    takes: Mapping[str, Option]  # shared parameters that can be given, with its ranges
+    options: Mapping[str, Option]  # its own, which a profile states
     tree: bool = False
-    """Whether it decides by the thresholds of a profile."""
 
     def check(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return sampling parameters as plain numbers; those that are None are left out.
@@ -148,14 +136,12 @@ def complete(stated: Any, source: str) -> dict[str, dict[str, Any]]:
 
 @functools.cache
 def parameters() -> Mapping[str, Option]:
-    """Return the sampling parameters that samplers share, by name."""
     shared = _tables()["parameters"]
     return MappingProxyType({name: _option(name, **table) for name, table in shared.items()})
 
 
 @functools.cache
 def specs() -> Mapping[str, SamplerSpec]:
-    """Return the samplers by name, in the order of the file."""
     samplers = _tables()["samplers"]
     return MappingProxyType({name: _spec(name, **table) for name, table in samplers.items()})
 

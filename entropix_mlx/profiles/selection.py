@@ -11,21 +11,17 @@ from ..errors import ProfileError
 from ..models.config import ModelShape, fingerprint
 from .profile import REFERENCE, Profile, builtin_names
 
-AUTO = "auto"
-"""Names the profile that fits the model."""
+AUTO = "auto"  # names the profile that fits the model
 
 
 def user_folder() -> Path:
-    """Return the folder of a user's own calibrated profiles."""
     home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(home) / "entropix" / "profiles"
 
 
 def profile_for(config: ModelShape) -> Profile:
-    """Return the profile that was calibrated for a model: a user's newest before a built-in one.
-
-    A user's profile that cannot be read is skipped: it was not asked for by name.
-    """
+    """Return the profile calibrated for a model: a user's newest that is valid, or a built-in
+    one."""
     key = fingerprint(config)
     for profile in _candidates():
         if profile.calibration.get("fingerprint") == key:

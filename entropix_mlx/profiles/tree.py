@@ -1,10 +1,7 @@
 """The entropix decision tree, as a table: one row a strategy, the first that fits wins.
 
 A row states bounds for the metrics, and each sampling parameter as an affine function of them,
-clipped: that covers every formula of the published sampler. The numbers come from the profile;
-`profiles/reference.toml` states each formula beside its coefficients.
-
-Nothing here imports MLX: `classify` decides again about a recorded step, without a model.
+clipped: that covers every formula of the published sampler, which `reference.toml` states.
 """
 
 from __future__ import annotations
@@ -17,8 +14,7 @@ from ..step import NOT_OF_THE_MODEL, Metrics, Step, Strategy
 from .fields import LARGEST_TOP_K
 from .profile import Profile
 
-TREE_SAMPLER = "entropix"
-"""The sampler that decides by this table."""
+TREE_SAMPLER = "entropix"  # the sampler that decides by this table
 
 
 class Affine(NamedTuple):
@@ -34,51 +30,34 @@ class TreeRow(NamedTuple):
     """A strategy: when it applies, and the parameters it samples with."""
 
     strategy: Strategy
-    bounds: dict[str, tuple[float, float]]
-    """By metric: it must lie above the first number and below the second."""
+    bounds: dict[str, tuple[float, float]]  # a metric lies above the first and below the second
     temperature: Affine
     top_p: Affine
-    top_k: Affine
-    """Rounded down to a whole number after clipping."""
+    top_k: Affine  # rounded down to a whole number after clipping
     min_p: Affine
 
     def fits(self, metrics: Metrics[float]) -> bool:
-        """Tell whether the metrics lie within the bounds."""
         return all(low < metrics[name] < high for name, (low, high) in self.bounds.items())
 
 
 def table(profile: Profile) -> list[TreeRow]:
     """Return the decision tree of a profile, in the order of precedence."""
     at = profile.thresholds
-    lost = {
-        "entropy": (at.think_min_entropy, inf),
-        "varentropy": (-inf, at.think_max_varentropy),
-    }
-    sure = {
-        "entropy": (-inf, at.low_entropy),
-        "varentropy": (-inf, at.low_varentropy),
-    }
-    fork = {
-        "entropy": (-inf, at.branch_max_entropy),
-        "varentropy": (at.branch_min_varentropy, inf),
-        "margin": (-inf, at.branch_max_margin),
-    }
-    chaos = {
-        "entropy": (at.resample_min_entropy, inf),
-        "varentropy": (at.resample_min_varentropy, inf),
-    }
     return [
-        _base_row(profile, Strategy.ARGMAX, sure),
-        _think_row(profile, lost),
-        _branch_row(profile, fork),
-        _resample_row(profile, chaos),
+        _base_row(
+            profile,
+            Strategy.ARGMAX,
+            entropy=(-inf, at.low_entropy),
+            varentropy=(-inf, at.low_varentropy),
+        ),
+        _think_row(profile),
+        _branch_row(profile),
+        _resample_row(profile),
         _adaptive_row(profile),
     ]
 
 
-def _base_row(
-    profile: Profile, strategy: Strategy, bounds: dict[str, tuple[float, float]]
-) -> TreeRow:
+def _base_row(profile: Profile, strategy: Strategy, **bounds: tuple[float, float]) -> TreeRow:
     base = profile.base
     return TreeRow(
         strategy,
@@ -90,9 +69,14 @@ def _base_row(
     )
 
 
-def _think_row(profile: Profile, bounds: dict[str, tuple[float, float]]) -> TreeRow:
-    rule, temperature = profile.think, profile.base.temperature
-    return _base_row(profile, Strategy.THINK, bounds)._replace(
+def _think_row(profile: Profile) -> TreeRow:
+    at, rule, temperature = profile.thresholds, profile.think, profile.base.temperature
+    return _base_row(
+        profile,
+        Strategy.THINK,
+        entropy=(at.think_min_entropy, inf),
+        varentropy=(-inf, at.think_max_varentropy),
+    )._replace(
         temperature=Affine(
             temperature * rule.temperature_offset,
             {"attention_entropy": temperature * rule.temperature_slope},
@@ -101,32 +85,43 @@ def _think_row(profile: Profile, bounds: dict[str, tuple[float, float]]) -> Tree
     )
 
 
-def _branch_row(profile: Profile, bounds: dict[str, tuple[float, float]]) -> TreeRow:
-    rule, temperature, top_k = profile.branch, profile.base.temperature, profile.base.top_k
-    return _base_row(profile, Strategy.BRANCH, bounds)._replace(
+def _branch_row(profile: Profile) -> TreeRow:
+    at, rule, base = profile.thresholds, profile.branch, profile.base
+    return _base_row(
+        profile,
+        Strategy.BRANCH,
+        entropy=(-inf, at.branch_max_entropy),
+        varentropy=(at.branch_min_varentropy, inf),
+        margin=(-inf, at.branch_max_margin),
+    )._replace(
         temperature=Affine(
-            temperature * rule.temperature_offset,
-            {"interaction_strength": temperature * rule.temperature_slope},
+            base.temperature * rule.temperature_offset,
+            {"interaction_strength": base.temperature * rule.temperature_slope},
             high=rule.max_temperature,
         ),
         top_k=Affine(
-            top_k * (1 + rule.top_k_slope),
-            {"agreement": -top_k * rule.top_k_slope},
+            base.top_k * (1 + rule.top_k_slope),
+            {"agreement": -base.top_k * rule.top_k_slope},
             low=rule.min_top_k,
             high=LARGEST_TOP_K,
         ),
     )
 
 
-def _resample_row(profile: Profile, bounds: dict[str, tuple[float, float]]) -> TreeRow:
-    rule, temperature, top_p = profile.resample, profile.base.temperature, profile.base.top_p
-    return _base_row(profile, Strategy.RESAMPLE, bounds)._replace(
+def _resample_row(profile: Profile) -> TreeRow:
+    at, rule, base = profile.thresholds, profile.resample, profile.base
+    return _base_row(
+        profile,
+        Strategy.RESAMPLE,
+        entropy=(at.resample_min_entropy, inf),
+        varentropy=(at.resample_min_varentropy, inf),
+    )._replace(
         temperature=Affine(
-            temperature * rule.temperature_offset,
-            {"attention_varentropy": temperature * rule.temperature_slope},
+            base.temperature * rule.temperature_offset,
+            {"attention_varentropy": base.temperature * rule.temperature_slope},
             low=rule.min_temperature,
         ),
-        top_p=Affine(top_p, {"attention_entropy": -rule.top_p_slope}, low=rule.min_top_p),
+        top_p=Affine(base.top_p, {"attention_entropy": -rule.top_p_slope}, low=rule.min_top_p),
     )
 
 
@@ -174,10 +169,9 @@ def _adaptive_row(profile: Profile) -> TreeRow:
 
 
 def classify(steps: Iterable[Step], profile: Profile) -> list[Strategy]:
-    """Return the strategies that a profile would have chosen where some steps stand.
+    """Return the strategies that a profile would have chosen, given the text as it is.
 
-    The metrics are those of the text as it is. All tokens of an inserted or retrieved text stay
-    `think`; where the text could not be inserted, it still cannot.
+    Inserted and retrieved tokens stay `think`; where no text could be inserted, none can be now.
     """
     rows = table(profile)
     return [
@@ -187,7 +181,6 @@ def classify(steps: Iterable[Step], profile: Profile) -> list[Strategy]:
 
 
 def first_fit(rows: list[TreeRow], metrics: Metrics[float]) -> Strategy:
-    """Return the strategy of the first row of a table that fits."""
     return next(row.strategy for row in rows if row.fits(metrics))
 
 

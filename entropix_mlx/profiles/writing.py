@@ -17,7 +17,6 @@ from .profile import REFERENCE, Profile
 from .sampler_specs import specs
 
 CALIBRATED = ("thresholds", "adaptive")
-"""The sections that calibration solves."""
 COMMENTS = {
     # Spaces line the conditions of a strategy up below its name.
     "low_entropy": "argmax: H below, and",
@@ -40,15 +39,12 @@ COMMENTS = {
     "thoughts": "what texts did: mean, and 95 % from and to, in nats a token after the place",
     "worth": "forks and resampling by the place: nats an event; `kept` lie beyond the threshold",
     "gains": "on prompts that were held out, with one intervention, or all together, against none",
-    "auroc": "for 'a draw at temperature 1 is not the most probable token'; 0.5: tells nothing",
+    "auroc": "for 'a draw at temperature 1 is not the most probable token'; 0.5: chance",
 }
 
 
 def to_toml(profile: Profile, date: str) -> str:
-    """Return the TOML text of a calibrated profile.
-
-    Fields are stated only where they differ from `reference`.
-    """
+    """Return a calibrated profile as TOML, with the fields that differ from `reference`."""
     lines = [
         "# Made by: entropix calibrate. Units: entropies in bits, varentropies in bits².",
         "",
@@ -103,12 +99,10 @@ def write_profile(profile: Profile, path: Path, date: str) -> None:
 
 
 def prepare(path: Path) -> None:
-    """Make the folder of a profile's file and check that a file can be written there.
-
-    This comes before the minutes that a calibration takes.
+    """Make the folder of a profile's file, before the minutes that a calibration takes.
 
     Raises:
-        ProfileError: it cannot.
+        ProfileError: no file can be written there.
     """
     with writing(path, ProfileError):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -127,7 +121,6 @@ def _fields(values: Mapping[str, Any]) -> list[str]:
 
 
 def toml_value(value: Any) -> str:
-    """Return a value as TOML writes it."""
     if isinstance(value, Mapping):
         items = ", ".join(f"{_key(key)} = {toml_value(item)}" for key, item in value.items())
         return f"{{ {items} }}"

@@ -21,7 +21,7 @@ import mlx.core as mx
 
 from ..profiles.profile import Profile
 from ..step import Strategy
-from .base import Planned, Planner, Sampler, constant_plan
+from .base import Planned, Sampler, constant_plan
 from .metrics.logits import LARGEST_GAP, LOG2_E, Measured
 from .state import State, TextStart
 
@@ -30,13 +30,13 @@ SHARPNESS = 10.0
 
 
 def build(name: str, profile: Profile, given: Mapping[str, float]) -> Sampler:
-    """Build the sampler; it takes min-p."""
     options = profile.samplers[name]
     min_p = given.get("min_p", profile.baselines.min_p)
     return Sampler(
         name=name,
         profile=profile,
-        plan=Planner(_plan, (mx.array(float(options["target"])), mx.array(float(min_p)))),
+        rule=_plan,
+        numbers=(mx.array(float(options["target"])), mx.array(float(min_p))),
         memory=AdaptiveP(options["target"], options["decay"]),
     )
 
@@ -47,7 +47,6 @@ class AdaptiveP:
 
     target: float
     decay: float
-    arrays = 2
 
     def start(self, text: TextStart) -> State:
         """Begin as if the target had been met for long."""
@@ -55,7 +54,6 @@ class AdaptiveP:
         return mx.array([self.target * weight]), mx.array([weight])
 
     def observe(self, state: State, tokens: mx.array, logprobs: mx.array) -> State:
-        """Add a token's probability."""
         total, weight = state
         return mx.exp(logprobs) + self.decay * total, 1.0 + self.decay * weight
 

@@ -16,7 +16,7 @@ import mlx.core as mx
 
 from ..profiles.profile import Profile
 from ..step import Strategy
-from .base import CODE, TOP_K_OFF, Plan, Planned, Planner, Sampler, constant_plan
+from .base import CODE, TOP_K_OFF, Drawing, Plan, Planned, Sampler, constant_plan
 from .metrics.logits import LARGEST_GAP, LN_2, MIN_TEMPERATURE, Measured, relative_probability
 
 Adjust = Callable[[Plan, Measured, Mapping[str, Any]], Plan | Planned]
@@ -25,13 +25,14 @@ of them an array, so that other options compile nothing anew."""
 
 
 def build(name: str, profile: Profile, given: Mapping[str, float]) -> Sampler:
-    """Build `greedy`, `cntp`, or one of `ADJUSTMENTS`."""
     if name == "greedy":
-        return Sampler(name=name, profile=profile, plan=Planner(_plan_greedy, ()), draws=0)
+        return Sampler(name=name, profile=profile, rule=_plan_greedy, drawing=Drawing(draws=0))
     if name == "cntp":
         return _cntp(profile, given)
     sampler = baseline(name, profile, given, ADJUSTMENTS[name])
-    return replace(sampler, draws=2, takes_chance=True) if name == "xtc" else sampler
+    if name != "xtc":
+        return sampler
+    return replace(sampler, drawing=sampler.drawing._replace(draws=2, takes_chance=True))
 
 
 def baseline(name: str, profile: Profile, given: Mapping[str, float], adjust: Adjust) -> Sampler:
@@ -51,9 +52,12 @@ def baseline(name: str, profile: Profile, given: Mapping[str, float], adjust: Ad
     return Sampler(
         name=name,
         profile=profile,
-        plan=Planner(_rule(adjust), (_arrays(fixed), _arrays(options))),
-        max_top_k=top_k or None,
-        needs_order=top_k != TOP_K_OFF or fixed.get("top_p", 1.0) < 1.0,
+        rule=_rule(adjust),
+        numbers=(_arrays(fixed), _arrays(options)),
+        drawing=Drawing(
+            max_top_k=top_k or None,
+            needs_order=top_k != TOP_K_OFF or fixed.get("top_p", 1.0) < 1.0,
+        ),
     )
 
 
@@ -85,13 +89,13 @@ def _cntp(profile: Profile, given: Mapping[str, float]) -> Sampler:
     temperature is that of drawing the first tokens of the branches.
     """
     temperature = given.get("temperature", profile.baselines.temperature)
-    numbers = (mx.array(float(temperature)), mx.array(profile.cntp.min_entropy))
     return Sampler(
         name="cntp",
         profile=profile,
-        plan=Planner(_plan_cntp, numbers),
+        rule=_plan_cntp,
+        numbers=(mx.array(float(temperature)), mx.array(profile.cntp.min_entropy)),
+        drawing=Drawing(draws=0),
         own_fork_rule=profile.cntp,
-        draws=0,
     )
 
 
@@ -147,9 +151,8 @@ def _dynatemp(plan: Plan, measured: Measured, options: Mapping[str, Any]) -> Pla
 def _xtc(plan: Plan, measured: Measured, options: Mapping[str, Any]) -> Planned:
     """Exclude top choices (text-generation-webui, pull request 6335; llama.cpp has it, too).
 
-    At the given share of positions, all tokens of at least `threshold` but the least probable of
-    them cannot be drawn. p is the prediction at temperature 1, before any filter; temperature and
-    filters then act on what is left.
+    At a share of positions, all tokens of at least `threshold` but the least probable of them
+    cannot be drawn, by p at temperature 1. Temperature and filters then act on what is left.
     """
     gaps, top_surprise, _ = measured.odds
     above = mx.power(0.5, gaps + top_surprise) >= options["threshold"]

@@ -7,17 +7,12 @@
 3. Draw: with C the running sum of the surviving weights and u a uniform number in [0, 1), the
    token is the first one with C > u · total. (Gumbel noise would need a random number a token.)
 
-How much of this is done depends on the sampler:
-
-- Where plans may have a top-k or top-p, tokens are needed in order. Only the best `max_top_k` are
-  sorted (see `most_probable`), and the weights of all others are only summed, for top-p's total.
-- Where min-p is the only filter, the order does not matter: nothing is sorted, and the draw goes
-  over the whole vocabulary in two steps (see `_draw_unranked`).
-- Where nothing is drawn, the most probable token is found without weights.
+Only a top-k or top-p needs tokens in order. Then the best `max_top_k` are sorted, and the weights
+of all others only summed, for top-p's total. With min-p alone nothing is sorted; see
+`_draw_unranked`.
 
 The uniforms come from a hash of (seed, position, draw), computed on the host, so that a position's
-draw never depends on what was queued, rolled back or batched before it, and there is no random
-state to share.
+draw never depends on what was queued, rolled back or batched before it.
 """
 
 from __future__ import annotations
@@ -25,13 +20,12 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
-from typing import NamedTuple, Protocol
 
 import mlx.core as mx
 import numpy as np
 
 from ..step import Strategy
-from .base import CODE, Plan
+from .base import CODE, Drawing, Plan
 from .metrics.logits import (
     LN_2,
     MIN_TEMPERATURE,
@@ -43,37 +37,10 @@ from .metrics.logits import (
     relative_probability,
 )
 
-DRAW_BLOCK = 256
-"""Tokens in a block of the vocabulary, for drawing from all of it."""
+DRAW_BLOCK = 256  # tokens in a block of the vocabulary, for drawing from all of it
 FILTERED_OUT = 1e6
 """Taken from the log probability of a token that a filter removed: it comes after all others."""
-SMALLEST = 2.0**-126
-"""The smallest normal float32: what is below it counts as a probability of 0."""
-
-
-class Drawing(Protocol):
-    """What plans may ask of the draw: fields of a `Sampler` and of a `CompileKey`."""
-
-    @property
-    def max_top_k(self) -> int | None: ...
-    @property
-    def needs_order(self) -> bool: ...
-    @property
-    def draws(self) -> int: ...
-    @property
-    def excludes_top(self) -> bool: ...
-
-
-class Ranked(NamedTuple):
-    """The tokens that may survive the filters, best first: `(batch, ranks)` each."""
-
-    candidates: Candidates
-    weights: mx.array
-    """Tempered probabilities, relative to the highest."""
-    cumulative: mx.array
-    """Their running sum, the token's own included."""
-    survives: mx.array
-    """Whether no filter removed the token."""
+SMALLEST = 2.0**-126  # the smallest normal float32: what is below it counts as a probability of 0
 
 
 def uniforms(seed: int, position: int, draws: int) -> list[list[float]]:
@@ -81,26 +48,23 @@ def uniforms(seed: int, position: int, draws: int) -> list[list[float]]:
 
     They have 24 bits, what a float32 below 1 can hold exactly.
     """
-    pairs = []
-    for draw in range(draws):
-        first, second = struct.unpack("<II", _hash(seed, position, draw))
-        pairs.append([(first >> 8) / 2**24, (second >> 8) / 2**24])
-    return pairs
+    hashes = (struct.unpack("<II", _hash(seed, position, draw)) for draw in range(draws))
+    return [[(number >> 8) / 2**24 for number in pair] for pair in hashes]
 
 
 def _hash(seed: int, position: int, draw: int | str) -> bytes:
     return hashlib.blake2b(f"{seed}:{position}:{draw}".encode(), digest_size=8).digest()
 
 
-def ranks_needed(sampler: Drawing, vocab: int) -> int:
+def ranks_needed(drawing: Drawing, vocab: int) -> int:
     """Return how many of the most probable tokens `draw` needs in order; 0 if it needs none."""
-    if not sampler.needs_order:
+    if not drawing.needs_order:
         return 0
-    return max(2 if sampler.excludes_top else 1, sampler.max_top_k or vocab)
+    return drawing.max_top_k or vocab
 
 
 def draw(
-    measured: Measured, plan: Plan, sampler: Drawing, randomness: mx.array
+    measured: Measured, plan: Plan, drawing: Drawing, randomness: mx.array
 ) -> tuple[mx.array, mx.array]:
     """Choose a token for each sequence, with randomness `(batch or 1, draws, 2)` from `uniforms`.
 
@@ -108,31 +72,31 @@ def draw(
         The tokens and their natural log probabilities at temperature 1, `(batch, 1)` each.
     """
     odds = measured.odds
-    if sampler.draws == 0:
+    if drawing.draws == 0:
         best = odds.ranked.tokens[:, :1] if odds.ranked else None
         token = odds.gaps.argmin(axis=-1, keepdims=True) if best is None else best
         if measured.changed is None:
             return token, measured.top_surprise * -LN_2
-    elif sampler.needs_order:
-        token = _draw_ranked(odds, plan, sampler, randomness[..., 0])
+    elif drawing.needs_order:
+        token = _draw_ranked(odds, plan, drawing, randomness[..., 0])
     else:
         token = _draw_unranked(odds.gaps, plan, randomness[:, :1])
     return token, logprob(measured, token)
 
 
 def draw_distinct(
-    measured: Measured, plan: Plan, sampler: Drawing, count: int, seed: int, position: int
+    measured: Measured, plan: Plan, drawing: Drawing, count: int, seed: int, position: int
 ) -> list[int]:
     """Return the most probable token of one sequence, then others drawn without replacement.
 
     They are drawn by adding Gumbel noise to the log probabilities and taking the highest sums
     (Kool et al., arXiv 1903.06059). Tokens that the plan filters out come only after all others.
-    The draw depends on the seed and the position in the text alone.
     """
     gaps = measured.odds.gaps
-    if sampler.needs_order:
-        needed = max(count, ranks_needed(sampler, gaps.shape[-1]))
-        candidates, _, _, survives = _rank(gaps, most_probable(gaps, needed), plan, sampler)
+    if drawing.needs_order:
+        needed = max(count, ranks_needed(drawing, gaps.shape[-1]))
+        candidates = most_probable(gaps, needed)
+        _, survives = _filtered(gaps, candidates, plan, drawing)
     else:
         candidates = Candidates(mx.broadcast_to(mx.arange(gaps.shape[-1]), gaps.shape), gaps)
         survives = relative_probability(gaps, plan.temperature) >= plan.min_p[:, None]
@@ -154,16 +118,17 @@ def logprob(measured: Measured, tokens: mx.array) -> mx.array:
     return (gaps + measured.top_surprise) * -LN_2
 
 
-def _rank(gaps: mx.array, ranked: Candidates, plan: Plan, sampler: Drawing) -> Ranked:
-    """Return which of the ranked tokens survive the filters of a plan.
+def _filtered(
+    gaps: mx.array, ranked: Candidates, plan: Plan, drawing: Drawing
+) -> tuple[mx.array, mx.array]:
+    """Return the running sum of the ranked tokens' weights, and which survive the filters of a
+    plan.
 
     1. Weights come in falling order, so each filter removes everything from some rank on, and the
        order in which the filters are applied does not matter.
     2. Top-p's total is that of the whole vocabulary, ranked or not: a share is one of all tokens.
     3. The sum before a token is the running sum without its own weight. Of the first token that is
        exactly 0, so it survives any top-p.
-    4. Where the best token is barred, the second stands in if no other survives, and the running
-       sum begins anew without the barred weight.
     """
     tempered = relative_probability(gaps, plan.temperature)
     weights = mx.take_along_axis(tempered, ranked.tokens, axis=-1)
@@ -173,31 +138,26 @@ def _rank(gaps: mx.array, ranked: Candidates, plan: Plan, sampler: Drawing) -> R
     survives = (weights >= mx.maximum(plan.min_p[:, None], SMALLEST)) & (
         cumulative - weights < plan.top_p[:, None] * total
     )
-    if sampler.max_top_k is not None:
+    if drawing.max_top_k is not None:
         survives = survives & (count <= plan.top_k[:, None])
-    if sampler.excludes_top:
-        barred = (plan.strategy == CODE[Strategy.RESAMPLE])[:, None]
-        survives = mx.where(barred, (survives | (count == 2)) & (count > 1), survives)
-        cumulative = mx.cumsum(mx.where(survives, weights, 0.0), axis=-1)
-    return Ranked(ranked, weights, cumulative, survives)
+    return cumulative, survives
 
 
-def _draw_ranked(odds: Odds, plan: Plan, sampler: Drawing, uniform: mx.array) -> mx.array:
+def _draw_ranked(odds: Odds, plan: Plan, drawing: Drawing, uniform: mx.array) -> mx.array:
     """Draw where ranks matter.
 
-    Of several draws the adaptive strategy keeps the one of highest log p + position score. The
-    score is the same for all tokens of a position, so that is the one of lowest rank; and since a
-    larger uniform never gives a lower rank, it is the draw of the smallest uniform. So one draw is
-    enough. A uniform of 0 gives rank 0, the most probable token.
+    Of several draws the adaptive strategy keeps the one of highest log p + position score. That
+    score is the same for all tokens of a position, so the draw of the smallest uniform, which has
+    the lowest rank, is enough. A uniform of 0 gives the most probable token.
     """
     gaps = odds.gaps
-    candidates = odds.ranked or most_probable(gaps, ranks_needed(sampler, gaps.shape[-1]))
-    ranked = _rank(gaps, candidates, plan, sampler)
+    candidates = odds.ranked or most_probable(gaps, ranks_needed(drawing, gaps.shape[-1]))
+    cumulative, survives = _filtered(gaps, candidates, plan, drawing)
     strategy = plan.strategy[:, None]
     lowest = uniform.min(axis=-1, keepdims=True)
     uniform = mx.where(strategy == CODE[Strategy.ADAPTIVE], lowest, uniform[:, :1])
     uniform = mx.where(strategy == CODE[Strategy.ARGMAX], 0.0, uniform)
-    chosen = _invert(ranked.cumulative, ranked.survives, uniform)
+    chosen = _invert(cumulative, survives, uniform)
     return mx.take_along_axis(candidates.tokens, chosen, axis=-1)
 
 
@@ -205,10 +165,8 @@ def _draw_unranked(gaps: mx.array, plan: Plan, uniform: mx.array) -> mx.array:
     """Draw where min-p is the only filter: exact over the whole vocabulary, nothing sorted.
 
     One running sum over 100,000 weights in float32 would round the small ones away: beside a sum of
-    1, a weight below 6e-8 adds nothing, and its token could never be drawn. So first a block of
-    `DRAW_BLOCK` tokens is drawn by the blocks' sums, with the first uniform, then a token inside
-    the block by its own weights, with the second. A token's probability is the product of both, its
-    share of the block times the block's share of all.
+    1, a weight below 6e-8 adds nothing, and its token could never be drawn. So the first uniform
+    draws a block of `DRAW_BLOCK` tokens by the blocks' sums, the second a token inside it.
     """
     weights = relative_probability(gaps, plan.temperature)
     weights = mx.where(weights >= plan.min_p[:, None], weights, 0.0)

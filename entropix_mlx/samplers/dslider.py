@@ -9,8 +9,6 @@ At a position, from the plan down:
 2. `dirichlet_fit` finds the Dirichlet distribution of the usual prediction for these tokens.
 3. What is drawn from is a mixture: the less the position differs from what is usual, the more the
    usual counts.
-
-Both searches try many numbers at once, round by round: see `_crossing`.
 """
 
 from __future__ import annotations
@@ -24,21 +22,18 @@ import numpy as np
 
 from ..profiles.profile import Profile
 from ..step import Strategy
-from .base import Planned, Planner, Sampler, constant_plan
+from .base import Planned, Sampler, constant_plan
 from .metrics.logits import LARGEST_GAP, LN_2, Candidates, Measured, Odds, most_probable
 from .state import State, TextStart
 
-SUPPORT = 16
-"""The most probable tokens, from which is drawn."""
-FLOOR = math.log(1e-8)
-"""Nats: a smaller log probability counts as this one."""
+SUPPORT = 16  # the most probable tokens, from which is drawn
+FLOOR = math.log(1e-8)  # nats: a smaller log probability counts as this one
 SMALLEST_DIVERGENCE = 1e-6
 LOWEST_TEMPERATURE, HIGHEST_TEMPERATURE = 0.01, 10_000.0
 """Where no temperature between these gives the entropy, the nearer of them is taken."""
 LOWEST_SUM, HIGHEST_SUM = -20.0, math.log(1e4)
 """Of ψ(Σ α): the sum of the αs lies between about 0.05 and 10,000."""
-SEARCHES = 3
-"""Rounds of `_crossing`: 64³ parts of an interval of temperatures are 0.006 % each."""
+SEARCHES = 3  # rounds of `_crossing`: 64³ parts of an interval of temperatures are 0.006 % each
 SHIFT = 6
 """ψ and its slope ψ′ are computed this far to the right, where a few terms of a series suffice."""
 EULER = 0.5772156649015329
@@ -48,12 +43,12 @@ _OPTIONS = ("argmax_ratio", "mixing", "rate")
 
 
 def build(name: str, profile: Profile, given: Mapping[str, float]) -> Sampler:
-    """Build the sampler; it takes no parameters."""
     options = profile.samplers[name]
     return Sampler(
         name=name,
         profile=profile,
-        plan=Planner(_plan, mx.array([float(options[key]) for key in _OPTIONS])),
+        rule=_plan,
+        numbers=mx.array([float(options[key]) for key in _OPTIONS]),
         memory=RunningMeans(options["rate"]),
     )
 
@@ -67,23 +62,18 @@ class RunningMeans:
     probability of every token of the vocabulary, `(rows, vocab)` each.
     """
 
-    rate: float
-    """The weight of the newest value in a mean."""
-    arrays = 6
+    rate: float  # the weight of the newest value in a mean
 
     def start(self, text: TextStart) -> State:
-        """Begin without any mean."""
         number, each = mx.zeros((1,)), mx.zeros((1, text.vocab))
         return number, number, number, number, each, each
 
     def observe(self, state: State, tokens: mx.array, logprobs: mx.array) -> State:
-        """Add a token's surprise."""
         surprise, seen, *others = state
         return _mean(surprise, seen, -logprobs, self.rate), seen + 1, *others
 
 
 def _mean(mean: mx.array, count: mx.array, value: mx.array, rate: mx.array | float) -> mx.array:
-    """Return a running mean with one more value; the first one is the mean."""
     return mx.where(count > 0, (1.0 - rate) * mean + rate * value, value)
 
 
@@ -210,7 +200,6 @@ def _crossing(
 
 
 def digamma(x: mx.array) -> mx.array:
-    """Return ψ(x) of positive numbers."""
     return _with_slope(x)[0]
 
 

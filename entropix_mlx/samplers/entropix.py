@@ -1,8 +1,4 @@
-"""The entropix sampler: the decision tree of a profile, computed on the device.
-
-There the table of `tree.py` is a few small arrays, so a decision is a handful of operations without
-a branch, and no round trip to the host.
-"""
+"""The entropix sampler: the decision tree of a profile, as a few small arrays on the device."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -19,9 +15,10 @@ from ..errors import NonFiniteLogitsError
 from ..profiles.profile import REFERENCE, Profile
 from ..profiles.tree import TREE_SAMPLER, Affine, TreeRow, table
 from ..step import Decision, Metrics
-from .base import CODE, Plan, Planner, Sampler
+from .base import CODE, Drawing, Plan, Sampler
+from .draw import uniforms
 from .metrics.logits import Measured
-from .position import measure
+from .position import sample
 
 
 def build(name: str, profile: Profile, given: Mapping[str, float]) -> Sampler:
@@ -31,11 +28,13 @@ def build(name: str, profile: Profile, given: Mapping[str, float]) -> Sampler:
     return Sampler(
         name=name,
         profile=profile,
-        plan=Planner(_plan, _packed(rows)),
-        max_top_k=max(_highest_top_k(row) for row in rows),
-        needs_order=True,
-        draws=profile.adaptive.candidates,
-        excludes_top=profile.resample.excludes_top,
+        rule=_plan,
+        numbers=_packed(rows),
+        drawing=Drawing(
+            max_top_k=max(_highest_top_k(row) for row in rows),
+            needs_order=True,
+            draws=profile.adaptive.candidates,
+        ),
     )
 
 
@@ -48,28 +47,22 @@ def _highest_top_k(row: TreeRow) -> int:
     return math.floor(min(row.top_k.high, max(row.top_k.low, highest)))
 
 
-class _PackedTree(NamedTuple):
-    """The decision tree as two arrays."""
+def _packed(rows: list[TreeRow]) -> tuple[mx.array, mx.array]:
+    """Return the decision tree as two arrays.
 
-    bounds: mx.array
-    """`(rows, 2, metrics)`: a row fits where all metrics lie above the first and, negated, above
-    the second."""
-    rows: mx.array
-    """`(rows, parameters · (metrics + 3))`: what is chosen of a row that fits, packed so that one
-    gather fetches it. Of each field of a `Plan`, in order: slopes, constant, low, high."""
-
-
-def _packed(rows: list[TreeRow]) -> _PackedTree:
+    Bounds `(rows, 2, metrics)`: a row fits where all metrics lie above the first and, negated,
+    above the second. Parameters `(rows, parameters · (metrics + 3))`: of each field of a `Plan`, in
+    order, slopes, constant, low, high, so that one gather fetches the row that fits.
+    """
     names = Metrics._fields
     unbounded = (-math.inf, math.inf)
     pairs = [[row.bounds.get(name, unbounded) for name in names] for row in rows]
     bounds = [[[low for low, _ in row], [-high for _, high in row]] for row in pairs]
-    packed = [[_coefficients(p) for p in (_code(row), *row[2:])] for row in rows]
-    return _PackedTree(mx.array(bounds), mx.array(packed).reshape(len(rows), -1))
-
-
-def _code(row: TreeRow) -> Affine:
-    return Affine(CODE[row.strategy])
+    codes = (Affine(CODE[row.strategy]) for row in rows)
+    packed = [
+        [*map(_coefficients, (code, *row[2:]))] for code, row in zip(codes, rows, strict=True)
+    ]
+    return mx.array(bounds), mx.array(packed).reshape(len(rows), -1)
 
 
 def _coefficients(parameter: Affine) -> list[float]:
@@ -77,20 +70,20 @@ def _coefficients(parameter: Affine) -> list[float]:
     return [*slopes, parameter.constant, parameter.low, parameter.high]
 
 
-def _plan(measured: Measured, tree: _PackedTree) -> Plan:
+def _plan(measured: Measured, tree: tuple[mx.array, mx.array]) -> Plan:
     """Decide for each sequence.
 
-    1. Every row is compared with the metrics at once; the first that fits is the row to take.
-       (The last one always fits.)
+    1. Every row is compared with the metrics at once; the first that fits is taken. The last fits.
     2. Its packed numbers are fetched, and cut into `(batch, parameters, metrics + 3)`.
     3. Each parameter is constant + Σ slope · metric, clipped. The strategy is one of them, a
        constant: its code.
     """
+    bounds, rows = tree
     values = measured.values[:, None]  # (batch, 1, metrics)
     signed = values[:, None] * mx.array([[1.0], [-1.0]])  # (batch, 1, 2, metrics)
-    row = (signed > tree.bounds).all(axis=(-2, -1)).argmax(axis=-1)
+    row = (signed > bounds).all(axis=(-2, -1)).argmax(axis=-1)
     parameters = len(Plan._fields)
-    chosen = tree.rows[row].reshape(-1, parameters, tree.rows.shape[-1] // parameters)
+    chosen = rows[row].reshape(-1, parameters, rows.shape[-1] // parameters)
     slopes, constant, low, high = mx.split(chosen, [-3, -2, -1], axis=-1)
     result = constant + (slopes * values).sum(axis=-1, keepdims=True)
     result = mx.clip(result, low, high)
@@ -126,9 +119,10 @@ def decide(
         raise NonFiniteLogitsError("the logits hold NaN or infinity: nothing can be decided")
     # Softmax ignores a shift; made in float64, it keeps small differences between large logits.
     centred = mx.array((z - z.max()).astype(np.float32))
-    measured = measure(centred[None], [mx.array(scores.astype(np.float32))[None]])
-    plan = build(TREE_SAMPLER, Profile.load(profile), {}).planned(measured).plan
-    (decision,) = plan.decisions(measured.metrics)
+    attention = mx.array(scores.astype(np.float32))[None]
+    sampler = build(TREE_SAMPLER, Profile.load(profile), {})
+    randomness = mx.array([uniforms(0, 0, sampler.draws)])
+    ((decision, *_),) = sample(sampler, centred[None], [[attention]], randomness).read()
     return replace(decision, strategy=decision.strategy.sampled()) if just_inserted else decision
 
 

@@ -31,19 +31,15 @@ import mlx.core as mx
 from .base import Sampler
 from .state import NO_TOKEN, WINDOW, State
 
-LONGEST = 50
-"""The longest piece of text that DRY tells apart from longer ones."""
-LARGEST_PENALTY = 1e6
-"""Nats. Less a larger number, a float32 logit would be lost."""
+LONGEST = 50  # the longest piece of text that DRY tells apart from longer ones
+LARGEST_PENALTY = 1e6  # nats. Less a larger number, a float32 logit would be lost.
 DRY = {"dry_multiplier": 0.0, "dry_base": 1.75, "dry_allowed_length": 2}
 """Values where none are given; a multiplier of 0 is off."""
 
 
 def adjusted(sampler: Sampler, given: Mapping[str, Any]) -> Sampler:
-    """Return a sampler that draws from logits changed by the parameters above, which are checked.
-
-    Where they change nothing, it is the sampler itself.
-    """
+    """Return a sampler that draws from logits changed by the parameters above, if they change
+    any."""
     numbers: dict[str, mx.array] = {}
     if given.get("logit_bias"):
         biases: Mapping[int, float] = given["logit_bias"]
@@ -61,10 +57,7 @@ def adjusted(sampler: Sampler, given: Mapping[str, Any]) -> Sampler:
 
 
 def adjust(logits: mx.array, numbers: Mapping[str, mx.array], state: State) -> mx.array:
-    """Return the logits `(rows, vocab)` that are drawn from.
-
-    What is done depends on which numbers `adjusted` made; the state is a `Window`'s.
-    """
+    """Return the logits `(rows, vocab)` that are drawn from; the state is a `Window`'s."""
     logits = logits.astype(mx.float32)
     window, answered, breakers = state
     if "biased" in numbers:

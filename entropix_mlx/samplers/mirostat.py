@@ -19,18 +19,17 @@ import mlx.core as mx
 
 from ..profiles.profile import Profile
 from ..step import Strategy
-from .base import Plan, Planner, Sampler, constant_plan
+from .base import Plan, Sampler, constant_plan
 from .metrics.logits import LN_2, Measured
 from .state import State, TextStart
 
 
 def build(name: str, profile: Profile, given: Mapping[str, float]) -> Sampler:
-    """Build the sampler; it takes no parameters."""
     options = profile.samplers[name]
     return Sampler(
         name=name,
         profile=profile,
-        plan=Planner(_plan, ()),
+        rule=_plan,
         memory=Mirostat(options["target_surprise"], options["rate"]),
     )
 
@@ -39,18 +38,13 @@ def build(name: str, profile: Profile, given: Mapping[str, float]) -> Sampler:
 class Mirostat:
     """μ, `(rows,)` bits."""
 
-    target: float
-    """τ, in bits."""
-    rate: float
-    """η"""
-    arrays = 1
+    target: float  # τ, in bits
+    rate: float  # η
 
     def start(self, text: TextStart) -> State:
-        """Begin with μ = 2 τ."""
         return (mx.array([2.0 * self.target]),)
 
     def observe(self, state: State, tokens: mx.array, logprobs: mx.array) -> State:
-        """Move μ against the error of a token's surprise."""
         (limit,) = state
         return (limit - self.rate * (logprobs / -LN_2 - self.target),)
 

@@ -14,17 +14,14 @@ needs as one array::
       ▼
     Sampled            all numbers packed into one array a row
 
-Where the default device is a GPU the functions are compiled by `mx.compile`, which traces a
-function once for all arguments that it takes to be alike. Three rules keep it from tracing again
-while a text grows, or when a user moves a threshold:
+Where the default device is a GPU the functions are compiled by `mx.compile`. Three rules keep it
+from tracing them again while a text grows, or when a user moves a threshold:
 
-1. A sampler's numbers are inputs of the compiled function, not parts of it; see `Planner`. So the
-   profile and its thresholds are no part of what is compiled.
+1. A sampler's numbers are inputs of the compiled function, not parts of it.
 2. The number of keys grows with every token, so what depends on it (the attention metrics) is
    compiled once for all shapes (``shapeless``), apart from the rest.
-3. The rest, `_decide`, is compiled once for each number of rows, vocabulary and `CompileKey`: what
-   changes which operations there are (whether ranks are needed, how many tokens are drawn) is in
-   the key, and the function is cached by it.
+3. The rest, `_decide`, is compiled once for each number of rows, vocabulary and `CompileKey`, which
+   holds whatever changes which operations there are.
 
 On the CPU nothing is compiled unless the environment variable ``ENTROPIX_COMPILE`` is 1: there MLX
 needs a C++ compiler for it.
@@ -42,7 +39,7 @@ import mlx.core as mx
 
 from ..models.llama.attention import RowScores
 from ..step import Decision, Metrics
-from .base import STRATEGIES, Plan, PlanFunction, Planner, Sampler, as_planned
+from .base import STRATEGIES, Drawing, Plan, Rule, Sampler, as_planned
 from .draw import draw, logprob, ranks_needed
 from .logit_processors import adjust
 from .metrics.attention import PLAIN_ATTENTION, compiled_attention, measure_attention
@@ -59,8 +56,7 @@ from .metrics.logits import (
 )
 from .state import State, TextStart, Window, repeated
 
-Alternatives = tuple[tuple[int, float], ...]
-"""The most probable tokens and their natural log probabilities at temperature 1, best first."""
+Alternatives = tuple[tuple[int, float], ...]  # tokens and log probabilities, best first
 
 _METRICS = len(Metrics._fields)
 _PLAN = len(Plan._fields)
@@ -68,32 +64,26 @@ _TOP_SURPRISE = _METRICS + _PLAN
 
 _Arrays = tuple[mx.array, mx.array, mx.array, tuple[mx.array, ...], State]
 
-MOST_COMPILED = 32
-"""Compiled functions in the cache; a process rarely needs more than two."""
+MOST_COMPILED = 32  # compiled functions in the cache; a process rarely needs more than two
 
 
 class CompileKey(NamedTuple):
     """All that a compiled function depends on besides shapes."""
 
-    rule: PlanFunction
-    max_top_k: int | None
-    needs_order: bool
-    draws: int
-    excludes_top: bool
+    rule: Rule
+    drawing: Drawing
     top_logprobs: int
-    remembers: bool = False
-    adjusts: bool = False
-    takes_chance: bool = False
-    given: bool = False
+    remembers: bool
+    adjusts: bool
+    given: bool
 
 
-class Read(NamedTuple):
+class DrawnToken(NamedTuple):
     """A position of one row in Python numbers."""
 
     decision: Decision
     token: int
-    logprob: float
-    """Natural log probability of the token at temperature 1."""
+    logprob: float  # natural log probability of the token at temperature 1
     alternatives: Alternatives
 
 
@@ -104,64 +94,46 @@ class Sampled(NamedTuple):
     """`(rows, columns)` float32: the metrics, the plan, the top surprise, the drawn token and its
     log probability, then the alternatives' tokens and log probabilities. A float32 holds any token
     up to 2^24 exactly."""
-    token: mx.array
-    """`(rows,)`: the drawn tokens, for the next forward pass."""
-    gaps: mx.array
-    """`(rows, vocab)`"""
-    changed: tuple[mx.array, ...] = ()
-    """The gaps that were drawn from, where they are not those that were measured."""
-    state: State = ()
-    """The sampler's, with the position observed: `Memory.observe` takes it with the next token."""
+    token: mx.array  # `(rows,)`: the drawn tokens, for the next forward pass
+    gaps: mx.array  # `(rows, vocab)`
+    changed: tuple[mx.array, ...] = ()  # the gaps that were drawn from, if not those
+    state: State = ()  # the sampler's, with the position observed; see `Memory.observe`
 
     @property
     def measured(self) -> Measured:
-        """What was measured."""
         surprise = self.packed[:, _TOP_SURPRISE : _TOP_SURPRISE + 1]
         changed = Odds(self.changed[0], surprise) if self.changed else None
         return Measured(self.gaps, surprise, self.packed[:, :_METRICS], changed=changed)
 
     @property
     def logprob(self) -> mx.array:
-        """The natural log probabilities of the drawn tokens at temperature 1: `(rows,)`."""
         return self.packed[:, _TOP_SURPRISE + 2]
 
     @property
     def plan(self) -> Plan:
-        """What was planned."""
         return Plan(*(self.packed[:, _METRICS + field] for field in range(_PLAN)))
 
     def row(self, index: int) -> Sampled:
-        """Return one row as a position of its own."""
         rows = slice(index, index + 1)
         changed = tuple(array[rows] for array in self.changed)
         return Sampled(self.packed[rows], self.token[rows], self.gaps[rows], changed)
 
-    def read(self) -> list[Read]:
+    def read(self) -> list[DrawnToken]:
         """Wait for the position and return its rows in Python numbers.
 
-        Nothing is checked: where the logits of a row were NaN or infinite, its entropy is NaN, and
-        its strategy and token mean nothing.
+        Where the logits of a row were NaN or infinite, its entropy is NaN, and the rest is invalid.
         """
         return [_read(row) for row in numbers(self.packed)]
 
 
-def _read(row: list[float]) -> Read:
+def _read(row: list[float]) -> DrawnToken:
     code, temperature, top_p, top_k, min_p = row[_METRICS:_TOP_SURPRISE]
     _, token, logprob, *best = row[_TOP_SURPRISE:]
     half = len(best) // 2
-    return Read(
-        Decision(
-            STRATEGIES[_whole(code)],
-            temperature,
-            top_p,
-            _whole(top_k),
-            min_p,
-            Metrics(*row[:_METRICS]),
-        ),
-        _whole(token),
-        logprob,
-        tuple(zip(map(_whole, best[:half]), best[half:], strict=True)),
-    )
+    strategy, metrics = STRATEGIES[_whole(code)], Metrics(*row[:_METRICS])
+    decision = Decision(strategy, temperature, top_p, _whole(top_k), min_p, metrics)
+    alternatives = tuple(zip(map(_whole, best[:half]), best[half:], strict=True))
+    return DrawnToken(decision, _whole(token), logprob, alternatives)
 
 
 def _whole(number: float) -> int:
@@ -189,23 +161,15 @@ def sample(
         state: the sampler's, of each row's text; () before the first token.
         given: `(rows,)`, tokens to take in place of those that would be drawn.
     """
-    plan = sampler.plan
-    rule, values = (
-        (plan.rule, plan.numbers) if isinstance(plan, Planner) else (_without_numbers(plan), ())
-    )
     memory = sampler.remembered
     if memory is not None and not state:
         state = repeated(memory.start(TextStart(vocab=logits.shape[-1])), logits.shape[0])
     key = CompileKey(
-        rule,
-        sampler.max_top_k,
-        sampler.needs_order,
-        sampler.draws,
-        sampler.excludes_top,
+        sampler.rule,
+        sampler.drawing,
         min(top_logprobs, logits.shape[-1]),
         sampler.memory is not None,
         bool(sampler.adjustment),
-        sampler.takes_chance,
         given is not None,
     )
     if compiles():
@@ -215,29 +179,14 @@ def sample(
     measured = [measure_attention(group, kernels) for group in scores]
     attention = measured[0] if len(measured) == 1 else mx.concatenate(measured)
     tokens = () if given is None else (given,)
-    return Sampled(
-        *decide(logits, attention, randomness, (values, sampler.adjustment), state, tokens)
-    )
-
-
-def measure(logits: mx.array, scores: Sequence[RowScores], ranks: int = 0) -> Measured:
-    """Measure one position of each sequence in a batch, without planning or drawing.
-
-    Args and shapes: as for `measure_logits` and `measure_attention`.
-    """
-    return measure_logits(logits, measure_attention(scores), ranks)
+    values = (sampler.numbers, sampler.adjustment)
+    return Sampled(*decide(logits, attention, randomness, values, state, tokens))
 
 
 def compiles() -> bool:
-    """Tell whether positions are compiled: on a GPU, and where ``ENTROPIX_COMPILE`` is 1."""
+    """Return whether positions are compiled: on a GPU, and where ``ENTROPIX_COMPILE`` is 1."""
     on_gpu = mx.default_device().type == mx.DeviceType.gpu
     return on_gpu or os.environ.get("ENTROPIX_COMPILE") == "1"
-
-
-@lru_cache(maxsize=MOST_COMPILED)
-def _without_numbers(plan: PlanFunction) -> PlanFunction:
-    """Return a plan as a rule, the same object whenever it is the same plan."""
-    return lambda measured, _, *state: plan(measured, *state)
 
 
 def _decide(
@@ -251,19 +200,19 @@ def _decide(
     given: tuple[mx.array, ...],
 ) -> _Arrays:
     """Return the arrays of a `Sampled`; the function that is compiled."""
-    # Where nothing is drawn, only a plan may need ranks, and none needs more than its top-k.
-    needed = (key.max_top_k or 0) if given else ranks_needed(key, logits.shape[-1])
+    needed = ranks_needed(key.drawing, logits.shape[-1])
+    if given:  # nothing is drawn: only a plan may need ranks, and none needs more than its top-k
+        needed = key.drawing.max_top_k or 0
     measured = measure_logits(logits, attention, max(needed, key.top_logprobs), kernels)
-    if key.takes_chance:
+    if key.drawing.takes_chance:
         measured = measured._replace(chance=randomness[:, -1, 0])
     # A state is the window of the adjustment, if there is one, then the arrays of the plan.
     own = state[Window.arrays :] if key.adjusts else state
     if key.adjusts:
         adjusted = adjust(logits, values[1], state[: Window.arrays])
         measured = measured._replace(changed=Odds.of(adjusted, needed))
-    plan, gaps, observed = as_planned(
-        key.rule(measured, values[0], own) if key.remembers else key.rule(measured, values[0])
-    )
+    remembered = (own,) if key.remembers else ()
+    plan, gaps, observed = as_planned(key.rule(measured, values[0], *remembered))
     if gaps is not None:
         measured = measured._replace(changed=Odds(gaps, measured.top_surprise))
     if observed is not None:
@@ -272,7 +221,7 @@ def _decide(
         token = given[0][:, None]
         drawn = token, logprob(measured, token)
     else:
-        drawn = draw(measured, plan, key, randomness)
+        drawn = draw(measured, plan, key.drawing, randomness)
         token = drawn[0]
     outcome = [*(field[:, None] for field in plan), measured.top_surprise, *drawn]
     packed = [kernels.columns([*columns_of(measured.values), *outcome])]

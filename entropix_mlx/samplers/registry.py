@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from .base import Sampler
 
 SAMPLERS: Mapping[str, SamplerSpec] = specs()
-"""What is known of each sampler before it is built, in the order of `samplers.toml`."""
 
 
 def find_sampler(name: str) -> SamplerSpec:

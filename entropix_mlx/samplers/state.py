@@ -1,8 +1,7 @@
 """The state of a sampler with a memory: what it remembers of a text, as arrays on the device.
 
 Each array has one row for each text. A state is never changed in place, only followed by another
-one. So a token that leaves a text again takes nothing back: whoever holds the state before it
-continues from there.
+one: to take a token back is to continue from the state before it.
 
     S₀ = start(text)                     before the first position
     plan, S′ₜ = plan(measured, Sₜ)       with the position observed; where a plan adds nothing, Sₜ
@@ -17,11 +16,9 @@ from typing import NamedTuple, Protocol
 
 import mlx.core as mx
 
-State = tuple[mx.array, ...]
-"""Arrays whose first axis is that of the rows; the others are of the same lengths in all texts."""
+State = tuple[mx.array, ...]  # the first axis is that of the rows
 
 WINDOW = 1024
-"""Tokens of a text that a `Window` remembers."""
 MOST_BREAKERS = 8
 NO_TOKEN = -1
 
@@ -31,17 +28,11 @@ class TextStart(NamedTuple):
 
     prompt: Sequence[int] = ()
     vocab: int = 0
-    """The number of tokens in the vocabulary."""
-    breakers: Sequence[int] = ()
-    """Tokens over which no repetition extends; see `logit_processors.py`."""
+    breakers: Sequence[int] = ()  # see DRY in `logit_processors.py`
 
 
 class Memory(Protocol):
     """How the state of a text begins, and how it follows the text."""
-
-    @property
-    def arrays(self) -> int:
-        """The number of arrays in a state."""
 
     def start(self, text: TextStart) -> State:
         """Return the state before the first position of one text: arrays with one row."""
@@ -57,30 +48,6 @@ class Memory(Protocol):
 
 
 @dataclass(frozen=True)
-class Both:
-    """Two memories as one: the arrays of the first, then those of the second."""
-
-    first: Memory
-    second: Memory
-
-    @property
-    def arrays(self) -> int:
-        """The number of arrays in a state."""
-        return self.first.arrays + self.second.arrays
-
-    def start(self, text: TextStart) -> State:
-        """Begin both."""
-        return self.first.start(text) + self.second.start(text)
-
-    def observe(self, state: State, tokens: mx.array, logprobs: mx.array) -> State:
-        """Let both observe."""
-        own, others = state[: self.first.arrays], state[self.first.arrays :]
-        return self.first.observe(own, tokens, logprobs) + self.second.observe(
-            others, tokens, logprobs
-        )
-
-
-@dataclass(frozen=True)
 class Window:
     """The last tokens of a text.
 
@@ -91,7 +58,6 @@ class Window:
     arrays = 3
 
     def start(self, text: TextStart) -> State:
-        """Begin with the end of a prompt."""
         last = list(text.prompt)[-WINDOW:]
         breakers = list(text.breakers)[:MOST_BREAKERS]
         return (
@@ -101,26 +67,38 @@ class Window:
         )
 
     def observe(self, state: State, tokens: mx.array, logprobs: mx.array) -> State:
-        """Append a token to each text."""
         window, answered, breakers = state
         moved = mx.concatenate([window[:, 1:], tokens.astype(window.dtype)[:, None]], axis=-1)
         return moved, mx.minimum(answered + 1, WINDOW), breakers
 
 
+@dataclass(frozen=True)
+class WindowAnd:
+    """A window and another memory: the arrays of both, in this order."""
+
+    other: Memory
+
+    def start(self, text: TextStart) -> State:
+        return Window().start(text) + self.other.start(text)
+
+    def observe(self, state: State, tokens: mx.array, logprobs: mx.array) -> State:
+        window, others = state[: Window.arrays], state[Window.arrays :]
+        return Window().observe(window, tokens, logprobs) + self.other.observe(
+            others, tokens, logprobs
+        )
+
+
 def repeated(state: State, rows: int) -> State:
-    """Return the state of one text as that of several rows."""
     return tuple(mx.broadcast_to(array, (rows, *array.shape[1:])) for array in state)
 
 
 def joined(states: Sequence[State]) -> State:
-    """Return states of several texts as one, in order."""
     if len(states) == 1:
         return states[0]
     return tuple(mx.concatenate(list(arrays)) for arrays in zip(*states, strict=True))
 
 
 def rows_of(state: State, rows: Sequence[int]) -> State:
-    """Return some rows of a state."""
     if not state or list(rows) == list(range(state[0].shape[0])):
         return state
     index = mx.array(list(rows))

@@ -96,7 +96,9 @@ def bind(host: str, port: int) -> socket.socket:
         bound.bind(address)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise SettingsError(f"cannot listen on {host} port {port}: {reason}") from error
+        raise SettingsError(
+            f"cannot listen on {host}: {reason}; choose another --host or --port"
+        ) from error
     return bound
 
 

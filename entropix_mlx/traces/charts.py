@@ -19,32 +19,26 @@ _CHART_HEIGHT = 100
 
 
 class Frame(NamedTuple):
-    """The place of the plane, and the largest H and V that it shows.
+    """The place of the plane, and the largest H and V that it shows, on square-root scales.
 
-    Both axes are square-root scales: on linear ones the corner where the model is sure, with H and
-    V below 1, would be tiny.
+    On linear ones the corner where the model is sure, with H and V below 1, would be tiny.
     """
 
-    entropy: float
-    """Bits at the right edge."""
-    varentropy: float
-    """Bits² at the upper edge."""
+    entropy: float  # bits at the right edge
+    varentropy: float  # bits² at the upper edge
     left: float = 40
     top: float = 24
     width: float = 450
     height: float = 300
 
     def x(self, entropy: float) -> float:
-        """Return the horizontal coordinate of an entropy, at most that of the edge."""
         return self.left + self.width * _root_share(entropy, self.entropy)
 
     def y(self, varentropy: float) -> float:
-        """Return the vertical coordinate of a varentropy, at most that of the edge."""
         return self.top + self.height * (1 - _root_share(varentropy, self.varentropy))
 
 
 def frame_of(steps: Sequence[Step]) -> Frame:
-    """Return a plane that is large enough for some steps."""
     return Frame(
         entropy=max([1.0, *(step.entropy for step in steps)]),
         varentropy=max([1.0, *(step.varentropy for step in steps)]),
@@ -86,10 +80,7 @@ def _root_share(value: float, whole: float) -> float:
 
 
 def _regions(frame: Frame, profile: Profile) -> str:
-    """Draw the rows of the decision tree, the last first.
-
-    Where two overlap the first row decides, so it is drawn over the other.
-    """
+    """Draw the rows of the decision tree, the last first: where two overlap, the first decides."""
     regions = []
     for row in reversed(table(profile)):
         if not row.bounds:  # it holds wherever no other does
@@ -145,10 +136,7 @@ round, so that it is not filled."""
 
 
 def _dots(steps: Sequence[Step], frame: Frame) -> str:
-    """Draw a dot for each step, all dots of a strategy as one path.
-
-    Thousands of elements would make a browser slow.
-    """
+    """Draw a dot for each step; thousands of elements would be slow, so a strategy is one path."""
     paths: dict[Strategy, list[str]] = defaultdict(list)
     for step in steps:
         place = f"M{frame.x(step.entropy):.1f} {frame.y(step.varentropy):.1f}"

@@ -1,7 +1,4 @@
-"""Why a step was decided as it was: every condition of the decision tree, with its metric.
-
-Nothing here imports MLX: the terminal UI, the report and programs explain recorded steps with it.
-"""
+"""Why a step was decided as it was: every condition of the decision tree, with its metric."""
 
 from __future__ import annotations
 
@@ -25,7 +22,6 @@ from ..step import (
 )
 
 SYMBOLS = {"entropy": "H", "varentropy": "V", "margin": "margin"}
-"""Symbols of the metrics that conditions are about."""
 DROPPED = {
     DropReason.END: "the answer would have ended with it",
     DropReason.ECHO: "the model repeated it at once",
@@ -43,12 +39,10 @@ class Condition(NamedTuple):
     metric: str
     value: float
     bound: float
-    above: bool
-    """Whether the value must lie above the bound; else it must lie below."""
+    above: bool  # whether the value must lie above the bound; else it must lie below
 
     @property
     def met(self) -> bool:
-        """Whether it holds."""
         return self.value > self.bound if self.above else self.value < self.bound
 
     @property
@@ -78,8 +72,7 @@ class Case(NamedTuple):
     """A strategy and its conditions."""
 
     strategy: Strategy
-    conditions: tuple[Condition, ...]
-    """None for the strategy that is left when no other fits."""
+    conditions: tuple[Condition, ...]  # none for the strategy that is left when no other fits
 
     @property
     def unmet(self) -> tuple[Condition, ...]:
@@ -92,19 +85,14 @@ class Explanation(NamedTuple):
 
     strategy: Strategy
     cases: tuple[Case, ...]
-    """Every strategy, in the order of precedence; the first that fits wins. Empty where the
-    thresholds had no part in the decision."""
+    """Every strategy, in the order of precedence; empty where the thresholds had no part."""
     reason: Case | None
     """The case that decided; None if the tree would decide otherwise than the step states: text was
     inserted, or another profile or a sampler without thresholds decided."""
-    near: Case | None
-    """The strategy that would have come first and lacked least."""
-    name: str
-    """The strategy's name, or "fork" where branches were compared."""
+    near: Case | None  # the strategy that would have come first and lacked least
+    name: str  # the strategy's, or "fork" where branches were compared
     action: str
-    """What was done."""
     parameters: str
-    """The temperature of the draw, where it matters."""
 
     def __str__(self) -> str:
         near = f"; {self.near_miss}" if self.near_miss else ""
@@ -112,7 +100,6 @@ class Explanation(NamedTuple):
 
     @property
     def heading(self) -> str:
-        """The strategy's glyph and name."""
         return f"{LOOKS[self.strategy].glyph} {self.name}"
 
     @property
@@ -137,15 +124,15 @@ class Explanation(NamedTuple):
         return f"{how} {LOOKS[self.near.strategy].glyph}: {lacks}"
 
 
-def standing(branch: Branch) -> str:
-    """Return a branch's lead over the first one: ``"+0.39 ± 0.38 nats"``.
-
-    In older records, which do not hold it, that is its mean log probability.
-    """
+def lead(branch: Branch) -> str:
+    """Return a branch's lead over the first one, ``"+0.39 ± 0.38"``; older records hold none."""
     if branch.lead is None:
-        return f"log p {branch.mean_logprob:.2f}"
-    error = "" if not branch.error else f" ± {branch.error:.2f}"
-    return f"{branch.lead:+.2f}{error} nats"
+        return "–"
+    return f"{branch.lead:+.2f}" + (f" ± {branch.error:.2f}" if branch.error else "")
+
+
+def standing(branch: Branch) -> str:
+    return f"log p {branch.mean_logprob:.2f}" if branch.lead is None else f"{lead(branch)} nats"
 
 
 def fate(branch: Branch) -> str:
@@ -158,12 +145,10 @@ def fate(branch: Branch) -> str:
 
 
 def cases_of(profile: Profile, metrics: Metrics[float]) -> tuple[Case, ...]:
-    """Return every strategy of a profile with its conditions, in the order of precedence."""
     return tuple(_case(row, metrics) for row in table(profile))
 
 
 def decided(cases: tuple[Case, ...]) -> Case:
-    """Return the first case that fits."""
     return next(case for case in cases if not case.unmet)
 
 
@@ -171,7 +156,7 @@ def explain(profile: Profile | None, step: Step) -> Explanation:
     """Return why a step was decided as it was; without a profile, the sampler has no thresholds."""
     cases = () if profile is None or _without_table(step) else cases_of(profile, step.metrics)
     reason = decided(cases) if cases else None
-    if reason is not None and reason.strategy is not _unsampled(step.strategy):
+    if reason and step.strategy not in (reason.strategy, reason.strategy.sampled()):
         reason = None
     return Explanation(
         strategy=step.strategy,
@@ -195,20 +180,16 @@ def _case(row: TreeRow, metrics: Metrics[float]) -> Case:
 
 
 def _without_table(step: Step) -> bool:
-    """Tell whether no decision was made where a step stands, or one without thresholds."""
+    """Return whether no decision was made where a step stands, or one without thresholds."""
     here = step.rolled_back and step.triggered_at in (None, step.index)  # None: of an older version
     elsewhere = step.origin in NOT_OF_THE_MODEL and not here
     return elsewhere or step.strategy is Strategy.SAMPLE
 
 
-def _unsampled(strategy: Strategy) -> Strategy:
-    return Strategy.THINK if strategy is Strategy.THINK_SAMPLE else strategy
-
-
 def _nearest(cases: tuple[Case, ...], reason: Case) -> Case | None:
-    """Return which of the cases that precede the one that decided lacked least.
+    """Return which of the cases before the one that decided lacked least.
 
-    Of a case that decided by its own conditions, only what lacked a single condition comes near.
+    Where that had conditions of its own, only a case that lacked a single one comes near.
     """
     before = cases[: cases.index(reason)]
     if reason.conditions:
@@ -256,11 +237,8 @@ def _done(step: Step, profile: Profile | None) -> str:
 
 
 def _chosen(fork: Fork) -> str:
-    """Return which branch of a fork was accepted, and why."""
     if fork.chosen_by is ChosenBy.USER:
         return "you chose"
-    if fork.chosen_by is ChosenBy.JUDGE:
-        return "the first: the model's second opinion was against another"
     if not fork.winner:
         return "none clearly leads the first"
     winner = fork.branches[fork.winner]
@@ -277,7 +255,7 @@ def _parameters(step: Step, profile: Profile | None) -> str:
 
 
 def _numbers(value: float, bound: float) -> tuple[str, str]:
-    """Return two numbers with two decimals, or with as many as tell them apart."""
+    """Return two numbers with two decimals, or with as many as they need to differ."""
     for digits in (2, 3, 4):
         shown = f"{value:.{digits}f}", f"{bound:.{digits}f}"
         if value == bound or shown[0] != shown[1]:

@@ -1,8 +1,7 @@
 """A report of one or two traces: a single HTML page that needs no network and no model.
 
-Text, charts and tables are plain HTML and SVG, so that the page can be read and printed without a
-script. The metrics of each token are also in the page as JSON, for the panel that opens at the
-pointer. `report.html` is the template that holds the style sheet and the script.
+The page can be read and printed without a script. The metrics of each token are in it as JSON, too,
+for the panel that opens at the pointer. `report.html` holds the style sheet and the script.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from ..profiles.tree import TREE_SAMPLER
 from ..step import (
     NOT_OF_THE_MODEL,
     Branch,
-    ChosenBy,
     Fork,
+    Metrics,
     Origin,
     Source,
     Step,
@@ -33,45 +32,29 @@ from ..step import (
 )
 from ..summary import Summary
 from .charts import Frame, curve, frame_of, plane
-from .explain import explain, fate
+from .explain import explain, fate, lead
 from .trace import Trace
 
-_DIGITS = 4
-"""Significant digits of each number in the page."""
+_DIGITS = 4  # significant digits of each number in the page
 
-CHOOSERS = {
-    ChosenBy.SCORE: "score",
-    ChosenBy.JUDGE: "the model's second opinion",
-    ChosenBy.USER: "the user",
-}
-
-_FIELDS = {
+_UNITS = {
     "logprob": "nats",
     "entropy": "bits",
     "varentropy": "bits²",
-    "margin": "",
     "attention_entropy": "bits",
     "attention_varentropy": "bits²",
-    "agreement": "",
-    "head_divergence": "",
-    "interaction_strength": "",
-    "position_score": "",
-    "strategy": "",
-    "origin": "",
-    "temperature": "",
-    "top_p": "",
-    "top_k": "",
-    "min_p": "",
-    "token": "",
     "time": "s",
 }
-"""The fields of a step that the panel shows, in their order, with their units."""
+_PARAMETERS = ("temperature", "top_p", "top_k", "min_p")
+_FIELDS = (
+    *("logprob", *Metrics._fields, "position_score"),
+    *("strategy", "origin", *_PARAMETERS, "token", "time"),
+)
+"""The fields of a step that the panel shows."""
 
 
 def render(traces: Sequence[Trace]) -> str:
     """Return an HTML page about one trace, or about two side by side.
-
-    It depends on nothing but the traces, so the same traces always give the same page.
 
     Raises:
         TraceError: neither one nor two traces.
@@ -109,7 +92,6 @@ def _number(value: float) -> float | None:
 
 
 def _data(trace: Trace, frame: Frame) -> dict[str, Any]:
-    """Return what the page's script needs of a trace."""
     thresholds = _thresholds(trace)
     steps = [
         {
@@ -120,7 +102,7 @@ def _data(trace: Trace, frame: Frame) -> dict[str, Any]:
         }
         for step in trace.steps
     ]
-    return {"fields": list(_FIELDS.items()), "steps": steps}
+    return {"fields": [(name, _UNITS.get(name, "")) for name in _FIELDS], "steps": steps}
 
 
 def _thresholds(trace: Trace) -> Profile | None:
@@ -228,10 +210,7 @@ def _ending(trace: Trace) -> str:
 
 
 def _interventions(steps: Sequence[Step]) -> dict[int, Strategy]:
-    """Return the strategy as which each intervention is marked, by the index of its first step.
-
-    What a user chose is marked as a fork.
-    """
+    """Return the strategies as which interventions are marked; a user's choice is like a fork."""
     marks = {}
     for step in steps:
         if step.rolled_back and step.origin in NOT_OF_THE_MODEL:
@@ -266,7 +245,6 @@ def _answer(trace: Trace, number: int, marks: dict[int, Strategy], split: int | 
 
 
 def _quoted(source: Source, folder: str) -> str:
-    """Return the mark before a passage of the user's notes, which links to its file."""
     mark = f"{LOOKS[Strategy.THINK].glyph} {_text(source.label)}"
     link = file_link(folder, source.name)
     target = "" if link is None else f' href="{escape(link)}"'
@@ -324,16 +302,15 @@ def _forks(steps: Sequence[Step], number: int) -> str:
 
 
 def _fork(fork: Fork) -> str:
-    chooser = CHOOSERS[fork.chosen_by]
     rows = "".join(
         _branch(branch, place == fork.winner) for place, branch in enumerate(fork.branches)
     )
     return (
-        f', chosen by {chooser}:</p><div class="wide"><table>'
+        f', chosen by {fork.chosen_by}:</p><div class="wide"><table>'
         '<tr><th></th><th class="number">lead, nats a token</th>'
         '<th class="number">mean log p</th><th class="number">mean H</th>'
-        '<th class="number">copied</th><th class="number">judged</th>'
-        f"<th>pruned</th><th>text</th></tr>{rows}</table></div>"
+        '<th class="number">copied</th><th>pruned</th><th>text</th></tr>'
+        f"{rows}</table></div>"
     )
 
 
@@ -341,17 +318,9 @@ def _branch(branch: Branch, won: bool) -> str:
     kind, mark = ("winner", "✔") if won else ("loser", "")
     return (
         f'<tr class="{kind}"><td>{mark}</td>'
-        f'<td class="number">{_lead(branch)}</td>'
+        f'<td class="number">{lead(branch)}</td>'
         f'<td class="number">{branch.mean_logprob:.2f}</td>'
         f'<td class="number">{branch.mean_entropy:.2f}</td>'
         f'<td class="number">{branch.copied or ""}</td>'
-        f'<td class="number">{"" if branch.judged is None else f"{branch.judged:.2f}"}</td>'
         f'<td>{fate(branch)}</td><td class="branch-text">{_text(branch.text)}</td></tr>'
     )
-
-
-def _lead(branch: Branch) -> str:
-    """Return a branch's lead over the first, with its standard error; older traces hold none."""
-    if branch.lead is None:
-        return "–"
-    return f"{branch.lead:+.2f}" + (f" ± {branch.error:.2f}" if branch.error else "")

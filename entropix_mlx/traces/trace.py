@@ -10,15 +10,12 @@ step        0 to n  the fields of `Step`, one line a token of the answer
 footer      last    the totals: what `Summary.to_dict` returns
 ==========  ======  ===========================================================
 
-Each line is written as soon as it is known, so a crash loses at most the last one. A file without
-a footer is a recording that was cut off.
+Each line is written as soon as it is known. A file without a footer is a recording that was cut
+off.
 
-How the format grows: a field may be *added* to a header, a step, a footer or a profile, and a new
-kind of record may be added, without a new version. A reader ignores what it does not know; what an
-old file lacks has a default, which for a profile is the value of the profile `reference`. If a
-field is removed or renamed, or its type, unit or meaning changes, `VERSION` goes up by one. Files
-of a version in `FORMER` are read, and what is different in them is logged; `read_trace` refuses
-all others.
+Fields and kinds of records may be added without a new version: a reader ignores what it does not
+know, and what an old file lacks has a default, which for a profile is that of `reference`. If a
+field is removed or renamed, or its type, unit or meaning changes, `VERSION` goes up by one.
 
 A trace may come from another version, be cut off, or be edited by hand: every field is checked, and
 an error names the line and the field.
@@ -31,7 +28,6 @@ import logging
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from .. import limits, old_names
@@ -45,10 +41,8 @@ from ..records import from_record
 from ..step import Step
 from ..summary import Summary
 
-FORMAT = "entropix trace"
-"""The header's ``format``; no other file has it."""
-VERSION = 3
-"""Of the format; see above when it changes."""
+FORMAT = "entropix trace"  # the header's `format`; no other file has it
+VERSION = 3  # of the format; see above when it changes
 FORMER = {
     1: "its forks were compared by mean log p − λ · mean H, and their leads are not known; margin"
     " and ask_margin of its profile counted nats",
@@ -66,26 +60,15 @@ class Header:
     """How a generation began."""
 
     model: str
-    """Name of the model, for people."""
     sampler: str
-    """Name of the sampler."""
-    profile: Profile
-    """All sections of the profile; an infinite threshold is the text ``"inf"`` or ``"-inf"``, since
-    JSON has no such number."""
+    profile: Profile  # in the file, an infinite threshold is the text "inf" or "-inf"
     seed: int
-    """What the randomness of each position is derived from, with the position."""
-    messages: Sequence[dict[str, str]]
-    """The prompt, each message with its ``role`` and ``content``; the answer is in the steps."""
+    messages: Sequence[dict[str, str]]  # the prompt, each with its role and content
     context_length: int
-    """Tokens that the model can hold, at most."""
-    prompt_tokens: int
-    """Tokens of the prompt, with those of the chat template."""
-    options: dict[str, Any] = field(default_factory=dict)
-    """Settings that are not the default, without the sampler, the profile and the seed."""
-    notes: str = ""
-    """Absolute path of the folder of notes; empty without one, and in older traces."""
+    prompt_tokens: int  # with those of the chat template
+    options: dict[str, Any] = field(default_factory=dict)  # settings that are not the default
+    notes: str = ""  # absolute path of the folder of notes, if there is one
     versions: dict[str, str] = field(default_factory=installed_versions)
-    """Versions of the packages that computed it, by name."""
 
 
 @dataclass(frozen=True)
@@ -94,12 +77,11 @@ class Trace:
 
     header: Header
     steps: list[Step]
-    totals: dict[str, Any] | None
-    """The footer; None if the recording was cut off."""
+    totals: dict[str, Any] | None  # the footer; None if the recording was cut off
 
     @property
     def finish_reason(self) -> str | None:
-        """Why the answer ended: ``"stop"``, ``"length"`` or ``"interrupted"``; None if unknown."""
+        """That of the last step, or ``"interrupted"``; None if unknown."""
         reason = (self.totals or {}).get("finish_reason")
         if isinstance(reason, str):
             return reason
@@ -114,7 +96,6 @@ class TraceWriter:
     """
 
     def __init__(self, path: str | Path, header: Header) -> None:
-        """Create the file and write the header."""
         self._path = path
         self._summary = Summary(header.prompt_tokens)
         content = asdict(header)
@@ -129,20 +110,13 @@ class TraceWriter:
             raise
 
     def add(self, step: Step) -> None:
-        """Write a step."""
         self._summary.add(step)
         self._write("step", step.to_dict())
 
     def __enter__(self) -> TraceWriter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Write the footer and close the file."""
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         totals = self._summary.to_dict()
         if error is not None:
             totals["finish_reason"] = "interrupted"
@@ -170,17 +144,13 @@ class TraceFolder:
     """
 
     def __init__(self, folder: str | Path, model: str) -> None:
-        """Make the folder if it is not there; files in it stay. Headers get the model's name."""
         self.model = model
         self._folder = make_folder(folder)
 
     def record(
         self, steps: Iterable[Step], header: Header, before: Sequence[Step] = ()
     ) -> Generator[Step, None, None]:
-        """Pass the steps of an answer on, each after it is written to the next file.
-
-        Steps `before` them, which the answer took over from another, are written and not passed on.
-        """
+        """Pass the steps of an answer on, as `recorded` does, into the next file."""
         number = 1
         while (path := self._folder / f"{number:03}.jsonl").exists():
             number += 1
@@ -201,7 +171,9 @@ def make_folder(folder: str | Path) -> Path:
 def recorded(
     steps: Iterable[Step], path: str | Path, header: Header, before: Sequence[Step] = ()
 ) -> Generator[Step, None, None]:
-    """Pass steps on, each after it is written to a trace that begins with those `before` them.
+    """Pass steps on, each after it is written to a trace.
+
+    The steps `before` them, which the answer took over from another, are only written.
 
     Raises:
         TraceError: the file cannot be written.
@@ -245,11 +217,7 @@ def read_trace(path: str | Path) -> Trace:
 
 
 def _lines(path: str | Path) -> Iterator[str]:
-    """Yield the lines of a file.
-
-    Only a line feed ends one: U+2028 and its like may stand inside a text. A file that was cut off
-    may end within a character.
-    """
+    """Yield the lines of a file, which only line feeds end; the last may end within a character."""
     try:
         with limits.open_regular(Path(path), limits.TRACE_BYTES) as file:
             while line := file.readline(limits.TRACE_LINE_BYTES + 1):
@@ -325,11 +293,8 @@ class _HeaderRecord(Header):
 
 
 def _read_profile(record: dict[str, Any], source: str, version: int) -> Profile:
-    """Return the profile of a header of a version.
-
-    What the file lacks, because it is older, is taken from `reference`. What this program does not
-    know, because the file is newer, is left out.
-    """
+    """Return a header's profile, with `reference` for what it lacks, without what is unknown
+    here."""
     known = asdict(Profile.load())
     record = old_names.of_profile(record, source)
     changes: dict[str, Any] = {}

@@ -43,7 +43,7 @@ def test_a_lead_must_exceed_its_error():
     assert not leads([branch(-1), branch(-1)])[1].exceeds(0.0)
 
 
-def test_without_a_second_token_no_lead_can_be_told():
+def test_without_a_second_token_no_lead_is_known():
     lead = leads([branch(-2), branch(-1)])[1]
     assert lead.error is None
     assert not lead.exceeds(0.0)
@@ -60,6 +60,7 @@ def test_what_copies_does_not_count_in_favour():
 
 
 def test_a_copy_completes_a_run_that_stood_before():
+    assert Copies(4).marks([1, 1]) == [False, False]
     copies = Copies(3)
     copies.follow([1, 2, 3, 4])
     copies.follow([9, 2])
@@ -84,7 +85,3 @@ def test_copies_are_found_as_by_searching(length):
         for end in range(31, 61)
     ]
     assert copies.marks(rest) == expected
-
-
-def test_a_text_shorter_than_a_run_has_no_copies():
-    assert Copies(4).marks([1, 1]) == [False, False]

@@ -34,8 +34,8 @@ def always_branch(**fork):
 
 
 @pytest.fixture
-def run(tiny_model, byte_tokenizer):
-    byte_tokenizer._eos_token_ids = set()
+def run(tiny_model, byte_tokenizer, monkeypatch):
+    monkeypatch.setattr(byte_tokenizer, "_eos_token_ids", set())
 
     def run(max_tokens=40, model=tiny_model, **options):
         options.setdefault("seed", 1)
@@ -44,8 +44,7 @@ def run(tiny_model, byte_tokenizer):
             stream_generate(model, byte_tokenizer, PROMPT, max_tokens=max_tokens, **options)
         )
 
-    yield run
-    byte_tokenizer._eos_token_ids = {257}
+    return run
 
 
 def records(steps):
@@ -58,13 +57,6 @@ def logprobs(model, tokens):
     rows -= rows.max(axis=-1, keepdims=True)
     rows -= np.log(np.exp(rows).sum(axis=-1, keepdims=True))
     return rows, -(np.exp(rows) * rows).sum(axis=-1) / math.log(2)
-
-
-def test_a_fork_compares_branches_that_begin_differently(run):
-    for fork in records(run()):
-        firsts = [branch.tokens[0] for branch in fork.branches]
-        assert len(firsts) == len(set(firsts)) == 5
-        assert all(1 <= len(branch.tokens) <= 6 for branch in fork.branches)
 
 
 def test_leads_are_those_of_the_definition(run, tiny_model):
@@ -96,6 +88,9 @@ def test_the_winner_becomes_the_text(run):
     steps = run()
     for step in steps:
         if step.fork:
+            firsts = [branch.tokens[0] for branch in step.fork.branches]
+            assert len(firsts) == len(set(firsts)) == 5
+            assert all(1 <= len(branch.tokens) <= 6 for branch in step.fork.branches)
             winner = step.fork.branches[step.fork.winner].tokens
             there = steps[step.index : step.index + len(winner)]
             assert [s.token for s in there] == list(winner)[: len(there)]
@@ -107,24 +102,23 @@ def test_the_winner_becomes_the_text(run):
 
 
 def test_the_best_lead_wins_unless_the_margin_forbids_it(run):
-    winners = [b.winner for seed in range(4) for b in records(run(seed=seed))]
-    for fork in records(run()):
+    forks = records(run(30))
+    assert len({fork.winner for fork in forks}) > 1
+    for fork in forks:
         assert fork.winner == np.argmax([branch.lead for branch in fork.branches])
-    assert len(set(winners)) > 1
-    assert all(b.winner == 0 for b in records(run(profile=always_branch(margin=1e6))))
+    assert all(b.winner == 0 for b in records(run(20, profile=always_branch(margin=1e6))))
 
 
-@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("sampler", ["entropix", "cntp"])
-def test_pipelining_does_not_change_the_steps(run, seed, sampler):
+def test_pipelining_does_not_change_the_steps(run, sampler):
     profile = always_branch(min_gap=3).replace({"thresholds": {"think_max_varentropy": 4.0}})
-    options = {"profile": profile, "seed": seed, "sampler": sampler, "top_logprobs": 2}
+    options = {"profile": profile, "sampler": sampler, "top_logprobs": 2}
     steps = run(**options)
     assert steps == run(**options, pipelined=False)
     assert records(steps)
 
 
-@pytest.mark.parametrize("taken", [1, 2, 5, 9, 30])
+@pytest.mark.parametrize("taken", [1, 5, 30])
 def test_the_cache_is_that_of_decoding_one_by_one(tiny_model, byte_tokenizer, taken):
     cache = tiny_model.make_cache()
     stream = stream_generate(
@@ -163,8 +157,8 @@ def test_a_branch_is_what_would_have_been_generated(run, tiny_model, byte_tokeni
 def test_losing_branches_are_pruned(run):
     halving = always_branch(halve_from=1, depth=12, margin=1.0)
     whole = always_branch(depth=12, margin=1.0)
-    branches = [b for seed in range(3) for b in records(run(seed=seed, profile=halving))]
-    assert len(branches) > 5
+    branches = records(run(60, profile=halving))
+    assert len(branches) >= 5
     for fork in branches:
         lengths = [len(branch.tokens) for branch in fork.branches]
         behind = [branch for branch in fork.branches if branch.stopped is Stopped.BEHIND]
@@ -174,11 +168,6 @@ def test_losing_branches_are_pruned(run):
         assert sum(len(branch.tokens) == 1 for branch in behind) >= 2
         assert all(len(branch.tokens) in (1, 2, 4, 8) for branch in behind)
         assert fork.closest >= 0
-        if not fork.winner:
-            assert all(
-                branch.stopped or branch.lead <= branch.error or len(branch.tokens) < 12
-                for branch in fork.branches[1:]
-            )
     first, other = (records(run(1, profile=profile))[0] for profile in (halving, whole))
     for short, long in zip(first.branches, other.branches, strict=True):
         assert long.tokens[: len(short.tokens)] == short.tokens
@@ -206,16 +195,14 @@ def test_forks_may_be_triggered_by_one_metric(run, trigger, at, fires):
                 assert (step.fork is not None) == fires(step)
 
 
+@pytest.mark.slow
 def test_forks_may_be_left_to_chance(run):
     profile = always_branch(trigger="chance", trigger_at=0.3, depth=1)
-    steps = [step for seed in range(8) for step in run(60, seed=seed, profile=profile)]
-    share = sum(step.fork is not None for step in steps) / len(steps)
-    assert share == pytest.approx(0.3, abs=0.08)
-    starts = [
-        [s.index for s in run(60, seed=1, sampler=name, profile=profile) if s.fork]
-        for name in ("entropix", "greedy")
-    ]
-    assert starts[0] == starts[1]
+    options = {"profile": profile, "speculation": "off"}
+    found = [run(200, sampler=name, **options) for name in ("greedy", "entropix")]
+    starts, others = ([step.index for step in steps if step.fork] for steps in found)
+    assert starts == others
+    assert len(starts) / 200 == pytest.approx(0.3, abs=0.08)
 
 
 def test_limits(run):
@@ -229,7 +216,7 @@ def test_limits(run):
 
 
 def test_max_tokens_cuts_a_branch(run):
-    for limit in range(1, 9):
+    for limit in (1, 2, 5, 8):
         steps = run(limit)
         assert len(steps) == limit
         assert [step.finish_reason for step in steps] == [None] * (limit - 1) + ["length"]
@@ -289,37 +276,23 @@ def test_what_a_user_takes_to_choose_is_no_time_of_the_model(run, monkeypatch):
     assert {step.time for step in steps} == {0.0}
 
 
-def test_nobody_is_asked_after_a_cancel(tiny_model, byte_tokenizer):
+def test_nobody_is_asked_after_a_cancel_or_about_a_clear_lead(run):
     cancel = Event()
 
     def never(fork):
         raise AssertionError("asked")
 
-    stream = stream_generate(
-        tiny_model,
-        byte_tokenizer,
-        list(b"Hello"),
-        max_tokens=20,
-        seed=1,
-        profile=always_branch(ask_margin=1e6),
-        choose=never,
-        cancel=cancel,
-        on_prefill=lambda done, total: done == total and cancel.set(),
-    )
-    list(stream)
+    def stop(done, total):
+        if done == total:
+            cancel.set()
 
-
-def test_nobody_is_asked_about_a_clear_lead(run):
-    def never(fork):
-        raise AssertionError("asked")
-
-    steps = run(profile=always_branch(ask_margin=0.0), choose=never)
-    assert records(steps)
+    run(profile=always_branch(ask_margin=1e6), choose=never, cancel=cancel, on_prefill=stop)
+    assert records(run(profile=always_branch(ask_margin=0.0), choose=never))
 
 
 @pytest.mark.parametrize("answer", [-1, 5])
 def test_a_choice_that_is_none_is_an_error(run, answer):
-    with pytest.raises(ValueError, match="branch"):
+    with pytest.raises(ValueError, match="choose"):
         run(profile=always_branch(ask_margin=1e6), choose=lambda fork: answer)
 
 
@@ -339,6 +312,7 @@ def test_cntp_widens_with_the_entropy_and_is_greedy_otherwise(run):
     assert len(widths) > 1
 
 
+@pytest.mark.slow
 def test_the_prefix_is_not_copied(byte_tokenizer):
     shape = {"head_dim": 64, "num_key_value_heads": 4, "num_hidden_layers": 6}
     model = make_tiny_model(max_position_embeddings=2000, **shape)

@@ -10,7 +10,7 @@ from entropix_mlx.step import Origin
 WORDS = ["story", "e-mail"]
 ALWAYS = {
     "thresholds": {"low_entropy": 0, "think_min_entropy": 0, "think_max_varentropy": 1e9},
-    "think": {"not_for": ["story"], "watch": 0},
+    "think": {"not_for": ["story"], "watch": 0, "place": "word"},
 }
 
 
@@ -23,7 +23,7 @@ def chat(*turns):
     ("prompt", "asked"),
     [
         ("Tell me a Story about a cat.", True),
-        ("DraftModel an e-mail to her", True),
+        ("Draft an e-mail to her", True),
         ("the history of stories", False),
         ("", False),
         (chat(("system", "You tell stories."), ("user", "A story!")), True),
@@ -37,12 +37,11 @@ def test_the_last_turn_says_what_is_asked_for(byte_tokenizer, prompt, asked):
     assert not asks_for([], byte_tokenizer, tokens)
 
 
-@pytest.mark.usefixtures("anywhere")
 @pytest.mark.parametrize(("word", "allowed"), [("ocean", True), ("story", False)])
 def test_no_thought_stands_in_a_text_with_a_voice_of_its_own(
-    tiny_model, byte_tokenizer, word, allowed
+    tiny_model, word_tokenizer, word, allowed
 ):
     profile = Profile.load().replace(ALWAYS)
-    prompt = byte_tokenizer.encode(chat(("user", f"Tell me of the {word}.")))
-    steps = stream_generate(tiny_model, byte_tokenizer, prompt, profile=profile, max_tokens=12)
+    prompt = word_tokenizer.encode(chat(("user", f"Tell me of the {word}.")))
+    steps = stream_generate(tiny_model, word_tokenizer, prompt, profile=profile, max_tokens=12)
     assert any(step.origin is Origin.INSERTED for step in steps) is allowed

@@ -1,4 +1,4 @@
-"""Where a rollout ends: with a sentence, but not inside a number."""
+"""Where a branch ends: with a sentence, but not inside a number."""
 
 import pytest
 

@@ -16,7 +16,7 @@ def pieces_of(text, cuts):
     return [text[a:b] for a, b in pairwise(edges)]
 
 
-def told(stops, pieces):
+def shown_parts(stops, pieces):
     stream = StopStrings(stops)
     parts = [stream.add(piece) for piece in pieces]
     return parts + ([] if stream.found else [stream.end()]), stream.found
@@ -24,15 +24,15 @@ def told(stops, pieces):
 
 @given(TEXTS, STOPS, st.lists(st.integers(0, 40)))
 def test_the_division_into_tokens_does_not_matter(text, stops, cuts):
-    parts, found = told(stops, pieces_of(text, cuts))
-    letters, expected = told(stops, list(text))
+    parts, found = shown_parts(stops, pieces_of(text, cuts))
+    letters, expected = shown_parts(stops, list(text))
     assert ("".join(parts), found) == ("".join(letters), expected)
 
 
 @given(TEXTS, STOPS)
 def test_the_stop_string_that_is_complete_first_ends_the_text(text, stops):
     ends = [text.find(stop) + len(stop) for stop in stops if stop in text]
-    parts, found = told(stops, [text])
+    parts, found = shown_parts(stops, [text])
     assert found is bool(ends)
     if ends:
         first = text[: min(ends)]
@@ -43,31 +43,31 @@ def test_the_stop_string_that_is_complete_first_ends_the_text(text, stops):
 
 
 @given(TEXTS, STOPS, st.lists(st.integers(0, 40)))
-def test_no_part_of_a_stop_string_is_told_too_early(text, stops, cuts):
-    """Whatever is told stays true: it is the beginning of what is told in the end."""
-    parts, _ = told(stops, pieces_of(text, cuts))
-    whole = "".join(told(stops, [text])[0])
+def test_no_part_of_a_stop_string_is_shown_too_early(text, stops, cuts):
+    """Whatever is shown stays: it is the beginning of the whole."""
+    parts, _ = shown_parts(stops, pieces_of(text, cuts))
+    whole = "".join(shown_parts(stops, [text])[0])
     for number in range(len(parts) + 1):
         assert whole.startswith("".join(parts[:number]))
 
 
 @given(TEXTS, STOPS, st.lists(st.integers(0, 40)), st.integers(0, 10))
-def test_an_answer_that_is_continued_tells_the_rest(text, stops, cuts, kept):
+def test_a_resumed_answer_shows_the_rest(text, stops, cuts, length):
     pieces = pieces_of(text, cuts)
-    parts, _ = told(stops, pieces)
+    parts, _ = shown_parts(stops, pieces)
     first = StopStrings(stops)
-    steps = [(piece, first.add(piece)) for piece in pieces[:kept]]
+    steps = [(piece, first.add(piece)) for piece in pieces[:length]]
     if first.found:
         return
     again = StopStrings(stops)
     for piece, shown in steps:
         again.resume(piece, shown)
-    rest = [again.add(piece) for piece in pieces[kept:]]
+    rest = [again.add(piece) for piece in pieces[length:]]
     rest += [] if again.found else [again.end()]
     assert "".join(shown for _, shown in steps) + "".join(rest) == "".join(parts)
 
 
-def test_a_stop_string_in_the_part_that_was_kept_does_not_end_the_answer():
+def test_a_stop_string_in_the_resumed_part_does_not_end_the_answer():
     stream = StopStrings(["sky"])
     stream.resume("The sky is", "The sky is")
     assert not stream.found

@@ -93,14 +93,14 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "text", "line", "error", "message"), MISTAKES)
-def test_a_mistake_is_told_with_its_line(read, kind, text, line, error, message):
+@pytest.mark.parametrize(("kind", "text", "line", "error", "named"), MISTAKES)
+def test_a_mistake_is_reported_with_its_line(read, kind, text, line, error, named):
     with pytest.raises(error) as caught:
         read(text, kind)
-    told = str(caught.value)
-    assert f"prompts.{kind}, line {line}: " in told
-    assert message in told
-    assert "\n" not in told
+    report = str(caught.value)
+    assert f"prompts.{kind}, line {line}: " in report
+    assert named in report
+    assert "\n" not in report
 
 
 @pytest.mark.parametrize(("text", "message"), [("\n \n", "no prompts"), (b"\xff", "UTF-8")])

@@ -79,10 +79,10 @@ def test_neither_blocks_nor_chunks_change_a_measurement(tiny_model, byte_tokeniz
 
 def test_compiled_measurements_are_the_same():
     keys = [mx.random.normal(shape, key=mx.random.key(3)) for shape in ((1, 4, 5, 8), (1, 2, 9, 8))]
-    looks = [AttentionQueries(*keys), AttentionQueries(keys[0] * 2, keys[1])]
-    plain, compiled = measure_attention(looks), measure_attention(looks, compiled_attention())
+    queries = [AttentionQueries(*keys), AttentionQueries(keys[0] * 2, keys[1])]
+    plain, compiled = measure_attention(queries), measure_attention(queries, compiled_attention())
     assert mx.allclose(plain, compiled, atol=1e-5)
-    alone = measure_attention([one.part(2, 3).scores() for one in looks])
+    alone = measure_attention([one.part(2, 3).scores() for one in queries])
     assert mx.allclose(plain[2:3], alone, atol=1e-5)
 
 
@@ -94,7 +94,7 @@ def test_log_probabilities_are_the_models(tiny_model, byte_tokenizer):
     assert [step.logprob for step in steps] == pytest.approx(expected.tolist(), abs=CLOSE)
 
 
-def test_steps_tell_that_they_were_read(tiny_model, byte_tokenizer):
+def test_the_origin_of_the_steps_is_read(tiny_model, byte_tokenizer):
     steps = score(tiny_model, byte_tokenizer, "naïve 💥\n")
     assert "".join(step.text for step in steps) == "naïve 💥\n"
     assert {step.origin for step in steps} == {Origin.READ}
@@ -158,7 +158,7 @@ def test_what_precedes_a_text_must_fit(tiny_model, byte_tokenizer):
         score(tiny_model, byte_tokenizer, "a", after=TEXT * 10, split=True)
 
 
-def test_damaged_weights_are_told(byte_tokenizer):
+def test_damaged_weights_are_reported(byte_tokenizer):
     model = make_tiny_model()
     model.model.norm.weight = model.model.norm.weight * float("nan")
     with pytest.raises(NonFiniteLogitsError):
@@ -166,20 +166,20 @@ def test_damaged_weights_are_told(byte_tokenizer):
 
 
 def test_reading_can_be_cancelled_and_watched(tiny_model, byte_tokenizer):
-    cancel, told = threading.Event(), []
+    cancel, reported = threading.Event(), []
     steps = stream_score(
         tiny_model,
         byte_tokenizer,
         TEXT,
         cancel=cancel,
-        on_prefill=lambda done, total: told.append((done, total)),
+        on_prefill=lambda done, total: reported.append((done, total)),
     )
     for step in steps:
         if step.index == 3:
             cancel.set()
     assert step.index == 3
-    list(stream_score(tiny_model, byte_tokenizer, TEXT, on_prefill=lambda *a: told.append(a)))
-    assert told[-1] == (len(TEXT), len(TEXT))
+    list(stream_score(tiny_model, byte_tokenizer, TEXT, on_prefill=lambda *a: reported.append(a)))
+    assert reported[-1] == (len(TEXT), len(TEXT))
 
 
 def test_the_steps_can_be_decided_again(tiny_model, byte_tokenizer):

@@ -71,15 +71,6 @@ def test_a_mistake_is_a_message_and_the_conversation_goes_on(chat, line, named):
     assert named in err
 
 
-def test_files_lie_in_the_home_folder_if_named_so(chat, monkeypatch, tmp_path):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    lines = ("One?", "/save ~/talk.json", "/new", "/load ~/talk.json", "/select 1")
-    code, _, err = chat(*lines, options=("--trace=~/traces",))
-    assert code == 0, err
-    assert (tmp_path / "talk.json").is_file()
-    assert (tmp_path / "traces" / "001.jsonl").is_file()
-
-
 def test_a_terminal_does_not_obey_an_answer(chat, monkeypatch, byte_tokenizer):
     (escape,) = byte_tokenizer.encode("\x1b", add_special_tokens=False)
     lines = ("One?", f"/fork 2 {escape}", "/select 2")
@@ -137,7 +128,7 @@ def test_the_full_screen_begins_with_the_options(entropix, monkeypatch, tiny_fol
     code, _, err = entropix(*asked)
     assert (code, "--plain" in err) == (2, True), "there is no terminal"
     begun = []
-    monkeypatch.setattr("tui.running.run_chat", lambda *given: begun.append(given))
+    monkeypatch.setattr("tui.app.run_chat", lambda *given: begun.append(given) or 0)
     monkeypatch.setattr("sys.stdin", Terminal())
     monkeypatch.setattr("sys.stdout", Terminal())
     assert entropix(*asked, "--no-save", "--trace", tmp_path / "traces")[0] == 0

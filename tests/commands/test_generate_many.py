@@ -8,7 +8,6 @@ from entropix_mlx import Settings
 from entropix_mlx.api.answers_file import AnswersFile, all_tasks
 from entropix_mlx.api.batch import BatchAnswer
 from entropix_mlx.api.prompt_file import PromptLine
-from entropix_mlx.commands.shared.answers import progress_bar
 from entropix_mlx.errors import OutputError
 
 
@@ -99,13 +98,6 @@ def test_an_answer_that_fails_is_tried_again(generate, tmp_path):
     assert file.read_text() == before
 
 
-def test_stop_strings(generate):
-    options = ("-p", "hello", "-m", 30, "--seed", 4, "--verbose", "no")
-    _, text, _ = generate(*options)
-    _, cut, _ = generate(*options, "--stop", "never in it", "--stop", text[8:11])
-    assert cut == text[: text.index(text[8:11])] + "\n"
-
-
 def test_a_mistake_in_the_prompts_leaves_no_output(generate, tmp_path):
     prompts, file = tmp_path / "prompts.jsonl", tmp_path / "answers.jsonl"
     asked = ("--prompts", prompts, "-o", file)
@@ -137,12 +129,3 @@ def test_a_folder_or_a_full_disk_is_an_error(tmp_path):
     with full, pytest.raises(OutputError, match="full"):
         full.write(task, task.record(BatchAnswer(0, 1), 1))
     assert full.missing == [task]
-
-
-def test_the_bar_shows_answers_and_speed(capsys, monkeypatch):
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    with progress_bar(2) as bar:
-        bar.token()
-        bar.answer()
-    err = capsys.readouterr().err
-    assert all(part in err for part in ("1/2 answers", "tokens/s", "left"))

@@ -14,18 +14,10 @@ from entropix_mlx.errors import SettingsError, TokenizerError, UnsupportedModelE
 from entropix_mlx.models.tapped.model import TappedModel
 from entropix_mlx.summary import Summary
 from tests import architectures
-from tests.conftest import make_byte_tokenizer, make_tiny_model
+from tests.conftest import make_tiny_model, make_word_tokenizer
 from tests.engine.test_ngram import THINKING, always_branch, same
 
 PROMPT = list(b"What comes next?")
-
-
-@pytest.fixture(scope="module")
-def endless():
-    """A tokenizer whose answers end at their limit only."""
-    tokenizer = make_byte_tokenizer()
-    tokenizer._eos_token_ids = set()
-    return tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -41,15 +33,13 @@ def answer(model, tokenizer, draft=None, **options):
 @pytest.mark.parametrize(
     "options",
     [
-        {"sampler": "greedy"},
-        {"sampler": "entropix", "temperature": 0.8},
         {"sampler": "min_p", "temperature": 1.5},
         {"sampler": "mirostat"},
         {"profile": always_branch(depth=3)},
         {"profile": THINKING},
         {"speculation": 4},
     ],
-    ids=["greedy", "entropix", "hot", "mirostat", "forks", "thinking", "with n-grams"],
+    ids=["hot", "mirostat", "forks", "thinking", "with n-grams"],
 )
 def test_a_draft_changes_no_step(tiny_model, other, endless, options):
     without = answer(tiny_model, endless, **options)
@@ -58,7 +48,7 @@ def test_a_draft_changes_no_step(tiny_model, other, endless, options):
 
 
 @pytest.mark.parametrize("sampler", ["greedy", "min_p", "entropix"])
-def test_a_model_that_agrees_proposals_right(tiny_model, endless, sampler):
+def test_proposals_of_a_model_that_agrees_are_accepted(tiny_model, endless, sampler):
     steps = answer(tiny_model, endless, DraftModel(tiny_model, endless, 4), sampler=sampler)
     summary = Summary.of(steps)
     if sampler != "entropix":  # whose forks are not proposed
@@ -75,7 +65,7 @@ def test_one_draft_serves_answer_after_answer(tiny_model, other, endless):
         )
         assert [next(steps).token for _ in range(10)] == [step.token for step in alone[:10]]
         steps.close()
-    assert len(draft._idle) == 1, "the cache was given back, and taken again"
+    assert len(draft.take(PROMPT).ids) > len(PROMPT), "the cache was given back"
 
 
 def test_a_draft_may_hold_less_than_the_model(tiny_model, endless):
@@ -106,12 +96,12 @@ def renamed(tokenizer, **special):
 
 
 def test_another_tokenizer_is_refused(tiny_model, endless):
-    longer = make_byte_tokenizer()
+    longer = make_word_tokenizer()
     longer._tokenizer.add_tokens(["<one>", "<two>", "<three>", "<four>"])
-    with pytest.raises(TokenizerError, match=r"'<one>' is token 258 there and no token.*1 more"):
+    with pytest.raises(TokenizerError, match="<one>"):
         answer(tiny_model, endless, DraftModel(tiny_model, longer))
-    with pytest.raises(TokenizerError, match="eos_token is '<s>'"):
-        answer(tiny_model, endless, DraftModel(tiny_model, renamed(endless, eos_token="<s>")))
+    with pytest.raises(TokenizerError, match="eos_token"):
+        answer(tiny_model, endless, DraftModel(tiny_model, renamed(endless, eos_token="‹s›")))
 
 
 @pytest.mark.parametrize("kind", ["mamba", "iquestloopcoder"])
@@ -170,7 +160,7 @@ def test_a_chat_keeps_the_draft_models_cache(tiny_model, endless):
 
 
 def test_the_full_screen_loads_it_on_the_models_thread(tiny_model, endless):
-    kept = queue.SimpleQueue()
+    loaded = queue.SimpleQueue()
     backend = LocalBackend(
         "tiny",
         lambda: (tiny_model, endless),
@@ -179,7 +169,7 @@ def test_the_full_screen_loads_it_on_the_models_thread(tiny_model, endless):
     )
     thread = BackendThread(backend, lambda event: None)
     thread.start()
-    thread.submit(lambda session, cancel: kept.put(session.draft_model), CancelToken())
-    assert isinstance(kept.get(timeout=20), DraftModel)
+    thread.submit(lambda session, cancel: loaded.put(session.draft_model), CancelToken())
+    assert isinstance(loaded.get(timeout=20), DraftModel)
     thread.stop()
     thread.join()

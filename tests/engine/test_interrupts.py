@@ -7,7 +7,6 @@ import pytest
 
 from entropix_mlx import batch_generate, stream_generate
 from entropix_mlx.answer.hooks import Hooks
-from entropix_mlx.errors import SettingsError
 from entropix_mlx.models.llama.model import Block
 from tests.answer.test_forks import always_branch
 
@@ -105,14 +104,3 @@ def test_a_callback_that_fails_ends_its_own_answer_alone(tiny_model, byte_tokeni
     ).finish()
     assert [type(answer.error) for answer in answers] == [type(None), RuntimeError, type(None)]
     assert [len(answer.steps) for answer in answers] == [5, 0, 5]
-
-
-def test_mistakes_in_the_arguments_of_a_batch(tiny_model, byte_tokenizer):
-    with pytest.raises(TypeError, match="prompts must be a list"):
-        batch_generate(tiny_model, byte_tokenizer, "one prompt")
-    with pytest.raises(SettingsError, match="n must be at least 1"):
-        batch_generate(tiny_model, byte_tokenizer, [PROMPT], n=0)
-    with pytest.raises(TypeError, match="hooks=Hooks"):
-        batch_generate(tiny_model, byte_tokenizer, [PROMPT], cancel=threading.Event())
-    with pytest.raises(TypeError, match="no option pipelined"):
-        batch_generate(tiny_model, byte_tokenizer, [PROMPT], pipelined=True)

@@ -21,10 +21,8 @@ PLAIN = Settings(max_tokens=6, seed=1, sampler="top_p")
 
 
 @pytest.fixture
-def tokenizer(byte_tokenizer):
-    byte_tokenizer._eos_token_ids = set()
-    yield byte_tokenizer
-    byte_tokenizer._eos_token_ids = {257}
+def tokenizer(endless):
+    return endless
 
 
 @pytest.fixture
@@ -85,29 +83,19 @@ def test_settings_that_decide_alike_share_a_sampler(make):
     assert (one.seed, other.seed, other.settings.max_tokens) == (1, 2, 9)
 
 
-@pytest.mark.parametrize("batch", [1, 2])
-def test_no_more_run_than_the_batch_holds(make, batch):
-    runner = make(batch=batch)
+@pytest.mark.parametrize(("batch", "texts", "most"), [(4, 0, 1), (4, 2, 2), (2, 9, 2), (1, 9, 1)])
+def test_the_batch_and_the_memory_bound_who_runs(make, monkeypatch, batch, texts, most):
+    """One always may run. The memory holds so many texts."""
+    tokens = texts * (len(PROMPT) + PLAIN.max_tokens) + 1
+    monkeypatch.setattr("entropix_mlx.engine.runner.cache_tokens", lambda _: tokens)
+    runner, seen = make(batch=batch), 0
     for seed in range(5):
-        runner.add(PROMPT, runner.resolve(PLAIN).with_seed(seed))
+        runner.add(PROMPT[seed:], runner.resolve(PLAIN).with_seed(seed))
     with runner:
         while not runner.idle:
             runner.advance()
-            assert runner.running <= batch
-
-
-def test_the_memory_bounds_who_runs_but_one_always_may(make, monkeypatch):
-    room = 2 * (len(PROMPT) + PLAIN.max_tokens) + 1
-    for tokens, most in ((0, 1), (room, 2)):
-        monkeypatch.setattr("entropix_mlx.engine.runner.cache_tokens", lambda _, n=tokens: n)
-        runner, seen = make(batch=4), 0
-        for seed in range(5):
-            runner.add(PROMPT[seed:], runner.resolve(PLAIN).with_seed(seed))
-        with runner:
-            while not runner.idle:
-                runner.advance()
-                seen = max(seen, runner.running)
-        assert seen == most
+            seen = max(seen, runner.running)
+    assert seen == most
 
 
 def prefilled(monkeypatch):

@@ -42,7 +42,7 @@ def test_in_4_bits_it_is_verified(demo_file, tmp_path, monkeypatch, capsys):
     options = ["-q", "--q-bits", "4", "--q-group-size", "64", "--verify"]
     assert cli.main(["convert", *source, *options]) == 0
     table = capsys.readouterr().out
-    kl = re.search(r"KL divergence, bits a token +([\d.]+)\n", table)
+    kl = re.search(r"KL divergence, bits per token +([\d.]+)\n", table)
     assert 0 < float(kl[1]) < 2
     agreement = re.search(r"same most probable token +([\d.]+)%\n", table)
     assert 50 < float(agreement[1]) < 100

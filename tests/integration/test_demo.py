@@ -1,7 +1,6 @@
 """The demo model: equal to mlx-lm's, reproducible, and measured at every token."""
 
 import math
-from pathlib import Path
 
 import mlx.core as mx
 import mlx_lm
@@ -10,14 +9,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from entropix_mlx import Session, Settings, chat_prompt, load, stream_generate
-from entropix_mlx.profiles.profile import Profile
-from entropix_mlx.step import Metrics, Origin
+from entropix_mlx.step import Metrics
 
 pytestmark = pytest.mark.model
 
 # Some tests leave the chat template out: reading it takes longer than all the rest.
 QUESTIONS = ["Which number is larger, 9.9 or 9.11?", "Write a haiku about the sea."]
-EVERY_STRATEGY = Profile.load(Path(__file__).with_name("every_strategy.toml"))
 
 
 @pytest.fixture(scope="module")
@@ -64,42 +61,6 @@ def test_decoding_undoes_encoding(demo, text):
 def test_digits_are_split(demo):
     _, tokenizer = demo
     assert [tokenizer.decode([t]) for t in tokenizer.encode("911 a")] == ["9", "1", "1", " a"]
-
-
-def test_pipelining_does_not_change_the_steps(demo):
-    model, tokenizer = demo
-    prompt = chat_prompt(tokenizer, "Tell me something surprising.")
-    options = {"seed": 1, "profile": EVERY_STRATEGY}
-    steps, again = (
-        list(
-            stream_generate(model, tokenizer, prompt, max_tokens=32, pipelined=pipelined, **options)
-        )
-        for pipelined in (True, False)
-    )
-    assert steps == again
-    assert {Origin.SAMPLED, Origin.INSERTED, Origin.BRANCH} == {step.origin for step in steps}
-
-
-def test_a_fork_leaves_the_cache_of_decoding_one_by_one(demo):
-    model, tokenizer = demo
-    prompt = chat_prompt(tokenizer, "Tell me something surprising.")
-    cache = model.make_cache()
-    steps = list(
-        stream_generate(
-            model,
-            tokenizer,
-            prompt,
-            max_tokens=16,
-            seed=1,
-            profile=EVERY_STRATEGY,
-            prompt_cache=cache,
-        )
-    )
-    assert sum(step.origin is Origin.BRANCH for step in steps) >= 4
-    tokens = prompt + [step.token for step in steps]
-    expected = model(mx.array([tokens])).logits[0, -1]
-    actual = model(mx.array([tokens[-1:]]), cache).logits[0, -1]
-    assert mx.abs(actual - expected).max().item() <= 1e-4
 
 
 def test_a_second_turn_computes_only_what_is_new(demo):

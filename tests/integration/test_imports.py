@@ -18,44 +18,16 @@ from entropix_mlx.cli import COMMANDS
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("entropix_mlx", "tui")
 CORE = (
-    "answer",
-    "api",
-    "chat",
-    "checkpoints",
-    "conversion",
-    "distributed",
-    "engine",
-    "models",
-    "notes",
-    "profiles",
-    "samplers",
-    "traces",
-)
-MLX_FREE = (
-    "answer",
-    "backends",
-    "commands",
-    "notes",
-    "profiles",
-    "server",
-    "traces",
-)
-MLX_FREE_MODULES = {
-    "entropix_mlx.chat.attachments",
-    "entropix_mlx.chat.conversation",
-    "entropix_mlx.chat.base",
-    "entropix_mlx.chat.finding",
-    "entropix_mlx.chat.slash",
-    "entropix_mlx.chat.store",
-    "entropix_mlx.conversion.recipe",
-    "entropix_mlx.distributed.hub",
-    "entropix_mlx.distributed.environment",
-    "entropix_mlx.lab.evaluation.page",
-    "entropix_mlx.lab.evaluation.arms",
-    "entropix_mlx.lab.evaluation.tasks",
-    "entropix_mlx.models.config",
-    "entropix_mlx.samplers.registry",
-}
+    "answer", "api", "chat", "checkpoints", "conversion", "distributed", "engine", "models",
+    "notes", "profiles", "samplers", "traces",
+)  # fmt: skip
+MLX_FREE = ("answer", "backends", "commands", "notes", "profiles", "server", "traces")
+MLX_FREE_MODULES = (
+    "chat.attachments", "chat.base", "chat.conversation", "chat.finding", "chat.slash",
+    "chat.store", "conversion.recipe", "distributed.environment", "distributed.hub",
+    "lab.evaluation.arms", "lab.evaluation.page", "lab.evaluation.tasks", "models.config",
+    "samplers.registry",
+)  # fmt: skip
 HEAVY = {"mlx", "mlx_lm", "transformers"}
 EXTRAS = {"entropix_mlx.lab.lm_eval"}
 """Modules that need an optional package, and import it."""
@@ -132,7 +104,7 @@ def mlx_free():
     """Return the modules that do without MLX, in named groups."""
     named = {"root": [m for m, f in FILES.items() if f.parent == ROOT / "entropix_mlx"]}
     named |= {p: [m for m in FILES if m.startswith(f"entropix_mlx.{p}.")] for p in MLX_FREE}
-    named["modules"] = sorted(MLX_FREE_MODULES)
+    named["modules"] = [f"entropix_mlx.{module}" for module in MLX_FREE_MODULES]
     named["tui"] = [m for m in FILES if m.startswith("tui")]
     return named
 
@@ -143,15 +115,12 @@ def test_modules_that_read_steps_do_without_mlx(name):
         assert not HEAVY & new, module
 
 
-def test_the_core_knows_no_front_end():
-    names = tuple(f"entropix_mlx.{name}." for name in (*CORE, "backends", "lab", "server"))
-    core = [module for module in FILES if module.startswith(names) and module not in EXTRAS]
-    assert not {"textual", "tui"} & set.union(*loaded_by(core).values())
-
-
-def test_the_command_line_opens_a_screen_only_when_asked():
-    commands = [module for module in FILES if module.startswith("entropix_mlx.commands.")]
-    assert not {"textual", "tui"} & set.union(*loaded_by(commands).values())
+def test_only_the_terminal_ui_imports_textual():
+    names = tuple(
+        f"entropix_mlx.{name}." for name in (*CORE, "backends", "commands", "lab", "server")
+    )
+    modules = [module for module in FILES if module.startswith(names) and module not in EXTRAS]
+    assert not {"textual", "tui"} & set.union(*loaded_by(modules).values())
 
 
 def test_a_subcommand_is_imported_when_it_is_asked_for():
@@ -164,20 +133,30 @@ def test_a_subcommand_is_imported_when_it_is_asked_for():
     assert "entropix_mlx.settings" not in loaded
 
 
+@pytest.mark.parametrize(
+    "folder", sorted({file.parent for file in FILES.values()}), ids=lambda f: f.name
+)
+def test_a_package_has_at_most_14_modules(folder):
+    assert len({file for file in folder.glob("*.py") if file.name != "__init__.py"}) <= 14
+
+
+def test_a_class_name_means_one_thing():
+    found = defaultdict(list)
+    for module, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                found[node.name.lstrip("_")].append(module)
+    assert not {name: modules for name, modules in found.items() if len(modules) > 1}
+
+
 def test_packages_form_no_circle():
     list(TopologicalSorter(packages()).static_order())  # raises CycleError, which names the circle
 
 
-def test_consumers_do_not_import_one_another():
+def test_nothing_but_the_command_line_imports_a_consumer():
     graph = packages()
-    for consumer in CONSUMERS - {"entropix_mlx.commands"}:
-        assert not graph[consumer] & CONSUMERS, consumer
-
-
-def test_the_core_does_not_import_its_consumers():
-    graph = packages()
-    for name in CORE:
-        assert not graph[f"entropix_mlx.{name}"] & CONSUMERS, name
+    for name in {f"entropix_mlx.{name}" for name in CORE} | CONSUMERS - {"entropix_mlx.commands"}:
+        assert not graph[name] & CONSUMERS, name
 
 
 def test_subcommands_do_not_import_one_another():

@@ -243,6 +243,7 @@ def test_the_studies_can_be_run(study, capsys):
     """All arms and contrasts fit; only the model is missing."""
     assert cli.main(["eval", "--study", str(study), "--limit", "2", "--model", "no/such"]) == 2
     assert "no/such" in capsys.readouterr().err
+    assert study.with_suffix(".md").exists(), "its table"
 
 
 @pytest.mark.parametrize(

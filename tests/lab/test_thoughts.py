@@ -31,6 +31,7 @@ from entropix_mlx.lab.calibration.thoughts import (
     choose,
     sites,
 )
+from tests.conftest import make_word_tokenizer
 from tests.tui.conftest import make_step
 
 BARE = without(Profile.load(), *OFF)
@@ -38,9 +39,11 @@ EVERYWHERE = {"thresholds": {"branch_max_entropy": 99.0, "branch_min_varentropy"
 
 
 @pytest.fixture
-def endless(byte_tokenizer, monkeypatch):
-    monkeypatch.setattr(byte_tokenizer, "_eos_token_ids", set())
-    return byte_tokenizer
+def endless(monkeypatch):
+    """A tokenizer most of whose tokens are sentences; answers end at their limit only."""
+    tokenizer = make_word_tokenizer("ĠA{}ĠseesĠme.")
+    monkeypatch.setattr(tokenizer, "_eos_token_ids", set())
+    return tokenizer
 
 
 def an_asker(model, tokenizer, journal=None):
@@ -59,12 +62,11 @@ def after(model, tokenizer, site, text, profile, tokens):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("anywhere")
 def test_an_effect_is_the_difference_to_the_same_answer(tiny_model, endless):
     asker = an_asker(tiny_model, endless)
     (answer,) = asker.answers("control", ["Hello"], 30, profile=BARE)
     found = list(sites(endless, answer, BARE.think))
-    assert max(site.number for site in found) == 30 - LEAST_FOLLOWING
+    assert 0 <= 30 - LEAST_FOLLOWING - max(site.number for site in found) <= 2
     site = found[1]
     assert site.control == answer.steps[site.number :]
     control = Stretch.of(site.control[:FOLLOWING])
@@ -86,7 +88,6 @@ def test_an_effect_is_the_difference_to_the_same_answer(tiny_model, endless):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("anywhere")
 def test_where_a_text_must_improve_its_effect_is_measured_behind_what_decides(tiny_model, endless):
     asker = an_asker(tiny_model, endless)
     (answer,) = asker.answers("control", ["Hello"], 60, profile=BARE)

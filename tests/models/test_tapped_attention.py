@@ -35,13 +35,13 @@ TAKES_BACK = (
 
 
 @pytest.fixture(autouse=True)
-def endless(byte_tokenizer):
+def endless(word_tokenizer):
     """Let answers have the length that is asked for; on a CPU, MLX compiles with a C++ compiler."""
-    byte_tokenizer._eos_token_ids = set()
+    word_tokenizer._eos_token_ids = set()
     mx.disable_compile()
     yield
     mx.enable_compile()
-    byte_tokenizer._eos_token_ids = {257}
+    word_tokenizer._eos_token_ids = {257}
 
 
 def busy_profile(model, tokenizer) -> Profile:
@@ -61,7 +61,7 @@ def busy_profile(model, tokenizer) -> Profile:
                 "branch_min_varentropy": -1,
                 "branch_max_margin": 2,
             },
-            "think": {"min_gap": 4, "text": " So,", "watch": 3, "loop_length": 0},
+            "think": {"min_gap": 4, "text": " So,", "watch": 3, "loop_length": 0, "place": "word"},
             "branch": {"depth": 4, "width": 3, "min_gap": 4, "margin": 0.0},
         }
     )
@@ -113,12 +113,12 @@ def greedy_tokens(model, count):
 
 
 @pytest.mark.parametrize("kind", ARCHITECTURES)
-def test_greedy_tokens_are_mlx_lms_and_the_entropy_is_exact(kind, byte_tokenizer):
+def test_greedy_tokens_are_mlx_lms_and_the_entropy_is_exact(kind, word_tokenizer):
     tapped = TappedModel(*make(kind))
     with kernel_calls() as calls:
         steps = list(
             stream_generate(
-                tapped, byte_tokenizer, PROMPT, sampler="greedy", max_tokens=TOKENS, pipelined=False
+                tapped, word_tokenizer, PROMPT, sampler="greedy", max_tokens=TOKENS, pipelined=False
             )
         )
     assert [step.token for step in steps] == greedy_tokens(tapped.inner, TOKENS)
@@ -133,16 +133,15 @@ def test_greedy_tokens_are_mlx_lms_and_the_entropy_is_exact(kind, byte_tokenizer
         np.testing.assert_allclose(measured, expected, atol=1e-3)
 
 
-@pytest.mark.usefixtures("anywhere")
 @pytest.mark.parametrize("kind", TAKES_BACK)
 def test_pipelining_changes_nothing_where_text_is_inserted_and_forks_are_followed(
-    kind, byte_tokenizer
+    kind, word_tokenizer
 ):
     tapped = TappedModel(*make(kind))
-    options = {"profile": busy_profile(tapped, byte_tokenizer), "seed": 3, "max_tokens": 24}
+    options = {"profile": busy_profile(tapped, word_tokenizer), "seed": 3, "max_tokens": 24}
 
     def run(pipelined):
-        return list(stream_generate(tapped, byte_tokenizer, PROMPT, pipelined=pipelined, **options))
+        return list(stream_generate(tapped, word_tokenizer, PROMPT, pipelined=pipelined, **options))
 
     steps = run(True)
     assert steps == run(False)
@@ -176,24 +175,23 @@ class Knows:
 CAN_GUESS = [kind for kind in TAKES_BACK if TappedModel(*make(kind)).takes_blocks]
 
 
-@pytest.mark.usefixtures("anywhere")
 @pytest.mark.parametrize("kind", CAN_GUESS)
-def test_guesses_change_no_step(kind, byte_tokenizer, monkeypatch):
+def test_guesses_change_no_step(kind, word_tokenizer, monkeypatch):
     """Short prompts are within the sliding windows at first, and leave them in a guess."""
     tapped = TappedModel(*make(kind))
-    busy = {"profile": busy_profile(tapped, byte_tokenizer), "seed": 3}
+    busy = {"profile": busy_profile(tapped, word_tokenizer), "seed": 3}
     for prompt, options in (
         (PROMPT, busy),
         (PROMPT[:4], busy),
         (PROMPT[:5], {"sampler": "mirostat", "attention_layers": "all", "seed": 3}),
     ):
         found = stream_generate(
-            tapped, byte_tokenizer, prompt, max_tokens=24, speculation="off", **options
+            tapped, word_tokenizer, prompt, max_tokens=24, speculation="off", **options
         )
         without = list(found)
         text = [*prompt, *(step.token for step in without)]
         monkeypatch.setattr(speculation, "_ngram", lambda *_, known=text: Knows(known))
-        guessed = list(stream_generate(tapped, byte_tokenizer, prompt, max_tokens=24, **options))
+        guessed = list(stream_generate(tapped, word_tokenizer, prompt, max_tokens=24, **options))
         monkeypatch.undo()
         assert Summary.of(guessed).accepted > 0
         assert same(guessed, without)
@@ -205,22 +203,21 @@ def test_where_a_cache_cannot_be_restored_nothing_is_guessed():
     }
 
 
-@pytest.mark.usefixtures("anywhere")
 @pytest.mark.parametrize("kind", ["llama", "gemma3_text", "qwen3_next", "mamba"])
-def test_what_a_session_does_again_equals_a_fresh_run(kind, byte_tokenizer):
+def test_what_a_session_does_again_equals_a_fresh_run(kind, word_tokenizer):
     model = TappedModel(*make(kind))
-    settings = Settings(profile=busy_profile(model, byte_tokenizer), seed=5, max_tokens=12)
-    session = Session(model, byte_tokenizer, settings)
+    settings = Settings(profile=busy_profile(model, word_tokenizer), seed=5, max_tokens=12)
+    session = Session(model, word_tokenizer, settings)
     first = [step.token for step in session.send("Hello?")]
     again = [step.token for step in session.regenerate()]
-    fresh = Session(model, byte_tokenizer, replace(settings, seed=6))
+    fresh = Session(model, word_tokenizer, replace(settings, seed=6))
     assert [step.token for step in fresh.send("Hello?")] == again
     session.select(0)
     forked = [step.token for step in session.fork(7, 65)]
-    whole = Session(model, byte_tokenizer, settings)
+    whole = Session(model, word_tokenizer, settings)
     assert [step.token for step in whole.send("Hello?")] == first
     assert [step.token for step in whole.fork(7, 65)] == forked
     assert forked[0] == 65
     edited = [step.token for step in session.edit(0, "Hallo?")]
-    other = Session(model, byte_tokenizer, settings)
+    other = Session(model, word_tokenizer, settings)
     assert [step.token for step in other.send("Hallo?")] == edited

@@ -39,7 +39,7 @@ def test_a_text_is_cut_without_loss(text, markdown):
 
 
 @given(words=st.lists(st.text("abc", min_size=1, max_size=500), min_size=1))
-def test_a_passage_begins_in_the_line_that_is_told(words):
+def test_a_passage_begins_in_its_line(words):
     text = "\n".join(words)
     for piece in pieces(text):
         assert piece.text[:200] in " ".join(words)

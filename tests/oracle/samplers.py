@@ -3,7 +3,10 @@
 import mlx.core as mx
 import numpy as np
 
+from entropix_mlx.samplers.base import as_planned
 from entropix_mlx.samplers.draw import uniforms
+from entropix_mlx.samplers.metrics.attention import measure_attention
+from entropix_mlx.samplers.metrics.logits import measure_logits
 from entropix_mlx.samplers.position import sample
 
 SCORES = [[mx.zeros((1, 2, 3))]]
@@ -22,6 +25,16 @@ def entropy(p):
 
 def some_logits(rng, size=300):
     return rng.normal(scale=rng.uniform(0.1, 6), size=size).astype(np.float32)
+
+
+def measure(logits, layers):
+    """Measure a position of each row: `(rows, vocab)` logits, `(rows, heads, keys)` a layer."""
+    return measure_logits(logits, measure_attention(layers))
+
+
+def planned(sampler, measured):
+    """Return the plan of a sampler that remembers nothing."""
+    return as_planned(sampler.rule(measured, sampler.numbers)).plan
 
 
 def at(sampler, logits, place=0, state=(), seed=0):

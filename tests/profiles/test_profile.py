@@ -9,25 +9,26 @@ from entropix_mlx.profiles.profile import builtin_names, differences
 
 @pytest.fixture
 def written(tmp_path):
-    def write(text):
-        file = tmp_path / "mine.toml"
+    def write(text, name="mine.toml"):
+        file = tmp_path / name
         file.write_text(text)
         return file
 
     return write
 
 
-def test_a_field_that_there_is_no_more_is_passed_over_and_told(tmp_path, caplog):
-    file = tmp_path / "old.toml"
-    file.write_text("[branch]\nentropy_weight = 0.2\nwidth = 3\n")
+@pytest.mark.parametrize("line", ["entropy_weight = 0.2", "judge = 'yes-no'", "judge_text = 'x'"])
+def test_a_field_of_an_older_version_is_ignored_and_logged(written, caplog, line):
+    file = written(f"[branch]\n{line}\nwidth = 3\n[resample]\nexcludes_top = true\n")
     with caplog.at_level("INFO"):
         assert Profile.load(file).branch.width == 3
-    assert f"{file}: branch.entropy_weight is ignored" in caplog.text
-    assert "count standard errors now" in caplog.text
+    assert f"{file}: branch.{line.split()[0]} is ignored" in caplog.text
+    assert f"{file}: resample.excludes_top is ignored" in caplog.text
 
 
 def test_reference_has_the_published_numbers():
     profile = Profile.load()
+    assert Profile.load("reference") is profile, "it is read once"
     assert (profile.base.temperature, profile.base.top_p) == (0.666, 0.90)
     assert (profile.base.top_k, profile.base.min_p) == (27, 0.03)
     assert profile.adaptive.candidates == 5
@@ -55,41 +56,51 @@ def test_every_builtin_profile_loads():
         assert Profile.load(name).name == name
 
 
+HUGE = "9" * 20
+MISTAKES = {
+    "base.top_p": ["1.5"],
+    "base.top_k": ["0", "2.5", "true", HUGE],
+    "base.min_p": ["'0.1'"],
+    "base.temperature": ["nan", "inf"],
+    "branch.temperature_slope": ["inf"],
+    "branch.margin": ["1e39"],
+    "thresholds.low_entropy": ["nan", "1e39"],
+    "think.text": ["''", "[]", "1.5"],
+    "think.min_gap": ["0"],
+    "adaptive.min_top_k": ["200"],
+    "abstain.score": ["'nothing'"],
+}
+
+
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("field", "value"), [(field, value) for field in MISTAKES for value in MISTAKES[field]]
+)
+def test_an_impossible_value_is_named(written, field, value):
+    section, name = field.split(".")
+    file = written(f"[{section}]\n{name} = {value}")
+    with pytest.raises(ProfileError, match=rf"^{file}: {section}\.{name} "):
+        Profile.load(file)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
     [
-        ("[thresholds]\nlow_entrpy = 1", r"thresholds\.low_entrpy; did you mean .*low_entropy\?"),
-        ("[threshold]\nlow_entropy = 1", "unknown field threshold; did you mean thresholds"),
-        ("[base]\ntop_p = 1.5", r"base\.top_p must be a number between 0 and 1, not 1\.5"),
-        ("[base]\ntop_k = 0", r"base\.top_k must be a whole number of at least 1, not 0"),
-        ("[base]\ntop_k = 2.5", r"base\.top_k must be a whole number, not 2\.5"),
-        ("[base]\ntop_k = true", r"base\.top_k must be a whole number, not True"),
-        ("[base]\ntemperature = nan", r"base\.temperature must be"),
-        ("[base]\ntemperature = inf", r"base\.temperature must be"),
-        ("[branch]\ntemperature_slope = inf", r"branch\.temperature_slope must be"),
-        ("[thresholds]\nlow_entropy = nan", r"thresholds\.low_entropy must be"),
-        ("[base]\nmin_p = '0.1'", r"base\.min_p must be a number, not '0\.1'"),
-        ("base = 3", r"\[base\] must be a table"),
-        ("[think]\ntext = ''", r"think\.text must be a text, a token id"),
-        ("[think]\ntext = []", r"think\.text must be"),
-        ("[think]\ntext = 1.5", r"think\.text must be"),
-        ("[think]\nmin_gap = 0", r"think\.min_gap must be a whole number of at least 1"),
-        ("[adaptive]\nmin_top_k = 200", r"adaptive\.min_top_k \(200\) exceeds"),
+        ("[thresholds]\nlow_entrpy = 1", r"thresholds\.low_entropy\?"),
+        ("[threshold]\nlow_entropy = 1", r"thresholds\?"),
+        ("[samplers.top_n_sigma]\nn_sgma = 1", r"samplers\.top_n_sigma\.n_sigma\?"),
         ("[baselines]\nadaptive_polynomial = [1, 'x']", r"adaptive_temperature\.polynomial"),
-        ("name = 3", "name must be a text"),
-        ("extends = 'nothing'", "no profile '.*nothing'"),
-        ("extends = 3", "extends must name"),
-        ("[base\n", "not valid TOML"),
-        (f"[base]\ntop_k = {'9' * 5000}", "not valid TOML"),
-        (f"x = {'[' * 20_000}", "nested too deeply"),
-        (f"[base]\ntop_k = {'9' * 20}", r"base\.top_k must be a whole number of at most 16777216"),
-        ("[thresholds]\nlow_entropy = 1e39", r"low_entropy must be infinite or up to 1e\+15"),
-        ("[branch]\nmargin = 1e39", r"branch\.margin must be a number of at most 1e\+15"),
-        ("[samplers.top_n_sigma]\nn_sgma = 1", r"did you mean samplers\.top_n_sigma\.n_sigma\?"),
+        ("base = 3", r"\[base\]"),
+        ("name = 3", "name"),
+        ("extends = 'nothing'", "nothing"),
+        ("extends = 3", "extends"),
+        ("extends = 'mine.toml'", "extends"),
+        ("[base\n", "TOML"),
+        (f"[base]\ntop_k = {'9' * 5000}", "TOML"),
+        (f"x = {'[' * 20_000}", "deep"),
     ],
 )
-def test_a_mistake_is_named(written, text, message):
-    with pytest.raises(ProfileError, match=message):
+def test_a_mistake_is_named(written, text, named):
+    with pytest.raises(ProfileError, match=named):
         Profile.load(written(text))
 
 
@@ -104,31 +115,18 @@ def test_a_record_of_calibration_decides_nothing():
     assert differences(reference, changed) == {"samplers.top_n_sigma.n_sigma": (1.0, 2)}
 
 
-def test_a_builtin_profile_is_read_once():
-    assert Profile.load() is Profile.load("reference")
-
-
 def test_an_absent_profile_lists_the_builtin_ones():
-    with pytest.raises(ProfileError, match="no profile 'nope': give a TOML file, or one of"):
+    with pytest.raises(ProfileError, match=r"nope.* reference"):
         Profile.load("nope")
 
 
-def test_a_file_may_extend_one_beside_it(tmp_path, monkeypatch):
-    (tmp_path / "base.toml").write_text("[thresholds]\nlow_entropy = 0.5\n")
-    (tmp_path / "mine.toml").write_text("extends = 'base.toml'\n[base]\ntop_k = 9\n")
-    profile = Profile.load(tmp_path / "mine.toml")
+def test_a_file_may_extend_one_beside_it(written):
+    written("[thresholds]\nlow_entropy = 0.5\n", "base.toml")
+    profile = Profile.load(written("extends = 'base.toml'\n[base]\ntop_k = 9\n"))
     assert (profile.thresholds.low_entropy, profile.base.top_k) == (0.5, 9)
 
 
-def test_files_that_extend_each_other(tmp_path):
-    for one, other in (("a", "b"), ("b", "a")):
-        (tmp_path / f"{one}.toml").write_text(f"extends = '{other}.toml'")
-    with pytest.raises(ProfileError, match="extends must name another"):
-        Profile.load(tmp_path / "a.toml")
-
-
-def test_a_file_that_extends_itself(written):
-    file = written("")
-    file.write_text(f"extends = '{file}'")
-    with pytest.raises(ProfileError, match="extends must name another"):
-        Profile.load(file)
+def test_files_that_extend_each_other(written):
+    written("extends = 'mine.toml'", "other.toml")
+    with pytest.raises(ProfileError, match="extends"):
+        Profile.load(written("extends = 'other.toml'"))

@@ -46,7 +46,7 @@ def test_head_divergence_and_margin_by_hand():
 
 @pytest.mark.parametrize("bad", [[float("nan"), 1.0], [float("inf"), 1.0], [-float("inf")] * 3])
 def test_refuses_logits_that_are_no_distribution(bad):
-    with pytest.raises(NonFiniteLogitsError, match="NaN or infinity"):
+    with pytest.raises(NonFiniteLogitsError):
         decide(bad, [[0.0, 1.0]])
 
 

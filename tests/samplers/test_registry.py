@@ -47,31 +47,32 @@ def test_every_sampler_can_be_built(name):
     sampler = make_sampler(name)
     assert sampler.name == name
     profile = Profile.load()
-    assert sampler.think == profile.think
-    assert sampler.position_score == profile.position_score
     assert sampler.fork_rule == (profile.cntp if name == "cntp" else profile.branch)
 
 
-def test_a_nearby_name_is_offered():
-    with pytest.raises(SamplerError, match=r"no sampler 'greddy': did you mean greedy\?"):
-        find_sampler("greddy")
-    with pytest.raises(SamplerError, match="no sampler 'magic': choose one of entropix, greedy"):
-        find_sampler("magic")
+@pytest.mark.parametrize(("name", "offered"), [("greddy", "greedy"), ("magic", "entropix, greedy")])
+def test_an_unknown_sampler_is_refused_with_names_to_choose_from(name, offered):
+    with pytest.raises(SamplerError, match=offered):
+        find_sampler(name)
 
 
-def test_what_a_sampler_takes():
-    check = SAMPLERS["min_p"].check
-    assert check({"top_k": np.int64(0), "temperature": np.float32(0.5)}) == {
-        "top_k": 0,
-        "temperature": 0.5,
-    }
-    assert type(check({"top_k": np.int64(0)})["top_k"]) is int
-    with pytest.raises(SamplerError, match="cntp sampler takes no top_p or min_p: leave it out"):
-        SAMPLERS["cntp"].check({"top_p": 0.5, "min_p": 0.5, "temperature": 1})
-    with pytest.raises(SamplerError, match="top_k of the entropix sampler must be a whole number"):
-        SAMPLERS["entropix"].check({"top_k": 0})
-    with pytest.raises(SamplerError, match="top_k must be a whole number, not 2"):
-        Settings(top_k=2.5)
+def test_numbers_of_numpy_are_plain_numbers_afterwards():
+    checked = SAMPLERS["min_p"].check({"top_k": np.int64(0), "temperature": np.float32(0.5)})
+    assert checked == {"top_k": 0, "temperature": 0.5}
+    assert type(checked["top_k"]) is int
+
+
+@pytest.mark.parametrize(
+    ("sampler", "given", "named"),
+    [
+        ("cntp", {"top_p": 0.5, "min_p": 0.5, "temperature": 1}, "top_p or min_p"),
+        ("entropix", {"top_k": 0}, "top_k"),
+        ("temperature", {"top_k": 2.5}, "top_k"),
+    ],
+)
+def test_what_a_sampler_does_not_take_is_named(sampler, given, named):
+    with pytest.raises(SamplerError, match=named):
+        SAMPLERS[sampler].check(given)
 
 
 def test_settings_that_fit_a_sampler():
@@ -99,39 +100,32 @@ def test_a_profile_states_options_of_samplers(tmp_path):
     assert len(both.samplers["adaptive_temperature"]["polynomial"]) == 5
 
 
-def test_options_are_still_read_where_older_files_have_them(tmp_path):
-    file = tmp_path / "old.toml"
-    file.write_text(
-        "[baselines]\ntop_p = 0.8\nn_sigma = 2\nadaptive_min_entropy = 0.7\n"
-        "adaptive_polynomial = [1, 2]\n"
-    )
-    profile = Profile.load(file)
+def test_options_are_still_read_where_older_files_have_them():
+    older = {"top_p": 0.8, "n_sigma": 2, "adaptive_min_entropy": 0.7, "adaptive_polynomial": [1, 2]}
+    profile = Profile.load().replace({"baselines": older})
     assert profile.baselines.top_p == 0.8
-    moved = {name: profile.samplers[name] for name in ("top_n_sigma", "adaptive_temperature")}
-    assert moved == {
-        "top_n_sigma": {"n_sigma": 2},
-        "adaptive_temperature": {"min_entropy": 0.7, "polynomial": [1, 2]},
-    }
+    assert profile.samplers["top_n_sigma"] == {"n_sigma": 2}
+    assert profile.samplers["adaptive_temperature"] == {"min_entropy": 0.7, "polynomial": [1, 2]}
     newer = {"baselines": {"n_sigma": 2}, "samplers": {"top_n_sigma": {"n_sigma": 3}}}
     assert Profile.load().replace(newer).samplers["top_n_sigma"] == {"n_sigma": 3}
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "named"),
     [
-        ({"top_n_sgma": {}}, r"x: unknown field samplers\.top_n_sgma; did you mean samplers\.top"),
-        ({"top_n_sigma": {"sigma": 1}}, r"samplers\.top_n_sigma\.sigma; did you mean .*n_sigma"),
-        ({"top_n_sigma": {"n_sigma": -1}}, r"n_sigma must be a number of at least 0, not -1"),
-        ({"top_n_sigma": {"n_sigma": "a"}}, r"x: samplers\.top_n_sigma\.n_sigma must be a number"),
-        ({"greedy": {"x": 1}}, r"unknown field samplers\.greedy\.x; known: none"),
-        ({"top_n_sigma": 3}, r"\[samplers\.top_n_sigma\] must be a table"),
-        (3, r"\[samplers\] must be a table"),
-        ({"adaptive_temperature": {"polynomial": [1, float("inf")]}}, "each of which must be"),
+        ({"top_n_sgma": {}}, r"samplers\.top_n_sigma"),
+        ({"top_n_sigma": {"sigma": 1}}, "n_sigma"),
+        ({"top_n_sigma": {"n_sigma": -1}}, "n_sigma"),
+        ({"top_n_sigma": {"n_sigma": "a"}}, "n_sigma"),
+        ({"greedy": {"x": 1}}, r"samplers\.greedy\.x"),
+        ({"top_n_sigma": 3}, r"\[samplers\.top_n_sigma\]"),
+        (3, r"\[samplers\]"),
+        ({"adaptive_temperature": {"polynomial": [1, float("inf")]}}, "polynomial"),
     ],
 )
-def test_a_mistake_in_options_is_named(changes, message):
-    with pytest.raises(ProfileError, match=message):
-        Profile.load().replace({"samplers": changes}, "x")
+def test_a_mistake_in_options_is_named(changes, named):
+    with pytest.raises(ProfileError, match=f"^mine.toml: .*{named}"):
+        Profile.load().replace({"samplers": changes}, "mine.toml")
 
 
 @pytest.mark.slow
@@ -145,22 +139,12 @@ def test_a_new_sampler_is_a_module_and_a_table(tmp_path, tiny_folder):
 
     def run(*arguments):
         environment = os.environ | {"PYTHONPATH": str(package.parent), "COLUMNS": "200"}
-        done = subprocess.run(
-            [sys.executable, "-m", "entropix_mlx", *map(str, arguments)],
-            check=False,
-            capture_output=True,
-            text=True,
-            cwd=package.parent,
-            env=environment,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        command = [sys.executable, "-m", "entropix_mlx", *map(str, arguments)]
+        return subprocess.check_output(command, text=True, cwd=package.parent, env=environment)
 
-    for command in ("generate", "compare", "chat"):
-        assert "fancy" in run(command, "--help")
+    assert "fancy" in run("generate", "--help")
     assert "# share = 0.25" in run("profile", "show", "reference")
     asked = ("--model", tiny_folder, "-p", "x", "-m", "3", "--temp", "0.5", "--json")
-    found = run(
-        "compare", "--sampler", "fancy", "--seeds", "1", *asked, "--set", "samplers.fancy.share=0.5"
-    )
-    assert json.loads(found)["results"][0]["sampler"] == "fancy"
+    changed = ("--seeds", "1", "--set", "samplers.fancy.share=0.5")
+    found = json.loads(run("compare", "--sampler", "fancy", *asked, *changed))
+    assert found["results"][0]["sampler"] == "fancy"

@@ -11,9 +11,9 @@ from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.samplers.base import CODE, Plan, Sampler
 from entropix_mlx.samplers.draw import draw, draw_distinct, uniforms
 from entropix_mlx.samplers.metrics.logits import most_probable
-from entropix_mlx.samplers.position import measure
 from entropix_mlx.samplers.registry import make_sampler
 from entropix_mlx.step import Strategy
+from tests.oracle.samplers import measure, planned
 
 SCORES = mx.zeros((1, 2, 3))
 DRAWS = 4000
@@ -43,14 +43,15 @@ def frequencies(sampler: Sampler, plan: Plan | None, logits: np.ndarray, seed: i
         mx.broadcast_to(mx.array(logits.astype(np.float32)), (DRAWS, logits.size)),
         [mx.broadcast_to(SCORES, (DRAWS, 2, 3))],
     )
-    plan = plan or sampler.plan(measured)
+    plan = plan or planned(sampler, measured)
     randomness = mx.array([uniforms(seed, position, sampler.draws) for position in range(DRAWS)])
-    tokens = np.array(draw(measured, plan, sampler, randomness)[0][:, 0])
+    tokens = np.array(draw(measured, plan, sampler.drawing, randomness)[0][:, 0])
     return np.bincount(tokens, minlength=logits.size)
 
 
 def assert_drawn_from(counts: np.ndarray, p: np.ndarray) -> None:
     assert counts[p == 0].sum() == 0, "a masked token was drawn"
+    assert counts[p * DRAWS >= 14].all(), "a token that survives the filters was never drawn"
     usual = p * DRAWS >= 5
     observed = [*counts[usual], counts[~usual].sum()]
     expected = [*(p[usual] * DRAWS), p[~usual].sum() * DRAWS]
@@ -79,8 +80,11 @@ def test_ranked_draws_follow_the_filtered_distribution(parameters):
     assert_drawn_from(counts, filtered(LOGITS, *parameters))
 
 
-def test_adaptive_keeps_the_best_of_its_draws():
-    sampler, parameters = make_sampler(), (1.2, 0.95, 40, 0.0)
+@pytest.mark.parametrize("candidates", [5, 12])
+def test_adaptive_keeps_the_best_of_its_draws(candidates):
+    changed = Profile.load().replace({"adaptive": {"candidates": candidates}})
+    sampler, parameters = make_sampler(profile=changed), (1.2, 0.95, 40, 0.0)
+    assert sampler.draws == candidates
     counts = frequencies(sampler, a_plan(Strategy.ADAPTIVE, *parameters), LOGITS, seed=2)
     p = filtered(LOGITS, *parameters)
     order = np.argsort(-p, kind="stable")
@@ -97,32 +101,23 @@ def test_argmax_takes_the_most_probable():
 
 
 @pytest.mark.parametrize(
-    ("name", "overrides", "expected"),
+    ("name", "given", "expected"),
     [
         ("temperature", {"temperature": 0.8}, (0.8, 1.0, 0, 0.0)),
         ("top_p", {"top_p": 0.7}, (1.0, 0.7, 0, 0.0)),
         ("min_p", {"temperature": 1.5}, (1.5, 1.0, 0, 0.1)),
         ("temperature", {"top_k": 300, "top_p": 0.95}, (1.0, 0.95, 300, 0.0)),
+        ("top_n_sigma", {"temperature": 1.7}, (1.7, 1.0, 0, 0.0)),
+        ("p_less", {}, (1.0, 1.0, 0, 0.0)),
     ],
 )
-def test_baselines_draw_from_their_distribution(name, overrides, expected):
-    counts = frequencies(make_sampler(name, given=overrides), None, LOGITS, seed=4)
-    assert_drawn_from(counts, filtered(LOGITS, *expected))
-
-
-def test_top_n_sigma_keeps_what_is_within_n_sigma():
-    counts = frequencies(
-        make_sampler("top_n_sigma", given={"temperature": 1.7}), None, LOGITS, seed=5
-    )
-    p = filtered(LOGITS, 1.7, 1.0, 0, 0.0)
-    p[LOGITS.max() - 1.0 * LOGITS.std() > LOGITS] = 0
-    assert_drawn_from(counts, p / p.sum())
-
-
-def test_p_less_keeps_what_is_at_least_the_collision_probability():
-    counts = frequencies(make_sampler("p_less"), None, LOGITS, seed=6)
-    p = filtered(LOGITS, 1.0, 1.0, 0, 0.0)
-    p[p < (p**2).sum()] = 0
+def test_baselines_draw_from_their_distribution(name, given, expected):
+    p = filtered(LOGITS, *expected)
+    if name == "top_n_sigma":
+        p[LOGITS.max() - 1.0 * LOGITS.std() > LOGITS] = 0
+    if name == "p_less":
+        p[p < (p**2).sum()] = 0
+    counts = frequencies(make_sampler(name, given=given), None, LOGITS, seed=4)
     assert_drawn_from(counts, p / p.sum())
 
 
@@ -181,40 +176,19 @@ def test_most_probable_is_a_sort(vocab, count, ties):
 def test_extreme_logits_draw_a_possible_token(logits, name, temperature, seed):
     sampler = make_sampler(name, given={"temperature": temperature})
     measured = measure(mx.array([logits]), [SCORES])
-    plan = sampler.plan(measured)
-    token, logprob = draw(measured, plan, sampler, mx.array([uniforms(seed, 0, sampler.draws)]))
+    plan = planned(sampler, measured)
+    randomness = mx.array([uniforms(seed, 0, sampler.draws)])
+    token, logprob = draw(measured, plan, sampler.drawing, randomness)
     assert logits[token.item()] > -np.inf
     assert np.isfinite(logprob.item())
-
-
-def test_the_profile_decides_how_many_are_drawn():
-    profile = Profile.load().replace({"adaptive": {"candidates": 12}})
-    assert make_sampler("entropix", profile).draws == 12
-
-
-@pytest.mark.parametrize("parameters", [(1.0, 1.0, 100, 0.0), (1.5, 0.8, 27, 0.05)])
-def test_the_top_token_can_be_excluded(parameters):
-    sampler = make_sampler("entropix", Profile.load().replace({"resample": {"excludes_top": True}}))
-    counts = frequencies(sampler, a_plan(Strategy.RESAMPLE, *parameters), LOGITS, seed=4)
-    expected = filtered(LOGITS, *parameters)
-    expected[LOGITS.argmax()] = 0
-    assert_drawn_from(counts, expected / expected.sum())
-    others = frequencies(sampler, a_plan(Strategy.BRANCH, *parameters), LOGITS, seed=4)
-    assert others[LOGITS.argmax()] > 0
-
-
-def test_the_second_token_stands_in_for_an_excluded_top():
-    sampler = make_sampler("entropix", Profile.load().replace({"resample": {"excludes_top": True}}))
-    counts = frequencies(sampler, a_plan(Strategy.RESAMPLE, 1.0, 1.0, 1, 0.0), LOGITS, seed=4)
-    assert counts.argmax() == np.argsort(-LOGITS)[1]
-    assert counts.max() == DRAWS
 
 
 def first_tokens(sampler: Sampler, plan: Plan, logits: np.ndarray, count: int, seed: int):
     measured = measure(mx.array(logits[None].astype(np.float32)), [SCORES])
     one = Plan(*(array[:1] for array in plan))
     return [
-        draw_distinct(measured, one, sampler, count, seed, position) for position in range(1500)
+        draw_distinct(measured, one, sampler.drawing, count, seed, position)
+        for position in range(1500)
     ]
 
 

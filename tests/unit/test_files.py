@@ -3,6 +3,7 @@
 import errno
 import os
 import stat
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -15,19 +16,14 @@ def test_a_home_folder_is_spelt_out(monkeypatch):
     monkeypatch.setenv("HOME", "/home/somebody")
     assert expanded("~/file", OutputError) == Path("/home/somebody/file")
     assert expanded("a/~/file", OutputError) == Path("a/~/file")
-    with pytest.raises(OutputError, match="no home folder is known for ~nobody-at-all/x: write"):
+    with pytest.raises(OutputError, match="~nobody-at-all/x"):
         expanded("~nobody-at-all/x", OutputError)
 
 
-@pytest.mark.parametrize(
-    ("number", "message"),
-    [
-        (errno.EACCES, "cannot write some/file: Permission denied"),
-        (errno.ENOSPC, "cannot write some/file: the disk is full; make room"),
-    ],
-)
-def test_what_cannot_be_written_is_said(number, message):
-    with pytest.raises(OutputError, match=message), writing("some/file", OutputError):
+@pytest.mark.parametrize(("number", "advice"), [(errno.EACCES, ""), (errno.ENOSPC, "make room")])
+def test_what_cannot_be_written_is_named(number, advice):
+    named = f"^cannot write some/file: .*{advice}"
+    with pytest.raises(OutputError, match=named), writing("some/file", OutputError):
         raise OSError(number, os.strerror(number))
 
 
@@ -39,6 +35,8 @@ def test_a_file_is_written_whole(tmp_path):
         write_whole(file, "\ud800")
     assert file.read_text("utf-8") == "é\n"
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    (tmp_path / "other").touch()
+    assert file.stat().st_mode == (tmp_path / "other").stat().st_mode
 
 
 def test_a_link_stays_a_link_and_a_mode_a_mode(tmp_path):
@@ -56,21 +54,12 @@ def test_a_link_stays_a_link_and_a_mode_a_mode(tmp_path):
     assert [path.name for path in link.parent.iterdir()] == ["link"]
 
 
-def test_a_new_file_has_the_mode_of_any_new_file(tmp_path):
-    write_whole(tmp_path / "one", "")
-    (tmp_path / "other").touch()
-    assert (tmp_path / "one").stat().st_mode == (tmp_path / "other").stat().st_mode
-
-
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full")
 def test_a_device_stays_a_device(tmp_path):
-    for device in ("/dev/null", "/dev/full"):
+    for device, fails in (("/dev/null", nullcontext()), ("/dev/full", pytest.raises(OutputError))):
         link = tmp_path / Path(device).name
         link.symlink_to(device)
-        if device == "/dev/full":
-            with pytest.raises(OutputError, match="the disk is full"), writing(link, OutputError):
-                write_whole(link, "text")
-        else:
+        with fails, writing(link, OutputError):
             write_whole(link, "text")
         assert stat.S_ISCHR(os.stat(device).st_mode)
         assert link.is_symlink()
@@ -79,7 +68,7 @@ def test_a_device_stays_a_device(tmp_path):
 def test_a_pipe_is_written_to_and_one_that_nobody_reads_is_refused_at_once(tmp_path):
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    with pytest.raises(OutputError, match="nobody reads that pipe"), writing(fifo, OutputError):
+    with pytest.raises(OutputError, match=str(fifo)), writing(fifo, OutputError):
         write_whole(fifo, "text")
     reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
     write_whole(fifo, "text")

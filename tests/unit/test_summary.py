@@ -10,10 +10,7 @@ FORK = Fork((Branch((1,), "x", -1.0, 1.0),), 0)
 
 
 def summary_of(*steps):
-    summary = Summary()
-    for step in steps:
-        summary.add(step)
-    return summary
+    return Summary.of(steps)
 
 
 def test_the_speed_leaves_the_prefill_out():
@@ -23,11 +20,11 @@ def test_the_speed_leaves_the_prefill_out():
     assert summary_of(steps[0]).tokens_per_second == 0
 
 
-def test_the_tokens_of_a_guess_at_the_beginning_come_at_once():
-    guess = [make_step(i, "a", time=3.0 + i / 1e6, accepted=int(i > 0)) for i in range(4)]
+def test_accepted_proposals_at_the_beginning_come_at_once():
+    proposed = [make_step(i, "a", time=3.0 + i / 1e6, accepted=int(i > 0)) for i in range(4)]
     after = [make_step(4 + i, "a", time=4.0 + i // 2, accepted=i % 2) for i in range(4)]
-    assert summary_of(*guess).tokens_per_second == 0
-    assert summary_of(*guess, *after).tokens_per_second == pytest.approx(2, rel=1e-4)
+    assert summary_of(*proposed).tokens_per_second == 0
+    assert summary_of(*proposed, *after).tokens_per_second == pytest.approx(2, rel=1e-4)
 
 
 def test_the_tokens_of_a_fork_at_the_beginning_come_at_once():

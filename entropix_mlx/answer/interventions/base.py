@@ -1,19 +1,5 @@
-"""What an intervention is: it proposes a trial, which follows branches until one is accepted.
-
-The protocol, step by step, as `Answer` runs it:
-
-1. At each position of the answer, every intervention may `propose` a `Trial`; the first that does
-   so is explored.
-2. The trial names what it follows, a token for each living branch, by `advance`; it is sent the
-   positions after them by `extend`. Nothing of it belongs to the text yet.
-3. A trial whose branches are too close may `advance` by an `Ask`, and is sent what a person chose
-   by `choose`. Once `advance` returns None, it is decided.
-4. `outcome` says which branch becomes the text, and how far: its positions are committed, then
-   `insertion`, tokens that nobody followed before. With neither, the answer goes on as if nothing
-   had been.
-5. Every committed step is shown to every intervention by `observe`. That is all that an
-   intervention remembers, so an answer that is taken up again from its steps goes on as it would
-   have.
+"""The protocol of interventions: one proposes a trial, which follows branches until one is
+accepted.
 
 Nothing here knows MLX.
 """
@@ -41,20 +27,23 @@ _WORD = re.compile(r"\w+")
 
 
 class Intervention(Protocol):
-    """Something that may be done in place of committing the drawn token."""
+    """What may be done in place of committing the drawn token.
+
+    `Answer` calls `propose` at each position; the first intervention that returns a trial is
+    followed there. Every committed step is shown to every intervention by `observe`. That is all
+    that an intervention remembers, so an answer that is resumed from its steps continues as it
+    would have.
+    """
 
     def due(self, index: int, here: Position, room: int) -> bool:
-        """Tell whether a trial would be proposed at a position, as far as that can be told cheaply.
-
-        Args: as for `propose`.
-        """
+        """Tell cheaply whether `propose` would probably return a trial; the same arguments."""
 
     def propose(self, index: int, here: Position, room: int) -> Trial | None:
         """Return the trial that begins at a position; None for none.
 
         Args:
             index: of the position in the answer.
-            here: what was measured, decided and drawn there.
+            here: the position: metrics, decision and drawn token.
             room: tokens that the model's context still holds.
         """
 
@@ -63,10 +52,28 @@ class Intervention(Protocol):
 
 
 class Trial(ABC):
-    """Branches that are followed from a position on, until one of them is accepted."""
+    """Branches that are followed from a position, until one of them is accepted.
+
+    `Answer` runs a trial like this, where `…` is a forward pass or a person:
+
+        while (request := trial.advance()) is not None:
+            if isinstance(request, Ask):
+                trial.choose(…)              # the fork as a person decided it
+            else:
+                trial.extend(…)              # a position after each token of the request
+        outcome = trial.outcome(cancelled)
+
+    1. `advance` returns the next token of each living branch. The branches begin with the tokens of
+       the first `Advance`; nothing of them belongs to the text yet.
+    2. `extend` receives the positions after these tokens, in their order.
+    3. A trial may return an `Ask` instead, and receives the decision by `choose`.
+    4. Once `advance` returns None, or the answer is cancelled, `outcome` says what becomes of the
+       branches. The positions of one are committed, then an insertion that nobody followed. With
+       neither, the answer continues with the token that was drawn.
+    """
 
     branches: int
-    """How many there are."""
+    """The number of branches, known from the start."""
 
     @abstractmethod
     def advance(self) -> Advance | Ask | None:
@@ -74,33 +81,29 @@ class Trial(ABC):
 
     @abstractmethod
     def extend(self, found: Sequence[Position]) -> None:
-        """Take the positions after the tokens of the last `Advance`, in their order."""
+        """Receive the positions after the tokens of the last `Advance`, in their order."""
 
     def choose(self, fork: Fork) -> None:
-        """Take the fork of the last `Ask` as a person decided it; only for trials that ask."""
+        """Receive the fork of the last `Ask` as a person decided it; only for trials that ask."""
         raise NotImplementedError
 
     @abstractmethod
     def outcome(self, cancelled: bool) -> Outcome:
-        """Return what becomes of the branches.
-
-        Args:
-            cancelled: whether the answer was cancelled before the trial was decided.
-        """
+        """Return what becomes of the branches; the trial may have been cancelled undecided."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a trial decided on."""
+    """The decision of a trial."""
 
     branch: int = 0
     """The branch that becomes the text."""
     positions: Sequence[Position] = ()
     """Its tokens, as far as they are to be committed."""
     origins: Sequence[Origin] = ()
-    """Where each of them came from."""
+    """The origin of each of them."""
     record: Record = Record()
-    """What the first committed step says of the trial."""
+    """What the first committed step records of the trial."""
     after: Position | None = None
     """The position after the last of them, if that is known."""
     until_due: bool = False
@@ -114,22 +117,18 @@ class Allowance:
     """How often an intervention may begin in an answer, and how far apart."""
 
     def __init__(self, most: int, min_gap: int) -> None:
-        """Allow `most` in all, `min_gap` tokens apart."""
         self._most = most
         self._min_gap = min_gap
         self._earliest = 0
         self.count = 0
 
     def allows(self, index: int) -> bool:
-        """Tell whether one may begin at a position of the answer."""
         return self.count < self._most and index >= self._earliest
 
     def begin(self) -> None:
-        """Count one more."""
         self.count += 1
 
     def cover(self, index: int) -> None:
-        """Note that a token of one stands at a position."""
         self._earliest = index + 1 + self._min_gap
 
 
@@ -137,12 +136,10 @@ class Trigger:
     """An insertion that was triggered and waits for a place that suits it."""
 
     def __init__(self, wait: int) -> None:
-        """Remember a trigger for `wait` tokens."""
         self._wait = wait
         self._index: int | None = None
 
     def fire(self, index: int) -> None:
-        """Ask for an insertion from a position of the answer on."""
         self._index = index
 
     def at(self, index: int) -> int | None:
@@ -152,7 +149,6 @@ class Trigger:
         return self._index
 
     def reset(self) -> None:
-        """Forget it."""
         self._index = None
 
 
@@ -172,13 +168,11 @@ class AnswerText:
         return self._text[begun + 2 :] if begun >= 0 else self._text
 
     def observe(self, step: Step) -> None:
-        """Go on with a committed step."""
         self.tokens.append(step.token)
         self._surroundings.add(step.text)
         self._text += step.text
 
     def place(self, drawn: int) -> Place | None:
-        """Return what place the end of the answer is, with the token that was drawn to follow."""
         if drawn in self._tokenizer.eos_token_ids:
             return None
         tail = self.tokens[-TAIL:]
@@ -186,24 +180,20 @@ class AnswerText:
         return self._surroundings.place(self._tokenizer.decode([*tail, drawn])[len(before) :])
 
     def repeats(self, text: str) -> bool:
-        """Tell whether the answer says already what is to be inserted."""
         if not text.strip():
             return self._text.endswith("\n")
         return contains(words_of(self._text), words_of(text))
 
 
 def text_of(tokenizer: TokenizerWrapper, tokens: Sequence[int]) -> str:
-    """Return the text of some tokens, without the one that ends an answer."""
     ends = tokenizer.eos_token_ids
     return str(tokenizer.decode([token for token in tokens if token not in ends]))
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a text, whose case does not count."""
     return _WORD.findall(text.casefold())
 
 
 def contains(words: Sequence[str], part: Sequence[str]) -> bool:
-    """Tell whether some words follow one another among others."""
     length = len(part)
     return any(list(words[at : at + length]) == list(part) for at in range(len(words)))

@@ -14,7 +14,7 @@ improbable. With x_t the log probability of a branch's token t, and m tokens in 
 
 That is the paired comparison of two means, with one variance for the whole fork: a branch may have
 few tokens, from which alone no variance can be estimated. A token that copies (see `Copies`) does
-not count in favour of its branch: of such a d_t, only what speaks against that branch is kept.
+not count in favour of its branch: of such a d_t, only what speaks against that branch counts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import hashlib
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
@@ -55,12 +55,9 @@ class Forks:
         stops: Sequence[str] = (),
         asks: bool = False,
     ) -> None:
-        """Set up.
+        """Prepare the forks of an answer.
 
         Args:
-            rule: where forks are, how far branches are followed, how they are compared.
-            tokenizer: from `load`.
-            on_fork: called while branches grow.
             seed: of the answer; what is left to chance depends on it and on the position alone.
             prompt: the tokens before the answer, which branches may copy.
             stops: strings that end the answer, and with it a branch.
@@ -79,7 +76,6 @@ class Forks:
         self._inside = False
 
     def due(self, index: int, here: Position, room: int) -> bool:
-        """As in `Intervention`."""
         return self._width(index, here) > 1
 
     def propose(self, index: int, here: Position, room: int) -> Trial | None:
@@ -98,7 +94,6 @@ class Forks:
         )
 
     def observe(self, step: Step) -> None:
-        """As in `Intervention`."""
         self._copies.follow([step.token])
         self._tail.append(step.token)
         continues = self._inside and step.origin in (Origin.BRANCH, Origin.CHOSEN)
@@ -153,7 +148,6 @@ class ForkTrial(Trial):
         self._report()
 
     def advance(self) -> Advance | Ask | None:
-        """As in `Trial`."""
         if self._length < self._depth and self._living:
             last = {number: self._all[number].positions[-1] for number in self._living}
             return Advance.after(last, NOTHING if self._length + 1 == self._depth else DRAWN)
@@ -170,7 +164,6 @@ class ForkTrial(Trial):
         self._report()
 
     def choose(self, fork: Fork) -> None:
-        """As in `Trial`."""
         self._decided = fork
 
     def outcome(self, cancelled: bool) -> Outcome:
@@ -201,29 +194,22 @@ class ForkTrial(Trial):
 
     @property
     def _living(self) -> tuple[int, ...]:
-        """The numbers of the branches that may grow."""
         return tuple(number for number, branch in enumerate(self._all) if branch.living)
 
     def _is_close(self, fork: Fork) -> bool:
-        """Tell whether the leads hardly separate the first and the best of the others."""
         first, *others = fork.branches
         best = max(others, key=lambda branch: branch.lead or 0.0)
         near = abs(best.lead or 0.0) <= self._rule.ask_margin * (best.error or 0.0)
         return near and best.text != first.text
 
     def _leads(self) -> list[Lead]:
-        return leads(
-            [
-                Compared(
-                    [position.logprob for position in branch.positions],
-                    self._copies.marks(branch.tokens),
-                )
-                for branch in self._all
-            ]
-        )
+        compared = []
+        for branch in self._all:
+            logprobs = [position.logprob for position in branch.positions]
+            compared.append(Compared(logprobs, self._copies.marks(branch.tokens)))
+        return leads(compared)
 
     def _leader(self, found: Sequence[Lead]) -> int:
-        """Return the branch that leads by more than the margin, or the first."""
         ahead = [
             number
             for number, lead in enumerate(found)
@@ -232,7 +218,6 @@ class ForkTrial(Trial):
         return max(ahead, key=lambda number: found[number].nats, default=0)
 
     def _prune(self) -> None:
-        """Stop following what is behind, or cannot change the comparison any more."""
         if not self._rule.halve_from or len(self._all) < 2:
             return
         found = self._leads()
@@ -246,12 +231,7 @@ class ForkTrial(Trial):
                     self._all[number].stopped = Stopped.DECIDED
 
     def _halve(self, others: Sequence[int], found: Sequence[Lead]) -> None:
-        """Drop the worse half of some branches, or a single one where it is behind the first.
-
-        Args:
-            others: their numbers, the best first.
-            found: how far each branch leads.
-        """
+        """Prune the worse half of some branches, best first, or a single one behind the first."""
         gaps = [found[number].nats for number in others]
         keep = len(others) // 2 if len(others) > 1 else int(gaps[0] > 0)
         near = gaps[keep - 1] - gaps[keep] if len(others) > 1 else abs(gaps[0])
@@ -278,12 +258,6 @@ class GrowingBranch:
     """A branch while it grows."""
 
     def __init__(self, first: Position, end: Callable[[list[int]], int | None]) -> None:
-        """Begin with the position of the fork.
-
-        Args:
-            first: that position, with the branch's first token.
-            end: returns after how many of its tokens a branch ends, or None if it goes on.
-        """
         self.positions: list[Position] = []
         self.ended = False
         self.stopped: Stopped | None = None
@@ -294,12 +268,10 @@ class GrowingBranch:
 
     @property
     def living(self) -> bool:
-        """Whether it may grow."""
         return not self.ended and self.stopped is None
 
     @property
     def tokens(self) -> list[int]:
-        """The token ids so far."""
         return [position.token for position in self.positions]
 
     @property
@@ -323,13 +295,6 @@ class Ends:
     def __init__(
         self, tokenizer: TokenizerWrapper, before: Iterable[int], stops: Sequence[str]
     ) -> None:
-        """Set up.
-
-        Args:
-            tokenizer: from `load`.
-            before: the last tokens of the text, with which a number or a word may begin.
-            stops: strings that end the answer.
-        """
         self._tokenizer = tokenizer
         self._before = list(before)
         self._stops = stops
@@ -337,7 +302,6 @@ class Ends:
         self._known = tokenizer.decode(self._before).rstrip("\ufffd")
 
     def text(self, tokens: list[int]) -> str:
-        """Return what the tokens add to the text before them."""
         return self._whole(tokens)[len(self._known) :]
 
     def length(self, tokens: list[int]) -> int | None:
@@ -357,14 +321,11 @@ class Ends:
         return str(self._tokenizer.decode(self._before + printable))
 
 
-@dataclass(frozen=True)
-class Compared:
-    """The tokens of one branch, as far as they are compared."""
+class Compared(NamedTuple):
+    """The tokens of a branch: their natural log probabilities at temperature 1, and which copy."""
 
     logprobs: Sequence[float]
-    """Natural log probability of each token at temperature 1."""
     copied: Sequence[bool]
-    """Whether each of them copies."""
 
 
 class Lead(NamedTuple):
@@ -400,7 +361,6 @@ def leads(branches: Sequence[Compared]) -> list[Lead]:
 
 
 def _differences(branch: Compared, first: Compared) -> list[float]:
-    """Return d_t of the tokens that both have."""
     found = []
     for one, other, copies, first_copies in zip(
         branch.logprobs, first.logprobs, branch.copied, first.copied, strict=False
@@ -417,23 +377,18 @@ def _differences(branch: Compared, first: Compared) -> list[float]:
 class Copies:
     """The n-grams of a text, prompt and answer, and which tokens of a branch copy one.
 
+    A token that completes an n-gram which stood before is a copy; with a length of 0, none is.
+
     The index grows when it is asked, so that an answer without forks does not pay for it.
     """
 
     def __init__(self, length: int) -> None:
-        """Begin without a text.
-
-        Args:
-            length: of an n-gram; a token that completes one which stood before is a copy. With 0,
-                none is.
-        """
         self._length = length
         self._text: list[int] = []
         self._ngrams: set[tuple[int, ...]] = set()
         self._indexed = 0
 
     def follow(self, tokens: Iterable[int]) -> None:
-        """Take note of more tokens of the text."""
         self._text.extend(tokens)
 
     def marks(self, tokens: Sequence[int]) -> list[bool]:
@@ -457,7 +412,6 @@ class Copies:
 
 
 def _ngrams(tokens: Sequence[int], last: range, length: int) -> Iterator[tuple[int, ...]]:
-    """Yield the n-grams of a length whose last tokens are in a range of places."""
     for place in last:
         if place + 1 >= length:
             yield tuple(tokens[place + 1 - length : place + 1])

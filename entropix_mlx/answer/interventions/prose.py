@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # an answer is run without MLX, too
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 LEAST_WORDS = 3
-"""A sentence of fewer words tells too little about what is around it."""
+"""A sentence of fewer words says too little about its surroundings."""
 
 
 class Place(StrEnum):
@@ -114,7 +114,6 @@ class Surroundings:
         """Whether lines of the paragraph end inside sentences, as those of a poem do."""
 
     def add(self, text: str) -> None:
-        """Go on with the text."""
         *complete, rest = (self._line + text).split("\n")
         for line in complete:
             self._end_line(line)
@@ -136,7 +135,6 @@ class Surroundings:
         return _place_in(self._line, following)
 
     def _inside(self) -> bool:
-        """Tell whether the text is inside something that spans lines."""
         return bool(self._fence or self._formula or self._open_tags > 0 or self._open_braces > 0)
 
     def _end_line(self, line: str) -> None:
@@ -166,7 +164,6 @@ class Surroundings:
 
 
 def _is_prose(line: str) -> bool:
-    """Tell whether a line, as far as it goes, is prose, and nothing in it waits to be closed."""
     if _STRUCTURE.match(line) or _FENCE.match(line):
         return False
     bare = _REASONING.sub("", _INLINE.sub("", line))
@@ -179,7 +176,6 @@ def _is_prose(line: str) -> bool:
 
 
 def _place_in(line: str, following: str) -> Place | None:
-    """Return what place the end of a line of prose is."""
     unspaced = bool(_UNSPACED.match(following))
     if not (following.startswith(" ") or unspaced):
         return None
@@ -195,7 +191,6 @@ def _place_in(line: str, following: str) -> Place | None:
 
 
 def _ends_sentence(line: str) -> bool:
-    """Tell whether a line ends with a sentence that is long enough."""
     begin, end = 0, sentence_end(line + " ")
     while end is not None and end < len(line):
         begin, end = end, sentence_end(line + " ", end)
@@ -256,7 +251,6 @@ def asks_for(words: Collection[str], tokenizer: TokenizerWrapper, prompt: Sequen
 
 
 def _last_turn(tokenizer: TokenizerWrapper, prompt: Sequence[int]) -> set[str]:
-    """Return the words of the last turn that has some."""
     special = frozenset(tokenizer.all_special_ids)
     turns = [list(turn) for marks, turn in groupby(prompt, special.__contains__) if not marks]
     for turn in reversed(turns):

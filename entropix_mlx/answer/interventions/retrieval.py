@@ -59,14 +59,11 @@ class Retrieval:
         retrieve: Retrieve,
         interrupts: Callable[[int, Position, int], bool],
     ) -> None:
-        """Begin an answer.
+        """Prepare the retrieval for an answer.
 
         Args:
-            rule: `[notes]` of a profile.
-            tokenizer: from `load`.
-            retrieve: finds passages.
-            interrupts: whether another intervention is due at a position, as `Intervention.due`: a
-                sentence on trial ends there.
+            interrupts: as `Intervention.due` of other interventions; a sentence on trial ends
+            there.
         """
         self.rule = rule
         self.tokenizer = tokenizer
@@ -99,7 +96,6 @@ class Retrieval:
         return None
 
     def observe(self, step: Step) -> None:
-        """As in `Intervention`."""
         self._answer.observe(step)
         inside = step.origin is Origin.RETRIEVED
         if inside and not self._inside:
@@ -118,7 +114,6 @@ class Retrieval:
             self._trigger.fire(step.index)
 
     def lost(self, position: Position) -> bool:
-        """Tell whether the model is lost at a position."""
         return position.entropy >= self.rule.min_entropy
 
     def find(self, sentence: str, triggered_at: int, before: Position, room: int) -> Found | None:
@@ -138,7 +133,6 @@ class Retrieval:
         return None
 
     def _starts(self, here: Position) -> bool:
-        """Tell whether a sentence starts at the end of the answer."""
         if not self._answer.tokens:
             return here.token not in self.tokenizer.eos_token_ids
         return self._answer.place(here.token) in (Place.SENTENCE, Place.LINE)
@@ -148,7 +142,6 @@ class Retrieval:
         return here.token in self.tokenizer.eos_token_ids or self._starts(here)
 
     def _written(self, passage: Passage, before: Position) -> tuple[int, ...]:
-        """Return the tokens of a passage and of what introduces it."""
         words = {
             "passage": self._shortened(quotable(passage.text, self.tokenizer)),
             "source": quotable(on_one_line(passage.source.label), self.tokenizer),
@@ -161,7 +154,6 @@ class Retrieval:
         return tuple(self.tokenizer.encode(text, add_special_tokens=False))
 
     def _shortened(self, text: str) -> str:
-        """Return a passage of at most the profile's number of tokens, with "…" if it is cut."""
         tokens = self.tokenizer.encode(text, add_special_tokens=False)
         if len(tokens) <= self.rule.max_tokens:
             return text
@@ -182,7 +174,6 @@ class RetrievalTrial(Trial):
         room: int,
         found: Found | None = None,
     ) -> None:
-        """Begin at a position; with a passage that was found already, nothing is followed."""
         self._retrieval = retrieval
         self._index = index
         self._here = here
@@ -192,18 +183,15 @@ class RetrievalTrial(Trial):
         self._after = here
 
     def advance(self) -> Advance | None:
-        """As in `Trial`."""
         if self._found is not None or not self._goes_on():
             return None
         self._sentence.append(self._after.sampled())
         return Advance.after({0: self._sentence[-1]})
 
     def extend(self, found: Sequence[Position]) -> None:
-        """As in `Trial`."""
         (self._after,) = found
 
     def outcome(self, cancelled: bool) -> Outcome:
-        """As in `Trial`."""
         if cancelled:
             return Outcome()
         found, dropped = self._found or self._instead(), None
@@ -220,7 +208,6 @@ class RetrievalTrial(Trial):
         )
 
     def _goes_on(self) -> bool:
-        """Tell whether the sentence grows by the token that was drawn at its end."""
         retrieval, length = self._retrieval, len(self._sentence)
         ends = self._after.token in retrieval.tokenizer.eos_token_ids
         if ends or length >= min(retrieval.rule.draft, self._room) or retrieval.lost(self._after):
@@ -230,7 +217,6 @@ class RetrievalTrial(Trial):
         return not length or sentence_end(self._text) is None
 
     def _instead(self) -> Found | None:
-        """Return the passage that takes the place of the sentence, if one does."""
         retrieval = self._retrieval
         if not retrieval.lost(self._after):
             return None
@@ -268,7 +254,6 @@ def _broken(marker: str) -> str:
 
 
 def _added(tokenizer: TokenizerWrapper) -> list[str]:
-    """Return the texts of the tokens that stand outside the vocabulary of ordinary text."""
     added = getattr(tokenizer, "added_tokens_decoder", {})
     texts = [str(token) for token in added.values()]
     return [text for text in texts if len(text) > 1 and text.strip()]

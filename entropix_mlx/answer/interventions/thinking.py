@@ -47,14 +47,7 @@ class Thinking:
         vocab_size: int,
         prompt: Sequence[int] = (),
     ) -> None:
-        """Check the profile's texts, each of which is used in turn.
-
-        Args:
-            rule: `[think]` of a profile.
-            tokenizer: from `load`.
-            vocab_size: of the model.
-            prompt: token ids; what it asks for may leave no place for thoughts.
-        """
+        """Check the profile's texts; the request of the prompt may leave no place for thoughts."""
         self._rule = rule
         self._tokenizer = tokenizer
         self._places = ALLOWED[rule.place]
@@ -71,11 +64,9 @@ class Thinking:
         self._inside = False
 
     def due(self, index: int, here: Position, room: int) -> bool:
-        """As in `Intervention`."""
         return self._due(index, here, room) is not None
 
     def propose(self, index: int, here: Position, room: int) -> Trial | None:
-        """As in `Intervention`."""
         tokens = self._due(index, here, room)
         if tokens is None:
             return None
@@ -84,7 +75,6 @@ class Thinking:
         )
 
     def observe(self, step: Step) -> None:
-        """As in `Intervention`."""
         self._answer.observe(step)
         inserted = step.origin is Origin.INSERTED
         dropped = step.dropped is not None and step.dropped.origin is Origin.INSERTED
@@ -98,7 +88,6 @@ class Thinking:
         self._inside = inserted
 
     def _due(self, index: int, here: Position, room: int) -> tuple[int, ...] | None:
-        """Return the tokens of the text that is due at a position; None for none."""
         if here.decision.strategy is Strategy.THINK and self._allowance.allows(index):
             self._trigger.fire(index)
         if self._trigger.at(index) is None or not self._answer.tokens:
@@ -115,7 +104,6 @@ class Thinking:
         return tokens if fits else None
 
     def _forms(self, text: str | int) -> set[str]:
-        """Return the forms of a text at the places that are allowed."""
         if isinstance(text, int):
             return set()
         return {form for place in self._places for form in forms(text, place)}
@@ -138,16 +126,6 @@ class ThinkingTrial(Trial):
         before: Sequence[int],
         triggered_at: int | None,
     ) -> None:
-        """Begin with the first token of the thought at a position.
-
-        Args:
-            tokens: of the thought.
-            here: where it is to stand.
-            rule: `[think]` of the profile.
-            tokenizer: from `load`.
-            before: the tokens of the answer.
-            triggered_at: index of the step that triggered it.
-        """
         self._tokens = tuple(tokens)
         self._rule = rule
         self._tokenizer = tokenizer
@@ -171,14 +149,12 @@ class ThinkingTrial(Trial):
         return Advance.after(last, NOTHING if at_last else rest[0] if rest else DRAWN)
 
     def extend(self, found: Sequence[Position]) -> None:
-        """As in `Trial`."""
         here, *without = found
         rest = self._tokens[len(self._with) :]
         self._with.append(here.given(rest[:1])[0] if rest else here.sampled())
         self._without += [position.detached() for position in without]
 
     def outcome(self, cancelled: bool) -> Outcome:
-        """As in `Trial`."""
         if cancelled:
             return Outcome()
         reason = self._flaw()
@@ -204,7 +180,6 @@ class ThinkingTrial(Trial):
 
     @property
     def _watched(self) -> list[Position]:
-        """The tokens after the thought."""
         return self._with[len(self._tokens) :]
 
     def _flaw(self) -> DropReason | None:
@@ -227,7 +202,6 @@ class ThinkingTrial(Trial):
 
 
 def written(text: str, place: Place, paragraph: str) -> str:
-    """Return a text as it is written at a place of a paragraph; see `forms`."""
     plain, trailing = forms(text, place)
     return trailing if re.search(r"…|\.\.\.", paragraph) else plain
 
@@ -261,12 +235,7 @@ def flaw(
 ) -> DropReason | None:
     """Return why a thought is dropped whatever it gains; None if nothing speaks against it.
 
-    Args:
-        tokenizer: from `load`.
-        before: the tokens of the answer.
-        inserted: those of the thought.
-        watched: those that followed it.
-        loop_length: as in the profile.
+    Given the tokens of the answer before it, of the thought, and of what was watched behind it.
     """
     ends = bool(watched) and watched[-1] in tokenizer.eos_token_ids
     if ends and not text_of(tokenizer, watched).strip():

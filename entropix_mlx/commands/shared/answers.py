@@ -24,10 +24,7 @@ ADVICE = "ask more precisely, try another seed, let it think (think.max_insertio
 def show_steps(steps: Iterable[Step], form: OutputOptions, summary: Summary) -> int:
     """Print steps as they come, and add them up; return the exit code.
 
-    Args:
-        steps: of an answer, or of a text that is read.
-        form: with JSON, only the totals are printed, which is left to the caller.
-        summary: gets the steps, each before it is printed.
+    With `form.json`, only the totals are printed, which is left to the caller.
     """
     colour = output.use_colour(form.color, sys.stdout)
     try:
@@ -44,7 +41,6 @@ def show_steps(steps: Iterable[Step], form: OutputOptions, summary: Summary) -> 
 
 
 def write_step(step: Step, colour: bool) -> None:
-    """Print a step's text to stdout at once."""
     step = replace(step, text=output.shown(step.text, sys.stdout))
     output.write(paint_step(step) if colour else step.text)
 
@@ -70,17 +66,13 @@ def shares(summary: Summary, colour: bool) -> str:
 
 
 def report_if_unsure(verdict: Verdict | None) -> None:
-    """Print the reason why an answer is unsure, where it is, and what to do about it."""
     if verdict is not None and verdict.unsure:
         output.info(f"{verdict.reason}; {ADVICE}")
 
 
 def choose_branch(fork: Fork) -> int:
-    """Show the branches of a fork and return the index of the one that the user chooses.
-
-    An empty line, or no stdin, chooses the one that scored best.
-    """
-    output.report("\nthe model could go on in several ways:")
+    """Return the index of the branch that the user chooses; an empty line takes the best one."""
+    output.report("\nthe model could continue in several ways:")
     for number, branch in enumerate(fork.branches):
         mark = "*" if number == fork.winner else " "
         text = output.shown(branch.text, sys.stderr).replace("\n", "⏎")
@@ -109,13 +101,11 @@ class ProgressBar:
         self._tokens = 0
 
     def token(self) -> None:
-        """Count a token."""
         self._tokens += 1
         self._bar.set_postfix_str(f"{self._speed:.1f} tokens/s", refresh=False)
         self._bar.update(0)
 
     def answer(self) -> None:
-        """Count an answer that has ended."""
         self._bar.update(1)
         self._bar.refresh()
 
@@ -131,7 +121,6 @@ class ProgressBar:
 
 @contextmanager
 def progress_bar(total: int) -> Iterator[ProgressBar]:
-    """Show the progress of so many answers, on a terminal only."""
     from tqdm import tqdm
 
     with tqdm(

@@ -9,7 +9,8 @@ from typing import Any
 
 from ...configuration import OPTIONS, Configuration
 from ...errors import EntropixError
-from ...old_names import SETTINGS
+from ...old_names import COMMAND_LINE
+from ...profiles.fields import nearest
 from ...settings import Settings
 
 NEVER = ("config", "help")
@@ -24,12 +25,7 @@ def set_defaults(
     configuration: Configuration,
     others: Callable[[], Iterable[argparse.ArgumentParser]],
 ) -> None:
-    """Make the options of a file the defaults of a subcommand.
-
-    Args:
-        parser: of the subcommand.
-        configuration: its options that only other subcommands have are passed over.
-        others: returns the parsers of all subcommands, which takes long.
+    """Make the options of a file the defaults of a subcommand; those of `others` are ignored.
 
     Raises:
         ConfigurationError: no subcommand has such an option, or its value is impossible.
@@ -37,7 +33,7 @@ def set_defaults(
     actions = _actions(parser)
     for key, value in configuration.options.items():
         name = key.replace("-", "_")
-        name = SETTINGS.get(name, name)
+        name = COMMAND_LINE.get(name, name)
         if name in actions:
             try:
                 default = _checked(parser, actions[name], value)
@@ -46,8 +42,9 @@ def set_defaults(
                 raise configuration.fault(OPTIONS, key, why) from error
             parser.set_defaults(**{actions[name].dest: default})
         elif not any(name in _actions(other) for other in others()):
-            unknown = "there is no such option: entropix chat --help lists them"
-            raise configuration.fault(OPTIONS, key, unknown)
+            near = nearest(name, actions)
+            advice = f"did you mean {near}?" if near else "entropix chat --help lists them"
+            raise configuration.fault(OPTIONS, key, f"there is no such option: {advice}")
 
 
 def _actions(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
@@ -61,11 +58,7 @@ def _actions(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
 
 
 def _checked(parser: argparse.ArgumentParser, action: argparse.Action, value: Any) -> Any:
-    """Return a value of the file as the command line would give it.
-
-    Raises:
-        ArgumentError, ValueError, EntropixError: the option refuses it.
-    """
+    """Return a value of the file as the command line would give it."""
     if action.nargs == 0:  # a switch
         if not isinstance(value, bool):
             raise ValueError(f"it must be true or false, not {value!r}")

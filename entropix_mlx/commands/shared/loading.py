@@ -44,11 +44,6 @@ def load_model(options: ModelOptions) -> tuple[LanguageModel, TokenizerWrapper]:
 def load_draft(
     options: ModelOptions, model: LanguageModel, tokenizer: TokenizerWrapper
 ) -> DraftModel | None:
-    """Load the draft model that the options name, if they do.
-
-    Raises:
-        EntropixError: it cannot be loaded, or cannot propose tokens for the model.
-    """
     if options.draft_model is None:
         return None
     from ...checkpoints.loading import load
@@ -62,11 +57,6 @@ def load_draft(
 
 
 def open_notes(folder: Path | None) -> Notes | None:
-    """Return the notes in a folder, read as far as they are new; None without a folder.
-
-    Raises:
-        NotesError: the folder cannot be read, or its index cannot be kept.
-    """
     if folder is None:
         return None
     from ...notes.notes import Notes

@@ -38,7 +38,6 @@ EXTRAS = (
     "quantized_kv_start",
 )
 """Fields of `checkpoints.loading.Extras` that options state."""
-_EACH = "; may be repeated, and each is compared"
 
 
 @dataclass(frozen=True)
@@ -76,18 +75,13 @@ class OutputOptions:
 
 
 def model_options(arguments: argparse.Namespace) -> ModelOptions:
-    """Return the options of `add_model`, `add_draft_model` and `add_mode`.
-
-    Raises:
-        SettingsError: a number of draft tokens without a draft model, or too high a number.
-    """
     given = vars(arguments)
     draft_model, draft_tokens = given.get("draft_model"), given.get("num_draft_tokens")
     if draft_tokens is not None:
         checked_length(draft_tokens)
         if draft_model is None:
             raise SettingsError(
-                "--num-draft-tokens is for a draft model: name it with --draft-model"
+                "--num-draft-tokens needs a draft model: name it with --draft-model"
             )
     return ModelOptions(
         model=arguments.model,
@@ -101,16 +95,11 @@ def model_options(arguments: argparse.Namespace) -> ModelOptions:
 
 
 def output_options(arguments: argparse.Namespace) -> OutputOptions:
-    """Return the options of `add_output`."""
     return OutputOptions(arguments.json, arguments.jsonl, arguments.color)
 
 
 def to_settings(arguments: argparse.Namespace, **fixed: Any) -> Settings:
-    """Return the settings that the options describe; a mistake in them shows here.
-
-    Args:
-        arguments: with any fields of `Settings`, and the options that change the profile.
-        fixed: fields that no option states, or that replace those of the options.
+    """Return the settings that the options describe, with some fields `fixed`.
 
     Raises:
         SettingsError, SamplerError, ProfileError: they do not fit.
@@ -144,11 +133,7 @@ def _interventions(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def changes_of(assignment: str) -> dict[str, Any]:
-    """Return the fields of the profile that one --set changes: it is a line of TOML.
-
-    Raises:
-        ProfileError: it is no assignment, or of a field or value that does not exist.
-    """
+    """Return the fields of the profile that one --set changes: it is a line of TOML."""
     source = f"--set {assignment}"
     try:
         changes = tomllib.loads(assignment)
@@ -163,21 +148,19 @@ def changes_of(assignment: str) -> dict[str, Any]:
 
 
 def samplers() -> str:
-    """Return the names of the samplers, for a help text."""
     *names, last = SAMPLERS
     return f"{', '.join(names)} or {last}"
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say which model to load, and how."""
     add = parser.add_argument
-    demo = "default: the demo model if installed"
-    add("--model", type=nonempty, help=f"folder, .gguf file or hub id ({demo})")
+    which = "folder, .gguf file or hub id (default: the demo model, if installed)"
+    add("--model", type=nonempty, help=which)
     add(
         "--dequantize",
         action=argparse.BooleanOptionalAction,
-        help="unpack quantized weights: more memory, and on a CPU more speed (default: on a CPU,"
-        " if memory allows)",
+        help="unpack quantized weights, which takes memory and is faster on a CPU (default: on a"
+        " CPU with enough memory)",
     )
     add = parser.add_argument_group("as in mlx-lm").add_argument
     add("--adapter-path", metavar="DIR", help="LoRA or DoRA weights to add to the model")
@@ -197,70 +180,64 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         help="""variables for the chat template, as in '{"enable_thinking": false}'""",
     )
     add("--kv-bits", type=int, metavar="N", help="quantize the KV cache to N bits")
-    add("--kv-group-size", type=int, default=64, metavar="N", help="in groups of N (default: 64)")
+    size = "in groups of N values (default: 64)"
+    add("--kv-group-size", type=int, default=64, metavar="N", help=size)
     start = "once it holds N tokens (default: 5000)"
     add("--quantized-kv-start", type=int, default=5000, metavar="N", help=start)
 
 
 def add_draft_model(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a draft model."""
     add = parser.add_argument
-    smaller = "a smaller model with the same tokenizer, which proposes tokens; the text is the same"
+    smaller = (
+        "a smaller model with the same tokenizer that proposes tokens; the text stays the same"
+    )
     add("--draft-model", type=nonempty, metavar="M", help=smaller)
-    most = "tokens that it proposes at a time (default: 3)"
+    most = "tokens proposed at a time (default: 3)"
     add("--num-draft-tokens", type=positive, metavar="N", help=most)
 
 
 def add_mode(parser: argparse.ArgumentParser) -> None:
-    """Add the option that says what several machines do."""
     parser.add_argument(
         "--mode",
         choices=("tensor", "data"),
         default="tensor",
-        help="under mlx.launch, split the model over the machines (tensor, the default), or have"
-        " each hold it all, and divide the prompts (data)",
+        help="under mlx.launch: split the model over the machines (tensor, the default), or give"
+        " each the whole model and a share of the prompts (data)",
     )
 
 
 def add_notes(parser: argparse.ArgumentParser) -> None:
-    """Add the option that names a folder of notes."""
-    what = "quote passages from the texts in this folder where the model is lost"
+    what = "quote passages from the texts in this folder where the model is uncertain"
     parser.add_argument("--notes", type=file, metavar="FOLDER", help=what)
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `Settings`, and those that change its profile."""
     add = parser.add_argument
     add("--sampler", default=DEFAULT_SAMPLER, help=f"{samplers()} (default: {DEFAULT_SAMPLER})")
-    fresh = "repeat an answer (default: a fresh seed, printed at the end)"
-    add("--seed", type=int, help=fresh)
+    add("--seed", type=int, help="makes an answer repeatable (default: random, and printed)")
     add_generation(parser)
-    add("--ask", action="store_true", help="choose a branch yourself where their scores are close")
+    add("--ask", action="store_true", help="choose the branch yourself where scores are close")
 
 
-def add_generation(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
-    """Add the options of `Settings` other than sampler and seed.
-
-    Args:
-        parser: to add them to.
-        several: whether --profile, --set and --temp may be repeated to compare several values;
-            each is a list then.
-    """
+def add_generation(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `Settings` other than sampler and seed."""
     add = parser.add_argument
-    most = "default %(default)s; -1: no limit"
-    add("--max-tokens", "-m", type=token_count, default=Settings.max_tokens, help=most)
-    add(
-        "--stop",
-        action="append",
-        default=[],
-        metavar="TEXT",
-        help="end an answer before this text; may be repeated",
-    )
-    add_profile(parser, several=several)
-    _add_parameters(parser, several)
-    add("--think", action="store_true", help="insert the thinking text whatever the profile says")
-    add("--no-think", action="store_true", help="never insert the thinking text, --think or not")
-    add("--no-branch", action="store_true", help="never compare branches at a fork, only sample")
+    most = "tokens of an answer (default: %(default)s; -1: no limit)"
+    add("--max-tokens", "-m", type=token_count, default=Settings.max_tokens, metavar="N", help=most)
+    before = "end an answer before this text; may be repeated"
+    add("--stop", action="append", default=[], metavar="TEXT", help=before)
+    add_profile(parser)
+    for name, parameter in parameters().items():
+        option = "--temp" if name == "temperature" else f"--{name.replace('_', '-')}"
+        if isinstance(parameter.rule, Number):
+            kind = int if parameter.rule.whole else float
+            add(option, dest=name, type=kind, metavar="N", help=parameter.help)
+        else:
+            each = f"{parameter.help}; may be repeated"
+            add(option, dest=name, action="append", type=bias, metavar="TOKEN=BIAS", help=each)
+    add("--think", action="store_true", help="insert thoughts even if the profile does not")
+    add("--no-think", action="store_true", help="never insert thoughts; overrides --think")
+    add("--no-branch", action="store_true", help="never compare branches, only sample")
     add("--branch-width", type=positive, metavar="K", help="compare K branches at a fork")
     add("--branch-depth", type=positive, metavar="L", help="of at most L tokens each")
     add_attention_layers(parser)
@@ -269,93 +246,56 @@ def add_generation(parser: argparse.ArgumentParser, *, several: bool = False) ->
         type=speculation,
         default=Settings.speculation,
         metavar="auto|off|N",
-        help="propose tokens where the text repeats itself, N at a time (default: auto)",
+        help="propose N tokens at a time where the text repeats itself (default: auto)",
     )
 
 
-def add_profile(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
-    """Add the options that name a profile and change its fields; `several` as above."""
+def add_profile(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     which = (
-        "thresholds: a name, a TOML file, or auto (default): the one that was calibrated for the"
+        "thresholds: a name, a TOML file, or auto (the default): the profile calibrated for the"
         " model, else reference"
     )
-    change = "change a field of the profile, as in thresholds.low_entropy=0.2"
-    if several:
-        add("--profile", action="append", help=which + _EACH)
-        change += f", or several with ; between them{_EACH}"
-    else:
-        add("--profile", default=AUTO, help=which)
-        change += "; may be repeated"
+    add("--profile", default=AUTO, help=which)
     add(
         "--set",
         action="append",
         default=[],
         dest="assignments",
         metavar="FIELD=VALUE",
-        help=change,
+        help="change a field of the profile, as in thresholds.low_entropy=0.2; may be repeated",
     )
 
 
-def _add_parameters(parser: argparse.ArgumentParser, several: bool) -> None:
-    """Add the sampling parameters that samplers share, as the table of samplers describes them."""
-    for name, parameter in parameters().items():
-        option = "--temp" if name == "temperature" else f"--{name.replace('_', '-')}"
-        described: dict[str, Any] = {"dest": name, "help": parameter.help}
-        if not isinstance(parameter.rule, Number):
-            described |= {"action": "append", "type": bias, "metavar": "TOKEN=BIAS"}
-            described["help"] += "; may be repeated"
-        elif several and name == "temperature":
-            described |= {"action": "append", "type": float}
-            described["help"] += _EACH
-        else:
-            described["type"] = int if parameter.rule.whole else float
-        parser.add_argument(option, **described)
-
-
 def add_attention_layers(parser: argparse.ArgumentParser) -> None:
-    """Add the option that says whose attention is measured."""
     parser.add_argument(
         "--attention-layers",
         choices=ATTENTION_LAYERS,
         default=Settings.attention_layers,
-        help="whose attention is measured (default: %(default)s)",
+        help="layers whose attention is measured (default: %(default)s)",
     )
 
 
 def add_top_logprobs(parser: argparse.ArgumentParser, where: str) -> None:
-    """Add the option that lists alternatives, and say where they are seen."""
     listed = f"list the N most probable tokens of each step ({where})"
     parser.add_argument("--top-logprobs", type=count, default=0, metavar="N", help=listed)
 
 
 def add_answers_file(parser: argparse.ArgumentParser, what: str, batch: int | None) -> None:
-    """Add the options of commands that keep answers in a file.
-
-    Args:
-        parser: to add them to.
-        what: the help text of --output.
-        batch: the default of --batch; None where the command must know whether it was given.
-    """
+    """Add --output, with the help text `what`, --resume, and --batch with its default."""
     add = parser.add_argument
     add("--output", "-o", type=file, metavar="FILE", help=what)
-    add("--resume", action="store_true", help="go on with the answers that --output lacks")
-    most = f"answers at once (default: {BATCH}; fewer where the memory does not allow it)"
+    add("--resume", action="store_true", help="add the answers that --output still lacks")
+    most = f"answers at once (default: {BATCH}; fewer if memory is short)"
     add("--batch", type=positive, default=batch, metavar="N", help=most)
 
 
 def check_answers_file(arguments: argparse.Namespace) -> None:
-    """Check that there is a file of answers where one is to be resumed.
-
-    Raises:
-        PromptError: --resume without --output.
-    """
     if arguments.resume and not arguments.output:
-        raise PromptError("--resume goes on with a file of answers: name it with --output")
+        raise PromptError("--resume continues a file of answers: name it with --output")
 
 
 def add_output(parser: argparse.ArgumentParser, *, totals: str, steps: str) -> None:
-    """Add the options about what is printed: help texts of --json and --jsonl, and --color."""
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help=totals)
     form.add_argument("--jsonl", action="store_true", help=steps)
@@ -364,7 +304,6 @@ def add_output(parser: argparse.ArgumentParser, *, totals: str, steps: str) -> N
 
 
 def add_color(parser: argparse.ArgumentParser) -> None:
-    """Add the option about colours."""
     parser.add_argument(
         "--color",
         choices=("auto", "always", "never"),
@@ -382,27 +321,19 @@ def add_verbose(parser: argparse.ArgumentParser) -> None:
         const=True,
         default=True,
         metavar="BOOL",
-        help="statistics on stderr (default: true)",
+        help="print statistics to stderr (default: true)",
     )
 
 
-def add_config(parser: argparse.ArgumentParser, usual: str) -> None:
-    """Add the option that names a configuration file; `usual` is read without it."""
-    what = f"take defaults of options from this file (default: {usual})"
-    parser.add_argument("--config", type=file, metavar="FILE", help=what)
-
-
 def boolean(text: str) -> bool:
-    """Parse true or false."""
     if text.lower() in ("true", "t", "1", "yes"):
         return True
     if text.lower() in ("false", "f", "0", "no"):
         return False
-    raise argparse.ArgumentTypeError(f"true or false, not {text!r}")
+    raise argparse.ArgumentTypeError(f"expected true or false, not {text!r}")
 
 
 def nonempty(text: str) -> str:
-    """Parse a text that is not empty."""
     if not text:
         raise argparse.ArgumentTypeError("it is empty: leave the option out for the default")
     return text
@@ -421,12 +352,11 @@ def bias(text: str) -> tuple[int, float]:
     try:
         return int(token), float(added)
     except ValueError:
-        wanted = "TOKEN=BIAS, a token's id and a number"
+        wanted = "expected TOKEN=BIAS, a token's id and a number"
         raise argparse.ArgumentTypeError(f"{wanted}, not {text!r}") from None
 
 
 def json_object(text: str) -> dict[str, Any]:
-    """Parse a JSON object."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -437,17 +367,14 @@ def json_object(text: str) -> dict[str, Any]:
 
 
 def speculation(text: str) -> str | int:
-    """Parse a number of tokens, or a mode, which `Settings` checks."""
-    return int(text) if text.isdecimal() else text
+    return int(text) if text.isdecimal() else text  # which `Settings` checks
 
 
 def positive(text: str) -> int:
-    """Parse a whole number of at least 1."""
     return _whole(text, 1, "a positive whole number")
 
 
 def count(text: str) -> int:
-    """Parse a whole number of at least 0."""
     return _whole(text, 0, "a whole number of at least 0")
 
 
@@ -462,5 +389,5 @@ def _whole(text: str, least: int, what: str) -> int:
     except ValueError:  # also where Python refuses to read thousands of digits
         number = least - 1
     if number < least:
-        raise argparse.ArgumentTypeError(f"{what}, not {text!r}")
+        raise argparse.ArgumentTypeError(f"expected {what}, not {text!r}")
     return number

@@ -101,7 +101,6 @@ def write(text: str) -> None:
 
 
 def write_text(text: str) -> None:
-    """Print what a model wrote to stdout at once, as `shown` returns it."""
     write(shown(text, sys.stdout))
 
 
@@ -114,7 +113,7 @@ def write_json(record: Any, indent: int | None = None) -> None:
 
 
 def shown(text: str, stream: TextIO) -> str:
-    """Return what a model wrote, made `printable` if the stream is a terminal, unchanged if not."""
+    """Return what a model wrote, made `printable` for a terminal."""
     return printable(text) if stream.isatty() else text
 
 
@@ -135,12 +134,10 @@ def info(text: str) -> None:
 
 
 def set_verbose(verbose: bool) -> None:
-    """Say whether `info` prints anything."""
     _log.setLevel(logging.INFO if verbose else logging.WARNING)
 
 
 def verbose() -> bool:
-    """Tell whether `info` prints anything."""
     return _log.isEnabledFor(logging.INFO)
 
 
@@ -153,14 +150,7 @@ def shortened(message: str) -> str:
 
 
 def check_screen(instead: str) -> None:
-    """Check that there is a terminal for the terminal UI, which would wait for keys without one.
-
-    Args:
-        instead: what to do if there is none, for the message.
-
-    Raises:
-        OutputError: stdin or stdout is no terminal.
-    """
+    """Raise `OutputError` without a terminal: the terminal UI would wait for keys."""
     if not (sys.stdin and sys.stdin.isatty() and sys.stdout.isatty()):
         raise OutputError(f"the terminal UI needs a terminal: {instead}")
 

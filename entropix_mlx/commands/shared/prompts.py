@@ -40,11 +40,6 @@ class PromptOptions:
     """A file of mlx-lm's that holds the KV cache of what precedes the prompt."""
 
     def read(self) -> str:
-        """Return the prompt.
-
-        Raises:
-            PromptError: there is no stdin, or nothing in it.
-        """
         if self.text != "-":
             # Bytes that are not UTF-8 arrive as lone surrogates, which no tokenizer can encode.
             text = (self.text or "").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
@@ -57,11 +52,7 @@ class PromptOptions:
         return text
 
     def encode(self, tokenizer: TokenizerWrapper, prompt: str) -> list[int]:
-        """Return the tokens to answer: those behind the cached ones, if there is a cache.
-
-        Raises:
-            PromptError: the prompt is empty, or the chat template refuses it.
-        """
+        """Return the tokens to answer: those behind the cached ones, if there is a cache."""
         from ...api.prompts import chat_prompt, text_prompt
 
         if self.bare and self.system_prompt is not None:
@@ -79,11 +70,6 @@ class PromptOptions:
         return tokens
 
     def load_cache(self) -> list[Any] | None:
-        """Return the KV cache of what precedes the prompt; None without a file.
-
-        Raises:
-            UnsupportedModelError: the file cannot be read.
-        """
         if self.cache_file is None:
             return None
         from mlx_lm.models.cache import load_prompt_cache
@@ -102,7 +88,6 @@ class PromptOptions:
 
 
 def _behind_cache(tokenizer: TokenizerWrapper, prompt: str) -> list[int]:
-    """Return the tokens from the question on: the file holds what the template writes before it."""
     from ...api.prompts import conversation_text
 
     text = conversation_text(tokenizer, [{"role": "user", "content": _QUERY}])
@@ -113,32 +98,30 @@ def _behind_cache(tokenizer: TokenizerWrapper, prompt: str) -> list[int]:
 
 
 def add_prompt(parser: argparse.ArgumentParser, *, many: bool = False) -> None:
-    """Add the options of a prompt, and with `many` those of a file of them and of a cache."""
     add = parser.add_argument
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--prompt", "-p", help="what to ask; - reads it from stdin")
+    what.add_argument("--prompt", "-p", help="the prompt; - reads it from stdin")
     if many:
         what.add_argument(
             "--prompts",
             type=options.file,
             metavar="FILE",
-            help="answer every line of a file; a .jsonl has prompt or messages and options of its"
-            " own, a .csv a header that names them",
+            help="answer every line of a file; those of a .jsonl file hold a prompt or messages and"
+            " options of their own, the header of a .csv file names them",
         )
     add("--system-prompt", help="instructions that precede the prompt")
-    add("--ignore-chat-template", action="store_true", help="continue the bare prompt text")
+    add("--ignore-chat-template", action="store_true", help="continue the prompt as plain text")
     if many:
-        add("--prefill-response", metavar="TEXT", help="have the answer go on from this text")
+        add("--prefill-response", metavar="TEXT", help="begin the answer with this text")
         add(
             "--prompt-cache-file",
             type=options.file,
             metavar="FILE",
-            help="go on from a prompt that mlx_lm.cache_prompt cached (.safetensors)",
+            help="continue a prompt cached by mlx_lm.cache_prompt (.safetensors)",
         )
 
 
 def prompt_options(arguments: argparse.Namespace) -> PromptOptions:
-    """Return the options of `add_prompt`."""
     given = vars(arguments)
     return PromptOptions(
         text=arguments.prompt,
@@ -165,9 +148,9 @@ def trace_header(
         model: from `load`.
         name: that of the model, for people.
         settings: resolved.
-        tokens: the tokens that precede the answer.
+        tokens: those before the answer.
         question: the prompt, if there is one.
-        system_prompt: instructions that precede it.
+        system_prompt: of the question.
         notes: the folder that the answer may quote.
     """
     turns = [] if question is None else [Turn(question)]

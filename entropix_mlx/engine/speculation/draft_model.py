@@ -25,7 +25,7 @@ from ...samplers.position import sample
 from ...samplers.registry import make_sampler
 from ...settings import BATCH
 from ..cached_text import CachedText
-from .proposer import Proposer, checked_length
+from .proposer import checked_length
 
 DRAFT_TOKENS = 3
 """Tokens that a draft model proposes for a pass, unless the caller says otherwise."""
@@ -33,8 +33,6 @@ READ_AT_ONCE = 256
 """Tokens of a text that the draft model reads at once."""
 SPECIAL = ("bos_token", "eos_token", "unk_token")
 """Special tokens in which two tokenizers must be alike."""
-SHOWN = 3
-"""Tokens in which two vocabularies differ that a message shows."""
 
 
 class DraftModel:
@@ -50,12 +48,7 @@ class DraftModel:
     def __init__(
         self, model: LanguageModel, tokenizer: TokenizerWrapper, tokens: int = DRAFT_TOKENS
     ) -> None:
-        """Take over a model.
-
-        Args:
-            model: from `load`.
-            tokenizer: from `load`.
-            tokens: how many to propose for a pass, at most `MAX_PROPOSED`.
+        """Take over a loaded model that proposes at most `MAX_PROPOSED` tokens for a pass.
 
         Raises:
             SettingsError: so many cannot be proposed.
@@ -67,11 +60,7 @@ class DraftModel:
         self._fits: TokenizerWrapper | None = None
 
     def check(self, model: LanguageModel, tokenizer: TokenizerWrapper) -> None:
-        """Check that this model can propose tokens to another one.
-
-        Args:
-            model: the one that answers.
-            tokenizer: its tokenizer.
+        """Check that this model can propose tokens to the one that answers.
 
         Raises:
             UnsupportedModelError: that model cannot take proposed tokens back.
@@ -97,7 +86,6 @@ class DraftModel:
         return best
 
     def give_back(self, text: CachedText) -> None:
-        """Keep a cache for the next answer."""
         self._idle = [*self._idle, text][-BATCH:]
 
 
@@ -107,16 +95,8 @@ class DraftProposer:
     needs_last_token = True
 
     def __init__(self, draft: DraftModel, sampler: Sampler, seed: int, vocab: int) -> None:
-        """Begin without a text.
-
-        Args:
-            draft: the draft model.
-            sampler: that of the answer. One that remembers the text is followed by the most
-                probable tokens.
-            seed: of the answer.
-            vocab: the number of tokens of the model that answers.
-        """
         self._draft = draft
+        # Where the sampler remembers the text, the most probable tokens are proposed.
         remembers = sampler.remembered is not None
         self._sampler = make_sampler("greedy", sampler.profile) if remembers else sampler
         self._seed = seed
@@ -126,7 +106,6 @@ class DraftProposer:
         """Tokens of the text before the last proposal."""
 
     def propose(self, tokens: Sequence[int], ahead: int = 0, alone: bool = True) -> list[int]:
-        """As in `Proposer`."""
         room = self._draft.model.config.max_position_embeddings - len(tokens)
         count = min(ahead + self._draft.tokens, room)
         if not tokens or count <= ahead:
@@ -146,13 +125,11 @@ class DraftProposer:
         return proposed[ahead : next(beyond, count)]
 
     def close(self) -> None:
-        """Give the cache back to the draft model."""
         if self._text is not None:
             self._draft.give_back(self._text)
         self._text, self._length = None, 0
 
     def _common(self, text: CachedText, tokens: Sequence[int]) -> int:
-        """Return how many tokens a text keeps: all but the last, which must be computed again."""
         if not self._length:
             return text.common(tokens[:-1])
         at = self._length
@@ -178,32 +155,11 @@ class DraftProposer:
         return tokens
 
 
-class FirstOf:
-    """The proposal of the first proposer that has any."""
-
-    needs_last_token = True
-
-    def __init__(self, *sources: Proposer) -> None:
-        self._sources = sources
-
-    def propose(self, tokens: Sequence[int], ahead: int = 0, alone: bool = True) -> list[int]:
-        """As in `Proposer`."""
-        found = (source.propose(tokens, ahead, alone) for source in self._sources)
-        return next(filter(None, found), [])
-
-    def close(self) -> None:
-        """Close all sources."""
-        for source in self._sources:
-            source.close()
-
-
 def cannot_be_drafted(why: str) -> UnsupportedModelError:
-    """Return the error of an answer for which no draft model can propose tokens."""
     return UnsupportedModelError(f"no draft model can be used here, since {why}: leave it out")
 
 
 def no_speculation(model: LanguageModel) -> str:
-    """Return why nothing can be proposed for a model, for people."""
     kind = model.config.model_type
     return f"the cache of this {kind} cannot take back a rejected token"
 
@@ -213,13 +169,9 @@ def _difference(one: TokenizerWrapper, other: TokenizerWrapper) -> str:
     mine, theirs = one.get_vocab(), other.get_vocab()
     if mine != theirs:
         apart = {text for text, _ in mine.items() ^ theirs.items()}
-        listed = sorted(apart, key=lambda text: (mine.get(text, theirs.get(text, 0)), text))
-        shown = ", ".join(
-            f"{text!r} is {_number(theirs, text)} there and {_number(mine, text)} in the model's"
-            for text in listed[:SHOWN]
-        )
-        more = f", and {len(apart) - SHOWN} more differ" if len(apart) > SHOWN else ""
-        return f"{shown}{more}"
+        first = min(apart, key=lambda text: (mine.get(text, theirs.get(text, 0)), text))
+        more = f", and {len(apart) - 1} more differ" if len(apart) > 1 else ""
+        return f"{first!r} is {_number(theirs, first)} there and {_number(mine, first)} here{more}"
     for name in SPECIAL:
         own, its = getattr(one, name, None), getattr(other, name, None)
         if own != its:

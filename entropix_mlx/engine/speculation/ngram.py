@@ -75,7 +75,6 @@ class NgramProposer:
         """Do nothing: the index is this answer's alone."""
 
     def _add(self, token: int, answered: bool) -> None:
-        """Index a token, and find where what follows it stood before."""
         place, matched = self._next, self._matched
         accepted = place is not None and self._tokens[place] == token
         if place is not None and answered:
@@ -94,7 +93,6 @@ class NgramProposer:
             self._lost = None
 
     def _found(self) -> tuple[int | None, int]:
-        """Return where what followed the last tokens begins, and how many of them stood there."""
         found: int | None = None
         matched = 0
         for length in range(SHORTEST, min(LONGEST, len(self._tokens)) + 1):
@@ -127,5 +125,4 @@ class NgramProposer:
 
 
 def _level(matched: int) -> int:
-    """Return the match length under which acceptance is tracked."""
     return _LEVELS[bisect_right(_LEVELS, matched) - 1]

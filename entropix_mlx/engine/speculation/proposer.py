@@ -64,7 +64,6 @@ class Lengths:
 
     @property
     def longest(self) -> int:
-        """The most tokens that `best` returns."""
         if self.fixed is not None:
             return self.fixed
         return max(length for length, _ in (*self.costs, *CAREFUL))

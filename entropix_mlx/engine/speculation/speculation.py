@@ -10,7 +10,7 @@ and, where the sampler remembers the text, in the state that the block leads to:
     draws       ,    pears   ,   plums                           "figs" leaves the cache
 
 1. `propose` asks the proposer for the block behind a known token.
-2. Once the pass is read, `accept` lets the answer go on from one position of the block after the
+2. Once the pass is read, the slot lets the answer go on from one position of the block after the
    other, for as long as it asks for the token that was proposed.
 3. The rest of the block leaves the cache. A slot with a block in flight queues nothing ahead: what
    comes next depends on how much of it is accepted.
@@ -18,7 +18,7 @@ and, where the sampler remembers the text, in the state that the block leads to:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
@@ -28,59 +28,38 @@ from ...models.base import LanguageModel
 from ...models.llama.model import Model
 from ...models.llama.weight_layout import blas_batches, on_cpu, precision
 from ...settings import ResolvedSettings
-from .draft_model import DraftModel, DraftProposer, FirstOf, cannot_be_drafted, no_speculation
+from .draft_model import DraftModel, DraftProposer, cannot_be_drafted, no_speculation
 from .ngram import NgramProposer
 from .proposer import BATCHED, CAREFUL, ONE_BY_ONE, Costs, Lengths, Proposer
 
 
 class Speculation:
-    """What is proposed to one slot, and how much of it is accepted."""
+    """The proposals to one slot: those of the first of its proposers that has any."""
 
-    def __init__(self, proposer: Proposer) -> None:
-        self._proposer = proposer
+    def __init__(self, *proposers: Proposer) -> None:
+        self._proposers = proposers
 
     def waits(self, request: Advance) -> bool:
         """Tell whether nothing may be queued behind a request before its position is read."""
-        return request.then == DRAWN and self._proposer.needs_last_token
+        known = any(proposer.needs_last_token for proposer in self._proposers)
+        return request.then == DRAWN and known
 
     def propose(
         self, request: Advance, text: Sequence[int], *, ahead: int = 0, alone: bool = True
     ) -> tuple[int, ...]:
-        """Return the block that probably follows a request on the text.
+        """Return the block that probably follows a request on the text, whose token the text
+        includes.
 
-        Args:
-            request: the known token.
-            text: all tokens of the text, that one included.
-            ahead: 1 where the block begins behind a token that is drawn, but not known yet.
-            alone: whether no other slot is in the pass.
+        `ahead` is 1 where the block begins behind a token that is drawn, but not known yet.
         """
         if request.then != DRAWN:
             return ()
-        return tuple(self._proposer.propose(text, ahead, alone))
-
-    def accept(
-        self,
-        block: Sequence[int],
-        go_on: Callable[[int], Advance | None],
-        confirm: Callable[[int, int], None],
-    ) -> None:
-        """Go through a block as far as the answer asks for its tokens.
-
-        Args:
-            block: the proposed tokens.
-            go_on: lets the answer go on from the position before a token of the block, given by its
-                number, and returns what it asks for on the text; None where that is nothing.
-            confirm: makes such a token part of the text.
-        """
-        for number in range(len(block) + 1):
-            request = go_on(number)
-            if request is None or [*request.tokens.values()] != [*block[number : number + 1]]:
-                return
-            confirm(number, block[number])
+        found = (proposer.propose(text, ahead, alone) for proposer in self._proposers)
+        return tuple(next(filter(None, found), ()))
 
     def close(self) -> None:
-        """The answer has ended."""
-        self._proposer.close()
+        for proposer in self._proposers:
+            proposer.close()
 
 
 def speculation_for(
@@ -93,11 +72,7 @@ def speculation_for(
     """Return the speculation for an answer on this machine; None for none.
 
     Args:
-        model: the one that answers.
-        tokenizer: its tokenizer.
-        resolved: the settings of the answer.
-        draft: a draft model, or None.
-        unknown: tokens of its text whose ids are not known.
+        unknown: tokens of the answer's text whose ids are not known.
 
     Raises:
         UnsupportedModelError: it was asked for, and the model cannot take tokens back.
@@ -110,7 +85,7 @@ def speculation_for(
     if unknown:
         raise cannot_be_drafted(f"the cache that was given holds {unknown} tokens of unknown text")
     proposer = DraftProposer(draft, resolved.sampler, resolved.seed, model.config.vocab_size)
-    return Speculation(proposer if ngram is None else FirstOf(ngram, proposer))
+    return Speculation(proposer) if ngram is None else Speculation(ngram, proposer)
 
 
 def _ngram(model: LanguageModel, asked: str | int) -> NgramProposer | None:

@@ -22,8 +22,7 @@ from .logits import Moments, moment_terms, moments_by_index, to_gaps
 
 LAYER_SCORES = 2**17
 """Scores of layers that are measured together: several arrays of that size are in memory then."""
-RUN_SCORES = 2**21
-"""The same of tokens in a row."""
+RUN_SCORES = 2**21  # the same of tokens in a row
 _BY_HEADS = np.array([1, 1, 0, 1 / 2, 0])
 _BY_HEADS_AND_KEYS = np.array([0, 0, 1, 0, 1])
 """What turns each sum of `_over_heads` into a metric: it is divided by the heads, or also by the
@@ -31,10 +30,9 @@ keys. Agreement is a mean over heads and keys; total variation is half the sum o
 
 
 class AttentionKernels(NamedTuple):
-    """The two halves of `_metrics`, compiled or not.
+    """The two halves of `_metrics`, compiled or not; the slices between them depend on lengths.
 
-    The number of keys grows with every token, so neither may depend on any length: compiled for
-    one shape, they serve all. A slice does depend on one: what lies between the halves is slices.
+    The number of keys grows with every token: compiled for one shape, the halves serve all.
     """
 
     over_keys: Callable[[mx.array], tuple[mx.array, Any]]
@@ -85,15 +83,10 @@ def _over_heads(
     each_head: mx.array,
     factors: mx.array,
 ) -> mx.array:
-    """Return the five metrics `(…, 5)` of `(…, heads, keys)` probabilities.
+    """Return the five metrics `(…, 5)` of `(…, heads, keys)` attention weights.
 
-    Args:
-        pack: makes one array of columns.
-        probabilities: the attention weights.
-        entropy: their entropy `(…, heads, 1)`.
-        magnitude: Σ |score| over the keys `(…, heads, 1)`.
-        each_head: 1 / heads, the factor of a mean over the heads.
-        factors: `(…, 5)`, from `_factors`.
+    Their entropy and Σ |score| over the keys are `(…, heads, 1)`; `each_head` is 1 / heads, and the
+    `factors` `(…, 5)` are those of `_factors`.
     """
     mean = probabilities.sum(axis=-2, keepdims=True) * each_head
     distance = mx.abs(probabilities - mean).sum(axis=(-2, -1), keepdims=True).squeeze(-1)
@@ -108,7 +101,6 @@ PLAIN_ATTENTION = AttentionKernels(_plain_over_keys, list, _plain_over_heads)
 
 @lru_cache(maxsize=1)
 def compiled_attention() -> AttentionKernels:
-    """Return the kernels that `mx.compile` makes, one for all shapes each."""
     return AttentionKernels(
         mx.compile(_fused_over_keys, shapeless=True),
         columns_of,

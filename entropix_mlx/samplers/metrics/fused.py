@@ -1,9 +1,8 @@
 """Several results as one array: with few kernels where they are compiled, plainly where not.
 
 A GPU spends microseconds on starting a kernel, however little it computes. `mx.compile` makes one
-kernel of a chain of elementwise operations, but it fuses neither a concatenation nor a view with
-them, and no two chains that end in a reduction each. So three sums over one array `x` are computed
-like this, by `summed_together`::
+kernel of a chain of elementwise operations, but fuses neither a concatenation nor a view with them,
+and no two chains that end in a reduction each. So `summed_together` computes three sums of `x`::
 
     x                    (…, m)       expand_dims: a view, before anything is computed
     a(x)  b(x)  c(x)     (…, 1, m)    elementwise terms, not yet kernels of their own

@@ -1,12 +1,9 @@
 """Metrics of logits: entropy, varentropy and margin; and the most probable tokens, in order.
 
-Everything is computed from *gaps*: by how many bits a token's logit lies below the highest one.
-A gap is what logits mean (softmax ignores a constant added to all of them), it is never negative,
-and the relative probability of a token is simply 2^−gap. Base 2 gives bits without conversions and,
-on MLX's CPU backend, a power of a constant is three times faster than ``exp``.
-
-Pure functions of arrays, in float32, on whatever device MLX runs on. Those that take
-`LogitKernels` can be compiled with `FUSED`.
+Everything is computed from *gaps*: by how many bits a token's logit lies below the highest one. A
+gap is never negative, and the relative probability of a token is 2^−gap. Base 2 gives bits without
+conversions and, on MLX's CPU backend, a power of a constant is three times faster than ``exp``.
+Functions that take `LogitKernels` can be compiled with `FUSED`.
 """
 
 from __future__ import annotations
@@ -24,16 +21,13 @@ from .fused import columns_of, concatenated, selected, summed_together
 
 LOG2_E = math.log2(math.e)
 LN_2 = math.log(2)
-LARGEST_GAP = 256.0
-"""Bits. 2^−256 is 0 in float32, and 0 · 256 is 0 where 0 · ∞ would be NaN."""
+LARGEST_GAP = 256.0  # bits. 2^−256 is 0 in float32, and 0 · 256 is 0 where 0 · ∞ would be NaN.
 MIN_TEMPERATURE = 1e-6
 """A temperature of 0 means the most probable token; dividing by this does just that."""
-BLOCK = 16
-"""Tokens in a block of the vocabulary, see `most_probable`."""
+BLOCK = 16  # tokens in a block of the vocabulary, see `most_probable`
 
 
 def numbers(array: mx.array) -> Any:
-    """Return an array as lists of numbers, waiting for it if it must be computed."""
     return array.tolist()
 
 
@@ -97,19 +91,15 @@ def _in_blocks(array: mx.array) -> mx.array:
 
 @lru_cache(maxsize=4)
 def _ids(vocab: int) -> mx.array:
-    """Return all token ids, `(1, vocab)`."""
     return mx.array(np.arange(vocab, dtype=np.uint32)[None])
 
 
 class Moments(NamedTuple):
     """Sums over the relative probabilities 2^−gap of a distribution: `(…, 1)` each."""
 
-    total: mx.array
-    """Σ 2^−gap."""
-    top_surprise: mx.array
-    """−log2 of the highest probability, in bits."""
-    mean_gap: mx.array
-    """Expected gap, in bits."""
+    total: mx.array  # Σ 2^−gap
+    top_surprise: mx.array  # −log2 of the highest probability, in bits
+    mean_gap: mx.array  # expected gap, in bits
 
     @property
     def entropy(self) -> mx.array:
@@ -118,12 +108,9 @@ class Moments(NamedTuple):
 
     @classmethod
     def of(cls, tail: mx.array, gaps: mx.array) -> Moments:
-        """Return the moments of two sums.
+        """Return the moments of Σ 2^−gap over all but a most probable token, and Σ 2^−gap · gap.
 
-        Args:
-            tail: Σ 2^−gap over all but one of the most probable. It is summed apart: beside the 1
-                of that one a tail of 1e-20 would vanish, and with it all of a small entropy.
-            gaps: Σ 2^−gap · gap.
+        Beside the 1 of that token a tail of 1e-20 would vanish, and with it all of a small entropy.
         """
         total = tail + 1
         return cls(total, mx.log1p(tail) * LOG2_E, gaps / total)
@@ -160,14 +147,10 @@ FUSED = LogitKernels(selected, _moments_by_gap)
 class Spread(NamedTuple):
     """How `(…, n)` probabilities are spread: `(…, 1)` each. MLX computes only what is used."""
 
-    entropy: mx.array
-    """Bits."""
-    varentropy: mx.array
-    """Bits²."""
-    margin: mx.array
-    """Probability of the first minus that of the second."""
-    top_surprise: mx.array
-    """−log2 of the highest probability, in bits: any token's surprise is this plus its gap."""
+    entropy: mx.array  # bits
+    varentropy: mx.array  # bits²
+    margin: mx.array  # probability of the first minus that of the second
+    top_surprise: mx.array  # −log2 of the highest probability, in bits
 
 
 def spread(
@@ -198,16 +181,12 @@ def spread(
 class Odds(NamedTuple):
     """A distribution over the vocabulary."""
 
-    gaps: mx.array
-    """`(batch, vocab)`, the smallest of them 0."""
-    top_surprise: mx.array
-    """`(batch, 1)`"""
-    ranked: Candidates | None = None
-    """The most probable tokens, if they were asked for."""
+    gaps: mx.array  # `(batch, vocab)`, the smallest of them 0
+    top_surprise: mx.array  # `(batch, 1)`
+    ranked: Candidates | None = None  # the most probable tokens, if they were asked for
 
     @classmethod
     def of(cls, logits: mx.array, ranks: int = 0) -> Odds:
-        """Return the distribution of `(batch, vocab)` logits, with so many tokens ranked."""
         gaps = to_gaps(logits)
         total = mx.power(0.5, gaps).sum(axis=-1, keepdims=True)
         return cls(gaps, mx.log2(total), most_probable(gaps, ranks) if ranks else None)
@@ -216,18 +195,12 @@ class Odds(NamedTuple):
 class Measured(NamedTuple):
     """What is known about one position of each sequence, before anything is decided."""
 
-    gaps: mx.array
-    """`(batch, vocab)`"""
-    top_surprise: mx.array
-    """`(batch, 1)`"""
-    values: mx.array
-    """`(batch, 8)`: the metrics, in the order of `Metrics`."""
-    ranked: Candidates | None = None
-    """The most probable tokens, if they were asked for."""
-    changed: Odds | None = None
-    """What is drawn from, where it is not the distribution that was measured."""
-    chance: mx.array | None = None
-    """`(batch or 1,)`: uniforms in [0, 1), for a sampler that asks for them."""
+    gaps: mx.array  # `(batch, vocab)`
+    top_surprise: mx.array  # `(batch, 1)`
+    values: mx.array  # `(batch, 8)`: the metrics, in the order of `Metrics`
+    ranked: Candidates | None = None  # the most probable tokens, if they were asked for
+    changed: Odds | None = None  # what is drawn from, if not the distribution that was measured
+    chance: mx.array | None = None  # `(batch or 1,)`: uniforms in [0, 1), if they are asked for
 
     @property
     def odds(self) -> Odds:
@@ -236,17 +209,14 @@ class Measured(NamedTuple):
 
     @property
     def metrics(self) -> Metrics[mx.array]:
-        """The metrics by name, `(batch,)` each."""
         return Metrics(*(self.values[:, index] for index in range(len(Metrics._fields))))
 
 
 def measure_logits(
     logits: mx.array, attention: mx.array, ranks: int = 0, kernels: LogitKernels = PLAIN
 ) -> Measured:
-    """Measure `(batch, vocab)` logits, and join the `(batch, 5)` metrics of `measure_attention`.
-
-    `ranks` is how many of the most probable tokens will be needed, in order.
-    """
+    """Measure `(batch, vocab)` logits, ranking some tokens; `attention` are its `(batch, 5)`
+    metrics."""
     gaps = to_gaps(logits)
     ranked = most_probable(gaps, ranks) if ranks else None
     found = spread(gaps, ranked, kernels)

@@ -1,4 +1,4 @@
-"""Adaptive-p and the Dirichlet sampler against their formulas in float64."""
+"""dynatemp, XTC and the samplers with a memory against their formulas in float64."""
 
 import mlx.core as mx
 import numpy as np
@@ -10,6 +10,7 @@ from scipy.special import digamma
 
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.samplers import dslider
+from entropix_mlx.samplers.draw import uniforms
 from entropix_mlx.samplers.registry import make_sampler
 from entropix_mlx.samplers.state import TextStart
 from tests.oracle.samplers import at, drawn_from, entropy, observed, softmax, some_logits
@@ -17,11 +18,95 @@ from tests.oracle.samplers import at, drawn_from, entropy, observed, softmax, so
 VOCAB = 300
 
 
+def stated(name, **options):
+    return make_sampler(name, Profile.load().replace({"samplers": {name: options}}))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "exponent"), [(0.5, 1.5, 1.0), (0.1, 3.0, 2.0), (1.2, 0.4, 0.5)]
+)
+def test_dynatemp_maps_the_entropy_to_a_temperature(low, high, exponent):
+    sampler = stated("dynatemp", min_temperature=low, max_temperature=high, exponent=exponent)
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        logits = some_logits(rng)
+        share = entropy(softmax(logits)) / np.log(logits.size)
+        (read,) = at(sampler, logits).read()
+        expected = low + (high - low) * share**exponent
+        assert read.decision.temperature == pytest.approx(expected, rel=1e-4)
+
+
+def left_by_xtc(logits, threshold, happens):
+    p = softmax(logits)
+    above = np.flatnonzero(p >= threshold)
+    if happens and above.size > 1:
+        p[[token for token in above if token != above[p[above].argmin()]]] = 0
+    return p / p.sum()
+
+
+@pytest.mark.parametrize("threshold", [0.02, 0.1, 0.6])
+@pytest.mark.parametrize("probability", [0.0, 0.5, 1.0])
+def test_xtc_excludes_all_top_choices_but_the_last(threshold, probability):
+    sampler = stated("xtc", threshold=threshold, probability=probability)
+    rng = np.random.default_rng(1)
+    happened = 0
+    for place in range(60):
+        logits = some_logits(rng)
+        happens = uniforms(7, place, 2)[1][0] < probability
+        happened += happens
+        queued = at(sampler, logits, place, seed=7)
+        expected = left_by_xtc(logits, threshold, happens)
+        np.testing.assert_allclose(drawn_from(queued), expected, atol=1e-5)
+        assert expected[queued.token.item()] > 0
+    assert happened == {0.0: 0, 1.0: 60}.get(probability, happened)
+    assert probability != 0.5 or 15 < happened < 45
+
+
+def test_xtc_takes_the_filters_of_a_baseline():
+    sampler = make_sampler("xtc", given={"temperature": 0.0, "top_k": 3, "top_p": 0.9})
+    logits = np.log(np.array([0.4, 0.3, 0.2, 0.1], np.float32))
+    drawn = {at(sampler, logits, place).token.item() for place in range(40)}
+    # Greedy: the best token, or the least probable one of at least 0.1.
+    assert drawn == {0, 3}
+
+
+@pytest.mark.parametrize(("target", "rate"), [(5.0, 0.1), (2.0, 1.0), (0.5, 0.3)])
+def test_mirostat(target, rate):
+    sampler = stated("mirostat", target_surprise=target, rate=rate)
+    state = sampler.remembered.start(TextStart(vocab=VOCAB))
+    rng, limit = np.random.default_rng(3), 2 * target
+    for place in range(60):
+        logits = some_logits(rng, VOCAB)
+        surprise = -np.log2(softmax(logits))
+        allowed = (surprise <= limit) | (surprise == surprise.min())
+        queued = at(sampler, logits, place, state)
+        (found,) = queued.read()
+        relative = np.exp2(surprise.min() - surprise)
+        np.testing.assert_array_equal(relative >= found.decision.min_p, allowed)
+        assert allowed[found.token]
+        limit -= rate * (surprise[found.token] - target)
+        state = observed(sampler, queued)
+        assert state[0].item() == pytest.approx(limit, abs=1e-3)
+
+
+def test_mirostat_holds_the_surprise_at_its_target():
+    sampler, rng = make_sampler("mirostat"), np.random.default_rng(5)
+    state = sampler.remembered.start(TextStart(vocab=500))
+    seen = []
+    for place in range(600):
+        queued = at(sampler, rng.normal(scale=1.8, size=500).astype(np.float32), place, state, 1)
+        state = observed(sampler, queued)
+        seen.append(queued.logprob.item() / -np.log(2))
+    assert np.mean(seen[200:]) == pytest.approx(5.0, abs=0.15)
+
+
 @pytest.mark.parametrize(("target", "decay"), [(0.5, 0.9), (0.1, 0.5), (0.9, 0.0)])
 @pytest.mark.parametrize("min_p", [0.0, 0.1])
 def test_adaptive_p(target, decay, min_p):
-    stated = {"samplers": {"adaptive_p": {"target": target, "decay": decay}}}
-    sampler = make_sampler("adaptive_p", Profile.load().replace(stated), {"min_p": min_p})
+    profile = Profile.load().replace(
+        {"samplers": {"adaptive_p": {"target": target, "decay": decay}}}
+    )
+    sampler = make_sampler("adaptive_p", profile, {"min_p": min_p})
     state = sampler.remembered.start(TextStart(vocab=VOCAB))
     rng = np.random.default_rng(4)
     total, weight = target / (1 - decay), 1 / (1 - decay)
