@@ -28,15 +28,12 @@ async def test_the_end_of_the_app_waits_for_the_model_thread(make_chat, monkeypa
     assert not app.link.alive
 
 
-def test_the_end_of_the_app_does_not_wait_for_a_model(make_chat):
+async def test_the_end_of_the_app_does_not_wait_for_a_model(make_chat):
     gate = threading.Event()
     app = make_chat(gated(gate))
-
-    async def scenario(pilot):
-        await pilot.press("ctrl+q")
-
     began = time.monotonic()
-    drive(app, scenario)
+    async with running(app) as pilot:
+        await pilot.press("ctrl+q")
     took = time.monotonic() - began
     gate.set()
     while app.link.alive:
