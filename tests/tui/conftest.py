@@ -119,10 +119,10 @@ def gated(gate):
 
 @pytest.fixture
 def make_chat():
-    def make(load=load_tiny, ask=False, traces=None, store=None, load_named=None, **settings):
-        settings = Settings(**{"max_tokens": 12, "seed": 1, "top_logprobs": 4} | settings)
-        chat = LocalBackend("tiny", load, settings, ask=ask, traces=traces, load_named=load_named)
-        return ChatApp(chat, store)
+    def make(load=load_tiny, store=None, configuration=None, **options):
+        own = {name: options.pop(name) for name in {"ask", "traces", "load_named"} & options.keys()}
+        settings = Settings(**{"max_tokens": 12, "seed": 1, "top_logprobs": 4} | options)
+        return ChatApp(LocalBackend("tiny", load, settings, **own), store, configuration)
 
     return make
 

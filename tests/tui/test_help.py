@@ -5,24 +5,12 @@ import math
 import pytest
 from textual.widgets import Static
 
-from entropix_mlx.backends.local import LocalBackend
 from entropix_mlx.backends.recorded import demo_profile
 from entropix_mlx.configuration import Configuration
 from entropix_mlx.errors import ConfigurationError
 from entropix_mlx.palette import LOOKS
-from entropix_mlx.settings import Settings
 from entropix_mlx.step import Strategy
-from tests.tui.conftest import (
-    ask,
-    idle,
-    load_tiny,
-    make_trace,
-    make_viewer,
-    notices,
-    running,
-    until,
-)
-from tui.app import ChatApp
+from tests.tui.conftest import ask, idle, make_trace, make_viewer, notices, running, until
 from tui.help_text import MEANINGS, conditions, measurements, strategies
 from tui.keys import KeyBar, spelled
 from tui.screens.duel import DuelScreen
@@ -111,12 +99,11 @@ async def test_no_key_is_cut_and_a_click_presses_one(width):
 
 
 @pytest.fixture
-def make(tmp_path):
-    def make(text: str) -> ChatApp:
+def make(make_chat, tmp_path):
+    def make(text: str):
         path = tmp_path / "config.toml"
         path.write_text(text)
-        chat = LocalBackend("tiny", load_tiny, Settings(max_tokens=3))
-        return ChatApp(chat, None, Configuration.load(path))
+        return make_chat(configuration=Configuration.load(path), seed=None)
 
     return make
 

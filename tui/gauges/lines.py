@@ -134,7 +134,6 @@ class Strip(Drawn):
         self.show_strategies(steps, [step.strategy for step in steps])
 
     def show_strategies(self, steps: Sequence[Step], strategies: Sequence[Strategy]) -> None:
-        """Show an answer in the colours of other strategies than those that were decided."""
         entropies = [step.entropy for step in steps]
         self._tokens = list(zip(entropies, strategies, strict=True))
         self._cells = None

@@ -262,7 +262,6 @@ class Plane(Drawn):
     def show_strategies(
         self, steps: Sequence[Step], strategies: Sequence[Strategy], profile: Profile
     ) -> None:
-        """Show an answer in the colours of other strategies than those that were decided."""
         self._steps, self._strategies = list(steps), list(strategies)
         self._profile, self._cloud = profile, None
         self.draw()

@@ -260,7 +260,6 @@ class DuelSide(Vertical):
             gauge.show_answer([], self._profile)
 
     def append(self, steps: Sequence[Step]) -> None:
-        """Add steps; the next `draw` shows them on the gauges."""
         if steps:
             self._race.show(None)
             self.query_one(AnswerView).append(steps)
