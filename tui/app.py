@@ -43,7 +43,7 @@ from .workspace import Workspace
 DIALOGS = ("edit", "save", "open", "chats", "models", "generation", "find", "code")
 """Actions whose keys have priority, and are off while a dialog is open."""
 OF_THE_CHAT = (*DIALOGS, "tune", "duel", "new", "regenerate")
-"""Actions whose keys are off while a duel lies over the chat."""
+"""Actions whose keys are off while a duel covers the chat."""
 
 
 def run_chat(
@@ -82,7 +82,7 @@ class ChatApp(WorkspaceApp):
         Binding("f4", "duel", "Duel", id="chat.duel", tooltip="Duel: two samplers side by side"),
         Binding(
             "ctrl+n", "new", "New", id="chat.new", show=False,
-            tooltip="New chat: begin another; this one stays in the list",
+            tooltip="New chat: start another; this one stays in the list",
         ),
         Binding(
             "ctrl+s", "save", "Save", id="chat.save", show=False, priority=True,
@@ -121,15 +121,10 @@ class ChatApp(WorkspaceApp):
         store: Store | None = None,
         configuration: Configuration | None = None,
     ) -> None:
-        """Prepare a chat; the model is loaded when the app is on screen.
-
-        Args:
-            backend: answers.
-            store: has the saved chats; None saves none.
-            configuration: theme and keys; changes of the user are written there.
+        """Prepare a chat, which is not saved without a store; the model is loaded on screen.
 
         Raises:
-            ConfigurationError: there is no such theme.
+            ConfigurationError: the configuration's theme or one of its keys does not exist.
         """
         self.composer = Composer(id="composer")
         # Which profile fits the model is not known before the model is loaded.
@@ -155,7 +150,6 @@ class ChatApp(WorkspaceApp):
         return {anywhere[0]: [*Composer.BINDINGS, *anywhere[1]], **dict(others)}
 
     def on_mount(self) -> None:
-        """Begin to load."""
         end_with_terminal(self)
         self.composer.focus()
         self.remember_theme()
@@ -164,13 +158,12 @@ class ChatApp(WorkspaceApp):
         self.files.offer_crashed()
 
     async def on_unmount(self) -> None:
-        """End the backend, and save its last words."""
+        """Stop the backend, then save the chat."""
         await self.link.stop()
         self.files.autosave.save(self.workspace.conversation)
         await asyncio.to_thread(self.files.autosave.close, crashed=bool(self.return_code))
 
     async def on_backend_reported(self, message: BackendReported) -> None:
-        """Show an event of the backend."""
         await self.link.receive(message.event)
         if isinstance(message.event, ConversationChanged):
             self.composer.offers_questions = not self._turns
@@ -179,12 +172,12 @@ class ChatApp(WorkspaceApp):
             self.files.autosave.save(self.workspace.conversation)
 
     def _save_running(self) -> None:
-        """Save an answer that takes long, so that a crash loses little of it."""
+        """Save a running answer, so that a crash loses little of it."""
         if self.status.state.busy:
             self.files.autosave.save(self.workspace.conversation)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Switch keys off while a dialog or a duel lies over the chat."""
+        """Disable keys while a dialog or a duel covers the chat."""
         under_dialog = any(isinstance(screen, ModalScreen) for screen in self.screen_stack[-1:])
         under_duel = any(isinstance(screen, DuelScreen) for screen in self.screen_stack)
         if (under_dialog and action in DIALOGS) or (under_duel and action in OF_THE_CHAT):
@@ -213,7 +206,7 @@ class ChatApp(WorkspaceApp):
                 transcript.action_move(-1)
 
     def useful_keys(self) -> dict[str, bool]:
-        """Return whether the keys that do not always help would do something now."""
+        """Return, by id, whether keys that are not always of use would do something now."""
         state, asked = self.status.state, bool(self._turns)
         loaded = state not in (State.LOADING, State.FAILED)
         answers = len(self._turns[self._turn].answers) if asked else 0
@@ -249,7 +242,6 @@ class ChatApp(WorkspaceApp):
         self.composer.focus()
 
     def action_leave_tokens(self) -> None:
-        """Go back to the field."""
         self.composer.focus()
 
     def action_regenerate(self) -> None:
@@ -266,7 +258,6 @@ class ChatApp(WorkspaceApp):
             self.notify("Enter replaces the last question, Escape cancels that")
 
     def action_new(self) -> None:
-        """Begin another conversation."""
         self.link.interrupt()
         self.link.submit(lambda session, _: session.new())
 
@@ -293,20 +284,15 @@ class ChatApp(WorkspaceApp):
         self.push_screen(screen, self._adopt)
 
     async def action_save(self) -> None:
-        """Ask where to save."""
         await self.files.ask_where_to_save()
 
     async def action_open(self) -> None:
-        """Ask what to open."""
         await self.files.ask_what_to_open()
 
     def action_chats(self) -> None:
-        """List the saved chats."""
         self.files.list_chats()
 
     def action_models(self) -> None:
-        """Let the user choose another model."""
-
         def take(name: str | None) -> None:
             if name is not None:
                 self.link.switch(name)
@@ -315,28 +301,21 @@ class ChatApp(WorkspaceApp):
             self.push_screen(ModelPicker(), take)
 
     def action_generation(self) -> None:
-        """Ask for the options that are plain numbers."""
         if self.link.settings_known():
             self.push_screen(OptionsDialog(self._settings), self._use_options)
-
-    def action_find(self) -> None:
-        """Search in this chat."""
-        self._find("")
 
     def action_code(self) -> None:
         """Copy the last block of code of the answer with the cursor, or else of the last one."""
         answer = self.workspace.transcript.answer
         blocks = code_blocks(answer.text if answer else "")
         if not blocks:
-            self.notify("this answer has no block of code", severity="warning")
+            self.notify("this answer has no code block", severity="warning")
             return
         self.copy_to_clipboard(blocks[-1])
         lines = len(blocks[-1].splitlines())
-        self.notify(f"copied the last of {len(blocks)} blocks of code: {lines} lines")
+        self.notify(f"copied the last of {len(blocks)} code blocks ({lines} lines)")
 
     async def action_system_prompt(self) -> None:
-        """Ask for instructions that precede the conversation."""
-
         def take(text: str | None) -> None:
             if text is not None:
                 self.link.submit(lambda session, _: session.instruct(text or None))
@@ -371,7 +350,6 @@ class ChatApp(WorkspaceApp):
             self.link.submit(lambda session, _: session.select(answer, turn))
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """Return the palette's commands."""
         yield from super().get_system_commands(screen)
         yield SystemCommand(
             "System prompt", "Instructions for the model", self.action_system_prompt
@@ -387,14 +365,12 @@ class ChatApp(WorkspaceApp):
         return self.workspace.conversation.turns
 
     def _last_question(self) -> UserMessage:
-        """Return the last question, to be asked in its own place."""
         return UserMessage(self._turns[-1].question, len(self._turns) - 1)
 
-    def _find(self, text: str) -> None:
+    def action_find(self, text: str = "") -> None:
         self.push_screen(FindBar(self.workspace.conversation, self.workspace.show_place, text))
 
     def _adopt(self, choice: DuelChoice | None) -> None:
-        """Make a side of a duel the answer."""
         if choice is None:
             return
         question, seed, steps = choice.question, choice.seed, choice.steps
@@ -443,7 +419,6 @@ class ChatApp(WorkspaceApp):
 
     @property
     def _command_actions(self) -> Mapping[str, Callable[[str], object]]:
-        """The action of each command, a function of its argument."""
         return {
             "/regenerate": lambda _: self.action_regenerate(),
             "/edit": self._edit,
@@ -462,7 +437,7 @@ class ChatApp(WorkspaceApp):
             "/rename": self.files.rename,
             "/models": lambda _: self.action_models(),
             "/settings": lambda _: self.action_generation(),
-            "/find": self._find,
+            "/find": self.action_find,
             "/code": lambda _: self.action_code(),
             "/help": lambda _: self.action_help(),
             "/quit": lambda _: self.exit(),

@@ -23,7 +23,7 @@ from .screens.duel import DuelScreen
 from .screens.pickers import ModelPicker
 from .workspace import Workspace
 
-ADVICE = "Ask more precisely, regenerate with another seed or with thinking, or do without it."
+ADVICE = "Rephrase the question, or regenerate with another seed or with thinking."
 """For an answer that is unsure."""
 SWITCH_SECONDS = 0.0005
 """How long the model's thread waits for the interpreter while the screen is drawn: several times a
@@ -51,14 +51,7 @@ class BackendLink:
     def __init__(
         self, app: App[None], backend: Backend, workspace: Workspace, composer: Composer
     ) -> None:
-        """Prepare the backend; `start` begins to load the model.
-
-        Args:
-            app: shows notices and dialogs, and passes `BackendReported` messages to `receive`.
-            backend: answers.
-            workspace: shows the conversation.
-            composer: takes back a question that was refused.
-        """
+        """Prepare the backend; the app passes `BackendReported` messages to `receive`."""
         self._app = app
         self._workspace = workspace
         self._composer = composer
@@ -74,7 +67,6 @@ class BackendLink:
         self._status.state = State.LOADING
 
     def start(self) -> None:
-        """Begin to load."""
         sys.setswitchinterval(SWITCH_SECONDS)
         self._backend.start()
 
@@ -91,7 +83,6 @@ class BackendLink:
         return self._backend.alive
 
     def submit(self, action: Action) -> None:
-        """Hand over an action, if the backend can take one now."""
         if self._claim():
             self._backend.submit(action, self._cancel)
 
@@ -113,11 +104,10 @@ class BackendLink:
         self._backend.duel(question, sides, cancel)
 
     def configure(self, settings: Settings, ask: bool) -> None:
-        """Use other settings from the next answer on."""
         self._backend.configure(settings, ask)
 
     def list_models(self) -> bool:
-        """Ask for the models on this machine; return whether the backend can look now."""
+        """Request the models on this machine; return whether the backend is free to look."""
         free = self._status.state in (State.READY, State.FAILED)
         if free:
             self._backend.list_models()
@@ -126,13 +116,11 @@ class BackendLink:
         return free
 
     def switch(self, model: str) -> None:
-        """Load another model; the conversation stays."""
         self._cancel = CancelToken()
         self._status.state = State.LOADING
         self._backend.switch(model, self._cancel)
 
     def cancel(self) -> None:
-        """Stop the running answer."""
         self._cancel.set()
 
     def interrupt(self) -> None:
@@ -156,7 +144,6 @@ class BackendLink:
         return known
 
     async def receive(self, event: Event) -> None:
-        """Show an event of the backend."""
         status = self._status
         match event:
             case events.Loaded():
@@ -187,11 +174,9 @@ class BackendLink:
                 self._forward(event)
 
     def _post(self, event: Event) -> None:
-        """Bring an event from the backend's thread to the app's."""
         self._app.post_message(BackendReported(event))
 
     def _grow(self, event: events.StepsArrived | events.ForkGrew) -> None:
-        """Show more of the answer, or of the branches of its fork."""
         self._status.state = State.GENERATING
         if isinstance(event, events.StepsArrived):
             self._workspace.append(event.steps)
@@ -200,7 +185,7 @@ class BackendLink:
             self._workspace.show_fork(event.fork)
 
     def _forward(self, event: events.DuelEvent | events.ModelsListed) -> None:
-        """Hand an event to the screen that waits for it; a dialog may lie over that."""
+        """Pass an event to the screen that waits for it; a dialog may cover that screen."""
         for screen in self._app.screen_stack:
             if isinstance(event, events.ModelsListed):
                 if isinstance(screen, ModelPicker):
@@ -212,7 +197,7 @@ class BackendLink:
         """Take the backend for a job, with a new cancel token; if it is not free, say so."""
         if self._status.state is State.LOADING and not self._waiting:
             self._waiting = True
-            self._app.notify("this is done as soon as the model is loaded")
+            self._app.notify("this will run once the model is loaded")
         elif self.available():
             self._workspace.transcript.point(None)
             self._status.state = State.GENERATING
@@ -222,7 +207,6 @@ class BackendLink:
         return True
 
     def _report_failure(self, reason: str) -> None:
-        """Say why there is no model, and give back a question that waited for it."""
         self._status.state = State.FAILED
         self._give_back(self._question)
         self._app.notify(

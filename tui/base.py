@@ -95,11 +95,7 @@ class WorkspaceApp(App[None]):
     """The ids of the bindings that the last line names, the most important first."""
 
     def __init__(self, workspace: Workspace, configuration: Configuration | None = None) -> None:
-        """Show a workspace.
-
-        Args:
-            workspace: the main screen.
-            configuration: the theme and keys, and where another theme is written; None for none.
+        """Show a workspace, with the theme and the keys of a configuration.
 
         Raises:
             ConfigurationError: as for `check`.
@@ -123,7 +119,7 @@ class WorkspaceApp(App[None]):
         """
         if configuration.theme is not None and configuration.theme not in BUILTIN_THEMES:
             names = ", ".join(BUILTIN_THEMES)
-            raise configuration.fault(SCREEN, THEME, f"there is no such theme: {names}")
+            raise configuration.fault(SCREEN, THEME, f"unknown theme; the themes are {names}")
         groups = (cls, WorkspaceApp, Workspace, Transcript, Composer)
         bindings = [binding for group in groups for binding in group.BINDINGS]
         known = {binding.id for binding in bindings if isinstance(binding, Binding) and binding.id}
@@ -131,7 +127,7 @@ class WorkspaceApp(App[None]):
             group = action.partition(".")[0]
             elsewhere = group in APPS and not any(name.startswith(f"{group}.") for name in known)
             if old_names.KEYS.get(action, action) not in known and not elsewhere:
-                reason = "no key has this name: see docs/configuration.md for those there are"
+                reason = "unknown action: docs/configuration.md lists them"
                 raise configuration.fault(KEYS, action, reason)
             if (key := unknown_key(keys)) is not None:
                 reason = f'there is no key {key!r}: write it as "ctrl+j", "f9" or "question_mark"'
@@ -168,16 +164,14 @@ class WorkspaceApp(App[None]):
             self.notify(str(error), severity="error", markup=False)
 
     def get_default_screen(self) -> MainScreen:
-        """Return the screen below all others."""
         return MainScreen(id="_default")
 
     def compose(self) -> ComposeResult:
-        """Lay out the workspace above the footer."""
         yield self.workspace
         yield KeyBar(self.key_order, self.useful_keys)
 
     def useful_keys(self) -> dict[str, bool]:
-        """Return whether the keys that do not always help would do something now.
+        """Return, by id, whether keys that are not always of use would do something now.
 
         The last line does not name those that would not.
         """
@@ -199,13 +193,12 @@ class WorkspaceApp(App[None]):
 
     @property
     def key_groups(self) -> Mapping[str, Sequence[BindingType]]:
-        """The bindings of the help page, under their headings."""
         own = [b for b in type(self).BINDINGS if b not in WorkspaceApp.BINDINGS]
         keys = [*own, *Workspace.BINDINGS, *WorkspaceApp.BINDINGS]
         return {"Anywhere": keys, "In the tokens (Tab, and back)": Transcript.BINDINGS}
 
     def own_keys(self, bindings: Sequence[BindingType]) -> list[BindingType]:
-        """Return bindings with the keys that the configuration gives them."""
+        """Return bindings with their configured keys."""
         keys = self._keys
         return [
             replace(b, key=keys[b.id], key_display=None)
@@ -232,10 +225,8 @@ class WorkspaceApp(App[None]):
         default_namespace: DOMNode | None = None,
         namespaces: Mapping[str, DOMNode] | None = None,
     ) -> bool:
-        """Run an action, without the page keys of a list that has no height.
-
-        Textual looks such a list's lines up, and there are none.
-        """
+        """Run an action; the page keys of a list without height do nothing (KeyError in
+        Textual)."""
         try:
             return await super().run_action(action, default_namespace, namespaces)
         except KeyError:
@@ -263,16 +254,16 @@ class WorkspaceApp(App[None]):
         self.panic(Traceback(width=None))
 
     def action_help(self) -> None:
-        """Show the keys and the legend."""
         groups = {heading: self.own_keys(keys) for heading, keys in self.key_groups.items()}
         self.push_screen(HelpScreen(self.workspace.profile, groups, self.typed_commands))
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """Return the palette's commands: all that keys do, and Textual's own."""
+        """Return the palette's commands: those of all bindings, and Textual's own."""
         yield from super().get_system_commands(screen)
-        workspace = self.workspace
-        yield from palette_commands(self, self, WorkspaceApp.BINDINGS)
-        if type(self).BINDINGS is not WorkspaceApp.BINDINGS:
-            yield from palette_commands(self, self, type(self).BINDINGS)
-        yield from palette_commands(self, workspace, workspace.BINDINGS)
-        yield from palette_commands(self, workspace.transcript, Transcript.BINDINGS)
+        nodes = {
+            self: [*WorkspaceApp.BINDINGS, *type(self).BINDINGS],
+            self.workspace: Workspace.BINDINGS,
+            self.workspace.transcript: Transcript.BINDINGS,
+        }
+        for node, bindings in nodes.items():
+            yield from palette_commands(self, node, bindings)

@@ -46,7 +46,6 @@ class AutoSave:
         return None if self._failed else self._store
 
     def save(self, conversation: Conversation) -> None:
-        """Save a conversation soon, if anything was asked."""
         if self.store is not None and conversation.turns:
             self._newest = conversation
             self._thread.submit(self._save)
@@ -78,27 +77,17 @@ class ChatFiles:
     def __init__(
         self, app: App[None], workspace: Workspace, link: BackendLink, store: Store | None
     ) -> None:
-        """Prepare the dialogs.
-
-        Args:
-            app: shows dialogs and notices.
-            workspace: has the conversation.
-            link: opens another one in its place.
-            store: has all saved chats; None saves none.
-        """
         self._app = app
         self._workspace = workspace
         self._link = link
         self.autosave = AutoSave(app, store)
 
     async def ask_where_to_save(self) -> None:
-        """Ask for a path, and save there."""
         if self._workspace.asked_anything():
             title = "Save as (.json: chat, .md: text, .jsonl: trace)"
             await self._ask_path(title, _free_name(), self.save)
 
     async def ask_what_to_open(self) -> None:
-        """Ask for a path, and open the chat that was saved there."""
         await self._ask_path("Open a saved chat", "chat.json", self.open)
 
     def save(self, path: str) -> None:
@@ -124,7 +113,6 @@ class ChatFiles:
             self._link.submit(lambda session, _: session.load(expanded(path, SessionError)))
 
     def list_chats(self) -> None:
-        """Show the saved chats."""
         store = self.autosave.store
         if store is None:
             self._app.notify("chats are not saved with --no-save or --demo", severity="warning")
@@ -134,12 +122,12 @@ class ChatFiles:
         self._app.push_screen(ChatList(store, open_id), self._open_saved)
 
     def offer_crashed(self) -> None:
-        """Offer to go on with a chat that was open when a program died."""
+        """Offer to reopen a chat that was open when the program crashed."""
         store = self.autosave.store
         crashed = store.crashed() if store else []
         if crashed:
             dialog = ConfirmDialog(
-                "The program ended unexpectedly while a chat was open.", "goes on with it"
+                "The program ended unexpectedly while a chat was open.", "reopens it"
             )
             self._app.push_screen(
                 dialog, lambda yes: self._open_saved(crashed[-1]) if yes else None
@@ -189,11 +177,7 @@ def _free_name() -> str:
 
 
 def _export(workspace: Workspace, path: Path) -> None:
-    """Write the format that a file's name asks for.
-
-    Args:
-        workspace: has the conversation; a trace is of its last answer.
-        path: ends with .md for a text to read, .jsonl for a trace, anything else for a chat.
+    """Write Markdown to a .md file, a trace of the last answer to .jsonl, else the chat as JSON.
 
     Raises:
         SessionError, TraceError, OSError: the file cannot be written.

@@ -23,7 +23,6 @@ class Blank(Base):
     """Mixed into a container without borders, before the container's class."""
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """Return empty lines in the colour of the background."""
         if self.app.no_color or self.app.native_ansi_color:  # then filters do change it
             return super().render_lines(crop)
         return [Strip.blank(crop.width, self.visual_style.rich_style)] * crop.height
@@ -44,10 +43,8 @@ class AutoScroll(Blank, VerticalScroll):
     """
 
     def watch_show_vertical_scrollbar(self, shown: bool) -> None:
-        """Follow the end of what does not fit."""
         self.anchor(shown and self.follows_end)
 
     @property
     def follows_end(self) -> bool:
-        """Whether there is something whose end matters."""
         return True

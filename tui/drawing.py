@@ -66,7 +66,6 @@ def by_profile(draw: Callable[[Profile, Unpack[Ts]], T]) -> Callable[[Profile, U
 
 @by_profile
 def scales(profile: Profile) -> dict[str, Scale]:
-    """Return the scales on which a profile's thresholds can be drawn."""
     fitting = dict(SCALES)
     for row in table(profile):
         for name, bounds in row.bounds.items():

@@ -40,13 +40,13 @@ QUESTIONS = (
 SPACIOUS = 17
 """From so many lines on, the card of an empty chat has empty ones."""
 ALTERNATIVES = (
-    "Tab inspects the tokens. ← → go from one to the next: beside it stand the alternatives that"
-    " the model considered, and which conditions held (✓) or not (✗), with the distances; at a fork"
-    " also the other branches, with their scores against the first branch in nats per token. ↑ ↓"
-    " select one of these, and Enter or f continues from there. The old answer stays: [ and ] bring"
-    " it back.\n"
-    "Enter and f do nothing until ↑ ↓ have selected an alternative. Text that is typed or pasted"
-    " here goes into the question field, unless it is a key."
+    "Tab moves to the tokens; ← and → go from one to the next. Beside the text stand the"
+    " alternatives that the model considered and the conditions that held (✓) or did not (✗), each"
+    " with its distance; at a fork also the other branches, with their scores against the first"
+    " in nats per token. ↑ and ↓ select one of these, and Enter or f continues from there. The old"
+    " answer is kept: [ and ] switch between answers.\n"
+    "Enter and f do nothing until ↑ or ↓ has selected an alternative. Text that is typed or pasted"
+    " here goes to the question field, unless it is a key."
 )
 _MARKS = {
     Origin.INSERTED: "a thought that was inserted",
@@ -55,15 +55,15 @@ _MARKS = {
     Origin.CHOSEN: "your choice",
 }
 _MEASUREMENTS = (
-    "Before each token the model gives every possible next token a probability.\n"
-    "H, the entropy, says how open the choice is: 0 bits is certain, 1 bit a coin toss, 3 bits"
-    " like a choice among 8 tokens that are equally probable.\n"
+    "Before each token, the model assigns a probability to every possible next token.\n"
+    "H, the entropy, says how open the choice is: 0 bits is certain, 1 bit is a coin toss, 3 bits"
+    " are like a choice among 8 equally probable tokens.\n"
     "V, the varentropy, says how uneven it is: low where the candidates are about equally"
     " probable, high where a few stand out from a long tail.\n"
     "The margin is the probability of the best token minus that of the second.\n"
-    "The word beside H names the region of the map in which H and V lie together."
+    "The word beside H names the region of the map that H and V fall into."
 )
-_SPIKINESS = " V is called flat below {:.3g}, spiky from {:.3g} on, and uneven between."
+_SPIKINESS = " V is called flat below {:.3g}, spiky from {:.3g} on, and uneven in between."
 
 
 def measurements(profile: Profile) -> Content:
@@ -76,12 +76,8 @@ def measurements(profile: Profile) -> Content:
 def words(profile: Profile, values: Mapping[str, float]) -> dict[str, str]:
     """Return words for some measurements, by their names.
 
-    The word for H is the name of the region in which all of them lie, so that it says the same as
-    the map, where a margin does not allow a fork also why it is none.
-
-    Args:
-        profile: whose thresholds are the regions' borders.
-        values: of all measurements; empty if nothing was measured.
+    The word for H names the region in which all of them lie, as the map does. The word for the
+    margin says where it alone prevents a fork.
     """
     if not values:
         return {}
@@ -107,11 +103,7 @@ def conditions(profile: Profile) -> dict[Strategy, str]:
 
 
 def strategies(profile: Profile | None = None) -> Content:
-    """Return each strategy as its tokens look: its state, what it does, and when.
-
-    Args:
-        profile: whose thinking text and numbers stand in a second line each; None for no such line.
-    """
+    """Return each strategy in its style: the state, the deed, and a profile's numbers for it."""
     when = conditions(profile) if profile else {}
     lines = []
     for strategy, (state, deed) in MEANINGS.items():
@@ -132,7 +124,6 @@ def _thought(profile: Profile | None) -> str:
 
 
 def marks() -> Content:
-    """Return the marks around tokens that were not sampled in the ordinary way."""
     lines = (f"{first}{_MARKS[origin]}{last}" for origin, (first, last) in ORIGIN_MARKS.items())
     return Content("\n".join(lines))
 
@@ -159,7 +150,6 @@ class Welcome(Static):
         super().__init__(_draw_card(spacious=True))
 
     def fit(self, lines: int) -> None:
-        """Leave out the empty lines where there are few lines."""
         self.update(_draw_card(spacious=lines >= SPACIOUS))
 
 
@@ -169,13 +159,13 @@ def _draw_card(spacious: bool) -> Content:
     gap = [Content()] if spacious else []
     lines = [
         Content.styled("The colour of each token shows how sure the model is", bold),
-        Content("H: how open the choice is; V: how uneven. They decide:"),
+        Content("H says how open the choice is, V how uneven. They decide:"),
         strategies(),
         *gap,
         Content.styled("Ask something, or press a number, then Enter", bold),
         Content(questions),
         *gap,
-        Content("Then Tab inspects the tokens: why each, and alternatives."),
+        Content("Then press Tab to inspect the tokens and their alternatives."),
         Content("F1 explains everything. / lists the commands."),
     ]
     return Content("\n").join(lines)

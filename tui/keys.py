@@ -103,35 +103,26 @@ class KeyBar(Widget):
     """
 
     def __init__(self, order: tuple[str, ...], useful: Callable[[], dict[str, bool]]) -> None:
-        """Make the line.
-
-        Args:
-            order: the ids of bindings, the most important first; others are not shown.
-            useful: returns, for the ids of some bindings, whether they would do something now.
-        """
+        """Show the bindings of these ids, in this order, unless `useful` says False for one."""
         super().__init__()
         self._order = order
         self._useful = useful
 
     def on_mount(self) -> None:
-        """Follow the focus."""
         self.screen.bindings_updated_signal.subscribe(self, self._follow)
 
     def on_click(self, event: events.Click) -> None:
-        """Press the key under the mouse."""
         if key := event.style.meta.get("key"):
             self.app.simulate_key(key)
 
     @property
     def shown(self) -> list[Binding]:
-        """The bindings that would do something now, the most important first."""
         active = {b.binding.id: b.binding for b in self.screen.active_bindings.values()}
         useful = self._useful()
         names = (name for name in self._order if useful.get(name, True))
         return [active[name] for name in names if name in active]
 
     def render(self) -> Content:
-        """Return the keys that fit."""
         line, width = Content(), self.content_size.width
         for binding in self.shown:
             part = _part(binding)

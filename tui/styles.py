@@ -72,12 +72,7 @@ def faded(strategy: Strategy, share: float) -> Style:
 def marked(text: str, step: Step, previous: Step | None, following: Step | None, glyph: str) -> str:
     """Return a token's text with its glyph, and a mark where an intervention begins or ends.
 
-    Args:
-        text: the token's.
-        step: whose token it is.
-        previous: the step before, if there is one.
-        following: the step after, if there is one yet: only then it is known what ends here.
-        glyph: put before the text; may be empty.
+    Where it ends is known only once there is a following step.
     """
     opening, closing = ORIGIN_MARKS.get(step.origin, ("", ""))
     before = (opening if previous is None or _differ(previous, step) else "") + glyph
@@ -139,7 +134,6 @@ class ReadableColours(LineFilter):
     """Changes the strategies' colours where they are drawn, and leaves all others."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """Return segments with readable colours."""
         return [
             Segment(text, style and _readable_style(style, background), control)
             for text, style, control in segments

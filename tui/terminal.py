@@ -38,7 +38,7 @@ def require_full_screen(instead: str) -> None:
 
 
 def end_with_terminal(app: App[None]) -> None:
-    """End an app where its terminal is closed, or where it is told to: as if the user had quit.
+    """End an app where its terminal is closed, or on a signal: as if the user had quit.
 
     A window that is closed sends SIGHUP to its shell, and not every program between passes it on.
     """

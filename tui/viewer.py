@@ -30,9 +30,9 @@ class ViewerApp(WorkspaceApp):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
-            "escape", "escape", "Back", id="app.escape", tooltip="Leave the tokens; end playing"
+            "escape", "escape", "Back", id="app.escape", tooltip="Leave the tokens; stop playing"
         ),
-        Binding("space", "play", "Play", id="view.play", tooltip="Play: as it was recorded; pause"),
+        Binding("space", "play", "Play", id="view.play", tooltip="Play: at recorded pace; pause"),
         Binding(
             "plus,equals_sign", "speed(1)", "Speed", id="view.faster", key_display="+ -",
             tooltip="Play faster or slower",
@@ -46,7 +46,6 @@ class ViewerApp(WorkspaceApp):
         profile: Profile,
         configuration: Configuration | None = None,
     ) -> None:
-        """Show a conversation, with the thresholds of a profile."""
         super().__init__(Workspace(conversation, profile), configuration)
         self.workspace.inspector.has_model = False
         self._whole = conversation
@@ -56,7 +55,6 @@ class ViewerApp(WorkspaceApp):
 
     @classmethod
     def of_trace(cls, trace: Trace, configuration: Configuration | None = None) -> ViewerApp:
-        """Return an app that shows a trace."""
         header = trace.header
         messages = [message for message in header.messages if message["role"] != "system"]
         question = "\n\n".join(
@@ -71,7 +69,7 @@ class ViewerApp(WorkspaceApp):
         return app
 
     def useful_keys(self) -> dict[str, bool]:
-        """Return whether the keys that do not always help would do something now."""
+        """Return, by id, whether keys that are not always of use would do something now."""
         pointed = self.workspace.transcript.cursor is not None
         playing = self._replay is not None
         return super().useful_keys() | {
@@ -81,17 +79,15 @@ class ViewerApp(WorkspaceApp):
         }
 
     def on_mount(self) -> None:
-        """Let the arrow keys go from token to token at once."""
+        """Focus the text, so that the arrow keys move between tokens at once."""
         end_with_terminal(self)
         self.workspace.transcript.focus()
         self.remember_theme()
 
     def action_fork(self) -> None:
-        """Say that a trace cannot be continued."""
         self.notify("a trace has no model to continue with", severity="warning")
 
     async def action_escape(self) -> None:
-        """End playing, or take the cursor away."""
         if self._replay is not None:
             await self._end_replay()
         self.workspace.transcript.point(None)
@@ -105,7 +101,6 @@ class ViewerApp(WorkspaceApp):
         self._show_speed()
 
     def action_speed(self, by: int) -> None:
-        """Play faster or slower."""
         if self._replay is not None:
             self._replay.change_speed(by)
             self._show_speed()
@@ -132,7 +127,6 @@ class ViewerApp(WorkspaceApp):
             await self._end_replay()
 
     async def _end_replay(self) -> None:
-        """Show the whole answer again."""
         if self._timer is not None:
             self._timer.stop()
         self._replay, self._timer, self._paused = None, None, False
@@ -140,7 +134,6 @@ class ViewerApp(WorkspaceApp):
         await self.workspace.show(self._whole)
 
     def _show_speed(self) -> None:
-        """Show in the status line whether, and how fast, the answer is played."""
         state = ""
         if self._replay is not None:
             state = f"{'paused' if self._paused else 'playing'} ×{self._replay.speed:g}"
@@ -151,12 +144,7 @@ class Replay:
     """An answer while it is played, without a clock of its own."""
 
     def __init__(self, steps: Sequence[Step], start: int = 0) -> None:
-        """Begin with a step, which comes at once.
-
-        Args:
-            steps: the whole answer.
-            start: the index of the first step to play.
-        """
+        """Start at the step with this index, which is played at once."""
         self._steps = steps
         self._speed = SPEEDS.index(1.0)
         self.played = start
@@ -165,12 +153,10 @@ class Replay:
 
     @property
     def speed(self) -> float:
-        """The speed, as a multiple of the recorded one."""
         return SPEEDS[self._speed]
 
     @property
     def ended(self) -> bool:
-        """Whether every step has been played."""
         return self.played >= len(self._steps)
 
     def change_speed(self, by: int) -> None:
@@ -178,7 +164,7 @@ class Replay:
         self._speed = min(max(self._speed + by, 0), len(SPEEDS) - 1)
 
     def advance(self, seconds: float) -> list[Step]:
-        """Let some seconds pass; return the steps of these seconds."""
+        """Advance by some seconds and return the steps within them."""
         first = self.played
         self._now += seconds * self.speed
         while not self.ended and self._steps[self.played].time <= self._now:

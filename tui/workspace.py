@@ -62,18 +62,12 @@ class Workspace(Blank, Horizontal):
         ),
         Binding(
             "a", "attention", "Attention", id="app.attention", show=False,
-            tooltip="Attention: its metrics in the gauges, or not",
+            tooltip="Attention: show or hide its metrics",
         ),
     ]  # fmt: skip
 
     def __init__(self, conversation: Conversation, profile: Profile, *below: Widget) -> None:
-        """Show a conversation.
-
-        Args:
-            conversation: its last answer is the one whose tokens the cursor can visit.
-            profile: whose thresholds are drawn.
-            below: widgets below the status line.
-        """
+        """Show a conversation, a profile's thresholds, and some widgets below the status line."""
         super().__init__()
         self.conversation = conversation
         self.profile = profile
@@ -93,7 +87,6 @@ class Workspace(Blank, Horizontal):
         self._markdown = False
 
     def compose(self) -> ComposeResult:
-        """Lay out the two columns."""
         with Column(id="left"):
             yield self.transcript
             yield self.strip
@@ -109,14 +102,12 @@ class Workspace(Blank, Horizontal):
             yield self.plane
 
     async def on_mount(self) -> None:
-        """Show the conversation."""
         self._followers = [w for w in self.walk_children(Widget) if isinstance(w, Follower)]
         await self.show(self.conversation)
         self.set_interval(DRAW_SECONDS, self._catch_up)
 
     @property
     def last_steps(self) -> list[Step]:
-        """The steps of the last answer."""
         turns = self.conversation.turns
         return list(turns[-1].answer.steps) if turns and turns[-1].answers else []
 
@@ -132,7 +123,6 @@ class Workspace(Blank, Horizontal):
         return self.profile if self.status.sampler == TREE_SAMPLER else None
 
     async def show(self, conversation: Conversation) -> None:
-        """Show a conversation, and the measurements of its last answer."""
         self.conversation = conversation
         self.set_class(not conversation.turns, "-empty")
         seeds = [turn.answer.seed for turn in conversation.turns if turn.answers]
@@ -143,7 +133,6 @@ class Workspace(Blank, Horizontal):
             self.screen.refresh_bindings()
 
     def use_profile(self, profile: Profile) -> None:
-        """Draw another profile's thresholds."""
         self.profile = profile
         self.why.thresholds = self.thresholds
         decided = self.thresholds is not None
@@ -152,7 +141,6 @@ class Workspace(Blank, Horizontal):
         self._show_answer()
 
     def show_fork(self, fork: Fork) -> None:
-        """Show the branches of a fork so far; the next steps end that."""
         self.fork_race.show(fork)
         self.why.show_fork(fork)
         self._behind = True
@@ -185,7 +173,6 @@ class Workspace(Blank, Horizontal):
         return preview
 
     def _catch_up(self) -> None:
-        """Draw what was added since the last time."""
         if self._behind:
             self._behind = False
             self._draw_followers()
@@ -196,7 +183,7 @@ class Workspace(Blank, Horizontal):
             follower.draw()
 
     def on_descendant_focus(self) -> None:
-        """Name the key that explains a token from here."""
+        """Name the key that explains a token, which depends on the focus."""
         self.why.name_key(self.transcript.has_focus)
 
     def on_transcript_cursor_moved(self, event: Transcript.CursorMoved) -> None:
@@ -217,17 +204,14 @@ class Workspace(Blank, Horizontal):
             self._draw_followers()
 
     def on_strip_clicked(self, event: Strip.Clicked) -> None:
-        """Put the cursor on the token."""
         self.transcript.focus()
         self.transcript.point(event.index, follow=True)
 
     def on_transcript_alternative_moved(self, event: Transcript.AlternativeMoved) -> None:
-        """Select another alternative."""
         self.inspector.move(event.by)
         self.screen.refresh_bindings()  # an alternative may be selected now
 
     def on_transcript_page_turned(self, event: Transcript.PageTurned) -> None:
-        """Turn the page of the inspector."""
         height = self.inspector.size.height
         self.inspector.scroll_relative(y=event.by * height // 2, animate=False)
 
@@ -243,7 +227,6 @@ class Workspace(Blank, Horizontal):
             self.transcript.point(event.index, turn=turn)
 
     def show_place(self, place: Match) -> None:
-        """Bring a match of a search into sight."""
         if place.step is None:
             self.transcript.point(None)
             self.transcript.show_question(place.turn)
@@ -251,15 +234,12 @@ class Workspace(Blank, Horizontal):
             self.transcript.point(place.step, follow=True, turn=place.turn)
 
     def action_panel(self) -> None:
-        """Show or hide the side panel."""
         wide = self.screen.has_class("-wide") or self.screen.has_class("-huge")
         self.toggle_class("-no-panel" if wide else "-panel")
 
     def action_attention(self) -> None:
-        """Show the attention metrics in the gauges, or hide them."""
         self.gauges.unfold_attention()
 
     async def action_markdown(self) -> None:
-        """Show answers as Markdown, or as tokens again."""
         self._markdown = not self._markdown
         await self.transcript.show_markdown(self._markdown)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 from textual._context import active_app
+from textual.pilot import Pilot
 from textual.widgets import Input, TextArea
 
 from entropix_mlx import Profile, Settings
@@ -116,10 +119,10 @@ def gated(gate):
 
 @pytest.fixture
 def make_chat():
-    def make(load=load_tiny, ask=False, traces=None, store=None, load_named=None, **settings):
-        settings = Settings(**{"max_tokens": 12, "seed": 1, "top_logprobs": 4} | settings)
-        chat = LocalBackend("tiny", load, settings, ask=ask, traces=traces, load_named=load_named)
-        return ChatApp(chat, store)
+    def make(load=load_tiny, store=None, configuration=None, **options):
+        own = {name: options.pop(name) for name in {"ask", "traces", "load_named"} & options.keys()}
+        settings = Settings(**{"max_tokens": 12, "seed": 1, "top_logprobs": 4} | options)
+        return ChatApp(LocalBackend("tiny", load, settings, **own), store, configuration)
 
     return make
 
@@ -155,14 +158,31 @@ def soon_settled(monkeypatch) -> None:
     monkeypatch.setattr("textual.pilot.wait_for_idle", settle)
 
 
-def drive(
-    app, scenario: Callable[[object], Awaitable[None]], size=(120, 40), notifications=False
-) -> None:
-    """Run an app, and a scenario on it."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem) -> bool | None:
+    """Run a test that is a coroutine."""
+    test = pyfuncitem.obj
+    if not inspect.iscoroutinefunction(test):
+        return None
+    asyncio.run(
+        test(**{name: pyfuncitem.funcargs[name] for name in inspect.signature(test).parameters})
+    )
+    return True
+
+
+@asynccontextmanager
+async def running(app, size=(120, 40), notifications=False) -> AsyncIterator[Pilot]:
+    """Run an app without a terminal."""
+    async with app.run_test(size=size, notifications=notifications) as pilot:
+        await pilot.pause()
+        yield pilot
+
+
+def drive(app, scenario: Callable[[Pilot], Awaitable[None]], size=(120, 40)) -> None:
+    """Run an app, and a scenario on it, in an event loop of its own."""
 
     async def run() -> None:
-        async with app.run_test(size=size, notifications=notifications) as pilot:
-            await pilot.pause()
+        async with running(app, size) as pilot:
             await scenario(pilot)
 
     asyncio.run(run())

@@ -14,13 +14,13 @@ from tests.answer.test_forks import always_branch
 from tests.tui.conftest import (
     answers,
     ask,
-    drive,
     fill_long,
     gated,
     generating,
     idle,
     notices,
     ready,
+    running,
     send,
     shown_steps,
     text_of,
@@ -33,11 +33,10 @@ from tui.screens.help import HelpScreen
 from tui.transcript.answer import TokenBlock
 
 
-def test_a_conversation_and_its_context(make_chat, tmp_path):
+async def test_a_conversation_and_its_context(make_chat, tmp_path):
     app = make_chat()
     saved = str(tmp_path / "chat.json")
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await ask(pilot, "one")
         await ask(pilot, "two")
         conversation = app.workspace.conversation
@@ -57,46 +56,26 @@ def test_a_conversation_and_its_context(make_chat, tmp_path):
         await until(pilot, lambda: ready(app) and len(turns(app)) == 2)
         assert app.status.context_used == used
 
-    drive(app, scenario)
 
-
-def test_an_unsure_answer_is_reported_with_advice(make_chat):
+async def test_an_unsure_answer_is_reported_with_advice(make_chat):
     app = make_chat(changes={"abstain": {"score": "mean_logprob", "threshold": 0.0}})
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await ask(pilot, "one")
         assert "mean_logprob" in notices(app)
         assert "another seed" in notices(app)
 
-    drive(app, scenario)
 
-
-def test_a_question_typed_while_the_model_loads_is_answered(make_chat):
+async def test_a_question_typed_while_the_model_loads_is_answered(make_chat):
     gate = threading.Event()
     app = make_chat(gated(gate))
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await send(pilot, "hi")
+        assert "once the model is loaded" in notices(app)
         await send(pilot, "more")
         assert app.composer.text == "more", "the second one waits in the field"
         assert "still loading" in notices(app)
         gate.set()
         await until(pilot, lambda: ready(app) and shown_steps(app) == 12)
-
-    drive(app, scenario)
-
-
-def test_another_job_waits_for_the_model_too(make_chat):
-    gate = threading.Event()
-    app = make_chat(gated(gate))
-
-    async def scenario(pilot):
-        await pilot.press("ctrl+n")
-        assert "as soon as the model is loaded" in notices(app)
-        gate.set()
-        await idle(pilot)
-
-    drive(app, scenario)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +85,7 @@ def test_another_job_waits_for_the_model_too(make_chat):
         (RuntimeError("boom"), "unexpected RuntimeError: boom"),
     ],
 )
-def test_a_model_that_cannot_be_loaded_is_a_message_and_gives_the_question_back(
+async def test_a_model_that_cannot_be_loaded_is_a_message_and_gives_the_question_back(
     make_chat, error, message
 ):
     gate = threading.Event()
@@ -116,8 +95,7 @@ def test_a_model_that_cannot_be_loaded_is_a_message_and_gives_the_question_back(
         raise error
 
     app = make_chat(load)
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await send(pilot, "hi")
         assert app.composer.text == ""
         gate.set()
@@ -128,13 +106,10 @@ def test_a_model_that_cannot_be_loaded_is_a_message_and_gives_the_question_back(
         await pilot.press("enter")
         assert app.composer.text == "hi"
 
-    drive(app, scenario)
 
-
-def test_escape_and_ctrl_c_stop_an_answer_and_keep_it(make_chat):
+async def test_escape_and_ctrl_c_stop_an_answer_and_keep_it(make_chat):
     app = make_chat(max_tokens=2000)
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         for number, key in enumerate(["escape", "ctrl+c"], 1):
             await send(pilot, "hi")
             await until(pilot, lambda number=number: len(turns(app)) == number)
@@ -149,14 +124,11 @@ def test_escape_and_ctrl_c_stop_an_answer_and_keep_it(make_chat):
         await pilot.press("ctrl+c")
         await until(pilot, lambda: "quit" in notices(app))
 
-    drive(app, scenario)
 
-
-def test_a_question_that_comes_at_once_is_sent_whole(make_chat):
+async def test_a_question_that_comes_at_once_is_sent_whole(make_chat):
     """As a terminal without bracketed paste sends it; the text behind it stays in the field."""
     app = make_chat()
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await idle(pilot)
         for key in (*"what?", "enter", *"and"):
             app.post_message(events.Key(key, None if key == "enter" else key))
@@ -166,14 +138,11 @@ def test_a_question_that_comes_at_once_is_sent_whole(make_chat):
         await pilot.press("x")
         assert app.composer.text == "andx"
 
-    drive(app, scenario)
 
-
-def test_a_new_question_is_in_sight_wherever_the_user_had_scrolled(make_chat):
+async def test_a_new_question_is_in_sight_wherever_the_user_had_scrolled(make_chat):
     app = make_chat(max_tokens=130)
     transcript = app.workspace.transcript
-
-    async def scenario(pilot):
+    async with running(app, size=(30, 14)) as pilot:
         await ask(pilot, "one")
         assert transcript.max_scroll_y > 0
         transcript.release_anchor()  # as the wheel does
@@ -182,16 +151,14 @@ def test_a_new_question_is_in_sight_wherever_the_user_had_scrolled(make_chat):
         await ask(pilot, "two")
         assert transcript.scroll_y == transcript.max_scroll_y
 
-    drive(app, scenario, size=(30, 14))
 
-
-def test_regenerate_and_switch_between_answers(make_chat):
+async def test_regenerate_and_switch_between_answers(make_chat):
     app = make_chat()
 
     def text() -> str:
         return app.workspace.transcript.last_answer.text
 
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await ask(pilot, "hi")
         first = text()
         await pilot.press("ctrl+r")
@@ -203,15 +170,12 @@ def test_regenerate_and_switch_between_answers(make_chat):
         await pilot.press("right_square_bracket")
         await until(pilot, lambda: text() == second)
 
-    drive(app, scenario)
-
 
 @pytest.mark.parametrize("key", ["f", "enter"])
-def test_an_answer_continues_from_the_token_with_the_cursor(make_chat, key):
+async def test_an_answer_continues_from_the_token_with_the_cursor(make_chat, key):
     app = make_chat(temperature=5.0)  # the tokens are not the most probable ones
     inspector = app.workspace.inspector
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await ask(pilot, "hi")
         old = list(app.workspace.last_steps)
         await pilot.press("tab", "home")
@@ -232,14 +196,11 @@ def test_an_answer_continues_from_the_token_with_the_cursor(make_chat, key):
         assert (new[index].token, new[index].origin) == (token, Origin.CHOSEN)
         assert turns(app)[0].answers[0].steps == old
 
-    drive(app, scenario)
 
-
-def test_an_older_answer_continues_and_its_turns_come_back_with_it(make_chat):
+async def test_an_older_answer_continues_and_its_turns_come_back_with_it(make_chat):
     app = make_chat(max_tokens=4)
     transcript, inspector = app.workspace.transcript, app.workspace.inspector
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         for question in ("one", "two"):
             await ask(pilot, question)
         old = turns(app)[0].answer
@@ -260,13 +221,10 @@ def test_an_older_answer_continues_and_its_turns_come_back_with_it(make_chat):
         assert turns(app)[0].answer.steps == old.steps
         assert [turn.question for turn in turns(app)] == ["one", "two"]
 
-    drive(app, scenario)
 
-
-def test_enter_continues_with_a_losing_branch(make_chat):
+async def test_enter_continues_with_a_losing_branch(make_chat):
     app = make_chat(max_tokens=6, profile=always_branch(depth=4))
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await ask(pilot, "hi")
         (step, *_) = app.workspace.last_steps
         lost = next(n for n in range(len(step.fork.branches)) if n != step.fork.winner)
@@ -279,29 +237,23 @@ def test_enter_continues_with_a_losing_branch(make_chat):
         assert tuple(step.token for step in chosen) == tokens
         assert {step.origin for step in chosen} == {Origin.CHOSEN}
 
-    drive(app, scenario)
 
-
-def test_escape_stops_within_a_fork(make_chat, monkeypatch):
+async def test_escape_stops_within_a_fork(make_chat, monkeypatch):
     monkeypatch.setattr(forks, "sentence_end", lambda text, known: None)
     depth = 1000
     app = make_chat(max_tokens=2000, profile=always_branch(depth=depth, width=2))
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await send(pilot, "hi")
         await until(pilot, lambda: app.workspace.fork_race.display)
         await pilot.press("escape")
         await idle(pilot)
-
-    drive(app, scenario)
     fork = turns(app)[0].answer.steps[0].fork
     assert len(fork.branches[0].tokens) < depth
 
 
-def test_the_user_chooses_a_branch(make_chat):
+async def test_the_user_chooses_a_branch(make_chat):
     app = make_chat(ask=True, max_tokens=4, profile=always_branch(ask_margin=1e6, width=3))
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await idle(pilot)
         await send(pilot, "hi")
         await until(pilot, lambda: isinstance(app.screen, AskDialog))
@@ -317,14 +269,11 @@ def test_the_user_chooses_a_branch(make_chat):
         first = app.workspace.last_steps[0]
         assert (first.fork.chosen_by, first.origin) == (ChosenBy.USER, Origin.CHOSEN)
 
-    drive(app, scenario)
 
-
-def test_a_question_is_edited_and_a_refused_one_comes_back(make_chat):
+async def test_a_question_is_edited_and_a_refused_one_comes_back(make_chat):
     app = make_chat()
     long = "x" * 5000
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await ask(pilot, "one")
         app.composer.text = long
         await pilot.press("enter")
@@ -342,14 +291,11 @@ def test_a_question_is_edited_and_a_refused_one_comes_back(make_chat):
         await pilot.press("enter")
         await until(pilot, lambda: [turn.question for turn in turns(app)] == ["one", "2x"])
 
-    drive(app, scenario)
 
-
-def test_a_refused_question_does_not_overwrite_newer_text(make_chat):
+async def test_a_refused_question_does_not_overwrite_newer_text(make_chat):
     gate = threading.Event()
     app = make_chat(gated(gate), sampler="greedy", temperature=0.5)
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await send(pilot, "hi")
         await pilot.press(*"more")
         gate.set()
@@ -357,13 +303,10 @@ def test_a_refused_question_does_not_overwrite_newer_text(make_chat):
         assert app.composer.text == "more"
         assert ready(app)
 
-    drive(app, scenario)
 
-
-def test_an_edit_outlives_a_system_prompt_and_ends_with_its_chat(make_chat, tmp_path):
+async def test_an_edit_outlives_a_system_prompt_and_ends_with_its_chat(make_chat, tmp_path):
     app = make_chat(max_tokens=2)
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await ask(pilot, "one")
         await ask(pilot, "two")
         app.files.save(str(tmp_path / "chat.json"))
@@ -383,13 +326,10 @@ def test_an_edit_outlives_a_system_prompt_and_ends_with_its_chat(make_chat, tmp_
         await until(pilot, lambda: ready(app) and len(turns(app)) == 3)
         assert [turn.question for turn in turns(app)] == ["one", "two", "twox"]
 
-    drive(app, scenario)
 
-
-def test_keys_before_anything_was_asked(make_chat):
+async def test_keys_before_anything_was_asked(make_chat):
     app = make_chat()
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await idle(pilot)
         await pilot.press("ctrl+r", "ctrl+g", "f4", "ctrl+s", "tab", "left", "f", "g", "y")
         assert "nothing was asked yet" in notices(app)
@@ -403,13 +343,10 @@ def test_keys_before_anything_was_asked(make_chat):
         bindings = [*app.BINDINGS, *app.workspace.transcript.BINDINGS]
         assert all(binding.id for binding in bindings), "each key can be changed"
 
-    drive(app, scenario)
 
-
-def test_markdown_follows_a_running_answer(make_chat):
+async def test_markdown_follows_a_running_answer(make_chat):
     app = make_chat(max_tokens=3000)
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await send(pilot, "hi")
         await generating(pilot, 3)
         await pilot.press("ctrl+t")
@@ -421,8 +358,6 @@ def test_markdown_follows_a_running_answer(make_chat):
         answer = app.workspace.transcript.last_answer
         assert app.query_one(Markdown).source == printable(answer.text)
 
-    drive(app, scenario)
-
 
 async def command(pilot, text: str) -> None:
     pilot.app.composer.focus()
@@ -431,10 +366,9 @@ async def command(pilot, text: str) -> None:
     await pilot.pause()
 
 
-def test_commands(make_chat, tmp_path):
+async def test_commands(make_chat, tmp_path):
     app = make_chat(max_tokens=4)
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await ask(pilot, "hi")
         await command(pilot, "/regenerate")
         await until(pilot, lambda: ready(app) and answers(app) == 2)
@@ -464,20 +398,15 @@ def test_commands(make_chat, tmp_path):
         await pilot.press("escape")
         assert app.composer.text == ""
         await command(pilot, "/quit")
-
-    drive(app, scenario)
     assert not app.is_running
 
 
-def test_a_mistake_in_a_command_stays_in_the_field(make_chat):
+async def test_a_mistake_in_a_command_stays_in_the_field(make_chat):
     app = make_chat(max_tokens=4)
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await idle(pilot)
         for number, text in enumerate(["/frok 1 2", "/fork one", "/select", "/edit ho"], 1):
             await command(pilot, text)
             await until(pilot, lambda number=number: len(app._notifications) == number)
             assert app.composer.text == text
         assert not turns(app), "nothing was sent to the model"
-
-    drive(app, scenario)

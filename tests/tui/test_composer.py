@@ -6,10 +6,10 @@ from textual import events
 from tests.tui.conftest import (
     answers,
     ask,
-    drive,
     idle,
     notices,
     ready,
+    running,
     send,
     shown_steps,
     turns,
@@ -24,12 +24,11 @@ SENTENCE = "find a fancy name for my tiny cat [or two]"
 """It begins with a key, holds all of them, and would fork the answer with each f."""
 
 
-def test_tab_completes_commands_and_files(make_chat, tmp_path, monkeypatch):
+async def test_tab_completes_commands_and_files(make_chat, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "notes.md").write_text("forty-two")
     app = make_chat(max_tokens=2)
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await idle(pilot)
         composer = app.composer
         await pilot.press("slash", "r")
@@ -51,14 +50,11 @@ def test_tab_completes_commands_and_files(make_chat, tmp_path, monkeypatch):
         assert "no file x.py" in notices(app)
         assert composer.text == "@x.py"
 
-    drive(app, scenario)
 
-
-def test_lines_and_earlier_questions(make_chat):
+async def test_lines_and_earlier_questions(make_chat):
     app = make_chat(max_tokens=2)
     composer = app.composer
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await idle(pilot)
         await pilot.press("a", "ctrl+j", "b", "shift+enter", "c")
         assert composer.text == "a\nb\nc"
@@ -79,14 +75,11 @@ def test_lines_and_earlier_questions(make_chat):
         await pilot.press("down", "down")
         assert composer.text == "draft"
 
-    drive(app, scenario)
 
-
-def test_a_number_asks_a_question_of_the_card(make_chat):
+async def test_a_number_asks_a_question_of_the_card(make_chat):
     app = make_chat(max_tokens=2)
     composer = app.composer
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await idle(pilot)
         assert app.query_one(Welcome).display
         await pilot.press("2")
@@ -101,27 +94,21 @@ def test_a_number_asks_a_question_of_the_card(make_chat):
         await pilot.press("3")
         assert composer.text == "3"
 
-    drive(app, scenario)
-
 
 @pytest.mark.parametrize("size", [(60, 20), (80, 24)])
-def test_the_card_fits_on_a_small_screen(make_chat, size):
+async def test_the_card_fits_on_a_small_screen(make_chat, size):
     app = make_chat()
-
-    async def scenario(pilot):
+    async with running(app, size) as pilot:
         transcript = app.workspace.transcript
         await until(pilot, lambda: ready(app) and not transcript.show_vertical_scrollbar)
         assert "F1" in transcript.welcome.visual.plain.splitlines()[-1]
         assert not app.query_one(Compact).display, "nothing is measured yet"
 
-    drive(app, scenario, size)
 
-
-def test_tab_goes_to_the_tokens_and_back_and_the_key_that_explains_is_named(make_chat):
+async def test_tab_goes_to_the_tokens_and_back_and_the_key_that_explains_is_named(make_chat):
     app = make_chat(max_tokens=4)
     why = app.workspace.why
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await ask(pilot, "hi")
         await until(pilot, lambda: f"{OUTSIDE}: " in str(why.visual))
         await pilot.press("tab")
@@ -133,8 +120,6 @@ def test_tab_goes_to_the_tokens_and_back_and_the_key_that_explains_is_named(make
         assert app.composer.has_focus
         await until(pilot, lambda: f"{OUTSIDE}: " in str(why.visual))
 
-    drive(app, scenario)
-
 
 @pytest.fixture
 def slow_machine(monkeypatch):
@@ -142,11 +127,10 @@ def slow_machine(monkeypatch):
 
 
 @pytest.mark.usefixtures("slow_machine")
-def test_a_sentence_that_is_typed_or_pasted_in_the_tokens_goes_to_the_field(make_chat):
+async def test_a_sentence_that_is_typed_or_pasted_in_the_tokens_goes_to_the_field(make_chat):
     app = make_chat()
     composer = app.composer
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await ask(pilot, "hi")
         for sentence in [SENTENCE, "Why?", "name it", "to be", "f g y"]:
             await pilot.press("tab", "left", "left")
@@ -172,18 +156,13 @@ def test_a_sentence_that_is_typed_or_pasted_in_the_tokens_goes_to_the_field(make
         assert app.focused is composer
         assert len(turns(app)) == 1, "nothing was sent"
 
-    drive(app, scenario)
 
-
-def test_keys_one_by_one_are_keys(make_chat, monkeypatch):
+async def test_keys_one_by_one_are_keys(make_chat, monkeypatch):
     monkeypatch.setattr(ForwardsTyping, "WORD_SECONDS", 0.0)
     app = make_chat()
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await ask(pilot, "hi")
         await pilot.press("tab", *"gg", *"what")
         assert app.composer.text == "what", "not the keys that were pressed before"
         await send(pilot, "")
         await until(pilot, lambda: len(turns(app)) == 2)
-
-    drive(app, scenario)

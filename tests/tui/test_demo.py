@@ -1,16 +1,18 @@
 """The recorded session of `entropix chat --demo`: all of the screen, and no model."""
 
+from contextlib import asynccontextmanager
+
 import pytest
 from textual.widgets import Select
 
 from entropix_mlx.backends.recorded import RecordedBackend, demo_recording
 from entropix_mlx.settings import Settings
 from entropix_mlx.step import Origin, Strategy, first_divergence
-from tests.tui.conftest import drive, notices, ready, shown_steps, turns, until
+from tests.tui.conftest import idle, notices, ready, running, shown_steps, turns, until
 from tui.app import ChatApp
 from tui.help_text import QUESTIONS
 from tui.keys import KeyBar
-from tui.screens.duel import DuelScreen
+from tui.screens.duel import DuelScreen, DuelSide
 
 
 def test_the_recording_answers_the_questions_of_the_card():
@@ -20,19 +22,24 @@ def test_the_recording_answers_the_questions_of_the_card():
     steps = [s for turn in recorded.turns for answer in turn.answers for s in answer.steps]
     assert set(Strategy) - {Strategy.SAMPLE, Strategy.THINK_SAMPLE} <= {s.strategy for s in steps}
     assert any(step.origin is Origin.INSERTED for step in steps), "a thought"
-    ways = [way for step in steps if step.fork for way in step.fork.branches]
-    assert ways, "a fork"
-    assert all(way.lead is not None for way in ways), "as the engine of today scores them"
+    branches = [branch for step in steps if step.fork for branch in step.fork.branches]
+    assert branches, "a fork"
+    assert all(branch.lead is not None for branch in branches), "with scores"
     for turn, answer, index in recording.races:
         assert recorded.turns[turn].answers[answer].steps[index].fork, "only forks have races"
     assert any(len(turn.answers) > 1 for turn in recorded.turns)
 
 
-def test_the_demo():
-    app = ChatApp(RecordedBackend(Settings(), demo_recording(pace=0)))
+@asynccontextmanager
+async def demo(pace=0):
+    app = ChatApp(RecordedBackend(Settings(), demo_recording(pace=pace)))
+    async with running(app) as pilot:
+        await idle(pilot)
+        yield app, pilot
 
-    async def scenario(pilot):
-        await until(pilot, lambda: ready(app))
+
+async def test_the_demo():
+    async with demo() as (app, pilot):
         await pilot.press(*"Else?", "enter")
         await until(pilot, lambda: "only a recording" in notices(app))
         app.composer.text = ""
@@ -51,11 +58,8 @@ def test_the_demo():
         app.workspace.transcript.focus()
         app.workspace.transcript.point(part)
         await pilot.pause()
-        ways = app.workspace.inspector
         await pilot.press(*["up"] * 4)
-        for _ in range(4):
-            if ways.tokens == (other[part].token,):
-                break
+        while app.workspace.inspector.tokens != (other[part].token,):
             await pilot.press("down")
         await pilot.press("f")
         await until(pilot, lambda: ready(app) and len(turns(app)[0].answers) == 2)
@@ -63,49 +67,34 @@ def test_the_demo():
         await pilot.press("home", *["down"] * 5, "f")
         await until(pilot, lambda: "only what was recorded" in notices(app))
 
-    drive(app, scenario)
 
-
-def test_the_ways_of_a_fork_race_in_the_demo():
-    app = ChatApp(RecordedBackend(Settings(), demo_recording(pace=3)))
-
-    async def scenario(pilot):
-        await until(pilot, lambda: ready(app))
+async def test_the_branches_of_a_fork_race_in_the_demo():
+    async with demo(3) as (app, pilot):
         await pilot.press("3", "enter")
         await until(pilot, lambda: app.workspace.fork_race.display)
         await until(pilot, lambda: shown_steps(app) > 3 and not app.workspace.fork_race.display)
         fork = next(step for step in turns(app)[0].answer.steps if step.fork)
         lost = next(n for n in range(5) if n != fork.fork.winner)
         await pilot.press("escape")
-        await until(pilot, lambda: ready(app))
+        await idle(pilot)
         recorded = demo_recording().conversation.turns[2].answers
-        way = fork.fork.branches[lost].tokens
-        ends = fork.index + len(way)
+        branch = fork.fork.branches[lost].tokens
+        ends = fork.index + len(branch)
         begins = [tuple(s.token for s in a.steps[fork.index : ends]) for a in recorded]
-        assert way in begins, "it can be gone on with"
-
-    drive(app, scenario)
+        assert branch in begins, "a losing branch can be continued"
 
 
-def test_a_demo_that_plays_can_be_stopped_and_quit():
-    app = ChatApp(RecordedBackend(Settings(), demo_recording(pace=0.05)))
-
-    async def scenario(pilot):
-        await until(pilot, lambda: ready(app))
+async def test_a_demo_that_plays_can_be_stopped_and_quit():
+    async with demo(0.05) as (app, pilot):
         await pilot.press("2", "enter")
         await until(pilot, lambda: turns(app) and turns(app)[0].answer.steps)
         await pilot.press("escape")
-        await until(pilot, lambda: ready(app))
+        await idle(pilot)
         assert len(turns(app)[0].answer.steps) < 64
 
-    drive(app, scenario)
 
-
-def test_keys_that_do_nothing_in_the_demo_are_not_named_and_say_why():
-    app = ChatApp(RecordedBackend(Settings(), demo_recording(pace=0)))
-
-    async def scenario(pilot):
-        await until(pilot, lambda: ready(app))
+async def test_keys_that_do_nothing_in_the_demo_are_not_named_and_say_why():
+    async with demo() as (app, pilot):
         await pilot.press("1", "enter")
         await until(pilot, lambda: ready(app) and turns(app) and turns(app)[0].answer.steps)
         named = {binding.id for binding in app.query_one(KeyBar).shown}
@@ -114,60 +103,41 @@ def test_keys_that_do_nothing_in_the_demo_are_not_named_and_say_why():
         await pilot.press("ctrl+l")
         await until(pilot, lambda: "--demo" in notices(app))
 
-    drive(app, scenario)
-
 
 def verdict(app) -> str:
     return str(app.screen.query_one("#divergence").visual)
 
 
 @pytest.mark.parametrize("number", ["1", "2", "3"])
-def test_a_duel_is_played_and_its_winner_kept(number):
-    app = ChatApp(RecordedBackend(Settings(), demo_recording(pace=0)))
-
-    async def scenario(pilot):
-        await until(pilot, lambda: ready(app))
+async def test_a_duel_is_played_and_its_winner_kept(number):
+    async with demo() as (app, pilot):
         await pilot.press(number, "f4")
-        duel = app.screen
-        assert isinstance(duel, DuelScreen)
+        assert isinstance(app.screen, DuelScreen)
         await until(pilot, lambda: "differ" in verdict(app) and "greedy" in verdict(app))
-        left, right = (list(side.steps) for side in duel._sides)
+        left, right = (list(side.steps) for side in app.screen.query(DuelSide))
         assert left == demo_recording().conversation.turns[int(number) - 1].answers[0].steps
         assert right == demo_recording().rivals["greedy"].turns[int(number) - 1].answer.steps
         await pilot.press("2")
         await until(pilot, lambda: ready(app) and turns(app))
         assert turns(app)[0].answer.steps == right
 
-    drive(app, scenario)
 
-
-def test_a_duel_that_was_not_recorded_says_what_was():
-    app = ChatApp(RecordedBackend(Settings(), demo_recording(pace=0)))
-
-    async def scenario(pilot):
-        await until(pilot, lambda: ready(app))
+async def test_a_duel_that_was_not_recorded_says_what_was():
+    async with demo() as (app, pilot):
         await pilot.press("1", "f4")
-        duel = app.screen
-        duel.query_one("#sampler-1", Select).value = "min_p"
+        app.screen.query_one("#sampler-1", Select).value = "min_p"
         await until(pilot, lambda: "min_p failed" in verdict(app))
         assert "only a recording of entropix and greedy" in verdict(app)
-        assert duel._sides[0].steps
+        assert app.screen.query(DuelSide).first().steps
         await pilot.press("escape", *"Else?", "f4")
         await until(pilot, lambda: "press 1, 2 or 3" in verdict(app))
         await pilot.press("escape")
-        await until(pilot, lambda: ready(app))
-
-    drive(app, scenario)
+        await idle(pilot)
 
 
-def test_a_duel_of_the_demo_can_be_left():
-    app = ChatApp(RecordedBackend(Settings(), demo_recording(pace=0.05)))
-
-    async def scenario(pilot):
-        await until(pilot, lambda: ready(app))
+async def test_a_duel_of_the_demo_can_be_left():
+    async with demo(0.05) as (app, pilot):
         await pilot.press("3", "f4")
-        await until(pilot, lambda: any(side.steps for side in app.screen._sides))
+        await until(pilot, lambda: any(side.steps for side in app.screen.query(DuelSide)))
         await pilot.press("escape")
-        await until(pilot, lambda: ready(app))
-
-    drive(app, scenario)
+        await idle(pilot)

@@ -1,6 +1,7 @@
 """Duels: with scripted steps, and in the chat with a tiny model."""
 
 import threading
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
@@ -13,13 +14,13 @@ from entropix_mlx.engine import forward
 from entropix_mlx.traces.trace import Header, read_trace
 from tests.tui.conftest import (
     ask,
-    drive,
     idle,
     make_step,
     make_steps,
     make_viewer,
     notices,
     ready,
+    running,
     text_of,
     turns,
     until,
@@ -34,17 +35,11 @@ LEFT = [make_step(n, f" w{n}") for n in range(6)]
 RIGHT = [*LEFT[:4], make_step(4, " other", token=7), make_step(5, " end", token=8)]
 
 
-def play(scenario, size=(120, 40)):
-    """Run a scenario with a duel, whose steps it hands to the function that it is given.
-
-    Returns:
-        The result of the screen.
-    """
-    app = make_viewer()
-    results = []
-
-    async def run(pilot):
-        begun = []
+@asynccontextmanager
+async def play(size=(120, 40)):
+    """Show a duel; what is yielded last brings steps to a side, and has the screen's results."""
+    async with running(make_viewer(), size) as pilot:
+        begun, results = [], []
         screen = DuelScreen(
             UserMessage("What did he do?"),
             Settings(seed=1),
@@ -52,17 +47,14 @@ def play(scenario, size=(120, 40)):
             lambda question, sides, cancel: begun.append(cancel),
             Profile.load(),
         )
-        await app.push_screen(screen, results.append)
+        await pilot.app.push_screen(screen, results.append)
         await pilot.pause()
 
         def arrive(side, steps, ended=False, error=None):
             screen.receive(DuelStepsArrived(begun[-1], side, steps, ended, error))
 
-        arrive.cancels = begun
-        await scenario(pilot, screen, arrive)
-
-    drive(app, run, size)
-    return results
+        arrive.cancels, arrive.results = begun, results
+        yield pilot, screen, arrive
 
 
 def result(screen) -> str:
@@ -74,8 +66,8 @@ def marked(screen) -> list:
     return [answer.cursor for answer in screen.query(AnswerView)]
 
 
-def test_both_sides_grow_the_difference_is_marked_and_the_table_comes_last():
-    async def scenario(pilot, screen, arrive):
+async def test_both_sides_grow_the_difference_is_marked_and_the_table_comes_last():
+    async with play() as (pilot, screen, arrive):
         bar = screen.query_one(KeyBar)
         left, right = screen.query(AnswerView)
         assert result(screen) == "the same text so far …"
@@ -101,25 +93,21 @@ def test_both_sides_grow_the_difference_is_marked_and_the_table_comes_last():
         for number, answer in enumerate((left, right)):
             assert answer.region.y == screen.query_one(f"#side-{number}").region.y, "at the top"
 
-    play(scenario)
-
 
 @pytest.mark.parametrize(
     ("right", "difference"),
     [(LEFT[:3], "from token 3 on"), (RIGHT[4:], "from the first token"), (LEFT, "the same text\n")],
 )
-def test_the_first_difference(right, difference):
-    async def scenario(pilot, screen, arrive):
+async def test_the_first_difference(right, difference):
+    async with play() as (_, screen, arrive):
         arrive(0, LEFT, ended=True)
         arrive(1, right, ended=True)
         assert difference in result(screen)
 
-    play(scenario)
-
 
 @pytest.mark.parametrize("size", [(20, 5), (40, 24), (60, 20), (80, 24), (200, 60)])
-def test_a_duel_fits_any_screen_and_its_table_is_not_cut(size):
-    async def scenario(pilot, screen, arrive):
+async def test_a_duel_fits_any_screen_and_its_table_is_not_cut(size):
+    async with play(size) as (pilot, screen, arrive):
         arrive(0, LEFT, ended=True)
         arrive(1, RIGHT, ended=True)
         await pilot.pause()
@@ -128,13 +116,10 @@ def test_a_duel_fits_any_screen_and_its_table_is_not_cut(size):
         assert lines[1].split()[:2] == ["sampler", "tokens"]
         assert lines[1].split()[-1] == "forks"
 
-    play(scenario, size)
 
-
-def test_the_branches_of_a_fork_are_shown_below_their_side():
+async def test_the_branches_of_a_fork_are_shown_below_their_side():
     fork = next(step.fork for step in make_steps() if step.fork)
-
-    async def scenario(pilot, screen, arrive):
+    async with play() as (pilot, screen, arrive):
         races = screen.query(ForkRace)
         arrive(1, RIGHT[:1])
         screen.receive(DuelForkGrew(arrive.cancels[-1], 1, fork))
@@ -144,11 +129,9 @@ def test_the_branches_of_a_fork_are_shown_below_their_side():
         arrive(1, RIGHT[1:2])
         assert not races[1].display
 
-    play(scenario)
 
-
-def test_late_steps_are_dropped():
-    async def scenario(pilot, screen, arrive):
+async def test_late_steps_are_dropped():
+    async with play() as (pilot, screen, arrive):
         arrive(0, LEFT, ended=True)
         (first,) = arrive.cancels
         screen.query_one("#sampler-1", Select).value = "min_p"
@@ -162,48 +145,40 @@ def test_late_steps_are_dropped():
         screen.refresh_bindings()
         await pilot.pause()
 
-    play(scenario)
-
 
 @pytest.mark.parametrize(("key", "side"), [("1", LEFT), ("2", RIGHT)])
-def test_a_side_can_be_kept(key, side):
-    async def scenario(pilot, screen, arrive):
+async def test_a_side_can_be_kept(key, side):
+    async with play() as (pilot, screen, arrive):
         await pilot.press(key)
         assert pilot.app.screen is screen, "there is nothing to keep yet"
         arrive(0, LEFT)
         arrive(1, RIGHT)
         await pilot.press(key)
         assert arrive.cancels[-1].is_set()
-
-    (choice,) = play(scenario)
+    (choice,) = arrive.results
     assert (choice.question.text, choice.seed, choice.steps) == ("What did he do?", 1, side)
 
 
-def test_traces_of_both_sides(tmp_path, monkeypatch):
+async def test_traces_of_both_sides(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     header = Header("demo", "entropix", Profile.load(), 1, [], 100, 5)
-
-    async def scenario(pilot, screen, arrive):
+    async with play() as (pilot, screen, arrive):
         headers = header, replace(header, sampler="greedy")
         screen.receive(DuelBegan(arrive.cancels[-1], headers))
         arrive(0, LEFT)
         arrive(1, RIGHT)
         await pilot.press("t")
-
-    play(scenario)
     for name, steps in (("entropix", LEFT), ("greedy", RIGHT)):
         trace = read_trace(tmp_path / f"duel-{name}-1.jsonl")
         assert [step.token for step in trace.steps] == [step.token for step in steps]
 
 
-def test_a_side_that_fails_is_reported_and_the_other_goes_on():
-    async def scenario(pilot, screen, arrive):
+async def test_a_side_that_fails_is_reported_and_the_other_goes_on():
+    async with play() as (_, screen, arrive):
         arrive(0, LEFT[:2], ended=True, error="the logits are NaN")
         arrive(1, RIGHT, ended=True)
         assert result(screen) == "entropix failed: the logits are NaN"
         assert len(list(screen.query(AnswerView))[1].steps) == 6
-
-    play(scenario)
 
 
 @pytest.fixture
@@ -225,10 +200,9 @@ def ended(app) -> bool:
     return "sampler" in text_of(app, "#divergence")
 
 
-def test_a_duel_in_the_chat(make_chat, prompts):
+async def test_a_duel_in_the_chat(make_chat, prompts):
     app = make_chat(max_tokens=8)
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await ask(pilot, "one")
         await ask(pilot, "two")
         asked = prompts[-1]
@@ -256,13 +230,10 @@ def test_a_duel_in_the_chat(make_chat, prompts):
         await until(pilot, lambda: ready(app) and len(turns(app)) == 3)
         assert (turns(app)[-1].question, app.composer.text) == ("on", "")
 
-    drive(app, scenario)
 
-
-def test_leaving_a_duel_stops_both_sides(make_chat):
+async def test_leaving_a_duel_stops_both_sides(make_chat):
     app = make_chat(max_tokens=2000)
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await idle(pilot)
         await pilot.press("h", "i", "f4")
         sides = list(app.screen.query(AnswerView))
@@ -271,10 +242,8 @@ def test_leaving_a_duel_stops_both_sides(make_chat):
         await idle(pilot)
         assert all(len(side.steps) < 2000 for side in sides)
 
-    drive(app, scenario)
 
-
-def test_leaving_a_duel_stops_a_prefill(make_chat, monkeypatch):
+async def test_leaving_a_duel_stops_a_prefill(make_chat, monkeypatch):
     app = make_chat(max_tokens=1)
     reading, gate, chunks = threading.Event(), threading.Event(), []
     original = forward.Engine.prefill
@@ -286,8 +255,7 @@ def test_leaving_a_duel_stops_a_prefill(make_chat, monkeypatch):
         original(self, text, tokens)
 
     monkeypatch.setattr(forward.Engine, "prefill", prefill)
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await idle(pilot)
         app.composer.text = "x" * 3000
         await pilot.press("f4")
@@ -297,13 +265,10 @@ def test_leaving_a_duel_stops_a_prefill(make_chat, monkeypatch):
         await idle(pilot)
         assert len(chunks) == 1
 
-    drive(app, scenario)
 
-
-def test_an_unexpected_failure_in_a_duel_is_a_message(make_chat, monkeypatch):
+async def test_an_unexpected_failure_in_a_duel_is_a_message(make_chat, monkeypatch):
     app = make_chat(max_tokens=4)
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await ask(pilot, "hi")
         with monkeypatch.context() as patched:
             patched.setattr(Context, "fit", lambda *_: 1 / 0)
@@ -313,13 +278,10 @@ def test_an_unexpected_failure_in_a_duel_is_a_message(make_chat, monkeypatch):
         await idle(pilot)
         await ask(pilot, "on")
 
-    drive(app, scenario)
 
-
-def test_the_keys_of_the_chat_are_off_during_a_duel(make_chat):
+async def test_the_keys_of_the_chat_are_off_during_a_duel(make_chat):
     app = make_chat(max_tokens=3)
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await ask(pilot, "hi")
         await pilot.press("f4")
         duel = app.screen
@@ -330,5 +292,3 @@ def test_the_keys_of_the_chat_are_off_during_a_duel(make_chat):
         assert app.screen is duel
         await pilot.press("escape")
         assert len(turns(app)) == 1
-
-    drive(app, scenario)

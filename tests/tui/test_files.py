@@ -15,13 +15,13 @@ from entropix_mlx.traces.trace import TraceFolder, read_trace
 from tests.conftest import make_tiny_model
 from tests.tui.conftest import (
     ask,
-    drive,
     fill,
     generating,
     idle,
     load_tiny,
     notices,
     ready,
+    running,
     send,
     shown_steps,
     turns,
@@ -59,20 +59,16 @@ def saved(store) -> list:
     return [(card.name, card.turns) for card in store.cards()]
 
 
-def test_a_chat_is_saved_and_goes_on_another_day(make_saved, store):
+async def test_a_chat_is_saved_and_goes_on_another_day(make_saved, store):
     first = make_saved()
-
-    async def ask_something(pilot):
+    async with running(first) as pilot:
         await ask(pilot, "one")
         await until(pilot, store.cards)
         await ask(pilot, "two")
-
-    drive(first, ask_something)
     assert saved(store) == [("one", 2)]
     assert store.crashed() == []
     later = make_saved()
-
-    async def go_on(pilot):
+    async with running(later) as pilot:
         await idle(pilot)
         await pilot.press("ctrl+l")
         await until(pilot, lambda: listed(later) == ["one"])
@@ -88,15 +84,12 @@ def test_a_chat_is_saved_and_goes_on_another_day(make_saved, store):
         await pilot.press("enter")
         assert len(turns(later)) == 3
 
-    drive(later, go_on)
 
-
-def test_chats_are_searched_renamed_and_deleted(make_saved, store):
+async def test_chats_are_searched_renamed_and_deleted(make_saved, store):
     for question in ("cats", "dogs", "ships"):
         save(store, question)
     app = make_saved()
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await idle(pilot)
         await send(pilot, "/chats")
         await until(pilot, lambda: isinstance(app.screen, ChatList) and len(listed(app)) == 3)
@@ -114,40 +107,32 @@ def test_chats_are_searched_renamed_and_deleted(make_saved, store):
         await until(pilot, lambda: app.screen is chats and listed(app) == [])
         await pilot.press("backspace", "backspace", "backspace", "down", "up", "escape")
         assert not turns(app)
-
-    drive(app, scenario)
     assert {card.name for card in store.cards()} == {"cats", "ships"}
 
 
-def test_a_chat_that_was_open_in_a_crash_is_offered(make_saved, store, monkeypatch):
+async def test_a_chat_that_was_open_in_a_crash_is_offered(make_saved, store, monkeypatch):
     chat = save(store, "lost?")
     with monkeypatch.context() as patched:
         patched.setattr("os.getpid", lambda: 2**22 + 1)  # above the largest process id
         store.open(chat.id)
     app = make_saved()
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         assert isinstance(app.screen, ConfirmDialog)
         await pilot.press("enter")
         await until(pilot, lambda: ready(app) and [t.question for t in turns(app)] == ["lost?"])
 
-    drive(app, scenario)
 
-
-def test_a_store_that_fails_is_reported_once(make_saved, store):
+async def test_a_store_that_fails_is_reported_once(make_saved, store):
     store.folder.parent.mkdir(exist_ok=True)
     store.folder.touch()
     app = make_saved()
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await ask(pilot, "hi")
         await until(pilot, lambda: "this chat is not saved" in notices(app))
         await ask(pilot, "ho")
         await pilot.press("ctrl+l")
         assert notices(app).count("cannot write") == 1
         assert not isinstance(app.screen, ChatList)
-
-    drive(app, scenario)
 
 
 @pytest.fixture
@@ -182,14 +167,13 @@ async def pick(pilot, number: int) -> None:
     await pilot.press("enter")
 
 
-def test_another_model_goes_on_with_the_conversation(with_models):
+async def test_another_model_goes_on_with_the_conversation(with_models):
     make, gate = with_models
     app = make()
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await ask(pilot, "one")
         await pick(pilot, 0)
-        await until(pilot, lambda: "▰" in str(app.status.render()))
+        await until(pilot, lambda: app.status.progress.endswith(" s"))
         gate.set()
         await idle(pilot)
         assert app.status.model == "tiny-2"
@@ -200,10 +184,8 @@ def test_another_model_goes_on_with_the_conversation(with_models):
         await ask(pilot, "three")
         assert len(turns(app)) == 3
 
-    drive(app, scenario)
 
-
-def test_a_model_can_be_chosen_where_none_could_be_loaded(with_models):
+async def test_a_model_can_be_chosen_where_none_could_be_loaded(with_models):
     make, gate = with_models
     gate.set()
 
@@ -211,8 +193,7 @@ def test_a_model_can_be_chosen_where_none_could_be_loaded(with_models):
         raise ModelNotFoundError("no model 'absent'")
 
     app = make(fail)
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await until(pilot, lambda: app.status.state is State.FAILED)
         await pick(pilot, 2)
         await until(pilot, lambda: "no model 'gone'" in notices(app))
@@ -222,13 +203,10 @@ def test_a_model_can_be_chosen_where_none_could_be_loaded(with_models):
         await ask(pilot, "hi")
         assert not isinstance(app.screen, ModelPicker)
 
-    drive(app, scenario)
 
-
-def test_a_running_answer_can_be_saved_and_a_stopped_one_is_recorded(make_chat, tmp_path):
+async def test_a_running_answer_can_be_saved_and_a_stopped_one_is_recorded(make_chat, tmp_path):
     app = make_chat(traces=TraceFolder(tmp_path, "tiny"), max_tokens=2000)
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await send(pilot, "one")
         await generating(pilot, 5)
         before = [step.token for step in app.workspace.last_steps]
@@ -243,19 +221,16 @@ def test_a_running_answer_can_be_saved_and_a_stopped_one_is_recorded(make_chat, 
         tokens = [step.token for step in steps]
         assert tokens[: len(before)] == before
         assert tokens == whole[: len(tokens)]
-
-    drive(app, scenario)
     trace = read_trace(tmp_path / "001.jsonl")
     assert [step.token for step in trace.steps] == [s.token for s in turns(app)[0].answer.steps]
     assert trace.totals["finish_reason"] is None, "neither complete nor interrupted: stopped"
     assert trace.header.messages == [{"role": "user", "content": "one"}]
 
 
-def test_save_export_and_open(make_chat, tmp_path, monkeypatch):
+async def test_save_export_and_open(make_chat, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     app = make_chat()
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await ask(pilot, "hi")
         for _ in range(2):
             await pilot.press("ctrl+s", "enter")
@@ -278,32 +253,26 @@ def test_save_export_and_open(make_chat, tmp_path, monkeypatch):
         await until(pilot, lambda: ready(app) and shown_steps(app) == 12)
         assert app.workspace.transcript.last_answer.text == text
 
-    drive(app, scenario)
 
-
-def test_a_trace_has_the_messages_that_the_model_saw(make_chat, tmp_path):
+async def test_a_trace_has_the_messages_that_the_model_saw(make_chat, tmp_path):
     def load():
         return make_tiny_model(max_position_embeddings=100), load_tiny()[1]
 
     app = make_chat(load)
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         for question in ("one", "two", "three", "four"):
             await ask(pilot, question)
         assert app.workspace.conversation.dropped
         await pilot.press("ctrl+s")
         await fill(pilot, str(tmp_path / "chat.jsonl"))
-
-    drive(app, scenario)
     conversation = app.workspace.conversation
     seen = read_trace(tmp_path / "chat.jsonl").header.messages
     assert seen == conversation.messages[2 * conversation.dropped : -1]
 
 
-def test_a_path_that_cannot_be_used_is_a_message(make_chat):
+async def test_a_path_that_cannot_be_used_is_a_message(make_chat):
     app = make_chat(max_tokens=2)
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await ask(pilot, "hi")
         for name in ("~nobody-of-that-name/chat.json", ".", "/", "absent/chat.md"):
             await pilot.press("ctrl+s")
@@ -319,15 +288,12 @@ def test_a_path_that_cannot_be_used_is_a_message(make_chat):
         assert "unexpected" not in notices(app)
         assert len(turns(app)) == 1
 
-    drive(app, scenario)
 
-
-def test_a_file_is_replaced_only_on_request(make_chat, tmp_path):
+async def test_a_file_is_replaced_only_on_request(make_chat, tmp_path):
     app = make_chat(max_tokens=2)
     there = tmp_path / "thesis.md"
     there.write_text("mine")
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await ask(pilot, "hi")
         for key in ("escape", "enter"):
             assert there.read_text() == "mine"
@@ -338,14 +304,11 @@ def test_a_file_is_replaced_only_on_request(make_chat, tmp_path):
         await until(pilot, lambda: "saved" in notices(app))
         assert "hi" in there.read_text()
 
-    drive(app, scenario)
 
-
-def test_keys_that_come_right_after_save_go_to_its_dialog(make_chat, tmp_path):
+async def test_keys_that_come_right_after_save_go_to_its_dialog(make_chat, tmp_path):
     app = make_chat(max_tokens=2)
     path = tmp_path / "chat.json"
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await ask(pilot, "hi")
         app.post_message(events.Key("ctrl+s", None))
         for key in str(path):
@@ -362,6 +325,4 @@ def test_keys_that_come_right_after_save_go_to_its_dialog(make_chat, tmp_path):
         assert app.composer.text == ""
         await pilot.press("ctrl+q")
         await pilot.pause()
-
-    drive(app, scenario)
     assert not app.is_running

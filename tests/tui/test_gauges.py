@@ -14,7 +14,7 @@ from entropix_mlx.backends.recorded import demo_profile
 from entropix_mlx.palette import LOOKS
 from entropix_mlx.profiles.tree import classify
 from entropix_mlx.step import Origin, Strategy
-from tests.tui.conftest import drive, make_step, make_steps, make_viewer, until
+from tests.tui.conftest import make_step, make_steps, make_viewer, running, until
 from tui.drawing import DIM, bar, scales
 from tui.gauges import gauges
 from tui.gauges.drawn import Drawn, lines_of
@@ -282,12 +282,11 @@ def test_a_race_shows_the_best_branch_and_the_end_of_each():
     assert all(len(line) <= 40 for line in draw_race(fork, 24).plain.splitlines()[1:])
 
 
-def test_the_branches_of_a_fork_are_shown_until_the_next_steps():
+async def test_the_branches_of_a_fork_are_shown_until_the_next_steps():
     app = make_viewer()
     workspace = app.workspace
     fork = make_steps()[14].fork
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         assert not workspace.fork_race.display
         workspace.show_fork(fork)
         await until(pilot, lambda: workspace.fork_race.display)
@@ -295,21 +294,16 @@ def test_the_branches_of_a_fork_are_shown_until_the_next_steps():
         workspace.append([make_step(60, "x")])
         assert not workspace.fork_race.display, "the winner is in the text now"
 
-    drive(app, scenario)
 
-
-def test_the_figures_of_attention_unfold():
+async def test_the_figures_of_attention_unfold():
     app = make_viewer()
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         drawn = app.query_one("#attention")
         assert "agreement" not in str(drawn.visual)
         await pilot.press("a")
         assert "agreement" in str(drawn.visual)
         await pilot.press("a")
         assert "agreement" not in str(drawn.visual)
-
-    drive(app, scenario)
 
 
 def test_lines_keep_their_styles():
@@ -319,10 +313,9 @@ def test_lines_keep_their_styles():
         lines_of(Content.styled("a", "bold"))
 
 
-def test_only_lines_that_change_are_drawn_again(monkeypatch):
+async def test_only_lines_that_change_are_drawn_again(monkeypatch):
     app = make_viewer()
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         drawn = Drawn()
         await app.mount(drawn)
         drawn.draw_content(Content("one\ntwo\nthree"))
@@ -335,5 +328,3 @@ def test_only_lines_that_change_are_drawn_again(monkeypatch):
         drawn.draw_content(Content("one\n2\nthree"))
         ((region,), how), *others = refreshed
         assert (region.y, region.height, how, others) == (1, 1, {}, [])
-
-    drive(app, scenario)

@@ -5,24 +5,12 @@ import math
 import pytest
 from textual.widgets import Static
 
-from entropix_mlx.backends.local import LocalBackend
 from entropix_mlx.backends.recorded import demo_profile
 from entropix_mlx.configuration import Configuration
 from entropix_mlx.errors import ConfigurationError
 from entropix_mlx.palette import LOOKS
-from entropix_mlx.settings import Settings
 from entropix_mlx.step import Strategy
-from tests.tui.conftest import (
-    ask,
-    drive,
-    idle,
-    load_tiny,
-    make_trace,
-    make_viewer,
-    notices,
-    until,
-)
-from tui.app import ChatApp
+from tests.tui.conftest import ask, idle, make_trace, make_viewer, notices, running, until
 from tui.help_text import MEANINGS, conditions, measurements, strategies
 from tui.keys import KeyBar, spelled
 from tui.screens.duel import DuelScreen
@@ -60,10 +48,9 @@ def test_the_help_on_v_has_numbers_only_where_there_are_some():
     assert "inf" not in measurements(never).plain
 
 
-def test_the_help_of_a_narrow_screen_has_the_numbers_of_the_profile_and_no_broken_lines():
+async def test_the_help_of_a_narrow_screen_has_the_numbers_of_the_profile_and_no_broken_lines():
     app = make_viewer()
-
-    async def scenario(pilot):
+    async with running(app, (60, 20)) as pilot:
         app.workspace.use_profile(DEMO.replace({"thresholds": {"low_entropy": 0.77}}))
         await pilot.press("f1")
         assert isinstance(app.screen, HelpScreen)
@@ -75,13 +62,10 @@ def test_the_help_of_a_narrow_screen_has_the_numbers_of_the_profile_and_no_broke
         assert "entropy, says how open" in page(app)
         assert "⟦" in page(app)
 
-    drive(app, scenario, (60, 20))
 
-
-def test_the_last_line_names_useful_keys(make_chat):
+async def test_the_last_line_names_useful_keys(make_chat):
     app = make_chat(max_tokens=3)
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await idle(pilot)
         assert keys(app)[:2] == ["Help", "Commands"]
         assert not {"Inspect tokens", "Stop", "Regenerate", "Continue from here"} & set(keys(app))
@@ -96,14 +80,11 @@ def test_the_last_line_names_useful_keys(make_chat):
         assert "Continue from here" in keys(app)
         assert "Answer" not in keys(app), "there is only one"
 
-    drive(app, scenario)
-
 
 @pytest.mark.parametrize("width", [20, 60, 120, 200])
-def test_no_key_is_cut_and_a_click_presses_one(width):
+async def test_no_key_is_cut_and_a_click_presses_one(width):
     app = make_viewer()
-
-    async def scenario(pilot):
+    async with running(app, size=(width, 24)) as pilot:
         await pilot.press("left")
         bar = app.query_one(KeyBar)
         line = bar.render().plain
@@ -116,26 +97,22 @@ def test_no_key_is_cut_and_a_click_presses_one(width):
             await pilot.pause()
             assert isinstance(app.screen, HelpScreen)
 
-    drive(app, scenario, size=(width, 24))
-
 
 @pytest.fixture
-def make(tmp_path):
-    def make(text: str) -> ChatApp:
+def make(make_chat, tmp_path):
+    def make(text: str):
         path = tmp_path / "config.toml"
         path.write_text(text)
-        chat = LocalBackend("tiny", load_tiny, Settings(max_tokens=3))
-        return ChatApp(chat, None, Configuration.load(path))
+        return make_chat(configuration=Configuration.load(path), seed=None)
 
     return make
 
 
-def test_theme_and_keys_are_those_of_the_file(make):
+async def test_theme_and_keys_are_those_of_the_file(make):
     app = make(
         '[screen]\ntheme = "nord"\n[keys]\n"chat.duel" = "f9"\n"transcript.thoughts" = "f8"\n'
     )
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await idle(pilot)
         assert app.theme == "nord"
         await pilot.press("h", "f9")
@@ -145,8 +122,6 @@ def test_theme_and_keys_are_those_of_the_file(make):
         assert "F8      Reasoning" in page(app), "under the name before"
         await pilot.press("escape")
         assert "F9 Duel" in app.query_one(KeyBar).render().plain
-
-    drive(app, scenario)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +149,7 @@ def test_keys_under_all_their_names(make, key):
     make(f'[keys]\n"chat.duel" = "{key}"\n')
 
 
-def test_changes_of_the_user_are_written_and_read_again(make, tmp_path):
+async def test_changes_of_the_user_are_written_and_read_again(make, tmp_path):
     app = make(
         '# Mine.\n[options]\nsampler = "min_p"\nset = ["think.max_insertions=2"]\n'
         '[screen]\ntheme = "nord"\n'
@@ -186,7 +161,7 @@ def test_changes_of_the_user_are_written_and_read_again(make, tmp_path):
     def low() -> float:
         return app.workspace.profile.thresholds.low_entropy
 
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await idle(pilot)
         app.theme = "textual-light"
         await pilot.press("f3")
@@ -213,21 +188,16 @@ def test_changes_of_the_user_are_written_and_read_again(make, tmp_path):
         await pilot.press("ctrl+d")
         await pilot.pause()
         assert (written().options["max-tokens"], written().options["top-p"]) == (77, 0.5)
-
-    drive(app, scenario)
     assert written().text.startswith("# Mine.")
     assert written().theme == "textual-light"
 
 
-def test_a_trace_is_shown_in_the_same_theme(tmp_path):
+async def test_a_trace_is_shown_in_the_same_theme(tmp_path):
     path = tmp_path / "config.toml"
     path.write_text('[screen]\ntheme = "nord"\n')
     app = ViewerApp.of_trace(make_trace(), Configuration.load(path))
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         assert app.theme == "nord"
         path.write_text("[")
         app.theme = "textual-light"
         await until(pilot, lambda: "cannot be changed" in notices(app))
-
-    drive(app, scenario)

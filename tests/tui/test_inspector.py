@@ -10,13 +10,8 @@ from entropix_mlx.palette import printable
 from entropix_mlx.step import Origin, Strategy
 from entropix_mlx.summary import Summary
 from entropix_mlx.traces.explain import explain
-from tests.tui.conftest import drive, make_step, make_steps, make_trace, make_viewer
-from tui.inspector.inspector import (
-    draw_alternatives,
-    draw_branches,
-    draw_decision,
-    token_text,
-)
+from tests.tui.conftest import make_step, make_steps, make_trace, make_viewer, running
+from tui.inspector.inspector import draw_alternatives, draw_branches, draw_decision, token_text
 from tui.inspector.why import draw_ending, draw_leader, draw_why
 from tui.viewer import ViewerApp
 
@@ -98,7 +93,7 @@ def test_the_branches_of_a_fork_are_a_tree():
 
 
 @pytest.mark.parametrize("has_model", [True, False])
-def test_the_inspector_says_how_to_continue_with_an_alternative(has_model):
+async def test_the_inspector_says_how_to_continue_with_an_alternative(has_model):
     app = make_viewer()
     inspector = app.workspace.inspector
 
@@ -106,7 +101,7 @@ def test_the_inspector_says_how_to_continue_with_an_alternative(has_model):
         parts = ("alternatives", "branches")
         return "\n".join(str(app.query_one(f"#inspector-{name}", Static).visual) for name in parts)
 
-    async def scenario(pilot):
+    async with running(app) as pilot:
         assert not inspector.has_model, "a trace has none"
         inspector.has_model = has_model
         await pilot.press("home", *["right"] * 14)
@@ -117,14 +112,11 @@ def test_the_inspector_says_how_to_continue_with_an_alternative(has_model):
         await pilot.press("down", "down", "down")
         assert text().rstrip().endswith("f: continue from here") == has_model
 
-    drive(app, scenario)
 
-
-def test_the_line_follows_the_cursor():
+async def test_the_line_follows_the_cursor():
     app = make_viewer()
     why = app.workspace.why
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await pilot.press("home", *["right"] * 12)
         assert why.visual.plain.startswith("● argmax")
         await pilot.press("right", "right")
@@ -132,21 +124,16 @@ def test_the_line_follows_the_cursor():
         await pilot.press("escape")
         assert why.visual.plain.startswith("stopped · 60 tokens")
 
-    drive(app, scenario)
 
-
-def test_the_end_of_a_text_is_named():
+async def test_the_end_of_a_text_is_named():
     app = make_viewer([make_step(0, "x"), make_step(1, "", finish_reason="stop")])
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await pilot.press("end")
         await pilot.pause()
         assert "the end of the text" in str(app.query_one("#inspector-token").visual)
 
-    drive(app, scenario)
 
-
-def test_the_reasons_of_a_fork_are_beside_a_narrow_panel():
+async def test_the_reasons_of_a_fork_are_beside_a_narrow_panel():
     fork = make_step(
         14,
         " fork",
@@ -159,13 +146,10 @@ def test_the_reasons_of_a_fork_are_beside_a_narrow_panel():
     )
     steps = [*(make_step(n, f" w{n}") for n in range(14)), fork]
     app = ViewerApp.of_trace(make_trace(steps))
-
-    async def scenario(pilot):
+    async with running(app, (80, 24)) as pilot:
         await pilot.press("end")
         await pilot.pause()
         text = " ".join(str(app.workspace.why.visual).split())
         assert text.startswith("▲ fork: H ")
         assert "margin" in text
         assert len(text) <= 2 * app.workspace.why.content_size.width
-
-    drive(app, scenario, (80, 24))

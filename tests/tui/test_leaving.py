@@ -7,12 +7,12 @@ import pytest
 
 from entropix_mlx import Session, Settings
 from entropix_mlx.backends.local import LocalBackend
-from tests.tui.conftest import drive, gated, generating, load_tiny, ready, until
+from tests.tui.conftest import drive, gated, generating, idle, load_tiny, running
 from tui.app import ChatApp, run_chat
 
 
 @pytest.mark.parametrize("quitting", ["ctrl+q", ""])
-def test_the_end_of_the_app_waits_for_the_model_thread(make_chat, monkeypatch, quitting):
+async def test_the_end_of_the_app_waits_for_the_model_thread(make_chat, monkeypatch, quitting):
     app = make_chat(max_tokens=3000)
     close = Session.close
 
@@ -21,25 +21,19 @@ def test_the_end_of_the_app_waits_for_the_model_thread(make_chat, monkeypatch, q
         close(session)
 
     monkeypatch.setattr(Session, "close", slow_close)
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await pilot.press("h", "i", "enter")
         await generating(pilot)
         await pilot.press(*filter(None, [quitting]))
-
-    drive(app, scenario)
     assert not app.link.alive
 
 
-def test_the_end_of_the_app_does_not_wait_for_a_model(make_chat):
+async def test_the_end_of_the_app_does_not_wait_for_a_model(make_chat):
     gate = threading.Event()
     app = make_chat(gated(gate))
-
-    async def scenario(pilot):
-        await pilot.press("ctrl+q")
-
     began = time.monotonic()
-    drive(app, scenario)
+    async with running(app) as pilot:
+        await pilot.press("ctrl+q")
     took = time.monotonic() - began
     gate.set()
     while app.link.alive:
@@ -47,27 +41,17 @@ def test_the_end_of_the_app_does_not_wait_for_a_model(make_chat):
     assert took < 4
 
 
-def test_leaving_while_the_model_loads_skips_the_end_of_the_interpreter(monkeypatch):
-    gate, left = threading.Event(), []
+@pytest.mark.parametrize("loaded", [True, False])
+def test_only_a_model_that_loads_is_left_without_the_end_of_the_interpreter(monkeypatch, loaded):
+    gate, exits = threading.Event(), []
 
-    async def quit_at_once(pilot):
+    async def leave(pilot):
+        if loaded:
+            await idle(pilot)
         await pilot.press("ctrl+q")
 
-    monkeypatch.setattr(ChatApp, "run", lambda app: drive(app, quit_at_once))
-    monkeypatch.setattr("os._exit", left.append)
-    run_chat(LocalBackend("slow", gated(gate), Settings()))
+    monkeypatch.setattr(ChatApp, "run", lambda app: drive(app, leave))
+    monkeypatch.setattr("os._exit", exits.append)
+    run_chat(LocalBackend("tiny", load_tiny if loaded else gated(gate), Settings()))
     gate.set()
-    assert left == [0]
-
-
-def test_leaving_a_chat_is_the_ordinary_end(monkeypatch):
-    left = []
-
-    async def quit_when_ready(pilot):
-        await until(pilot, lambda: ready(pilot.app))
-        await pilot.press("ctrl+q")
-
-    monkeypatch.setattr(ChatApp, "run", lambda app: drive(app, quit_when_ready))
-    monkeypatch.setattr("os._exit", left.append)
-    run_chat(LocalBackend("tiny", load_tiny, Settings()))
-    assert not left
+    assert exits == ([] if loaded else [0])

@@ -1,63 +1,97 @@
-"""Terminals of every size: nothing breaks, whatever is shown there."""
+"""Terminals of every size: nothing breaks, whatever is shown, and who gets the room."""
 
 import itertools
 
 import pytest
+from textual.widgets._toast import Toast
 
-from tests.tui.conftest import ask, drive, make_viewer, ready, until
+from entropix_mlx import Profile, Settings
+from tests.tui.conftest import ask, idle, make_viewer, running, until
+from tui.gauges.drawn import Drawn
+from tui.screens.tuning.tune import TuneScreen
 
 SIZES = list(itertools.product((20, 40, 46, 79, 80, 100, 200), (5, 24, 60)))
-STARTS = [(20, 5), (40, 10), (46, 20), (80, 24), (200, 60)]
 
 
-async def visit(pilot):
-    """Show what can be shown: the panel or not, the token's page, the help."""
-    await pilot.pause()
-    await pilot.press("f2")
-    await pilot.press("f2")
-    await pilot.press("tab", "left", "down", "pagedown", "g")
-    await pilot.press("escape", "f1", "escape")
-    pilot.app.workspace.transcript.focus()
-
-
-@pytest.mark.parametrize("size", STARTS)
-def test_a_trace_is_shown_at_any_size(size):
-    drive(make_viewer(), visit, size)
-
-
-@pytest.mark.parametrize("size", STARTS)
-def test_a_chat_begins_at_any_size(make_chat, size):
-    app = make_chat(max_tokens=4)
-
-    async def scenario(pilot):
-        await ask(pilot, "hi")
-        await visit(pilot)
-
-    drive(app, scenario, size)
-
-
-def test_a_trace_outlives_any_resizing():
+@pytest.mark.parametrize("size", [(20, 5), (40, 10), (46, 20), (80, 24), (200, 60)])
+async def test_a_trace_is_shown_at_any_size_and_after_any_resizing(size):
     app = make_viewer()
-
-    async def scenario(pilot):
-        for number, size in enumerate(SIZES + SIZES[::-5]):
-            await pilot.resize_terminal(*size)
+    async with running(app, size) as pilot:
+        await pilot.press("f2", "f2", "tab", "left", "down", "pagedown", "g")
+        await pilot.press("escape", "f1", "escape")
+        for number, other in enumerate(SIZES[:: size[1]]):
+            await pilot.resize_terminal(*other)
             await pilot.press(["f2", "left", "escape"][number % 3])
 
-    drive(app, scenario)
 
-
-def test_a_chat_outlives_any_resizing(make_chat):
+async def test_a_chat_outlives_any_resizing(make_chat):
     app = make_chat(max_tokens=300)
-
-    async def scenario(pilot):
-        await until(pilot, lambda: ready(app))
+    async with running(app) as pilot:
+        await idle(pilot)
         for number, size in enumerate(SIZES[::-2]):
             await pilot.resize_terminal(*size)
             await pilot.press(["f2", "tab", "left", "escape", "x", "enter"][number % 6])
         await pilot.resize_terminal(120, 40)
         await pilot.press("escape")
-        await until(pilot, lambda: ready(app))
+        await idle(pilot)
         assert app.workspace.conversation.turns
 
-    drive(app, scenario)
+
+async def test_a_notice_covers_nothing_of_a_dialog():
+    app = make_viewer()
+    async with running(app, (80, 24), notifications=True) as pilot:
+        tuning = TuneScreen(Settings(profile=Profile.load()), False, app.workspace.preview)
+        await pilot.press("f1")
+        for screen in (app.screen, tuning):
+            if screen is tuning:
+                await app.push_screen(tuning)
+            app.notify("the context is full", timeout=60)
+            await until(pilot, lambda screen=screen: bool(screen.query(Toast)))
+            toasts = [toast.region for toast in screen.query(Toast)]
+            parts = [part.region for part in screen.children if part.id == "tune" or part.children]
+            dialogs = [region for region in parts if region.height > 8]
+            assert dialogs
+            assert not any(one.overlaps(other) for one in toasts for other in dialogs)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 24), (120, 40)], ids=str)
+async def test_the_legend_is_in_sight_beside_the_plane(size):
+    app = make_viewer()
+    async with running(app, size) as pilot:
+        if size[0] < 100:
+            await pilot.press("f2")
+        counts = app.query_one("#counts")
+        await until(pilot, lambda: counts.size.height >= 6)
+        assert app.workspace.gauges.region.contains_region(counts.region)
+
+
+async def test_gauges_are_as_high_as_their_lines_after_any_resize():
+    app = make_viewer()
+    async with running(app, (80, 24)) as pilot:
+        await pilot.press("f2")
+        gauges = app.workspace.gauges
+        parts = list(gauges.query(Drawn))
+        assert len(parts) == 4
+
+        def fitting() -> bool:
+            return all(part.size.height == len(str(part.visual).split("\n")) for part in parts)
+
+        for size in [(60, 20), (100, 30), (36, 12), (120, 24), (80, 40), (200, 60), (100, 24)]:
+            await pilot.resize_terminal(*size)
+            await until(pilot, lambda: fitting() or not gauges.size.width, 3)
+
+
+@pytest.mark.parametrize("size", [(60, 20), (40, 12), (80, 24)], ids=str)
+async def test_the_panel_leaves_room_for_the_text(size, make_chat):
+    app = make_chat()
+    async with running(app, size) as pilot:
+        await ask(pilot, "hi")
+        await pilot.press("tab")
+        assert app.workspace.transcript.size.height >= 2, "with the cursor in the text"
+        await pilot.press("tab", "f2")
+        await pilot.pause()
+        assert app.workspace.transcript.size.height >= 2
+        assert not app.workspace.compact.size.height, "the panel shows the same"
+        await pilot.press(*"abc")
+        assert app.composer.text == "abc"
+        assert app.composer.content_size.height

@@ -49,21 +49,20 @@ def test_another_encoding_is_named(on_terminal, encoding):
         require_full_screen("add --plain")
 
 
-@pytest.mark.parametrize(("encoding", "term"), [("utf-8", "dumb"), ("ascii", "xterm")])
-def test_chat_names_the_way_out(on_terminal, capsys, encoding, term):
+@pytest.mark.parametrize(
+    ("command", "encoding", "term", "instead"),
+    [
+        (["chat"], "utf-8", "dumb", "--plain"),
+        (["chat"], "ascii", "xterm", "--plain"),
+        (["view", "trace.jsonl"], "utf-8", "dumb", "entropix report"),
+    ],
+)
+def test_the_message_names_the_way_out(on_terminal, capsys, command, encoding, term, instead):
     on_terminal(encoding, term)
-    assert cli.main(["chat"]) == 2
-    told = capsys.readouterr().err
-    assert "--plain" in told
-    assert told.count("\n") == 1
-
-
-def test_view_names_the_way_out(on_terminal, capsys, tmp_path):
-    on_terminal(term="dumb")
-    trace = tmp_path / "trace.jsonl"
-    trace.write_text("")
-    assert cli.main(["view", str(trace)]) == 2
-    assert "entropix report" in capsys.readouterr().err
+    assert cli.main(command) == 2
+    message = capsys.readouterr().err
+    assert instead in message
+    assert message.count("\n") == 1
 
 
 @pytest.mark.parametrize("sent", [None, signal.SIGTERM], ids=["closed", "terminated"])

@@ -7,7 +7,7 @@ from textual.widget import Widget
 
 from entropix_mlx.palette import LOOKS
 from entropix_mlx.step import Strategy
-from tests.tui.conftest import drive, make_step, make_viewer
+from tests.tui.conftest import make_step, make_viewer, running
 from tui.containers import Blank
 from tui.styles import readable
 from tui.transcript.answer import TokenBlock
@@ -42,13 +42,13 @@ def test_a_colour_that_can_be_read_stays():
     assert readable(green, Color(18, 18, 18)) == green
 
 
-def test_empty_grounds_look_as_textual_draws_them():
+async def test_empty_grounds_look_as_textual_draws_them():
     app = make_viewer([make_step(n, "word ") for n in range(5)])
 
     def ground(strips) -> set[str]:
         return {str(cell.style.bgcolor) for strip in strips for cell in strip}
 
-    async def scenario(pilot):
+    async with running(app) as pilot:
         for name in ("textual-dark", "textual-light", "dracula"):
             app.theme = name
             await pilot.pause(0.3)
@@ -60,13 +60,10 @@ def test_empty_grounds_look_as_textual_draws_them():
                     Widget.render_lines(widget, crop)
                 )
 
-    drive(app, scenario)
 
-
-def test_tokens_are_readable_on_the_screen_in_every_theme():
+async def test_tokens_are_readable_on_the_screen_in_every_theme():
     app = make_viewer([make_step(n, f"word{n} ", s) for n, s in enumerate(Strategy)])
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         for name in THEMES:
             app.theme = name
             await pilot.pause(0.3)
@@ -86,5 +83,3 @@ def test_tokens_are_readable_on_the_screen_in_every_theme():
                     Color.from_rich_color(segment.style.bgcolor),
                 )
                 assert contrast(*colours) >= 4.5, (name, segment)
-
-    drive(app, scenario)

@@ -12,13 +12,13 @@ from entropix_mlx.palette import printable
 from entropix_mlx.step import Origin, Strategy
 from tests.tui.conftest import (
     AWKWARD,
-    drive,
     idle,
     make_step,
     make_steps,
     make_viewer,
     notices,
     ready,
+    running,
     send,
     shown,
     talk,
@@ -33,10 +33,9 @@ from tui.transcript.answer import TokenBlock
 from tui.viewer import ViewerApp
 
 
-def test_tokens_are_text_and_never_markup():
+async def test_tokens_are_text_and_never_markup():
     app = make_viewer()
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         text = shown(app)
         for token in AWKWARD:
             assert printable(token).strip("\n") in text
@@ -54,8 +53,6 @@ def test_tokens_are_text_and_never_markup():
         assert not app.query(Markdown)
         assert all(block.display for block in app.query(TokenBlock))
 
-    drive(app, scenario)
-
 
 def test_marks_stand_where_an_intervention_begins_and_ends():
     inserted = [make_step(n, text, origin=Origin.INSERTED) for n, text in enumerate((" Wait", ","))]
@@ -69,13 +66,12 @@ def test_marks_stand_where_an_intervention_begins_and_ends():
     assert marked(" a", fork, fork, fork, "") == " ⟨a⟩", "one fork follows another"
 
 
-def test_keys_and_the_mouse_go_from_token_to_token():
+async def test_keys_and_the_mouse_go_from_token_to_token():
     app = make_viewer([make_step(n, f"word{n} ") for n in range(9)])
     workspace = app.workspace
     transcript, inspector = workspace.transcript, workspace.inspector
     side = workspace.query_one
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         assert side("#pages").current == "gauges"
         await pilot.press("left")
         assert transcript.cursor == 8
@@ -105,15 +101,12 @@ def test_keys_and_the_mouse_go_from_token_to_token():
         await pilot.click("#strip", offset=(75, 0))
         assert transcript.cursor == 4, "there is no token"
 
-    drive(app, scenario)
 
-
-def test_a_click_on_an_earlier_answer_points_there():
+async def test_a_click_on_an_earlier_answer_points_there():
     chat = talk(("one", *(f"word{n} " for n in range(5))), ("two",))
     app = ViewerApp(chat, Profile.load())
     transcript, strip = app.workspace.transcript, app.workspace.strip
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         transcript.point(3)
         assert transcript.cursor is None, "the last answer has no tokens"
         await pilot.click(app.query(TokenBlock).first(), offset=(13, 0))
@@ -125,10 +118,8 @@ def test_a_click_on_an_earlier_answer_points_there():
         await pilot.press("escape")
         assert (transcript.turn, transcript.cursor) == (1, None)
 
-    drive(app, scenario)
 
-
-def test_a_key_goes_to_the_notable_tokens():
+async def test_a_key_goes_to_the_notable_tokens():
     strategies = {3: Strategy.BRANCH, 6: Strategy.RESAMPLE, 7: Strategy.RESAMPLE}
     steps = [make_step(n, "word ", strategies.get(n, Strategy.ADAPTIVE)) for n in range(12)]
     for n in (8, 9):
@@ -138,33 +129,26 @@ def test_a_key_goes_to_the_notable_tokens():
     chat.turns[1].answer.steps = steps[:5]
     app = ViewerApp(chat, Profile.load())
     at = app.workspace.transcript
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         visited = []
         for key in ["n", "n", "N", "N", "N", "N", "N", "N", "n"]:
             await pilot.press(key)
             visited.append((at.turn, at.cursor))
         assert visited == [(1, 3), (1, 3), *((0, n) for n in (8, 7, 6, 3, 8, 7, 8))]
 
-    drive(app, scenario)
 
-
-def test_where_no_token_is_notable_the_key_is_not_named_and_says_why():
+async def test_where_no_token_is_notable_the_key_is_not_named_and_says_why():
     app = make_viewer([make_step(n, "word ") for n in range(5)])
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         assert "Forks" not in [binding.description for binding in app.query_one(KeyBar).shown]
         await pilot.press("n")
         assert "no fork" in notices(app)
         assert app.workspace.transcript.cursor is None
 
-    drive(app, scenario)
 
-
-def test_thresholds_recolour_at_once():
+async def test_thresholds_recolour_at_once():
     app = make_viewer()
-
-    async def scenario(pilot):
+    async with running(app):
         answer = app.workspace.transcript.last_answer
         decided = list(answer.strategies)
         sure = Profile.load().replace({"thresholds": {"low_entropy": 99, "low_varentropy": 99}})
@@ -176,14 +160,11 @@ def test_thresholds_recolour_at_once():
         assert answer.preview(None).changed == 0
         assert answer.strategies == decided
 
-    drive(app, scenario)
 
-
-def test_only_the_last_block_is_drawn_again():
+async def test_only_the_last_block_is_drawn_again():
     steps = [make_step(n, f"w{n}\n" if n % 10 == 9 else f"w{n} ") for n in range(930)]
     app = make_viewer(steps[:900])
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         blocks = list(app.query(TokenBlock))
         assert len(blocks) == 15
         before = [block.visual for block in blocks]
@@ -201,13 +182,10 @@ def test_only_the_last_block_is_drawn_again():
         rows = app.screen._compositor.render_strips()[y : y + len(lines)]
         assert [row.text[: block.size.width].strip() for row in rows][-4:] == lines[-4:]
 
-    drive(app, scenario)
 
-
-def test_an_answer_that_grows_takes_several_lines_at_once():
+async def test_an_answer_that_grows_takes_several_lines_at_once():
     app = make_viewer([make_step(0, "one\n")])
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         answer = app.workspace.transcript.last_answer
         heights = []
         for number in range(1, 9):
@@ -222,28 +200,20 @@ def test_an_answer_that_grows_takes_several_lines_at_once():
         await pilot.pause()
         assert answer.size.height == 10
 
-    drive(app, scenario)
 
-
-def test_a_block_ends_even_where_no_line_does():
+async def test_a_block_ends_even_where_no_line_does():
     app = make_viewer([make_step(n, "x") for n in range(1000)])
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         assert len(app.query(TokenBlock)) == 3
         await pilot.press("left", "home")
         assert app.workspace.transcript.cursor == 0
 
-    drive(app, scenario)
 
-
-def test_an_empty_trace_is_a_screen():
+async def test_an_empty_trace_is_a_screen():
     app = make_viewer([])
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await pilot.press("left", "right", "f", "y", "g", "ctrl+t", "ctrl+t", "escape", "f2")
         await pilot.press("space", "space", "escape", "tab")
-
-    drive(app, scenario)
 
 
 REASONING = ["<think>", "\n", "Let", " me", " see", "</think>"]
@@ -254,11 +224,10 @@ def reasoning_viewer(reasoning=REASONING):
     return make_viewer([make_step(n, text) for n, text in enumerate(texts)])
 
 
-def test_reasoning_is_folded_until_a_key_a_click_or_the_cursor_unfolds_it():
+async def test_reasoning_is_folded_until_a_key_a_click_or_the_cursor_unfolds_it():
     app = reasoning_viewer()
     transcript = app.workspace.transcript
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         assert "▸ reasoning: 6 tokens\n" in shown(app)
         assert "me see" not in shown(app)
         assert "Paris." in shown(app)
@@ -281,13 +250,10 @@ def test_reasoning_is_folded_until_a_key_a_click_or_the_cursor_unfolds_it():
         await pilot.press("right")
         assert "me see" not in shown(app)
 
-    drive(app, scenario)
 
-
-def test_reasoning_grows():
+async def test_reasoning_grows():
     app = make_viewer([make_step(0, "<think>")])
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         assert "▸ reasoning … 1 token\n" in shown(app)
         # More than a block: those that are folded as a whole take no line.
         app.workspace.append([make_step(n, "hm\n") for n in range(1, 200)])
@@ -303,13 +269,11 @@ def test_reasoning_grows():
         await pilot.pause()
         assert shown(app).count("hm") == 199
 
-    drive(app, scenario)
 
-
-def test_reasoning_is_folded_as_markdown_too():
+async def test_reasoning_is_folded_as_markdown_too():
     app = reasoning_viewer(["<think>", "Let", " me"])
+    async with running(app) as pilot:
 
-    async def scenario(pilot):
         def seen():
             return app.query_one(Markdown).source
 
@@ -322,20 +286,15 @@ def test_reasoning_is_folded_as_markdown_too():
         await until(pilot, lambda: "Let me" in seen())
         assert "<think>" not in seen()
 
-    drive(app, scenario)
 
-
-def test_a_closing_tag_alone_folds_the_text_before_it():
+async def test_a_closing_tag_alone_folds_the_text_before_it():
     app = make_viewer([make_step(0, "So"), make_step(1, " be it")])
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         assert "So be it" in shown(app)
         app.workspace.append([make_step(2, "</think>"), make_step(3, "Paris")])
         await pilot.pause()
         assert "So be it" not in shown(app)
         assert "▸ reasoning: 3 tokens\nParis" in shown(app)
-
-    drive(app, scenario)
 
 
 def test_matches_of_a_search():
@@ -346,7 +305,7 @@ def test_matches_of_a_search():
     assert search(chat, "") == search(chat, "dog") == []
 
 
-def test_the_chat_is_searched_and_its_code_copied(make_chat):
+async def test_the_chat_is_searched_and_its_code_copied(make_chat):
     app = make_chat()
     chat = talk(
         ("Cats?", " Cat", "s", " purr"),
@@ -358,15 +317,15 @@ def test_the_chat_is_searched_and_its_code_copied(make_chat):
     def place():
         return transcript.turn, transcript.cursor
 
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await idle(pilot)
         await pilot.press("ctrl+y")
-        assert "no block of code" in notices(app)
+        assert "no code block" in notices(app)
         app.link.submit(lambda session, _: session.resume(chat))
         await until(pilot, lambda: ready(app) and turns(app))
         await pilot.press("ctrl+y")
         assert app.clipboard == "b = 1\nc\n"
-        assert "2 blocks of code: 2 lines" in notices(app)
+        assert "2 code blocks" in notices(app)
         await pilot.press("ctrl+f", *"cats")
         assert isinstance(app.screen, FindBar)
         assert place() == (1, 1), "the last place first"
@@ -383,19 +342,14 @@ def test_the_chat_is_searched_and_its_code_copied(make_chat):
         await until(pilot, lambda: place() == (1, 2))
         assert app.screen.query_one(Input).value == "sleep"
 
-    drive(app, scenario)
-
 
 @pytest.mark.parametrize("on_mac", [True, False])
-def test_copying_prefers_pbcopy(monkeypatch, on_mac):
+async def test_copying_prefers_pbcopy(monkeypatch, on_mac):
     app = make_viewer()
     copied = []
     monkeypatch.setattr("shutil.which", lambda name: "/usr/bin/pbcopy" if on_mac else None)
     monkeypatch.setattr("subprocess.run", lambda _, **given: copied.append(given["input"]))
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await pilot.press("y")
         text = app.workspace.transcript.last_answer.text
         assert copied == [text] if on_mac else app.clipboard == text
-
-    drive(app, scenario)

@@ -2,6 +2,7 @@
 
 import math
 import threading
+from contextlib import asynccontextmanager
 
 import pytest
 from textual.widgets import Checkbox, Input, Label, Select
@@ -12,12 +13,12 @@ from entropix_mlx.profiles.tree import table
 from tests.tui.conftest import (
     answers,
     ask,
-    drive,
     gated,
     idle,
     make_viewer,
     notices,
     ready,
+    running,
     text_of,
     turns,
     until,
@@ -25,7 +26,7 @@ from tests.tui.conftest import (
 from tui.gauges.lines import Strip
 from tui.gauges.plane import MARGIN_LEFT, Map
 from tui.screens.options import OptionsDialog
-from tui.screens.tuning.sliders import NAME_WIDTH, THRESHOLDS, TRACK_WIDTH, Headings, Slider
+from tui.screens.tuning.sliders import THRESHOLDS, Headings, Slider
 from tui.screens.tuning.tune import TuneScreen
 from tui.screens.tuning.tuning_plane import TuningPlane, thresholds_at
 
@@ -61,25 +62,23 @@ def test_a_threshold_without_a_number_is_off():
     assert slider.render().cell_length == number.render().cell_length
 
 
-def tune(scenario, size=(120, 40)):
+@asynccontextmanager
+async def tune(size=(120, 40)):
     app = make_viewer()
-
-    async def run(pilot):
+    async with running(app, size) as pilot:
         settings = Settings(profile=Profile.load())
         screen = TuneScreen(settings, False, app.workspace.preview)
         await app.push_screen(screen)
         await pilot.pause()
-        await scenario(pilot, screen)
-
-    drive(app, run, size)
+        yield pilot, screen
 
 
 def slider_of(screen, name) -> Slider:
     return screen.query_one(f"#slider-{name}", Slider)
 
 
-def test_text_plane_and_counts_change_together():
-    async def scenario(pilot, screen):
+async def test_text_plane_and_counts_change_together():
+    async with tune() as (pilot, screen):
         strip = pilot.app.workspace.query_one(Strip)
         before = strip.visual.spans
         slider = slider_of(screen, "resample_min_entropy")
@@ -97,12 +96,10 @@ def test_text_plane_and_counts_change_together():
         await pilot.press("escape")
         assert strip.visual.spans == before
 
-    tune(scenario)
-
 
 @pytest.mark.parametrize("size", [(20, 5), (60, 20), (80, 24), (120, 40), (200, 60)])
-def test_the_settings_fit_any_screen_and_their_columns_have_headings(size):
-    async def scenario(pilot, screen):
+async def test_the_settings_fit_any_screen_and_their_columns_have_headings(size):
+    async with tune(size) as (pilot, screen):
         slider = slider_of(screen, "resample_min_entropy")
         slider.focus()
         await pilot.press(*["shift+left"] * 4)
@@ -116,11 +113,9 @@ def test_the_settings_fit_any_screen_and_their_columns_have_headings(size):
         assert screen.query_one(TuningPlane).display is (size[1] >= 16), "sliders come first"
         await pilot.press("right", "down", "up", "escape")
 
-    tune(scenario, size)
 
-
-def test_the_mouse_drags_a_border_and_a_slider():
-    async def scenario(pilot, screen):
+async def test_the_mouse_drags_a_border():
+    async with tune() as (pilot, screen):
         plane, border = screen.query_one(TuningPlane), slider_of(screen, "branch_min_varentropy")
         x, y = plane.map.place(3.0, 5.0)
         await pilot.mouse_down(TuningPlane, offset=(x + MARGIN_LEFT, y))
@@ -130,19 +125,11 @@ def test_the_mouse_drags_a_border_and_a_slider():
         assert border.value == value
         await pilot.hover(TuningPlane, offset=(x + MARGIN_LEFT, y - 2))
         assert border.value == value, "it was released"
-        slider = slider_of(screen, "low_entropy")
-        await pilot.mouse_down(slider, offset=(NAME_WIDTH, 0))
-        await pilot.hover(slider, offset=(NAME_WIDTH + TRACK_WIDTH - 1, 0))
-        await pilot.mouse_up(slider, offset=(NAME_WIDTH + TRACK_WIDTH - 1, 0))
-        assert slider.value == round((TRACK_WIDTH - 0.5) / TRACK_WIDTH * 8, 4)
-
-    tune(scenario)
 
 
-def test_a_threshold_recolours_and_then_regenerates(make_chat):
+async def test_a_threshold_recolours_and_then_regenerates(make_chat):
     app = make_chat()
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await ask(pilot, "hi")
         answer = app.workspace.transcript.last_answer
         decided = list(answer.strategies)
@@ -169,15 +156,12 @@ def test_a_threshold_recolours_and_then_regenerates(make_chat):
         assert app.workspace.profile.think.max_insertions == 0
         assert {s.strategy for s in app.workspace.last_steps} == {"sample"}
 
-    drive(app, scenario)
 
-
-def test_settings_wait_for_the_model(make_chat):
+async def test_settings_wait_for_the_model(make_chat):
     gate = threading.Event()
     profile = Profile.load().replace({"name": "mine", "think": {"max_insertions": 0}})
     app = make_chat(gated(gate), profile=profile)
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await pilot.press("f3")
         assert not isinstance(app.screen, TuneScreen)
         assert "still loading" in notices(app)
@@ -187,14 +171,11 @@ def test_settings_wait_for_the_model(make_chat):
         await pilot.pause()
         assert app.workspace.profile == profile
 
-    drive(app, scenario)
-
 
 @pytest.mark.parametrize("leaving", ["escape", "ctrl+z"])
-def test_mistakes_are_reported_and_settings_discarded(make_chat, leaving):
+async def test_mistakes_are_reported_and_settings_discarded(make_chat, leaving):
     app = make_chat()
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await ask(pilot, "hi")
         answer = app.workspace.transcript.last_answer
         decided = list(answer.strategies)
@@ -221,14 +202,11 @@ def test_mistakes_are_reported_and_settings_discarded(make_chat, leaving):
         assert answer.strategies == decided
         assert app.workspace.profile == Profile.load()
 
-    drive(app, scenario)
 
-
-def test_a_threshold_beyond_the_usual_scale_is_not_moved_down(make_chat):
+async def test_a_threshold_beyond_the_usual_scale_is_not_moved_down(make_chat):
     far = Profile.load().replace({"thresholds": {"resample_min_varentropy": 16.57}})
     app = make_chat(profile=far)
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await idle(pilot)
         await pilot.press("f3")
         slider = slider_of(app.screen, "resample_min_varentropy")
@@ -240,15 +218,14 @@ def test_a_threshold_beyond_the_usual_scale_is_not_moved_down(make_chat):
         await pilot.press("left")
         assert slider.value == 19.9
 
-    drive(app, scenario)
 
-
-def test_a_profile_needs_no_enter_and_keeps_thresholds_that_are_moved_then(make_chat, tmp_path):
+async def test_a_profile_needs_no_enter_and_keeps_thresholds_that_are_moved_then(
+    make_chat, tmp_path
+):
     app = make_chat()
     mine = tmp_path / "mine.toml"
     mine.write_text("[thresholds]\nlow_entropy = 0.7\n")
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await idle(pilot)
         await pilot.press("f3")
         screen = app.screen
@@ -266,13 +243,10 @@ def test_a_profile_needs_no_enter_and_keeps_thresholds_that_are_moved_then(make_
         assert app.workspace.profile.name == "mine"
         assert app.workspace.profile.thresholds.low_entropy == 0.8
 
-    drive(app, scenario)
 
-
-def test_options_hold_from_the_next_answer_on(make_chat):
+async def test_options_hold_from_the_next_answer_on(make_chat):
     app = make_chat()
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await idle(pilot)
         await pilot.press("f6")
         dialog = app.screen
@@ -294,13 +268,10 @@ def test_options_hold_from_the_next_answer_on(make_chat):
         await pilot.press("escape")
         assert not isinstance(app.screen, OptionsDialog)
 
-    drive(app, scenario)
 
-
-def test_only_options_that_the_sampler_takes_are_shown_and_explained():
+async def test_only_options_that_the_sampler_takes_are_shown_and_explained():
     app = make_viewer()
-
-    async def scenario(pilot):
+    async with running(app, (40, 20)) as pilot:
         await app.push_screen(OptionsDialog(Settings(sampler="greedy")))
         assert not app.screen.query("#temperature")
         assert app.screen.query("#max_tokens")
@@ -310,5 +281,3 @@ def test_only_options_that_the_sampler_takes_are_shown_and_explained():
         field.focus()
         await pilot.pause()
         assert text_of(app, "#fault") == field.placeholder, "in full, the field is short"
-
-    drive(app, scenario, (40, 20))

@@ -1,6 +1,6 @@
 """A trace that is played: steps come at their times, or faster, and the gauges follow."""
 
-from tests.tui.conftest import drive, make_step, make_steps, make_viewer, until
+from tests.tui.conftest import make_step, make_steps, make_viewer, running, until
 from tui.gauges.lines import Strip
 from tui.viewer import SPEEDS, Replay
 
@@ -30,10 +30,9 @@ def test_a_replay_begins_at_the_cursor_and_times_may_go_back():
     assert replay.advance(0.5) == steps[2:]
 
 
-def test_space_plays_pauses_and_goes_on():
+async def test_space_plays_pauses_and_goes_on():
     app = make_viewer(make_steps(40))
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         workspace, status = app.workspace, app.workspace.status
         await pilot.press("space", "minus", "minus")
         assert status.progress == "playing ×0.25"
@@ -50,18 +49,13 @@ def test_space_plays_pauses_and_goes_on():
         assert len(app.query_one(Strip).visual.plain) == 40
         assert workspace.why.visual.plain.startswith("stopped")
 
-    drive(app, scenario)
 
-
-def test_escape_shows_the_whole_answer_again():
+async def test_escape_shows_the_whole_answer_again():
     app = make_viewer(make_steps(40))
-
-    async def scenario(pilot):
+    async with running(app) as pilot:
         await pilot.press("home", *["right"] * 10, "space", "minus")
         await until(pilot, lambda: 10 < len(app.workspace.last_steps) < 40)
         await pilot.press("escape")
         assert len(app.workspace.last_steps) == 40
         await pilot.press("plus")
         assert not app.workspace.status.progress
-
-    drive(app, scenario)

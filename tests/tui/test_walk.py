@@ -6,7 +6,7 @@ from textual.binding import Binding
 from entropix_mlx.backends.recorded import RecordedBackend, Recording
 from entropix_mlx.chat.conversation import Conversation, Reply, Turn
 from entropix_mlx.settings import Settings
-from tests.tui.conftest import drive, make_steps, ready, until
+from tests.tui.conftest import idle, make_steps, ready, running, until
 from tui.app import ChatApp
 from tui.base import WorkspaceApp
 from tui.composer.composer import Composer
@@ -29,21 +29,8 @@ KEYS = [
 ]
 
 
-def recorded() -> Conversation:
-    steps = make_steps(40)
-    return Conversation(turns=[Turn("hi", [Reply(1, steps), Reply(2, steps[:9])])])
-
-
-def make_app(pace: float = 0.0) -> ChatApp:
-    return ChatApp(RecordedBackend(Settings(), Recording(recorded(), pace=pace)))
-
-
-async def nothing(pilot):
-    await until(pilot, lambda: ready(pilot.app))
-
-
 async def asked(pilot):
-    await nothing(pilot)
+    await idle(pilot)
     await pilot.press("h", "i", "enter")
     await until(pilot, lambda: ready(pilot.app) and pilot.app.workspace.transcript.last_answer)
 
@@ -55,7 +42,7 @@ async def in_the_tokens(pilot):
 
 async def answering(pilot):
     pilot.app.backend.recording.pace = 0.01
-    await nothing(pilot)
+    await idle(pilot)
     await pilot.press("h", "i", "enter")
     await until(pilot, lambda: pilot.app.status.state is State.GENERATING)
 
@@ -65,20 +52,21 @@ async def loading(pilot):
 
 
 async def failed(pilot):
-    await nothing(pilot)
+    await idle(pilot)
     pilot.app.status.state = State.FAILED
 
 
 SIZES = [(40, 10), (80, 24), (160, 45)]
-STATES = [nothing, asked, in_the_tokens, answering, loading, failed]
+STATES = [idle, asked, in_the_tokens, answering, loading, failed]
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
-def test_every_key_in_every_state(state, size):
-    app = make_app()
-
-    async def scenario(pilot):
+async def test_every_key_in_every_state(state, size):
+    steps = make_steps(40)
+    recorded = Conversation(turns=[Turn("hi", [Reply(1, steps), Reply(2, steps[:9])])])
+    app = ChatApp(RecordedBackend(Settings(), Recording(recorded, pace=0.0)))
+    async with running(app, size) as pilot:
         await state(pilot)
         focused = app.focused
         for key in KEYS:
@@ -87,5 +75,3 @@ def test_every_key_in_every_state(state, size):
                 await pilot.press("escape")
             if focused is not None:
                 focused.focus()
-
-    drive(app, scenario, size)

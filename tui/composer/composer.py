@@ -51,7 +51,7 @@ class Composer(TextArea):
         question: UserMessage
 
     class TokensRequested(Message):
-        """The user wants to go to the tokens."""
+        """The user asks for the tokens."""
 
     def __init__(self, *, id: str) -> None:
         placeholder = "Ask something. Enter sends."
@@ -69,7 +69,6 @@ class Composer(TextArea):
 
     @property
     def question(self) -> UserMessage:
-        """What is in the field."""
         return UserMessage(self.text, self.turn)
 
     def write(self, question: UserMessage) -> None:
@@ -84,14 +83,13 @@ class Composer(TextArea):
         self._replace(self.text.removeprefix(text))
 
     def remember(self, texts: list[str]) -> None:
-        """Let ↑ bring back texts that were sent, the last one first."""
+        """Add sent texts to the history that ↑ brings back."""
         for text in texts:
             if text.strip() and text not in self._sent[-1:]:
                 self._sent.append(text)
         self._recalled, self._unsent = len(self._sent), ""
 
     def on_text_area_changed(self) -> None:
-        """List the completions of the text."""
         self.hints.follow(self.text)
 
     def action_send(self) -> None:
@@ -99,7 +97,6 @@ class Composer(TextArea):
         self.call_later(self._send)
 
     def action_new_line(self) -> None:
-        """Begin another line."""
         self.insert("\n")
 
     def action_complete(self) -> None:
@@ -190,7 +187,7 @@ class Hints(Static):
             self._draw()
 
     def take(self) -> str | None:
-        """Return the next completion, to stand in the field; None if there is none."""
+        """Return the next completion for the field; None if there is none."""
         if not self._found:
             return None
         self._taken = self._found[self._number % len(self._found)][0]
@@ -199,7 +196,6 @@ class Hints(Static):
         return self._taken
 
     def clear(self) -> None:
-        """Hide the list."""
         self._found, self._taken = [], None
         self.display = False
 
@@ -212,7 +208,7 @@ class Hints(Static):
             lines.append(line.stylize("reverse") if name == self._taken else line)
         more = len(self._found) - first - MOST_LINES
         lines += [Content(f"… {more} more")] if more > 0 else []
-        lines += [Content("Tab takes one")] if self._taken is None else []
+        lines += [Content("Tab completes")] if self._taken is None else []
         self.update(
             Content("\n").join(
                 line.truncate(max(8, self.app.size.width - 6), ellipsis=True) for line in lines

@@ -15,8 +15,7 @@ from entropix_mlx.step import Step
 from entropix_mlx.summary import Summary
 
 LOADING_SECONDS = 0.25
-"""How often the bar of a model that is loading moves."""
-BAR = 6
+"""The pace at which the seconds are shown while a model loads."""
 
 
 class State(Enum):
@@ -30,7 +29,6 @@ class State(Enum):
 
     @property
     def busy(self) -> bool:
-        """Whether an answer is being generated."""
         return self in (State.READING, State.GENERATING)
 
     @property
@@ -48,11 +46,11 @@ _REFUSALS = {
 
 
 class StatusLine(Widget):
-    """What is known of these, in one line."""
+    """These values in one line, as far as they are known."""
 
     state: reactive[State] = reactive(State.READY)
     progress: reactive[str] = reactive("")
-    """Of the prompt that is read, or of the model that is loaded."""
+    """Of reading the prompt, or of loading the model."""
     context_length: reactive[int] = reactive(0)
     """Tokens that the model can hold; 0 while it is unknown."""
     seed: reactive[int | None] = reactive(None)
@@ -69,16 +67,11 @@ class StatusLine(Widget):
         self._began = 0.0  # to load
 
     def on_mount(self) -> None:
-        """Count the seconds that loading takes."""
         self.set_interval(LOADING_SECONDS, self._count_loading)
 
     def _count_loading(self) -> None:
         if self.state is State.LOADING:
-            seconds = time.monotonic() - self._began
-            at = int(seconds / LOADING_SECONDS) % (2 * BAR)
-            lit = min(at, 2 * BAR - 1 - at)
-            bar = "".join("▰" if cell == lit else "▱" for cell in range(BAR))
-            self.progress = f"{bar} {seconds:.0f} s"
+            self.progress = f"{time.monotonic() - self._began:.1f} s"
 
     def watch_state(self) -> None:
         """Forget the progress of an earlier prompt; other keys do something now."""
@@ -88,24 +81,20 @@ class StatusLine(Widget):
             self.screen.refresh_bindings()
 
     def show_answer(self, steps: Sequence[Step], profile: Profile) -> None:
-        """Show the speed of an answer, and the name of the profile."""
         self._summary = Summary.of(steps)
         self.profile = profile.name
         self.draw()
 
     def add_steps(self, steps: Sequence[Step]) -> None:
-        """Count more steps of the answer."""
         for step in steps:
             self._summary.add(step)
         self.context_used += len(steps)
 
     def draw(self) -> None:
-        """Show the newest numbers."""
         self.speed = self._summary.tokens_per_second
         self.refresh()
 
     def render(self) -> Content:
-        """Return the parts that are known."""
         parts = [
             f"{self.state.value} {self.progress}".strip(),
             f"{self.speed:.1f} tok/s" if self.speed else "",

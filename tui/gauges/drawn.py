@@ -1,7 +1,7 @@
 """Lines that are drawn again many times a second, such as gauges: only those that changed are.
 
-A `Static` turns its whole content into styled cells again whenever it changes, and tells each cell
-where it stands, so that it can be selected. That is most of what a live screen would cost.
+A `Static` turns its whole content into styled cells again whenever it changes, and records for
+each its position, so that it can be selected. That is most of what a live screen would cost.
 """
 
 from __future__ import annotations
@@ -38,16 +38,13 @@ class Drawn(Static):
         """Draw for the width and height that there are; subclasses that follow an answer do."""
 
     def on_resize(self) -> None:
-        """Draw for the new size."""
         self.draw()
 
     @property
     def visual(self) -> Content:
-        """The content."""
         return self._content
 
     def render(self) -> Content:
-        """Return the content."""
         return self._content
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
@@ -70,7 +67,6 @@ class Drawn(Static):
             self.refresh(*(Region(0, y, width, 1) for y in changed))
 
     def render_line(self, y: int) -> Strip:
-        """Return a line as the terminal gets it."""
         base = self.visual_style
         if base != self._base:
             self._base, self._known_styles = base, {}

@@ -58,7 +58,6 @@ class LiveValues:
         self.step = None
 
     def add(self, steps: Sequence[Step]) -> None:
-        """Add the next steps."""
         for step in steps:
             self.counts[step.strategy] += 1
             self._sums.update(step.metrics._asdict())
@@ -66,7 +65,6 @@ class LiveValues:
 
     @property
     def tokens(self) -> int:
-        """Tokens in all."""
         return self.counts.total()
 
     @property
@@ -78,7 +76,6 @@ class LiveValues:
 
     @property
     def style(self) -> Style:
-        """The style of their bars."""
         if self.step is not None:
             return COLOURS[self.step.strategy]
         return PLAIN if self.tokens else DIM
@@ -102,16 +99,10 @@ class Gauges(Blank, VerticalScroll):
         """See `draw_counts`."""
 
     def compose(self) -> ComposeResult:
-        """Make the parts."""
         for name in ("bars", "counts", "history", "attention"):
             yield Drawn(id=name)
 
-    def on_mount(self) -> None:
-        """Draw what there is."""
-        self.draw()
-
     def on_resize(self) -> None:
-        """Draw for the new width."""
         self.draw()
 
     def show_answer(self, steps: Sequence[Step], profile: Profile) -> None:
@@ -121,17 +112,14 @@ class Gauges(Blank, VerticalScroll):
         self.draw()
 
     def add_steps(self, steps: Sequence[Step]) -> None:
-        """Add steps of the answer, which the next `draw` shows."""
         self._steps += steps
         self._values.add(steps)
 
     def unfold_attention(self) -> None:
-        """Show the measurements of attention, or hide them again."""
         self._unfolded = not self._unfolded
         self.draw()
 
     def draw(self) -> None:
-        """Draw everything."""
         width = self.content_size.width - 1
         if width < 32:
             return
@@ -169,14 +157,9 @@ def threshold_line(profile: Profile, name: str, width: int) -> Content:
 def draw_bars(
     values: Mapping[str, float], style: Style, profile: Profile, width: int, title: str = ""
 ) -> Content:
-    """Return H, V and the margin as bars with their thresholds; those of a token also in words.
+    """Return H, V and the margin as bars with their thresholds.
 
-    Args:
-        values: by measurement; empty if nothing was measured yet.
-        style: of the bars.
-        profile: whose thresholds are drawn.
-        width: in cells.
-        title: of values that are not those of a token.
+    Values with a title are averages; those of a single token are also described in words.
     """
     lines = [Content.styled(title, DIM)] if title else []
     descriptions = {} if title else words(profile, values)  # an average lies in no region
@@ -198,7 +181,6 @@ def draw_bars(
 def draw_attention(
     values: Mapping[str, float], style: Style, profile: Profile, width: int
 ) -> Content:
-    """Return the measurements of attention as bars in a line each."""
     lines = []
     cells = width - 16 - 15
     for name, scale in scales(profile).items():
@@ -234,10 +216,7 @@ def draw_history(steps: Sequence[Step], profile: Profile, width: int) -> Content
 def draw_counts(counts: Counter[Strategy], width: int, has_thresholds: bool = True) -> Content:
     """Return the tokens of each strategy; this is the legend, too.
 
-    Args:
-        counts: by strategy.
-        width: in cells; the meaning of a strategy stands where there is room beside a bar.
-        has_thresholds: whether they decided, so that a strategy shows how sure the model was.
+    Where thresholds decided, a strategy also names the state of the model, if there is room.
     """
     total = max(1, counts.total())
     explained = has_thresholds and width >= NAME + MEANING + NUMBERS + SHORTEST
@@ -269,13 +248,13 @@ class ForkRace(Static):
         self._lines = 0
 
     def show(self, fork: Fork | None) -> None:
-        """Take the state of a fork, which the next `draw` shows; None hides it at once."""
+        """Set the fork that the next `draw` shows; None hides it at once."""
         self._fork = fork
         if fork is None and self.display:
             self.display = False
 
     def draw(self) -> None:
-        """Draw the branches; the screen is laid out again only where a fork begins."""
+        """Draw the branches; the screen is laid out again only when a fork begins."""
         if self._fork is None:
             return
         width = self.container_size.width - 2

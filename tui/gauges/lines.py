@@ -54,17 +54,14 @@ class Compact(Drawn):
         """See `draw_compact`."""
 
     def show_answer(self, steps: Sequence[Step], profile: Profile) -> None:
-        """Show the averages of an answer."""
         self._profile = profile
         self._values = LiveValues(steps)
         self.draw()
 
     def add_steps(self, steps: Sequence[Step]) -> None:
-        """Add steps of the answer, the last of which the next `draw` shows."""
         self._values.add(steps)
 
     def draw(self) -> None:
-        """Draw the line, where it is shown at all."""
         if self.size.width:
             width = self.content_size.width
             self.draw_content(draw_compact(self._values, self._profile, width, self.has_thresholds))
@@ -75,11 +72,7 @@ def draw_compact(
 ) -> Content:
     """Return H and V as bars, and the strategy, of the newest token; at the end, of the answer.
 
-    Args:
-        live: the values.
-        profile: on whose scales.
-        width: in cells; where they are few, names are left out.
-        has_thresholds: whether they decided, so that a strategy shows how sure the model was.
+    Names are left out where the width is too small, and where no thresholds decided.
     """
     endings = _endings(live, has_thresholds)
     ending = next(
@@ -125,7 +118,7 @@ class Strip(Drawn):
 
     @dataclass
     class Clicked(Message):
-        """The user wants to go to a token."""
+        """The user asks for a token."""
 
         index: int
 
@@ -137,31 +130,26 @@ class Strip(Drawn):
         self._pointed: int | None = None
 
     def show_answer(self, steps: Sequence[Step], profile: Profile) -> None:
-        """Show an answer."""
         self._profile = profile
         self.show_strategies(steps, [step.strategy for step in steps])
 
     def show_strategies(self, steps: Sequence[Step], strategies: Sequence[Strategy]) -> None:
-        """Show an answer in the colours of other strategies than those that were decided."""
         entropies = [step.entropy for step in steps]
         self._tokens = list(zip(entropies, strategies, strict=True))
         self._cells = None
         self.draw()
 
     def add_steps(self, steps: Sequence[Step]) -> None:
-        """Add steps of the answer, which the next `draw` shows."""
         new = [(step.entropy, step.strategy) for step in steps]
         self._tokens += new
         if self._cells is not None:
             self._cells.add(new)
 
     def point(self, index: int | None) -> None:
-        """Highlight a token, or none."""
         self._pointed = index
         self.draw()
 
     def on_resize(self) -> None:
-        """Divide the answer into other cells."""
         self._cells = None
 
     def on_click(self, event: events.Click) -> None:
@@ -174,7 +162,6 @@ class Strip(Drawn):
             self.post_message(self.Clicked(index))
 
     def draw(self) -> None:
-        """Draw everything that was added."""
         width = self.content_size.width
         if not width:
             return
@@ -202,7 +189,6 @@ class Cells:
         """The most notable strategy of each cell."""
 
     def add(self, tokens: Iterable[tuple[float, Strategy]]) -> None:
-        """Add the H and the strategy of more tokens."""
         first = len(self._tokens)
         self._tokens += tokens
         size = max(1, -(-len(self._tokens) // self._width))
@@ -220,13 +206,7 @@ class Cells:
 
 
 def draw_strip(cells: Cells, most: float, cursor: int | None = None) -> Content:
-    """Return an answer in a line.
-
-    Args:
-        cells: of the answer.
-        most: the H of a full cell, in bits.
-        cursor: the token to highlight.
-    """
+    """Return an answer in a line; `most` is the H of a full cell, in bits."""
     at = None if cursor is None else cursor // cells.size
     return runs(
         (

@@ -1,6 +1,6 @@
 """The map of entropy and varentropy: its regions, the answer's tokens, the newest on top.
 
-H runs to the right and V up. The regions are those of the real decision function, for tokens whose
+H runs to the right and V up. The regions are those of the decision function, for tokens whose
 margin allows a fork. Every token leaves a dot; the last ones stand as their strategy's glyph and
 fade with age.
 """
@@ -62,17 +62,14 @@ class Map(NamedTuple):
 
     @classmethod
     def of(cls, profile: Profile, columns: int, lines: int) -> Map:
-        """Return a map on which a profile's thresholds have their place."""
+        """Return a map whose scales hold a profile's thresholds."""
         fitting = scales(profile)
         return cls(columns, lines, fitting["entropy"].most, fitting["varentropy"].most)
 
     def place(self, entropy: float, varentropy: float, fine: int = 1) -> tuple[int, int]:
         """Return the column and line of a point, from the top left; beyond a scale, at its edge.
 
-        Args:
-            entropy: in bits.
-            varentropy: in bits².
-            fine: 1 for cells; 2 for braille dots, of which a cell has two columns and four lines.
+        With `fine` of 2 they count braille dots: a cell has two columns and four lines of them.
         """
         columns, lines = self.columns * fine, self.lines * fine * fine
         x = min(columns - 1, max(0, int(entropy / self.most_h * columns)))
@@ -80,7 +77,6 @@ class Map(NamedTuple):
         return x, lines - 1 - y
 
     def at(self, column: int, line: int) -> tuple[float, float]:
-        """Return H and V in the middle of a cell."""
         return (
             (column + 0.5) / self.columns * self.most_h,
             (self.lines - line - 0.5) / self.lines * self.most_v,
@@ -154,7 +150,6 @@ class Cloud:
         """Whether a token lies beyond the scale."""
 
     def add(self, steps: Iterable[Step], strategies: Iterable[Strategy]) -> None:
-        """Put dots where some tokens lie."""
         for step, strategy in zip(steps, strategies, strict=True):
             x, y = self.plane.place(step.entropy, step.varentropy, fine=2)
             cell = x // 2, y // 4
@@ -165,7 +160,6 @@ class Cloud:
 
 
 def glyph(step: Step, strategy: Strategy) -> str:
-    """Return the mark of a token: hollow if it was inserted or retrieved."""
     if step.origin in NOT_OF_THE_MODEL:
         return HOLLOW.get(strategy, LOOKS[strategy].glyph)
     return LOOKS[strategy].glyph
@@ -173,13 +167,7 @@ def glyph(step: Step, strategy: Strategy) -> str:
 
 @cache
 def _style(region: Strategy, strategy: Strategy | None = None, age: int | None = None) -> Style:
-    """Return the style of a cell.
-
-    Args:
-        region: that the cell lies in.
-        strategy: in whose colour it is drawn; None for lines.
-        age: of a token of the trail, 0 for the newest.
-    """
+    """Return the style of a cell: a line without a strategy, or a token of the trail by its age."""
     if strategy is None:
         return tinted(region) + DIM
     if age is None or 0 < age < TRAIL // 3:
@@ -196,7 +184,6 @@ class Background(NamedTuple):
 
     @classmethod
     def of(cls, profile: Profile, plane: Map) -> Background:
-        """Return the background for a profile."""
         return cls(draw_map(profile, plane), names(profile, plane))
 
 
@@ -212,9 +199,9 @@ def draw_plane(
     Args:
         background: the regions.
         cloud: the dots of all tokens.
-        trail: the last tokens, the newest at the end, which is highlighted.
-        pointed: the token under the cursor, with a crosshair, in place of the trail.
-        known: the lines that were drawn last; those that differ are put in their places.
+        trail: the last tokens; the newest, at the end, is highlighted.
+        pointed: the token under the cursor: a crosshair takes the place of the trail.
+        known: the lines of the previous drawing, updated in place.
     """
     plane, cells = cloud.plane, [list(line) for line in background.cells]
 
@@ -270,19 +257,16 @@ class Plane(Drawn):
         self._cloud: Cloud | None = None  # None where everything is to be drawn again
 
     def show_answer(self, steps: Sequence[Step], profile: Profile) -> None:
-        """Show an answer on the map of a profile."""
         self.show_strategies(steps, [step.strategy for step in steps], profile)
 
     def show_strategies(
         self, steps: Sequence[Step], strategies: Sequence[Strategy], profile: Profile
     ) -> None:
-        """Show an answer in the colours of other strategies than those that were decided."""
         self._steps, self._strategies = list(steps), list(strategies)
         self._profile, self._cloud = profile, None
         self.draw()
 
     def add_steps(self, steps: Sequence[Step]) -> None:
-        """Add steps of the answer, which the next `draw` shows."""
         strategies = [step.strategy for step in steps]
         self._steps += steps
         self._strategies += strategies
@@ -290,12 +274,10 @@ class Plane(Drawn):
             self._cloud.add(steps, strategies)
 
     def point(self, index: int | None) -> None:
-        """Put a crosshair on a token, or none."""
         self._pointed = index
         self.draw()
 
     def on_resize(self) -> None:
-        """Make a map of the new size."""
         self._cloud = None
 
     @property
@@ -307,7 +289,6 @@ class Plane(Drawn):
         return Map.of(self._profile, columns, lines)
 
     def draw(self) -> None:
-        """Draw everything that was added."""
         plane = self.map
         if plane is None:
             self.draw_content(Content())

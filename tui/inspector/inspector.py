@@ -56,13 +56,11 @@ class Inspector(Blank, VerticalScroll):
         """Whether there is a model, which can continue with an alternative."""
 
     def compose(self) -> ComposeResult:
-        """Make the parts."""
         for name in ("token", "alternatives", "branches", "decision", "measurements"):
             yield Static(id=f"inspector-{name}")
 
     @property
     def alternative(self) -> Alternative | None:
-        """The alternative that is selected."""
         if self._step is None or not 0 <= self._selected < len(self._step.top_logprobs):
             return None
         return self._step.top_logprobs[self._selected]
@@ -76,7 +74,6 @@ class Inspector(Blank, VerticalScroll):
 
     @property
     def _losing(self) -> list[int]:
-        """The branches of a fork that did not win."""
         fork = self._step.fork if self._step else None
         return [n for n in range(len(fork.branches)) if n != fork.winner] if fork else []
 
@@ -101,21 +98,18 @@ class Inspector(Blank, VerticalScroll):
         return self._step is not None and self.tokens not in ((), (self._step.token,))
 
     def show(self, step: Step, profile: Profile | None) -> None:
-        """Show a token, and the thresholds of a profile, if they decided."""
         self._step, self._profile = step, profile
         tokens = [alternative.token for alternative in step.top_logprobs]
         self._selected = tokens.index(step.token) if step.token in tokens else NONE
         self._draw()
 
     def move(self, by: int) -> None:
-        """Select another alternative, or below them another branch of a fork."""
         if self._step is not None:
             last = max(0, len(self._step.top_logprobs) + len(self._losing) - 1)
             self._selected = min(max(self._selected + by, 0), last)
             self._draw()
 
     def on_resize(self) -> None:
-        """Draw for the new width."""
         self._draw()
 
     def _draw(self) -> None:
@@ -165,7 +159,6 @@ def draw_alternatives(step: Step, selected: int, width: int) -> Content:
 
 
 def draw_measurements(step: Step) -> Content:
-    """Return every measurement with its unit."""
     lines = [f"{s.label:16}{_measured(step.metrics[name], s.unit)}" for name, s in SCALES.items()]
     lines += [
         f"{'log p':16}{step.logprob:9.4f} nats",
@@ -179,12 +172,7 @@ def _measured(value: float, unit: str) -> str:
 
 
 def draw_decision(step: Step, profile: Profile | None) -> Content:
-    """Return the decision, all conditions of each strategy, and the parameters used.
-
-    Args:
-        step: the token's.
-        profile: whose thresholds decided; None if there were none.
-    """
+    """Return the decision, all conditions of each strategy, and the parameters used."""
     why = explain(profile, step)
     origin = "" if step.fork else f", {ORIGINS[step.origin]}"  # the outcome says it of a fork
     heading = f"{why.heading}{origin}"
@@ -222,11 +210,7 @@ def _draw_case(case: Case, decided: bool) -> list[Content]:
 def draw_branches(fork: Fork, selected: int | None, width: int, hint: str = "") -> Content:
     """Return the branches of a fork as a tree, with their scores against the first.
 
-    Args:
-        fork: one of a step.
-        selected: the branch whose text is shown in full, if any.
-        width: in cells.
-        hint: what a key does, below.
+    The text of the selected branch is shown in full, the others cut at the width.
     """
     count = len(fork.branches)
     glyph = LOOKS[Strategy.BRANCH].glyph

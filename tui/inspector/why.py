@@ -42,7 +42,6 @@ class Why(Static):
         self._ended = True  # no more steps will come
 
     def show_answer(self, steps: Sequence[Step], profile: Profile) -> None:
-        """Show the end of an answer."""
         self._summary = Summary.of(steps)
         self._newest, self._comparing, self._ended = None, None, True
         self.draw()
@@ -53,26 +52,21 @@ class Why(Static):
         self.draw()
 
     def add_steps(self, steps: Sequence[Step]) -> None:
-        """Add steps of the answer, the last of which the next `draw` explains."""
         for step in steps:
             self._summary.add(step)
         self._newest, self._comparing, self._ended = steps[-1], None, False
 
     def show_fork(self, fork: Fork) -> None:
-        """Describe a fork until the next steps come; the next `draw` shows it."""
         self._comparing = fork
 
     def point(self, step: Step | None) -> None:
-        """Explain a token, or the newest again."""
         self._pointed = step
         self.draw()
 
     def on_resize(self) -> None:
-        """Draw for the new width."""
         self.draw()
 
     def draw(self) -> None:
-        """Draw the line, where it is shown at all."""
         if self.content_size.width:
             self.update(self._content(), layout=False)
 
@@ -103,14 +97,7 @@ def draw_why(why: Explanation, width: int) -> Content:
 
 
 def draw_ending(summary: Summary, seed: int | None, key: str, width: int) -> Content:
-    """Return the end of an answer, its length, speed and seed, and what to do next.
-
-    Args:
-        summary: of the answer.
-        seed: that of the answer, where it is known.
-        key: the one that goes to the tokens.
-        width: in cells; the hint is the longest that fits.
-    """
+    """Return the end of an answer, its length, speed and seed, and the longest hint that fits."""
     parts = [
         ENDINGS.get(summary.finish_reason or "", "stopped"),
         f"{summary.completion_tokens} tokens",

@@ -1,1 +1,1 @@
-"""What lies over the chat: dialogs, the settings, the duel."""
+"""Screens over the chat: dialogs, the settings, the duel."""

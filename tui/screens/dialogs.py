@@ -36,7 +36,7 @@ class Dialog(ModalScreen[T | None]):
 
 
 def field_row(label: str, name: str, value: object, placeholder: str) -> ComposeResult:
-    """Make a label and a field of one line, whose id is `name`."""
+    """Yield a label and a one-line field whose id is `name`."""
     with Horizontal(classes="row"):
         yield Label(label)
         text = "" if value is None else str(value)
@@ -69,13 +69,11 @@ class TextDialog(Dialog[str]):
         self._placeholder = placeholder
 
     def compose(self) -> ComposeResult:
-        """Make the question and the field."""
         with Vertical():
             yield Label(Content(self._title))
             yield Input(self._text, placeholder=self._placeholder)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Take the text."""
         self.dismiss(event.value)
 
 
@@ -85,14 +83,12 @@ class LongTextDialog(TextDialog):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+s", "take", "Use", priority=True)]
 
     def compose(self) -> ComposeResult:
-        """Make the question and the field."""
         with Vertical():
             yield Label(Content(self._title))
             yield TextArea(self._text, placeholder=self._placeholder, tab_behavior="focus")
-            yield Label("Ctrl+S uses it, Escape does not", classes="hint")
+            yield Label("Ctrl+S accepts, Escape cancels", classes="hint")
 
     def action_take(self) -> None:
-        """Take the text."""
         self.dismiss(self.query_one(TextArea).text)
 
 
@@ -105,55 +101,43 @@ class ConfirmDialog(Dialog[bool]):
     ]
 
     def __init__(self, question: str, yes: str) -> None:
-        """Ask.
-
-        Args:
-            question: see above.
-            yes: the effect of Enter.
-        """
         super().__init__()
         self._question = question
         self._yes = yes
 
     def compose(self) -> ComposeResult:
-        """Make the question."""
         with Vertical():
             yield Label(Content(self._question))
-            yield Label(Content(f"Enter {self._yes}, Escape does not"), classes="hint")
+            yield Label(Content(f"Enter {self._yes}, Escape cancels"), classes="hint")
 
 
 class AskDialog(Dialog[int]):
     """Asks for a branch at a fork whose best ones score alike; Escape leaves the choice."""
 
     def __init__(self, fork: Fork, before: str = "") -> None:
-        """Show a fork, and the text before it."""
         super().__init__()
         self._fork = fork
         self._before = before
 
     def compose(self) -> ComposeResult:
-        """Make the list, below the line that it continues."""
         line = printable(self._before).rpartition("\n")[2][-LINE:]
         with Vertical():
             yield Label("The branches of this fork score alike. Which one?")
             if line.strip():
                 yield Label(Content(f"{line} …"), classes="before")
             yield OptionList(*map(self._option, range(len(self._fork.branches))))
-            yield Label("A number or Enter takes one, Escape the best (✓)", classes="hint")
+            yield Label("A number or Enter chooses one, Escape the best (✓)", classes="hint")
 
     def on_mount(self) -> None:
-        """Begin at the best one."""
         self.query_one(OptionList).highlighted = self._fork.winner
 
     def on_key(self, event: events.Key) -> None:
-        """Take the one whose number was pressed."""
         numbers = [str(index + 1) for index in range(len(self._fork.branches))]
         if event.character in numbers:
             event.stop()
             self.dismiss(numbers.index(event.character))
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Take one."""
         self.dismiss(event.option_index)
 
     def _option(self, index: int) -> Option:

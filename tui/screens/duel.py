@@ -75,15 +75,7 @@ class DuelScreen(Screen[DuelChoice | None]):
     def __init__(
         self, question: UserMessage, settings: Settings, seed: int, start: Start, profile: Profile
     ) -> None:
-        """Prepare a duel.
-
-        Args:
-            question: the one that both sides answer.
-            settings: those of the chat, for both but for the sampler.
-            seed: for both.
-            start: begins a duel; its events come through `receive`.
-            profile: the one that the settings mean.
-        """
+        """Prepare a duel, which `start` begins; its events come through `receive`."""
         super().__init__()
         self._question = question
         self._settings = replace(settings, seed=seed)
@@ -98,7 +90,6 @@ class DuelScreen(Screen[DuelChoice | None]):
         self._sides = [DuelSide(n, name, profile) for n, name in enumerate((left, right))]
 
     def compose(self) -> ComposeResult:
-        """Make the two sides."""
         yield Static(Content(f"❯ {printable(self._question.text)}"), classes="question")
         with Horizontal():
             yield from self._sides
@@ -106,18 +97,16 @@ class DuelScreen(Screen[DuelChoice | None]):
         yield KeyBar(KEY_ORDER, self._useful_keys)
 
     async def on_mount(self) -> None:
-        """Begin."""
         self.query_one("#side-0").focus()
         self.set_interval(DRAW_SECONDS, self._draw_sides)
         await self.action_again()
 
     async def on_select_changed(self) -> None:
-        """Begin again with other samplers; also called for the first ones."""
+        """Start again with other samplers; Textual also reports the first ones."""
         if self._chosen() != self._samplers:
             await self.action_again()
 
     async def action_again(self) -> None:
-        """Begin again."""
         self._cancel.set()
         # Made before anything waits: `receive` must drop the events of the previous duel.
         cancel = self._cancel = CancelToken()
@@ -155,7 +144,6 @@ class DuelScreen(Screen[DuelChoice | None]):
             self._show_result(self._result())
 
     def action_close(self) -> None:
-        """Stop the duel, and go back to the chat."""
         self._cancel.set()
         self.dismiss(None)
 
@@ -169,7 +157,6 @@ class DuelScreen(Screen[DuelChoice | None]):
         self.dismiss(DuelChoice(self._question, self._settings.seed or 0, list(steps)))
 
     def action_save(self) -> None:
-        """Write a trace of each side into the current folder."""
         names = []
         for side, header in zip(self._sides, self._headers, strict=False):
             if header is None or not side.steps:
@@ -187,7 +174,6 @@ class DuelScreen(Screen[DuelChoice | None]):
         self.notify(message, markup=False)
 
     def _useful_keys(self) -> dict[str, bool]:
-        """Return which keys would do something now."""
         left, right = (bool(side.steps) for side in self._sides)
         return {"duel.left": left, "duel.right": right, "duel.save": left or right}
 
@@ -238,13 +224,6 @@ class DuelSide(Vertical):
     """One side of a duel: its sampler, its answer, and small gauges that follow it."""
 
     def __init__(self, number: int, sampler: str, profile: Profile) -> None:
-        """Begin without an answer.
-
-        Args:
-            number: 0 or 1.
-            sampler: the one that is selected at first.
-            profile: whose thresholds the gauges show.
-        """
         super().__init__(classes="side")
         self._number = number
         self._first = sampler
@@ -254,7 +233,6 @@ class DuelSide(Vertical):
         self._gauges = (self._compact, Strip(profile, id="strip"), Plane(profile))
 
     def compose(self) -> ComposeResult:
-        """Make the sampler, the answer and the gauges below each other."""
         options = [(name, name) for name in SAMPLERS]
         name = f"sampler-{self._number}"
         yield Select(options, value=self._first, allow_blank=False, compact=True, id=name)
@@ -264,7 +242,6 @@ class DuelSide(Vertical):
 
     @property
     def sampler(self) -> str:
-        """The sampler that is selected."""
         return str(self.query_one(Select).value)
 
     @property
@@ -274,7 +251,6 @@ class DuelSide(Vertical):
         return view.steps if view else []
 
     async def clear(self) -> None:
-        """Begin again without an answer."""
         container = self.query_one(f"#side-{self._number}", AutoScroll)
         await container.remove_children()
         await container.mount(AnswerView())
@@ -284,7 +260,6 @@ class DuelSide(Vertical):
             gauge.show_answer([], self._profile)
 
     def append(self, steps: Sequence[Step]) -> None:
-        """Add steps; the next `draw` shows them on the gauges."""
         if steps:
             self._race.show(None)
             self.query_one(AnswerView).append(steps)
@@ -292,17 +267,14 @@ class DuelSide(Vertical):
                 gauge.add_steps(steps)
 
     def show_fork(self, fork: Fork) -> None:
-        """Show the branches of a fork so far; the next steps end that."""
         self._race.show(fork)
 
     def point(self, index: int) -> None:
-        """Mark a token, in the text and on the gauges."""
         if index < len(self.steps):
             self.query_one(AnswerView).point(index)
             self.query_one(Strip).point(index)
 
     def draw(self) -> None:
-        """Bring the fork and the gauges up to date."""
         self._race.draw()
         for gauge in self._gauges:
             gauge.draw()

@@ -22,7 +22,7 @@ class FindBar(ModalScreen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss", "Close"),
-        Binding("down,ctrl+f", "go(1)", "Next", priority=True),
+        Binding("down,enter,ctrl+f", "go(1)", "Next", priority=True),
         Binding("up", "go(-1)", "Previous", priority=True),
     ]
     DEFAULT_CSS = """
@@ -35,13 +35,6 @@ class FindBar(ModalScreen[None]):
     def __init__(
         self, conversation: Conversation, show: Callable[[Match], None], text: str = ""
     ) -> None:
-        """Prepare a search.
-
-        Args:
-            conversation: the one to search.
-            show: brings a match into sight.
-            text: the first words to search for.
-        """
         super().__init__()
         self._conversation = conversation
         self._show = show
@@ -50,23 +43,16 @@ class FindBar(ModalScreen[None]):
         self._number = -1
 
     def compose(self) -> ComposeResult:
-        """Make the bar."""
         with Horizontal():
             yield Input(self._text, placeholder="find in this chat", compact=True)
             yield Label(KEYS)
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Search from the end: the last match is the most likely one."""
         self._places = search(self._conversation, event.value)
         self._number = len(self._places)
         self.action_go(-1)
 
-    def on_input_submitted(self) -> None:
-        """Go on to the next place."""
-        self.action_go(1)
-
     def action_go(self, by: int) -> None:
-        """Show another place."""
         label = self.query_one(Label)
         if not self._places:
             label.update("not found" if self.query_one(Input).value else "")

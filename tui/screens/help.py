@@ -30,20 +30,13 @@ class HelpScreen(Dialog[None]):
         groups: Mapping[str, Sequence[BindingType]],
         commands: tuple[Command, ...] = (),
     ) -> None:
-        """Make the page.
-
-        Args:
-            profile: has the numbers.
-            groups: the bindings to explain, by heading, a column each.
-            commands: those of the field, if there is one.
-        """
+        """Make the page; each group of bindings is a column under its heading."""
         super().__init__()
         self._profile = profile
         self._groups = groups
         self._commands = commands
 
     def compose(self) -> ComposeResult:
-        """Make the sections, colours first, below the keys."""
         with VerticalScroll():
             yield Label("↑ ↓ scroll, Escape closes", classes="hint")
             title = f"What the colours mean, with the numbers of {self._profile.name}"

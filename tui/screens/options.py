@@ -50,11 +50,12 @@ class OptionsDialog(Dialog[ChosenOptions]):
         self._names = [name for name in shared if name in takes]
 
     def compose(self) -> ComposeResult:
-        """Make a row for each."""
         with Vertical():
             yield Label(f"Options of {self._settings.sampler}")
             with VerticalScroll(id="options"):
-                yield from self._row(MAX_TOKENS, "tokens of an answer at most; -1: no limit")
+                yield from self._row(
+                    MAX_TOKENS, "maximum length of an answer in tokens; -1: no limit"
+                )
                 for name in self._names:
                     yield from self._row(name, parameters()[name].help)
             yield Label("", id="fault", classes="hint")
@@ -67,7 +68,6 @@ class OptionsDialog(Dialog[ChosenOptions]):
             self.query_one("#fault", Label).update(Content(event.widget.placeholder))
 
     def on_input_submitted(self) -> None:
-        """Take the options."""
         self.action_take()
 
     def action_take(self, save: bool = False) -> None:

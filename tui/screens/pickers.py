@@ -38,12 +38,7 @@ class ChatList(Dialog[str]):
     ]
 
     def __init__(self, store: Store, current: str) -> None:
-        """Prepare the list.
-
-        Args:
-            store: has the chats.
-            current: the id of the chat on the screen, which can be neither renamed nor deleted.
-        """
+        """Prepare the list; the current chat can be neither renamed nor deleted."""
         super().__init__()
         self._store = store
         self._current = current
@@ -51,42 +46,35 @@ class ChatList(Dialog[str]):
         self._listed: list[Card] = []
 
     def compose(self) -> ComposeResult:
-        """Make the field and the list."""
         with Vertical():
             yield Label("Saved chats")
-            yield Input(placeholder="words that occur in it")
+            yield Input(placeholder="search")
             yield OptionList()
             keys = "Enter opens, Ctrl+E renames, Ctrl+D deletes, Escape closes"
             yield Label(keys, classes="hint")
 
     async def on_mount(self) -> None:
-        """Read the cards."""
         await self._read()
 
     def on_input_changed(self) -> None:
-        """Search."""
         self._show()
 
     def on_input_submitted(self) -> None:
-        """Open the chat that is highlighted."""
         if (card := self._highlighted) is not None:
             self.dismiss(card.id)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Open a chat."""
         self.dismiss(self._listed[event.option_index].id)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Let the keys that have priority rest while a dialog lies over this."""
+        """Disable the keys with priority while a dialog is on top."""
         return self.app.screen is self or action == "dismiss"
 
     def action_move(self, by: int) -> None:
-        """Highlight another chat."""
         options = self.query_one(OptionList)
         options.action_cursor_down() if by > 0 else options.action_cursor_up()
 
     async def action_rename(self) -> None:
-        """Ask for another title of the highlighted chat."""
         card = self._changeable()
         if card is None:
             return
@@ -98,7 +86,6 @@ class ChatList(Dialog[str]):
         await self.app.push_screen(TextDialog("Title", card.name), rename)
 
     async def action_delete(self) -> None:
-        """Ask whether to delete the highlighted chat."""
         card = self._changeable()
         if card is None:
             return
@@ -118,7 +105,7 @@ class ChatList(Dialog[str]):
     def _changeable(self) -> Card | None:
         card = self._highlighted
         if card is not None and card.id == self._current:
-            reason = "this chat is open: /rename TITLE renames it, Ctrl+N begins another one first"
+            reason = "this chat is open: rename it by /rename TITLE, or leave it by Ctrl+N first"
             self.notify(reason, severity="warning")
             return None
         return card
@@ -158,21 +145,18 @@ class ModelPicker(Dialog[str]):
         self._models: Sequence[LocalModel] = ()
 
     def compose(self) -> ComposeResult:
-        """Make the list."""
         with Vertical():
             yield Label("Models on this machine")
             yield OptionList()
             yield Label("looking for models …", classes="hint")
 
     def receive(self, event: ModelsListed) -> None:
-        """Show the models."""
         self._models, error = event.models, event.error
         self.query_one(OptionList).add_options(map(_option, self._models))
         keys = "Enter loads one; the conversation stays. Escape keeps this one."
         self.query_one(".hint", Label).update(Content(error or keys))
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Choose one."""
         self.dismiss(self._models[event.option_index].name)
 
 

@@ -71,7 +71,6 @@ class AnswerView(Column):
         self._unfolded: set[int] = set()  # spans of reasoning, by their first steps
 
     def compose(self) -> ComposeResult:
-        """Make the blocks of the steps that are there."""
         self._divide(0)
         for number in range(len(self._starts)):
             self._blocks.append(TokenBlock(self._draw(number)))
@@ -80,7 +79,6 @@ class AnswerView(Column):
 
     @property
     def text(self) -> str:
-        """The whole answer."""
         return "".join(step.text for step in self.steps)
 
     def append(self, steps: Iterable[Step]) -> None:
@@ -113,11 +111,9 @@ class AnswerView(Column):
             self._redraw([len(self._starts) - 1])
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
-        """Report the token that the mouse is over."""
         self._report_token(event, clicked=False)
 
     def on_click(self, event: events.Click) -> None:
-        """Unfold reasoning or fold it, or report the token that was clicked."""
         start = event.style.meta.get("reasoning")
         span = None if start is None else self._span_at(start)
         if span is None:
@@ -127,21 +123,17 @@ class AnswerView(Column):
 
     @property
     def has_reasoning(self) -> bool:
-        """Whether there is reasoning to fold or unfold."""
         return bool(self._reasoning)
 
     @property
     def shows_reasoning(self) -> bool:
-        """Whether some reasoning is unfolded, other than by the cursor."""
         return bool(self._unfolded)
 
     def fold(self, folded: bool) -> None:
-        """Fold all reasoning into a line each, or unfold it."""
         for span in self._reasoning:
             self._fold(span, folded)
 
     def point(self, cursor: int | None) -> None:
-        """Highlight a token, or none."""
         ends = [i for i in (self.cursor, cursor) if i is not None]
         touched = {self._block_of(i) for i in ends}
         spans = {self._span_at(i) for i in ends}
@@ -151,7 +143,6 @@ class AnswerView(Column):
         self._redraw(touched)
 
     def block_at(self, index: int) -> TokenBlock:
-        """Return the block in which a step is shown."""
         return self._blocks[self._block_of(index)]
 
     def preview(self, profile: Profile | None) -> Preview:
@@ -164,7 +155,6 @@ class AnswerView(Column):
         return Preview(self.steps, self.strategies)
 
     def show_marks(self, marks: bool) -> None:
-        """Show each token's glyph before it, or not."""
         self._marks = marks
         self._redraw(range(len(self._blocks)))
 
@@ -318,7 +308,6 @@ class Preview:
 
     @property
     def changed(self) -> int:
-        """Tokens whose strategy would be another one."""
         pairs = zip(self.steps, self.strategies, strict=True)
         return sum(step.strategy is not strategy for step, strategy in pairs)
 
@@ -332,7 +321,6 @@ class TokenBlock(Static):
     """Some lines of an answer, of which only those that change are drawn again."""
 
     def __init__(self, content: Content = EMPTY, grows: bool = False) -> None:
-        """Show some content; where it grows, with room for more tokens."""
         super().__init__()
         self._content = content
         self._lines: list[Content] = []
@@ -341,19 +329,15 @@ class TokenBlock(Static):
 
     @property
     def visual(self) -> Content:
-        """The content."""
         return self._content
 
     def render(self) -> Content:
-        """Return the content."""
         return self._content
 
     def show(self, content: Content, grows: bool = False) -> None:
         """Show other content; the screen is laid out again only for another number of lines.
 
-        Args:
-            content: the tokens.
-            grows: whether more will come: then there may be empty lines at the end.
+        Content that grows may end with empty lines, reserved for more tokens.
         """
         width, height = self.content_size.width, self.content_size.height
         known, self._lines = self._lines, content.wrap(width) if width else []

@@ -38,7 +38,6 @@ class TurnView(Column):
         self.answer = AnswerView(turn.answer.steps if turn.answers else (), marks)
 
     def compose(self) -> ComposeResult:
-        """Make the question, the answer, and how many answers there are."""
         yield Static(Content(f"❯ {printable(self.turn.question)}"), classes="question")
         yield self.answer
         if len(self.turn.answers) > 1:
@@ -46,7 +45,6 @@ class TurnView(Column):
             yield Static(Content(which), classes="siblings")
 
     def shows(self, turn: Turn) -> bool:
-        """Return whether a turn looks like this one."""
         mine = (self.turn.question, self.turn.selected, len(self.turn.answers))
         steps = turn.answer.steps if turn.answers else []
         return (
@@ -88,13 +86,11 @@ class ForwardsTyping(Widget):
             self._forward(character if _repeated(self._word[:-1]) else self._word)
 
     def on_paste(self, event: events.Paste) -> None:
-        """Forward a paste to the field."""
         if self.field is not None:
             event.stop()
             self._forward(event.text)
 
     def _forward(self, text: str) -> None:
-        """Put a text at the cursor of the field, and go there."""
         self._word = ""
         if self.field is not None:
             start, end = self.field.selection
@@ -131,7 +127,7 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
         ),
         Binding(
             "n", "mark(1)", "Forks", id="transcript.next_mark", key_display="n N",
-            tooltip="Next fork, thought or resampled token; the previous one",
+            tooltip="Next or previous fork, thought or resampled token",
         ),
         Binding("N", "mark(-1)", "Previous fork", id="transcript.previous_mark", show=False),
         Binding(
@@ -185,12 +181,10 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
         """Shown while there is no turn; to be set before this is on the screen."""
 
     def compose(self) -> ComposeResult:
-        """Make the card."""
         if self.welcome is not None:
             yield self.welcome
 
     def on_resize(self) -> None:
-        """Let the card fit."""
         if self.welcome is not None:
             self.call_after_refresh(self.welcome.fit, self.size.height)
 
@@ -201,7 +195,6 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
 
     @property
     def last_answer(self) -> AnswerView | None:
-        """The answer to the last question."""
         return self._turns[-1].answer if self._turns else None
 
     @property
@@ -240,28 +233,19 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
 
     @property
     def has_notable(self) -> bool:
-        """Whether some token stands out: see `notable`."""
         return any(notable(turn.answer.steps) for turn in self._turns)
 
     def append(self, steps: list[Step]) -> None:
-        """Add steps to the last answer."""
         if self.last_answer is not None:
             self.last_answer.append(steps)
 
     async def show_markdown(self, shown: bool) -> None:
-        """Show finished answers as Markdown, or as coloured tokens."""
         self._markdown = shown
         for turn in self._turns:
             await turn.answer.show_markdown(shown)
 
     def point(self, index: int | None, follow: bool = False, turn: int | None = None) -> None:
-        """Put the cursor on a token.
-
-        Args:
-            index: of the token in its answer; None takes the cursor away.
-            follow: whether to scroll there.
-            turn: the turn of the answer; None is the one in which the cursor is.
-        """
+        """Put the cursor on a token of a turn, by default the cursor's; None removes the cursor."""
         target = self.turn if turn is None else turn
         if not 0 <= target < len(self._turns):
             return
@@ -281,11 +265,9 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
         self.post_message(self.CursorMoved(None if index is None else answer.steps[index]))
 
     def turn_of(self, answer: AnswerView) -> int | None:
-        """Return the turn of an answer that is shown here."""
         return next((n for n, view in enumerate(self._turns) if view.answer is answer), None)
 
     def show_question(self, turn: int) -> None:
-        """Scroll to a question."""
         self.scroll_to_widget(self._turns[turn], top=True, animate=False)
 
     def action_move(self, by: int) -> None:
@@ -332,7 +314,6 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
             self.post_message(self.AlternativeMoved(by))
 
     def action_page(self, by: int) -> None:
-        """Turn the page: of the text, or of the token under the cursor."""
         if self.cursor is not None:
             self.post_message(self.PageTurned(by))
         elif by < 0:
@@ -341,7 +322,6 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
             self.scroll_page_down(animate=False)
 
     def action_marks(self) -> None:
-        """Show or hide the glyphs."""
         self._marks = not self._marks
         for turn in self._turns:
             turn.answer.show_marks(self._marks)
@@ -354,7 +334,6 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
             answer.fold(folded)
 
     def action_copy(self) -> None:
-        """Copy the answer with the cursor, or else the last one."""
         if self.answer is not None:
             self.app.copy_to_clipboard(self.answer.text)
             self.notify("copied")

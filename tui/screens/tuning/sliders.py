@@ -1,4 +1,4 @@
-"""A threshold that the arrow keys or the mouse move, over the tokens that it divides."""
+"""A threshold that the arrow keys move, over the tokens that it divides."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
-from textual import events
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.message import Message
@@ -54,7 +53,6 @@ THRESHOLDS = {
 
 
 def track_width(width: int) -> int:
-    """Return the cells of the track in a line of so many."""
     return min(max(width - NAME_WIDTH - NUMBERS, SHORTEST_TRACK), TRACK_WIDTH)
 
 
@@ -64,7 +62,6 @@ class Headings(Widget):
     DEFAULT_CSS = "Headings { height: 1; color: $text-muted; text-wrap: nowrap; }"
 
     def render(self) -> Content:
-        """Return the headings in their columns, as far as there is room."""
         name, track, number, change = HEADINGS
         cells = track_width(self.content_size.width)
         over = track.center(cells) if len(track) <= cells else " " * cells
@@ -91,23 +88,15 @@ class Slider(Widget, can_focus=True):
         """The threshold moved."""
 
     def __init__(self, name: str, value: float, most: float) -> None:
-        """Begin at a value.
-
-        Args:
-            name: of the threshold.
-            value: may be infinite.
-            most: the end of the scale; a larger value stays until it is moved down.
-        """
+        """Begin at a value; one beyond the scale's end, `most`, stays until it is moved down."""
         super().__init__(name=name, id=f"slider-{name}")
         self.threshold = THRESHOLDS[name]
         self.value = value
         self.most = most
         self._measured: list[float] = []
         self._counts = (0, 0)
-        self._held = False  # by the mouse
 
     def render(self) -> Content:
-        """Return the name, the track with the tokens on it, the number, and the change."""
         strategy, measurement, above = self.threshold
         style = COLOURS[strategy]
         side = ">" if above else "<"
@@ -121,7 +110,6 @@ class Slider(Widget, can_focus=True):
         return Content.assemble((name, style), self._track(style), number, (change, emphasis))
 
     def show(self, value: float, most: float) -> None:
-        """Show another value, on another scale."""
         self.value, self.most = value, most
         self.refresh()
 
@@ -131,43 +119,17 @@ class Slider(Widget, can_focus=True):
         self.refresh()
 
     def action_move(self, by: int) -> None:
-        """Move by some steps, within the scale."""
         if by > 0 and self.value >= self.most:
             return
         start = min(max(self.value, 0.0), self.most)
         step = SHARE_STEP if self.most <= 1 else BITS_STEP
-        self._move_to(start + by * step)
-
-    def on_mouse_down(self, event: events.MouseDown) -> None:
-        """Grab the threshold."""
-        self.focus()
-        self._held = True
-        self.capture_mouse()
-        self._follow(event)
-
-    def on_mouse_move(self, event: events.MouseMove) -> None:
-        """Follow the mouse while it is held."""
-        if self._held:
-            self._follow(event)
-
-    def on_mouse_up(self) -> None:
-        """Release the threshold."""
-        self._held = False
-        self.release_mouse()
+        self.value = round(min(max(start + by * step, 0.0), self.most), 4)
+        self.refresh()
+        self.post_message(self.Changed())
 
     @property
     def _track_width(self) -> int:
         return track_width(self.content_size.width)
-
-    def _follow(self, event: events.MouseEvent) -> None:
-        cell = event.x - NAME_WIDTH
-        if 0 <= cell < self._track_width:
-            self._move_to((cell + 0.5) / self._track_width * self.most)
-
-    def _move_to(self, value: float) -> None:
-        self.value = round(min(max(value, 0.0), self.most), 4)
-        self.refresh()
-        self.post_message(self.Changed())
 
     def _track(self, style: Style) -> Content:
         """Return a histogram of the tokens on the scale, with the threshold among them."""

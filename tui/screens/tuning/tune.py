@@ -63,13 +63,7 @@ class TuneScreen(ModalScreen[TunedSettings | None]):
     def __init__(
         self, settings: Settings, ask: bool, preview: Callable[[Profile | None], Preview]
     ) -> None:
-        """Show settings.
-
-        Args:
-            settings: those to begin with; their profile is loaded.
-            ask: whether the user is asked at forks.
-            preview: colours the tokens by a profile, None for the one that decided.
-        """
+        """Show settings; `preview` colours the tokens by a profile, None for the original one."""
         super().__init__()
         self._settings = settings
         self._ask = ask
@@ -78,7 +72,6 @@ class TuneScreen(ModalScreen[TunedSettings | None]):
         self._first = self._named = self._profile.name  # in the field, and loaded
 
     def compose(self) -> ComposeResult:
-        """Make a row for each setting, and the plane below them."""
         with Vertical(id="tune"):
             with VerticalScroll():
                 yield from self._rows()
@@ -116,21 +109,19 @@ class TuneScreen(ModalScreen[TunedSettings | None]):
         """Begin at the first threshold: most users come for these."""
         self.query(Slider).first().focus()
         self._show(self._preview(None), self._profile)
-        self._say("← → move a threshold, Shift+← → far; or drag it")
+        self._say("← → move a threshold, Shift+← → ten steps")
 
     def on_resize(self, event: Resize) -> None:
         """Hide the plane where the sliders need the room."""
         self.query_one(TuningPlane).display = event.size.height >= LINES_WITH_PLANE
 
     def on_slider_changed(self) -> None:
-        """Recolour the tokens, and show how many would change."""
         profile = self._changed_profile()
         preview = self._preview(profile)
         self._show(preview, profile)
         self._say(f"{preview.changed} of {len(preview.steps)} tokens would get another strategy")
 
     def on_tuning_plane_dragged(self, event: TuningPlane.Dragged) -> None:
-        """Move the thresholds that are dragged."""
         for name in event.names:
             slider = self.query_one(f"#slider-{name}", Slider)
             slider.show(event.value, slider.most)
@@ -171,7 +162,6 @@ class TuneScreen(ModalScreen[TunedSettings | None]):
         self.dismiss(TunedSettings(settings, ask, profile, also == "regenerate", also == "save"))
 
     def action_discard(self) -> None:
-        """Change nothing."""
         self._preview(None)
         self.dismiss(None)
 
@@ -210,7 +200,6 @@ class TuneScreen(ModalScreen[TunedSettings | None]):
         return {}
 
     def _show(self, preview: Preview, profile: Profile) -> None:
-        """Show the answer's tokens under every slider and on the plane."""
         plane = self.query_one(TuningPlane)
         plane.show_strategies(preview.steps, preview.strategies, profile)
         for slider in self.query(Slider):
@@ -226,7 +215,6 @@ class TuneScreen(ModalScreen[TunedSettings | None]):
 
 
 def _scale(threshold: str, profile: Profile) -> float:
-    """Return the end of a threshold's scale."""
     return scales(profile)[THRESHOLDS[threshold].measurement].most
 
 
@@ -234,7 +222,6 @@ class Tick(Checkbox):
     """A checkbox that reads without colours: Textual's shows an X whether it is on or not."""
 
     def render(self) -> Content:
-        """Return the box and its label."""
         self.BUTTON_INNER = "✓" if self.value else " "
         return super().render()
 
@@ -244,10 +231,7 @@ def default_options(
 ) -> dict[str, Value | None]:
     """Return the options that make settings the defaults; None removes one from the file.
 
-    Args:
-        tuned: the settings.
-        usual: the profile without the file: a threshold that is equal there is not written.
-        configured: the options that the file has now.
+    Thresholds that equal those of the usual profile are not written, unless they are configured.
     """
     settings, own = tuned.settings, Profile.load(tuned.settings.profile)
     values: dict[str, Value | None] = {

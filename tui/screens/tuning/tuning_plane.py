@@ -9,12 +9,7 @@ from textual.message import Message
 
 from entropix_mlx.profiles.profile import Profile
 
-from ...gauges.plane import (
-    MARGIN_LEFT,
-    Map,
-    Plane,
-    regions,
-)
+from ...gauges.plane import MARGIN_LEFT, Map, Plane, regions
 from .sliders import THRESHOLDS
 
 EDGES = (0, 1, -1, 2)
@@ -22,14 +17,7 @@ EDGES = (0, 1, -1, 2)
 
 
 def thresholds_at(profile: Profile, plane: Map, column: int, line: int) -> tuple[str, ...]:
-    """Return the thresholds whose border is at a cell or next to it; all where they coincide.
-
-    Args:
-        profile: whose thresholds are shown.
-        plane: the scales.
-        column: of the cell, from the left.
-        line: of the cell, from the top.
-    """
+    """Return the thresholds whose border is at a cell or next to it; all where they coincide."""
     found = regions(profile, plane)
     for edge in EDGES:
         for upright in (True, False):
@@ -68,7 +56,6 @@ class TuningPlane(Plane):
     _held: tuple[str, ...] = ()
 
     def on_mouse_down(self, event: events.MouseDown) -> None:
-        """Grab the border under the mouse."""
         plane, place = self.map, self._place(event)
         if plane is not None and place is not None:
             self._held = thresholds_at(self._profile, plane, *place)
@@ -76,7 +63,6 @@ class TuningPlane(Plane):
                 self.capture_mouse()
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
-        """Drag the border."""
         plane = self.map
         if not self._held or plane is None:
             return
@@ -87,12 +73,10 @@ class TuningPlane(Plane):
         self.post_message(self.Dragged(self._held, round(min(max(value, 0.0), most), 2)))
 
     def on_mouse_up(self) -> None:
-        """Release the border."""
         self._held = ()
         self.release_mouse()
 
     def _place(self, event: events.MouseEvent) -> tuple[int, int] | None:
-        """Return the cell of the map under the mouse."""
         plane, offset = self.map, event.get_content_offset(self)
         if plane is None or offset is None:
             return None
