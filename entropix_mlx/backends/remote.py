@@ -255,7 +255,6 @@ class HttpResponse:
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
-        """Turn errors of the connection into a `ServerError`."""
         try:
             yield
         except ServerError:

@@ -109,7 +109,6 @@ class ChatSession(ABC):
         """Ask a question and return the steps of the answer.
 
         Args:
-            text: the question.
             turn: index in `conversation.turns` of a turn to replace, together with all that follow
                 it; None asks after the last one.
 
@@ -132,7 +131,6 @@ class ChatSession(ABC):
 
         Args:
             message: index in `messages`, of a question; a negative one counts from the end.
-            text: the new question.
 
         Raises:
             SessionError: there is no question at that index.

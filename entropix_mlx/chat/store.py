@@ -42,18 +42,15 @@ class Card:
         return all(word in text for word in words.casefold().split())
 
 
-def default_folder() -> Path:
-    import platformdirs
-
-    return platformdirs.user_data_path("entropix_mlx", appauthor=False) / "chats"
-
-
 class Store:
     """A folder of chats; what cannot be read or written raises a `SessionError`."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        """Use a folder, which need not exist yet; None is `default_folder`."""
-        self.folder = default_folder() if folder is None else folder
+        """Use a folder, which need not exist yet; None is the platform's."""
+        import platformdirs
+
+        platform = platformdirs.user_data_path("entropix_mlx", appauthor=False)
+        self.folder = folder or platform / "chats"
 
     def save(self, conversation: Conversation) -> None:
         """Save a conversation under its id, in place of an earlier state."""

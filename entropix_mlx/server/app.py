@@ -15,13 +15,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import (
-    HTMLResponse,
-    JSONResponse,
-    PlainTextResponse,
-    Response,
-    StreamingResponse,
-)
+from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from ..errors import EntropixError
@@ -107,7 +101,7 @@ class Api:
 
     async def metrics(self, request: Request) -> Response:
         self._check(request)
-        return PlainTextResponse(self._server.metrics.text(), media_type=PROMETHEUS)
+        return Response(self._server.metrics.text(), media_type=PROMETHEUS)
 
     async def page(self, request: Request) -> Response:
         return HTMLResponse(page(), headers=PAGE_HEADERS)

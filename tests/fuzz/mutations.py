@@ -87,10 +87,3 @@ def damaged_bytes(content: bytes, random: Random) -> bytes:
         else:
             del data[place:]
     return bytes(data)
-
-
-def toml_value(value: Any) -> str:
-    """Return a value as TOML writes it, or as something that TOML may not know."""
-    if isinstance(value, float):
-        return str(value)
-    return json.dumps(value)

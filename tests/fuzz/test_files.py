@@ -11,7 +11,7 @@ from entropix_mlx.chat.conversation import Conversation, Reply, Turn
 from entropix_mlx.step import Alternative, Branch, ChosenBy, Fork, Origin, Strategy
 from entropix_mlx.traces.trace import Header, TraceWriter
 from tests.fuzz.conftest import times
-from tests.fuzz.mutations import VALUES, damaged_bytes, damaged_json, toml_value
+from tests.fuzz.mutations import VALUES, damaged_bytes, damaged_json
 from tests.tui.conftest import make_step
 
 
@@ -61,7 +61,9 @@ def test_every_field_of_a_profile(run, tmp_path, random):
     for _ in times(100):
         section = random.choice([*sections, "calibration", "x"])
         name = random.choice([*sections.get(section, {"x": 1}), "x"])
-        text = f"[{section}]\n{name} = {toml_value(random.choice(VALUES))}\n"
+        value = random.choice(VALUES)
+        value = value if isinstance(value, float) else json.dumps(value)
+        text = f"[{section}]\n{name} = {value}\n"
         if random.random() < 0.2:
             text = f"{random.choice((section, 'name', 'extends'))} = " + text.split(" = ", 1)[1]
         file.write_text(text, encoding="utf-8", errors="replace")

@@ -67,7 +67,7 @@ def meta(tmp_path):
     return folder
 
 
-def test_the_fields_of_metas_parameters(run, meta, tmp_path, random):
+def test_the_fields_of_metas_parameters(run, meta, random):
     content = json.loads((meta / "params.json").read_text()) | {"use_scaled_rope": True}
     for _ in times(8):
         text = damaged_json(content, random)
@@ -75,23 +75,19 @@ def test_the_fields_of_metas_parameters(run, meta, tmp_path, random):
         run("generate", "--model", meta, *ANSWER, what=text)
 
 
-@pytest.mark.parametrize("name", ["consolidated.00.pth", "tokenizer.model"])
-def test_the_bytes_of_metas_files(run, meta, tmp_path, random, name):
+@pytest.mark.parametrize(
+    ("name", "first", "last"),
+    [
+        ("tokenizer.model", b"", b""),
+        ("consolidated.00.pth", b"PK\1\2", b""),  # its table
+        ("consolidated.00.pth", b"\x80\x02", b"PK\3\4"),  # its description of the weights
+    ],
+)
+def test_the_bytes_of_metas_files(run, meta, random, name, first, last):
     content = (meta / name).read_bytes()
-    # Of weights, only the table and the description at the end: wrong numbers are no damage.
-    start = content.index(b"PK\1\2") if name.endswith(".pth") else 0
+    start = content.index(first)
+    end = content.index(last, max(start, 4)) if last else len(content)
     for _ in times(8):
-        (meta / name).write_bytes(content[:start] + damaged_bytes(content[start:], random))
-        run("generate", "--model", meta, *ANSWER)
-
-
-def test_the_description_in_a_pth_file(run, meta, tmp_path, random):
-    file = meta / "consolidated.00.pth"
-    content = file.read_bytes()
-    start, end = content.index(b"\x80\x02"), content.index(b"PK\3\4", 4)
-    for _ in times(8):
-        place = random.randrange(start, end)
-        changed = bytearray(content)
-        changed[place] = random.randrange(256)
-        file.write_bytes(changed)
+        damaged = damaged_bytes(content[start:end], random)
+        (meta / name).write_bytes(content[:start] + damaged + content[end:])
         run("generate", "--model", meta, *ANSWER)

@@ -119,6 +119,23 @@ def test_answers_do_not_wait_for_acknowledgements(listener):
         assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
+def test_the_monitor_shows_the_answers_to_all_clients_until_the_end(listener):
+    headers = {"Authorization": "Bearer key"}
+    body = {"prompt": "A", "max_tokens": 3}
+    with (
+        httpx.Client(base_url=listener.url, headers=headers, timeout=WAIT) as client,
+        client.stream("GET", "/v1/monitor") as shown,
+    ):
+        answer = client.post("/v1/completions", json=body).json()
+        lines = (line for line in shown.iter_lines() if line.startswith("data: "))
+        records = [json.loads(next(lines).removeprefix("data: ")) for _ in range(4)]
+        listener.should_exit = True
+        assert not list(lines)
+    assert {record["request"] for record in records} == {answer["id"]}
+    assert [record["step"]["index"] for record in records[:3]] == [0, 1, 2]
+    assert records[3]["ended"]
+
+
 ASKS = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
 NO_REQUESTS = (
     *(b"", b"\0\xff\x80garbage\r\n\r\n", b"GET\r\n\r\n", b"\x16\x03\x01", b"GET / HTTP/x\r\n\r\n"),

@@ -47,14 +47,8 @@ class RequestError(EntropixError):
 
     @property
     def body(self) -> dict[str, Any]:
-        return {
-            "error": {
-                "message": str(self),
-                "type": self.kind,
-                "param": self.param,
-                "code": self.code,
-            }
-        }
+        details = {"type": self.kind, "param": self.param, "code": self.code}
+        return {"error": {"message": str(self), **details}}
 
 
 def as_request_error(error: Exception) -> RequestError:

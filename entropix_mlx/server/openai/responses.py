@@ -75,17 +75,11 @@ class Choice:
 
     def last_chunk(self) -> Json:
         chunk = self._chunk({} if self.request.chat else "")
-        return chunk | {
-            "finish_reason": self.summary.finish_reason or "length",
-            "entropix": self._totals(),
-        }
+        return chunk | {"finish_reason": self._finish_reason, "entropix": self._totals()}
 
     def whole(self) -> Json:
         text = self.summary.text
-        choice: Json = {
-            "index": self.index,
-            "finish_reason": self.summary.finish_reason or "length",
-        }
+        choice: Json = {"index": self.index, "finish_reason": self._finish_reason}
         if self.request.chat:
             choice["message"] = {"role": "assistant", "content": text, "refusal": None}
         else:
@@ -96,6 +90,10 @@ class Choice:
     def _chunk(self, content: Any, logprobs: Json | None = None) -> Json:
         name = "delta" if self.request.chat else "text"
         return {"index": self.index, name: content, "logprobs": logprobs, "finish_reason": None}
+
+    @property
+    def _finish_reason(self) -> str:
+        return self.summary.finish_reason or "length"
 
     def _totals(self) -> Json:
         summary = self.summary
@@ -125,14 +123,10 @@ class Choice:
         shown = [step for step in steps if step.text or step.finish_reason != "stop"]
         if self.request.chat:
             return {"content": [self._content(step) for step in shown], "refusal": None}
+        best = [[(one.token, one.logprob) for one in step.top_logprobs] for step in shown]
         return self._listed(
-            (
-                step.token,
-                step.logprob,
-                [(a.token, a.logprob) for a in step.top_logprobs],
-                len(step.text),
-            )
-            for step in shown
+            (step.token, step.logprob, listed, len(step.text))
+            for step, listed in zip(shown, best, strict=True)
         )
 
     def _prompt_logprobs(self) -> Json:
