@@ -5,7 +5,7 @@
 # make quick            run those of them that are fast, without the demo model (a minute)
 # make fuzz             damage files, arguments and models for half an hour; SEED=1 damages others
 # make lint             check style and types
-# make evidence         answer the questions behind docs/evaluation.md, into evidence/ (hours; goes on after a stop)
+# make evidence         run all studies, into evidence/ (hours; goes on after a stop)
 #
 # Each sets up what it needs in .venv, from a bare Python 3.11 or later.
 
@@ -49,22 +49,15 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Greedy answers to both halves, for "does it know when it is wrong?"; then one half at several temperatures.
-# Each goes on where it was stopped. ASKED is the number of questions of each task.
-ASKED := 2800
-HOT := temperature top_p min_p top_n_sigma p_less dynatemp mirostat xtc adaptive_temperature entropix entropix:reference
-RUNGS := count,after,plus1,add1,mul1,capitals,states,symbols,continents,currencies,languages,opposites,pasts
-evidence: $(VENV)/.run
+# Runs every study; each goes on where it was stopped.
+STUDIES := $(basename $(notdir $(wildcard studies/*.toml)))
+evidence: $(STUDIES:%=evidence/%.md)
+
+evidence/%.md: studies/%.toml $(VENV)/.run
 	@mkdir -p evidence
-	$(BIN)/python -m entropix_mlx eval --task arithmetic --task facts --limit $(ASKED) --rungs $(RUNGS) --split all \
-	    --sampler greedy --confidence --output evidence/greedy.jsonl --resume \
-	    --page evidence/greedy.html --markdown > evidence/greedy.md
-	$(BIN)/python -m entropix_mlx eval --task arithmetic --task facts --limit 250 \
-	    --max-tokens 12 --rungs add1,capitals,opposites,pasts,continents $(HOT:%=--sampler %) \
-	    --temp 0.7 --temp 1 --temp 1.5 --temp 2 --temp 3 --output evidence/heat.jsonl --resume \
-	    --page evidence/heat.html --markdown > evidence/heat.md
-	$(BIN)/python -m entropix_mlx eval --task open --form chat --max-tokens 120 --seeds 3 $(HOT:%=--sampler %) \
-	    --temp 0.7 --temp 1 --temp 1.5 --temp 2 --temp 3 --output evidence/open.jsonl --resume --markdown > evidence/open.md
+	$(BIN)/python -m entropix_mlx eval --study $< --output evidence/$*.jsonl --resume \
+	    --page evidence/$*.html --markdown > $@.partial
+	@mv $@.partial $@
 
 clean:
 	rm -rf $(VENV) build *.egg-info
