@@ -55,8 +55,7 @@ evidence: $(STUDIES:%=evidence/%.md)
 
 evidence/%.md: studies/%.toml $(VENV)/.run
 	@mkdir -p evidence
-	$(BIN)/python -m entropix_mlx eval --study $< --output evidence/$*.jsonl --resume \
-	    --page evidence/$*.html --markdown > $@.partial
+	$(BIN)/python -m entropix_mlx eval --study $< --output evidence/$*.jsonl --resume --markdown > $@.partial
 	@mv $@.partial $@
 
 clean:

@@ -30,8 +30,6 @@ FORK = {"rollouts": "branches", "side_tokens": "lookahead_tokens"}
 """Fields of its fork."""
 QUESTION = {"rung": "level"}
 """Fields of a question, in files of questions and of answers of `entropix eval`: then, now."""
-ANSWER_TOKENS = {"rollouts": "branches"}
-"""Fields of the measurements of such an answer."""
 SETTINGS = {"lookup": "speculation"}
 """Fields of `Settings` in configurations, files of prompts and answers, headers of traces."""
 
@@ -100,9 +98,8 @@ def of_question(record: Mapping[str, Any]) -> dict[str, Any]:
 def of_answer(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return an answer of an evaluation under today's names."""
     answer = dict(record)
-    for name, renamed in (("question", QUESTION), ("tokens", ANSWER_TOKENS)):
-        if isinstance(answer.get(name), Mapping):
-            answer[name] = _renamed(answer[name], renamed)
+    if isinstance(answer.get("question"), Mapping):
+        answer["question"] = _renamed(answer["question"], QUESTION)
     return answer
 
 

@@ -28,7 +28,7 @@ _TINY = 1e-12
 
 
 class Indicator(StrEnum):
-    """What tokens are ranked by, smallest first."""
+    """The measure that tokens are ranked by, smallest first."""
 
     DISTANCE = "distance"
     NORM = "norm"
@@ -71,8 +71,7 @@ def find(
     """Return the reserved tokens of a model, and its most suspect others.
 
     Args:
-        model: from `load`, quantized or not.
-        tokenizer: from `load`.
+        model: from `load`, quantized or not; likewise the tokenizer.
         limit: how many suspects to return.
         unused: tokens known to be unused; by default the reserved ones.
 
@@ -107,7 +106,7 @@ def find(
 
 
 def reserved_tokens(tokenizer: TokenizerWrapper, vocab_size: int) -> list[int]:
-    """Return the ids of the tokens that `Findings.reserved` describes, in ascending order."""
+    """Return the ids of `Findings.reserved`, in ascending order."""
     template = tokenizer.chat_template or ""
     used = {*tokenizer.eos_token_ids, tokenizer.bos_token_id, tokenizer.pad_token_id}
     used.add(tokenizer.unk_token_id)

@@ -50,7 +50,6 @@ MLX_FREE_MODULES = {
     "entropix_mlx.conversion.recipe",
     "entropix_mlx.distributed.hub",
     "entropix_mlx.distributed.environment",
-    "entropix_mlx.lab.evaluation.page",
     "entropix_mlx.lab.evaluation.arms",
     "entropix_mlx.lab.evaluation.tasks",
     "entropix_mlx.models.config",
