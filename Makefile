@@ -57,13 +57,14 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Each study goes on where it was stopped.
-evidence: $(VENV)/.run
+# Runs every study; each goes on where it was stopped.
+STUDIES := $(basename $(notdir $(wildcard studies/*.toml)))
+evidence: $(STUDIES:%=evidence/%.md)
+
+evidence/%.md: studies/%.toml $(VENV)/.run
 	@mkdir -p evidence
-	@for study in $(basename $(notdir $(wildcard studies/*.toml))); do \
-	    $(BIN)/python -m entropix_mlx eval --study studies/$$study.toml --output evidence/$$study.jsonl --resume \
-	        --page evidence/$$study.html --markdown > evidence/$$study.md; \
-	done
+	$(BIN)/python -m entropix_mlx eval --study $< --output evidence/$*.jsonl --resume --markdown > $@.partial
+	@mv $@.partial $@
 
 clean:
 	rm -rf $(VENV) build *.egg-info

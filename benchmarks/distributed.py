@@ -76,7 +76,6 @@ def bytes_sent() -> int:
 
 
 def measured(model: Any, tokenizer: Any, tokens: int) -> dict[str, Any]:
-    """Answer in the ways that are compared; return what came of each."""
     import mlx.core as mx
 
     from entropix_mlx import chat_prompt, stream_generate
@@ -87,13 +86,13 @@ def measured(model: Any, tokenizer: Any, tokens: int) -> dict[str, Any]:
     long = (tokenizer.encode("The quick brown fox jumps over the lazy dog. ") * LONG)[
         : min(LONG, room)
     ]
-    ways = {
+    cases = {
         "greedy": (chat_prompt(tokenizer, PROMPT), {"sampler": "greedy", "speculation": "off"}),
         "forks": (chat_prompt(tokenizer, FORKED), {"seed": 1}),
         "thoughts": (chat_prompt(tokenizer, THOUGHTFUL), {"seed": 1, "changes": THOUGHTS}),
         "long": (long, {"sampler": "greedy", "speculation": "off"}),
     }
-    for name, (prompt, options) in ways.items():
+    for name, (prompt, options) in cases.items():
         count = min(tokens, COUNTS.get(name, tokens))
         steps = []
         for step in stream_generate(model, tokenizer, prompt, max_tokens=count, **options):
@@ -107,7 +106,7 @@ def measured(model: Any, tokenizer: Any, tokens: int) -> dict[str, Any]:
 
 
 def child(arguments: argparse.Namespace) -> None:
-    """Do what one process, or rank 0 of several, is compared by; or follow rank 0."""
+    """Answer as one process or as rank 0, or work for rank 0."""
     import mlx.core as mx
 
     from entropix_mlx import load
@@ -167,7 +166,6 @@ def differences(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> dict[
 
 
 def compare(arguments: argparse.Namespace) -> int:
-    """Run one process, then several ranks; print what differs."""
     from distributed_cost import Shape, sent
 
     from entropix_mlx.checkpoints.locate import default_model, locate, open_checkpoint
@@ -189,21 +187,21 @@ def compare(arguments: argparse.Namespace) -> int:
         one = json.loads((folder / "1.0.json").read_text())
         files = [folder / f"{arguments.ranks}.{rank}.json" for rank in range(arguments.ranks)]
         shares = [json.loads(file.read_text()) for file in files]
-    for way in ("greedy", "forks", "thoughts", "long"):
-        print(way, differences(one[way], shares[0][way]))
+    for case in ("greedy", "forks", "thoughts", "long"):
+        print(case, differences(one[case], shares[0][case]))
     for rank, share in enumerate(shares):
         print(f"rank {rank}: peak {share['peak'] / one['peak']:.3f} of {one['peak'] / 1e6:.0f} MB")
     config = shape_of(open_checkpoint(locate(arguments.model or default_model())))
     shape = Shape(
-        "",
-        config.num_hidden_layers,
-        config.hidden_size,
-        config.num_attention_heads,
-        config.num_key_value_heads,
-        config.head_dim,
-        config.vocab_size,
-        0,
-        4,
+        name="",
+        layers=config.num_hidden_layers,
+        hidden=config.hidden_size,
+        heads=config.num_attention_heads,
+        key_heads=config.num_key_value_heads,
+        head_dim=config.head_dim,
+        vocabulary=config.vocab_size,
+        weights=0,
+        number=4,
     )
     (counted, first), (counted_then, last) = shares[0]["traffic"]
     says = sum(sent(shape, arguments.ranks, keys) for keys in range(first, last)) / (last - first)
@@ -232,10 +230,10 @@ def kills(arguments: argparse.Namespace) -> int:
             time.sleep(after)
             processes[lost].send_signal(signal.SIGKILL)
             began = time.monotonic()
-            told = [began_with, *(process.communicate()[1] for process in processes)]
+            logs = [began_with, *(process.communicate()[1] for process in processes)]
             took = time.monotonic() - began
             codes = [process.returncode for process in processes]
-            messages = [line for text in told for line in text.splitlines() if "entropix: " in line]
+            messages = [line for text in logs for line in text.splitlines() if "entropix: " in line]
             ok = all(codes) and took < ENDED_WITHIN and len(messages) == 1
             good += ok and f"rank {lost}" in messages[0]
             print(f"rank {lost} after {after:.1f} s: {took:.1f} s, {codes}, {messages}", flush=True)

@@ -20,7 +20,7 @@ from math import ceil
 
 @dataclass(frozen=True)
 class Shape:
-    """What of a model counts."""
+    """The dimensions of a model that the cost depends on."""
 
     name: str
     layers: int
@@ -47,17 +47,11 @@ class Link:
 
 
 def sent(shape: Shape, ranks: int, keys: int, measured_layers: int = 1) -> float:
-    """Return the bytes that a rank sends for one token of one text, on a ring.
+    """Return the bytes that a rank of a ring sends for one token of one text.
 
     Sums: two a layer, and the embedding's, of `hidden` numbers each; the token's id is one more.
     Each costs 2 · (n − 1) / n of its bytes. Gathers: a rank's logits, and the scores of its heads,
     each passed on n − 1 times.
-
-    Args:
-        shape: of the model.
-        ranks: n.
-        keys: tokens in the cache.
-        measured_layers: whose attention is measured.
     """
     summed = (2 * shape.layers + 1) * shape.hidden * shape.number + 4
     gathered = ceil(shape.vocabulary / ranks) * shape.number
@@ -71,15 +65,6 @@ def collectives(shape: Shape) -> int:
 
 
 def seconds(shape: Shape, ranks: int, memory: float, link: Link, keys: int) -> float:
-    """Return the seconds of a token.
-
-    Args:
-        shape: of the model.
-        ranks: 1 for a machine alone.
-        memory: bandwidth of one machine's memory, in bytes a second.
-        link: between the machines.
-        keys: tokens in the cache.
-    """
     cache = 2 * shape.layers * shape.key_heads * shape.head_dim * keys * shape.number
     read = (shape.weights + cache) / ranks / memory
     if ranks == 1:
@@ -106,7 +91,6 @@ MEMORY = 400e9
 
 
 def main() -> None:
-    """Print the table of the documentation."""
     keys = 2000
     print("| model | link | ranks | kB sent | network, ms | tokens/s | against one |")
     print("|---|---|---|---|---|---|---|")

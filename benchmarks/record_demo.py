@@ -2,12 +2,11 @@
 
     python benchmarks/record_demo.py [--model M] [--rate 12]
 
-Each question of the welcome card gets an answer, and others that go another way: from the first
-fork every way that lost, and where an answer has no fork, the most probable of the other first
-tokens. For duels each gets one of another sampler, too. The ways of a fork are recorded as they
-grow. The seeds were chosen so that the answers show every strategy, a thought and forks. The times
-are stretched or shortened to one speed, so that the session does not depend on what else the
-machine did.
+Each question of the welcome card gets an answer, and others that begin differently: each losing
+branch of its first fork or, without a fork, the most probable of the other first tokens. For duels
+each gets an answer of another sampler, too. The branches of a fork are recorded as they grow. The
+seeds were chosen so that the answers show every strategy, a thought and forks. The times are scaled
+to one speed, whatever else the machine did.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ SEEDS = {
     "What should I name my cat?": 2,
 }
 RIVALS = ("greedy",)
-MAX_TOKENS, ALTERNATIVES, OTHER_WAYS = 64, 6, 2
+MAX_TOKENS, ALTERNATIVES, OTHERS = 64, 6, 2
 Races = dict[tuple[int, int, int], list[Fork]]
 Loaded = tuple[LanguageModel, TokenizerWrapper]
 
@@ -50,14 +49,11 @@ def main() -> int:
     loaded = load(given.model)
     whole, races, profile = Conversation(), Races(), recorded.demo_profile()
     for turn, (question, seed) in enumerate(SEEDS.items()):
-        settings = Settings(
-            profile=profile, seed=seed, max_tokens=MAX_TOKENS, top_logprobs=ALTERNATIVES
-        )
-        session = Session(*loaded, settings)
-        session.on_fork = partial(keep, races, turn, session)
+        session = Session(*loaded, settings_of(profile, seed))
+        session.on_fork = partial(record, races, turn, session)
         first = list(session.send(question))
         print("".join(step.text for step in first), flush=True)
-        for index, tokens in other_ways(first):
+        for index, tokens in other_beginnings(first):
             session.select(0)
             text = "".join(step.text for step in session.fork(index, tokens))
             print(f"  from token {index}: {text}", flush=True)
@@ -71,18 +67,14 @@ def main() -> int:
     return 0
 
 
+def settings_of(profile: Profile, seed: int, sampler: str = "entropix") -> Settings:
+    return Settings(MAX_TOKENS, sampler, profile, seed=seed, top_logprobs=ALTERNATIVES)
+
+
 def rival(loaded: Loaded, profile: Profile, sampler: str, rate: float) -> Conversation:
-    """Return each question, answered by another sampler."""
     whole = Conversation()
     for question, seed in SEEDS.items():
-        settings = Settings(
-            sampler=sampler,
-            profile=profile,
-            seed=seed,
-            max_tokens=MAX_TOKENS,
-            top_logprobs=ALTERNATIVES,
-        )
-        session = Session(*loaded, settings)
+        session = Session(*loaded, settings_of(profile, seed, sampler))
         steps = in_time(list(session.send(question)), rate)
         print(f"{sampler}: {''.join(step.text for step in steps)}", flush=True)
         session.conversation.last.answer.steps = steps
@@ -90,20 +82,20 @@ def rival(loaded: Loaded, profile: Profile, sampler: str, rate: float) -> Conver
     return whole
 
 
-def keep(races: Races, turn: int, session: Session, index: int, fork: Fork) -> None:
-    """Keep how far the ways of a fork have come in the newest answer."""
+def record(races: Races, turn: int, session: Session, index: int, fork: Fork) -> None:
+    """Record how far the branches of a fork have come in the newest answer."""
     answer = len(session.conversation.last.answers) - 1
     races.setdefault((turn, answer, index), []).append(fork)
 
 
-def other_ways(steps: list[Step]) -> list[tuple[int, tuple[int, ...]]]:
-    """Return where to go another way, and with which tokens."""
+def other_beginnings(steps: list[Step]) -> list[tuple[int, tuple[int, ...]]]:
+    """Return where other answers branch off, and with which tokens."""
     fork = next((step for step in steps if step.fork), None)
     if fork is not None and fork.fork is not None:
-        lost = [r for n, r in enumerate(fork.fork.branches) if n != fork.fork.winner]
-        return [(fork.index, way.tokens) for way in lost]
+        lost = [one for n, one in enumerate(fork.fork.branches) if n != fork.fork.winner]
+        return [(fork.index, branch.tokens) for branch in lost]
     others = [other for other in steps[0].top_logprobs if other.token != steps[0].token]
-    return [(0, (other.token,)) for other in others[:OTHER_WAYS]]
+    return [(0, (other.token,)) for other in others[:OTHERS]]
 
 
 def in_time(steps: list[Step], rate: float) -> list[Step]:

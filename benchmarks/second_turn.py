@@ -5,9 +5,7 @@
 A session asks a question that holds a long text, then a short one. A fresh session with the same
 messages must compute everything. The ratio is the median over the repeats.
 
-`lab/bench/prefill.py` measures something else: the decode loop of this program and of mlx-lm, on
-made-up keys and values. Here it is a whole `Session`, with a real conversation and its chat
-template, so this also shows whether the session finds what it has cached.
+Unlike `entropix bench`, it measures a whole `Session`, with a real conversation and its template.
 """
 
 from __future__ import annotations

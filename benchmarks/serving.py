@@ -1,6 +1,6 @@
 """What `entropix serve` costs: many streams, a prefix that comes again, clients that vanish.
 
-    python benchmarks/serving.py [--streams 16] [--tokens 64] [--malformed 2000] [--vanish 200]
+    python benchmarks/serving.py [--streams 16] [--tokens 64] [--vanish 200]
 
 It starts a server with the demo model and asks it with the openai package and raw sockets.
 """
@@ -16,15 +16,11 @@ import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import openai
 
 from entropix_mlx import Settings, batch_generate, load
 from entropix_mlx.api.prompts import chat_prompt
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from tests.server.malformed import malformed
 
 TOPICS = (
     *("the sea", "a lamp", "old maps", "winter", "a violin", "bread", "a lighthouse", "chess"),
@@ -63,12 +59,6 @@ class Server:
         connection.sendall(content)
         return connection
 
-    def memory(self):
-        """MiB that the process holds beside its prompt cache."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        held = int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024
-        return held - self.metric("cached_bytes") / 2**20
-
     def wait(self):
         while self.metric("running_answers") or self.metric("waiting_answers"):
             time.sleep(0.01)
@@ -92,21 +82,21 @@ async def stream(client, question, seed, tokens):
         extra_body={"think": False, "branch": False},
     )
     async for chunk in response:
-        told = getattr(chunk.choices[0], "entropix", None)
-        if told and "token" in told:
+        details = getattr(chunk.choices[0], "entropix", None)
+        if details and "token" in details:
             first = first or time.perf_counter() - began
-            found.append(told["token"])
+            found.append(details["token"])
     return found, first
 
 
 async def many(url, model, streams, tokens):
     async with openai.AsyncOpenAI(base_url=url, api_key="-", max_retries=0, timeout=900) as client:
-        asked = list(enumerate(questions(streams)))
+        numbered = list(enumerate(questions(streams)))
         began = time.perf_counter()
-        together = await asyncio.gather(*(stream(client, q, n, tokens) for n, q in asked))
+        together = await asyncio.gather(*(stream(client, q, n, tokens) for n, q in numbered))
         seconds = time.perf_counter() - began
-        alone = [(await stream(client, q, n, tokens))[0] for n, q in asked[:4]]
-        again = [(await stream(client, q, n, tokens))[0] for n, q in asked[:4]]
+        alone = [(await stream(client, q, n, tokens))[0] for n, q in numbered[:4]]
+        again = [(await stream(client, q, n, tokens))[0] for n, q in numbered[:4]]
     return seconds, [found for found, _ in together], alone, again
 
 
@@ -135,36 +125,9 @@ def vanish(server, count):
     return left - began, time.perf_counter() - left
 
 
-def ask_malformed(server, count):
-    """Send malformed requests; return how often each status came."""
-    statuses = {}
-    for seed in range(count):
-        path, body, headers = malformed(seed)
-        lines = [f"POST {path} HTTP/1.1", "Host: localhost", "Connection: close"]
-        lines += [f"{name}: {value}" for name, value in headers.items()]
-        length = len(body) + (seed % 50 == 7) * 5
-        head = "\r\n".join([*lines, f"Content-Length: {length}", "", ""]).encode()
-        if seed % 97 == 5:
-            head = head.replace(b"HTTP/1.1", b"\x00\xff")
-        with server.send(b"") as connection:
-            try:
-                connection.sendall(head + body)
-                if seed % 50 == 7:
-                    connection.shutdown(socket.SHUT_WR)
-                answer = connection.makefile("rb").read()
-            except ConnectionError:
-                answer = b""
-        answer = re.sub(rb"^HTTP/1.1 100 .*\r\n(.+\r\n)*\r\n", b"", answer)
-        status = answer[9:12].decode() or "closed"
-        statuses[status] = statuses.get(status, 0) + 1
-    return statuses
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    for name, default in (("streams", 16), ("tokens", 64), ("repeats", 3)):
-        parser.add_argument(f"--{name}", type=int, default=default)
-    for name, default in (("malformed", 2000), ("vanish", 200)):
+    for name, default in (("streams", 16), ("tokens", 64), ("repeats", 3), ("vanish", 200)):
         parser.add_argument(f"--{name}", type=int, default=default)
     given = parser.parse_args()
     model, tokenizer = load()
@@ -199,11 +162,7 @@ def main():
             say(f"alone as in company: {same} of 4; alone twice the same: {alone == again}")
         cold, warm = asyncio.run(prefixes(server.url))
         say(f"first token after {cold:.2f} s; with a common prefix {warm:.2f} s")
-        say(f"vanished clients: {vanish(server, given.vanish)[1]:.2f} s until all rows were free")
-        before = server.memory()
-        statuses = ask_malformed(server, given.malformed)
-        say(f"malformed: {statuses}; memory {before:.0f} MiB → {server.memory():.0f} MiB")
-        server.wait()
+        say(f"vanished clients: {vanish(server, given.vanish)[1]:.2f} s until all slots were free")
     finally:
         server.end()
 

@@ -38,7 +38,6 @@ COMMANDS = {
     "eval": ("evaluate", "answer questions with known answers, and grade the answers"),
     "report": ("report", "write a recorded trace as a page for a browser"),
     "profile": ("profile", "show, compare or check profiles"),
-    "tokens": ("tokens", "list reserved and under-trained tokens of a model"),
     "bench": ("bench", "measure speed and memory against mlx-lm"),
 }
 """Subcommands: the module in `commands`, and its purpose."""

@@ -31,7 +31,6 @@ JUDGE = "judge"
 """Chose a fork's first branch against the score; the fork is read as one that the score chose."""
 QUESTION = {"rung": "level"}
 """Fields of a question, in files of questions and of answers of `entropix eval`: then, now."""
-ANSWER_TOKENS = {"rollouts": "branches"}  # fields of the measurements of such an answer
 KEYS = {"transcript.thoughts": "transcript.reasoning"}
 """Actions to which a configuration file gives keys."""
 SETTINGS = {"lookup": "speculation"}
@@ -107,9 +106,8 @@ def of_question(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def of_answer(record: Mapping[str, Any]) -> dict[str, Any]:
     answer = dict(record)
-    for name, renamed in (("question", QUESTION), ("tokens", ANSWER_TOKENS)):
-        if isinstance(answer.get(name), Mapping):
-            answer[name] = _renamed(answer[name], renamed)
+    if isinstance(answer.get("question"), Mapping):
+        answer["question"] = _renamed(answer["question"], QUESTION)
     return answer
 
 

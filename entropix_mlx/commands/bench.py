@@ -18,7 +18,6 @@ HOW_TO_READ = "÷ X: the figure divided by X's of the same repeat, median (lowes
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
     parser.set_defaults(run=run)
     options.add_model(parser)
     add = parser.add_argument
@@ -28,10 +27,9 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure, and print a table or JSON."""
-    asked = options.model_options(arguments)
-    model, tokenizer = loading.load_model(asked)
-    draft = loading.load_draft(asked, model, tokenizer)
+    chosen = options.model_options(arguments)
+    model, tokenizer = loading.load_model(chosen)
+    draft = loading.load_draft(chosen, model, tokenizer)
     from ..lab.bench.bench import bench
     from ..lab.bench.figures import FULL, QUICK
 
@@ -43,9 +41,9 @@ def run(arguments: argparse.Namespace) -> int:
         on_progress=lambda what: output.report(f"measuring: {what} …"),
     )
     if arguments.json:
-        output.write_json({"model": asked.name} | report.to_dict(), indent=2)
+        output.write_json({"model": chosen.name} | report.to_dict(), indent=2)
     else:
-        output.write("\n".join(_table(asked.name, report)) + "\n")
+        output.write("\n".join(_table(chosen.name, report)) + "\n")
     return 0
 
 
@@ -67,7 +65,6 @@ def _table(model: str, report: BenchReport) -> Iterator[str]:
 
 
 def _lines(figure: Figure) -> Iterator[str]:
-    """Yield a figure's line; ratios but the first, and the note, follow on lines of their own."""
     median = f"{_number(figure.median)} {figure.unit}"
     spread = _spread(figure.repeats, _number(figure.low), _number(figure.high))
     start = f"  {figure.name:{NAME_WIDTH}}{median:>{FIGURE_WIDTH}}{spread:{SPREAD_WIDTH}}  "

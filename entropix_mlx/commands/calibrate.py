@@ -37,28 +37,22 @@ if TYPE_CHECKING:  # MLX is imported where a model is needed
     from ..lab.calibration.worth import Worth
 
 FINDINGS = ".partial.jsonl"
-"""What stands in place of the profile's suffix in the name of the file of findings."""
+"""The suffix of the file of findings, in place of the profile's."""
 PRECISION = re.compile(r"(\.gguf|[-.](q\d\w*|f16|f32|bf16))+$", re.IGNORECASE)
 """The end of a model's name that states its precision, which the profile does not depend on."""
 LIMIT = 1000
 """Questions of each half for ``--abstain``, unless the caller says otherwise."""
 MAX_TOKENS = 32
-_ABSTAIN_ONLY = ("risk", "level", "score", "limit", "also")
+_ABSTAIN_ONLY = ("risk", "level", "score", "limit")
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
     parser.set_defaults(run=run)
     add = parser.add_argument
     options.add_model(parser)
     add("--prompts", metavar="FILE", help="prompts, one a line (default: a varied set)")
     add("--tokens", type=options.positive, default=32, help="the most an answer (default: 32)")
-    add(
-        "--seed",
-        type=int,
-        default=0,
-        help="the same seed gives the same profile (default: 0)",
-    )
+    add("--seed", type=int, default=0, help="the same seed gives the same profile (default: 0)")
     add(
         "--output",
         "-o",
@@ -68,7 +62,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add(
         "--resume",
         action="store_true",
-        help="go on with a calibration that was stopped, from the file of findings beside OUTPUT",
+        help="resume a calibration that was stopped, from the file of findings beside OUTPUT",
     )
     _add_abstain(parser)
 
@@ -81,8 +75,8 @@ def _add_abstain(parser: argparse.ArgumentParser) -> None:
     add("--abstain", metavar="TASK", help="a task of entropix eval, one half of which is answered")
     share = f"the share of wrong answers among the others (default {RISK})"
     add("--risk", type=float, help=share)
-    kept = "keep to the risk with this probability, such as 0.9 (default: on average)"
-    add("--level", type=float, help=kept)
+    level = "the risk holds with this probability, such as 0.9 (default: on average)"
+    add("--level", type=float, help=level)
     add("--score", choices=tuple(SCORES), help="default: the one that separates best")
     add(
         "--limit",
@@ -90,7 +84,6 @@ def _add_abstain(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"questions of each half (default {LIMIT}, or as many as there are)",
     )
-    add("--also", metavar="TASK", help="show risk and coverage with another task, too")
     add("--sampler", default="greedy", help="that answers (default: greedy)")
     add("--form", choices=FORMS, default=PLAIN, help="as for entropix eval (default: plain)")
 
@@ -110,7 +103,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_abstain(arguments: argparse.Namespace) -> None:
-    """Refuse an option that has no meaning, or is out of its range."""
     for name in _ABSTAIN_ONLY:
         if not arguments.abstain and getattr(arguments, name) is not None:
             raise PromptError(f"--{name} is for --abstain: name a task with it")
@@ -121,7 +113,6 @@ def _check_abstain(arguments: argparse.Namespace) -> None:
 
 
 def _solve_thresholds(arguments: argparse.Namespace, name: str, path: Path) -> None:
-    """Calibrate, write the profile, and show what was found."""
     model, tokenizer = loading.load_model(options.model_options(arguments))
     from ..lab.asking import Journal
     from ..lab.calibration.calibrate import calibrate
@@ -129,7 +120,7 @@ def _solve_thresholds(arguments: argparse.Namespace, name: str, path: Path) -> N
 
     findings = path.with_suffix(FINDINGS)
     if arguments.resume and not findings.exists():
-        output.report(f"there is nothing to go on with in {findings}: beginning anew")
+        output.report(f"{findings} has nothing to resume: starting again")
     journal = Journal(findings, resume=arguments.resume, on_progress=_show_progress)
     result = calibrate(
         model,
@@ -140,7 +131,7 @@ def _solve_thresholds(arguments: argparse.Namespace, name: str, path: Path) -> N
         seed=arguments.seed,
         journal=journal,
     )
-    # Which answers are called unsure is another question: what was set for that stays.
+    # The threshold for unsure answers is calibrated separately, and stays.
     unsure = asdict(profile_for(model.config).abstain)
     profile = result.profile.replace({"abstain": unsure})
     write_profile(profile, path, datetime.date.today().isoformat())
@@ -155,7 +146,6 @@ def _solve_thresholds(arguments: argparse.Namespace, name: str, path: Path) -> N
 
 
 def _tables(result: Calibration) -> Iterator[ReportTable]:
-    """Yield what was found: on the held-out prompts, of texts, of places, of interventions."""
     rates = [(name, percent(share)) for name, share in result.rates.items()]
     yield ReportTable("Tokens on held-out prompts", ("strategy", "share"), rates)
     title = "AUROC for 'a draw at temperature 1 is not the top token'"
@@ -208,7 +198,6 @@ def _effect_table(effects: Sequence[AblationEffect]) -> ReportTable:
 
 
 def _figures(found: Sequence[float], digits: int) -> str:
-    """Return a mean and its interval as a text."""
     mean, low, high = (f"{value:+.{digits}f}" for value in found)
     return f"{mean} ({low} to {high})"
 
@@ -223,32 +212,24 @@ def _show_progress(done: int, total: int) -> None:
 
 
 def _solve_abstention(arguments: argparse.Namespace, name: str, path: Path) -> None:
-    """Set the threshold on one half of a task, write it, and show what it does on the other."""
-    halves = {
-        f"{arguments.abstain}, the half it was set on": (arguments.abstain, FIT),
-        f"{arguments.abstain}, the other half": (arguments.abstain, REPORT),
-    }
-    if arguments.also:
-        halves[f"{arguments.also}: other questions, no guarantee"] = (arguments.also, REPORT)
+    """Set the threshold on one half of a task, and report what it does on both."""
     selection = Selection(limit=arguments.limit or LIMIT, seed=arguments.seed)
     arm = Arm(arguments.sampler, Settings(sampler=arguments.sampler, max_tokens=MAX_TOKENS))
     design = Design(name, arguments.form, arguments.seed)
-    planned = {
-        half: plan(problems_of(task, selection, split), [arm], design)
-        for half, (task, split) in halves.items()
-    }
+    planned = [
+        one
+        for split in (FIT, REPORT)
+        for one in plan(problems_of(arguments.abstain, selection, split), [arm], design)
+    ]
     model, tokenizer = loading.load_model(options.model_options(arguments))
-    answered: dict[str, list[AnswerRecord]] = {}
-    with progress_bar(sum(map(len, planned.values()))) as bar:
-        for half, tasks in planned.items():
-            answered[half] = []
-            for _, line in answers(model, tokenizer, tasks, batch=BATCH, on_token=bar.token):
-                if "error" not in line:
-                    answered[half].append(parse_record(line))
-                bar.answer()
-    fit, report = list(answered.values())[:2]
+    answered: dict[str, list[AnswerRecord]] = {FIT: [], REPORT: []}
+    with progress_bar(len(planned)) as bar:
+        for one, line in answers(model, tokenizer, planned, batch=BATCH, on_token=bar.token):
+            if "error" not in line:
+                answered[one.question.split].append(parse_record(line))
+            bar.answer()
     risk = RISK if arguments.risk is None else arguments.risk
-    abstain = fit_threshold(fit, risk, arguments.level, arguments.score)
+    abstain = fit_threshold(answered[FIT], risk, arguments.level, arguments.score)
     profile = profile_for(model.config).replace({"abstain": asdict(abstain)})
     record = {"model": name, "fingerprint": fingerprint(model.config)} | profile.calibration
     profile = profile.replace({"name": name.lower(), "calibration": record})
@@ -258,13 +239,8 @@ def _solve_abstention(arguments: argparse.Namespace, name: str, path: Path) -> N
     )
     for half, records in answered.items():
         if records:
-            output.report(f"{half}: {_line(Abstention.of(abstain, records, arguments.abstain))}")
-    if report:
-        best = Abstention.of(abstain, report, arguments.abstain)
-        output.report(
-            "in hindsight, the best threshold of any score on the other half:"
-            f" {best.best_score}, coverage {best.best_coverage:.1%}"
-        )
+            found = Abstention.of(abstain, records, arguments.abstain)
+            output.report(f"{arguments.abstain}, {half} half: {_line(found)}")
 
 
 def _line(found: Abstention) -> str:
@@ -272,5 +248,6 @@ def _line(found: Abstention) -> str:
         return f"none of {found.n} answers is sure: coverage 0"
     return (
         f"{found.given} of {found.n} answers given, coverage {percent(found.coverage)}; of these"
-        f" {found.wrong} wrong, risk {percent(found.observed_risk)} ({interval(found.interval)})"
+        f" {found.wrong} wrong, risk {percent(found.observed_risk)} ({interval(found.interval)});"
+        f" best coverage in hindsight {percent(found.best_coverage)}, by {found.best_score}"
     )

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
     parser.set_defaults(run=run)
     add = parser.add_argument
     options.add_model(parser)
@@ -45,12 +44,8 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="how many answers each gives (default 5)",
     )
-    add(
-        "--seed",
-        type=int,
-        default=0,
-        help="of the first answer; the others count on (default 0)",
-    )
+    first = "of the first answer; the others count on (default 0)"
+    add("--seed", type=int, default=0, help=first)
     options.add_generation(parser)
     add(
         "--top-logprobs",
@@ -76,20 +71,19 @@ def run(arguments: argparse.Namespace) -> int:
     ]
     if arguments.trace:
         make_folder(arguments.trace)
-    asked, source = options.model_options(arguments), prompts.prompt_options(arguments)
+    chosen, source = options.model_options(arguments), prompts.prompt_options(arguments)
     prompt = source.read()
-    model, tokenizer = loading.load_model(asked)
+    model, tokenizer = loading.load_model(chosen)
     tokens = source.encode(tokenizer, prompt)
 
     def report(answer: BatchAnswer) -> None:
-        """Record an answer that has ended."""
         own = answer.settings
         if own is None:
             return
         output.info(f"{own.sampler}, seed {own.seed}")
         if arguments.trace:
             system = source.system_prompt
-            header = prompts.trace_header(model, asked.name, own, tokens, prompt, system)
+            header = prompts.trace_header(model, chosen.name, own, tokens, prompt, system)
             file = Path(arguments.trace) / f"{own.sampler}-{own.seed}.jsonl"
             for _ in recorded(answer.steps, file, header):
                 pass

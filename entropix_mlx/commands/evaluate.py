@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from .. import limits
 from ..api.answers_file import AnswersFile
 from ..errors import OutputError, PromptError
-from ..files import check_target, keep_source, write_whole, writing
 from ..lab.evaluation.arms import (
     FORMS,
     PLAIN,
@@ -26,7 +25,6 @@ from ..lab.evaluation.arms import (
     named_arm,
     plan,
 )
-from ..lab.evaluation.page import render
 from ..lab.evaluation.questions import EXAMPLES, SPLITS, Problem, Selection
 from ..lab.evaluation.records import AnswerRecord, PlannedAnswer, parse_record, read_records
 from ..lab.evaluation.report import EvaluationReport
@@ -48,17 +46,14 @@ if TYPE_CHECKING:
     from ..notes.notes import Notes
 
 MAX_TOKENS = 32
-"""Of an answer: short ones are asked for, and a longer text is not graded any further."""
+"""Of an answer: a longer text would not be graded any further."""
 DEFAULT_ARMS = ("greedy", "entropix")
-SHARES_BY = "smollm2-135m-instruct"
-"""The profile whose thresholds tell strategies apart where none is named: the demo model's."""
 MOST_FAILURES = 5
-"""Failures that are reported at the end; the answers' file has all of them."""
+"""Failures reported at the end; the file of answers has all of them."""
 EACH = "; may be repeated, and each is compared"
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
     parser.set_defaults(run=run)
     options.add_model(parser)
     add = parser.add_argument
@@ -67,8 +62,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         action=Study,
         type=options.file,
         metavar="FILE",
-        help="take the options of a TOML file, such as studies/heat.toml; those behind it on the"
-        " command line replace them",
+        help="take options from a TOML file, such as studies/heat.toml; options after it win",
     )
     _add_questions(parser)
     _add_arms(parser)
@@ -184,7 +178,7 @@ def _add_arms(parser: argparse.ArgumentParser) -> None:
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    what = "keep every answer in a file, a line each (JSON Lines)"
+    what = "write every answer to a file, a line each (JSON Lines)"
     options.add_answers_file(parser, what, BATCH)
     options.add_mode(parser)
     add(
@@ -192,24 +186,23 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         action="append",
         type=options.file,
         metavar="FILE",
-        help="sum up the answers of such a file, without a model; may be repeated",
+        help="summarize the answers of such a file, without a model; may be repeated",
     )
     add(
         "--confidence",
         action="store_true",
-        help="how well scores of an answer's own tokens tell the right ones from the wrong ones",
+        help="how well scores of an answer's own tokens separate right from wrong answers",
     )
     add("--json", action="store_true", help="print one object")
     add("--markdown", action="store_true", help="print tables in Markdown")
-    add("--page", type=options.file, metavar="FILE", help="write a page with plots for a browser")
 
 
 class Study(argparse.Action):
-    """Takes the options of a study where it stands among the arguments.
+    """Parses the options of a study into the same namespace.
 
     A study is a TOML file. Its keys are options, by their long names; a list repeats an option.
-    ``[arms]`` has settings by the name of the arm, ``contrasts`` texts such as "forks - cold". What
-    ``about`` says is for readers.
+    ``[arms]`` has settings by the name of the arm, ``contrasts`` texts such as "forks - cold", and
+    ``about`` a text for readers.
     """
 
     def __call__(
@@ -219,7 +212,6 @@ class Study(argparse.Action):
         values: Any,
         option_string: str | None = None,
     ) -> None:
-        """Read the file, and parse what it says into the same namespace."""
         known = {name for action in parser._actions for name in action.option_strings}
         try:
             words = list(self._words(self._read(values), known))
@@ -234,7 +226,6 @@ class Study(argparse.Action):
             raise PromptError(f"it cannot be read: {error}") from error
 
     def _words(self, study: dict[str, Any], known: set[str]) -> Iterator[str]:
-        """Yield the words of a command line that says the same."""
         for name, settings in study.pop("arms", {}).items():
             yield from ("--arm", f"{name}: {settings}")
         for contrast in study.pop("contrasts", []):
@@ -278,7 +269,7 @@ def run(arguments: argparse.Namespace) -> int:
         planned = [task for task in planned if task.key not in file.done]
         done = read_records(arguments.output) if file.done else []
         if file.done:
-            output.info(f"{len(file.done)} answers are there, {len(planned)} to go")
+            output.info(f"{len(file.done)} answers exist, {len(planned)} to go")
     code = 0
     if planned:
         with _notes(arguments, planned) as notes:
@@ -292,19 +283,11 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.json and arguments.markdown:
         raise PromptError("choose one of --json and --markdown")
     if arguments.read and (arguments.output or arguments.tasks):
-        raise PromptError("--read sums up answers that are there: leave --task and --output out")
-    if arguments.page is not None:  # so that no answers are generated in vain
-        for source in (*(arguments.read or ()), arguments.output):
-            if source is not None:
-                keep_source(arguments.page, source)
-        check_target(arguments.page)
+        raise PromptError("--read summarizes answers that exist: leave --task and --output out")
 
 
 def _problems(arguments: argparse.Namespace) -> list[Problem]:
-    """Return the questions of all tasks, one of each task in turn.
-
-    So a run that is resumed with a higher limit asks the same questions first.
-    """
+    """Return the questions of all tasks in turn, so that a higher limit adds to them."""
     selection = Selection(
         limit=arguments.limit,
         seed=arguments.seed,
@@ -336,7 +319,7 @@ def _arms(arguments: argparse.Namespace) -> list[Arm]:
 
 @contextmanager
 def _notes(arguments: argparse.Namespace, planned: list[PlannedAnswer]) -> Iterator[Notes | None]:
-    """Open the folder that is named; without one, the task `notes` brings its own."""
+    """Open the given folder; without one, the task `notes` brings its own."""
     if arguments.notes or not any(one.question.task == NOTES for one in planned):
         yield loading.open_notes(arguments.notes)
     else:
@@ -395,20 +378,18 @@ def _generate(
 
 def _report(arguments: argparse.Namespace, records: list[AnswerRecord]) -> int:
     if not records:
-        raise OutputError("there are no answers to sum up")
+        raise OutputError("there are no answers to summarize")
     combined = combinations_of(arguments.vote, arguments.best_of)
     joint = [record for how in combined for record in combine(records, how)]
     named = (arguments.profile or [AUTO])[0]
-    profile = Profile.load(SHARES_BY if named == AUTO else named) if arguments.confidence else None
+    profile = Profile.load() if named == AUTO else Profile.load(named)
+    abstain = profile.abstain if arguments.confidence else None
     pairs = [(first, second) for first, second in arguments.contrast]
-    report = EvaluationReport.of([*records, *joint], profile, pairs)
+    report = EvaluationReport.of([*records, *joint], abstain, pairs)
     if arguments.json:
         output.write_json(report.to_dict(), indent=2)
     elif arguments.markdown:
         output.write("\n\n".join(table.to_markdown() for table in report.tables()) + "\n")
     else:
         output.write("\n".join(table.to_text() for table in report.tables()))
-    if arguments.page:  # last, so that nothing is lost where it cannot be written
-        with writing(arguments.page, OutputError):
-            write_whole(arguments.page, render(report))
     return 0

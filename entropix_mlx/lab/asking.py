@@ -1,7 +1,4 @@
-"""Asking a model many prompts at once, and keeping every answer in a journal.
-
-`run_answers` is the only place of the lab that drives the decode core itself.
-"""
+"""Many answers at once, with a journal by which a stopped measurement resumes."""
 
 from __future__ import annotations
 
@@ -26,8 +23,8 @@ from ..step import Step
 
 AT_ONCE = 32
 """Answers that run together, where the memory allows so many. A pass reads all weights whatever
-the number of its rows: on two cores a token of the demo model takes 23 ms of a processor among 8
-rows, and 14 ms among 24."""
+its width: on two cores a token of the demo model takes 23 ms of a processor among 8 slots, and 14
+ms among 24."""
 CACHE_BYTES = 2**28
 """The most memory for the texts of answers that have ended, for prompts that begin alike."""
 
@@ -37,13 +34,11 @@ class Continuation:
     """An answer to generate, from its prompt or from a position within it."""
 
     prompt: list[int]
-    """Tokens, with those of the steps that are there already."""
+    """Tokens, those of `begun` included."""
     settings: ResolvedSettings
-    """With a limit of tokens."""
     begun: Sequence[Step] = ()
-    """The steps that are there already."""
+    """The steps that exist already."""
     forced: Sequence[int] = ()
-    """Tokens to commit first, whatever is drawn."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +52,6 @@ class Answered:
     question: str
 
     def tokens_before(self, place: int) -> list[int]:
-        """Return the tokens of the prompt and of the steps before a place."""
         return [*self.prompt, *(step.token for step in self.steps[:place])]
 
     def continued(
@@ -68,14 +62,8 @@ class Answered:
         seed: int | None = None,
         forced: Sequence[int] = (),
     ) -> Continuation:
-        """Return a continuation from a place of the answer.
-
-        Args:
-            place: the number of the first step that is replaced.
-            sampler: of the continuation; those that share it are measured together.
-            tokens: the most that may follow.
-            seed: another one than the answer's.
-            forced: tokens to begin with.
+        """Return a continuation that replaces the steps from a place on, by default with the
+        answer's own seed.
         """
         seed = self.seed if seed is None else seed
         settings = ResolvedSettings(Settings(max_tokens=tokens, speculation="off"), sampler, seed)
@@ -83,11 +71,10 @@ class Answered:
 
 
 class Journal:
-    """Findings by stage and number, in a file by which a stopped measurement goes on.
+    """Findings by stage and number, in a JSON Lines file by which a stopped measurement resumes.
 
-    It is JSON Lines. The first line says what is measured; each other line is one finding, with the
-    stage and number that it is found again by, written in one go as soon as it is known. It also
-    counts how much is done.
+    The first line states the subject of the measurement; each other line is one finding with its
+    stage and number, written as soon as it is known. The journal also counts the progress.
     """
 
     def __init__(
@@ -97,13 +84,12 @@ class Journal:
         resume: bool = False,
         on_progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
-        """Keep findings, in memory alone until `open` is called.
+        """Begin in memory; `open` opens the file.
 
         Args:
-            path: the file; None for none. A folder for it is there.
-            resume: go on with the file if there is one; otherwise it is written anew.
-            on_progress: called with what is done so far, and with how much there is to do as far as
-                it is known.
+            path: the file, in a folder that exists; None for none.
+            resume: continue a file that exists; otherwise it is written anew.
+            on_progress: called with the number of answers so far, and of all that are planned.
         """
         self._path = path
         self._resume = resume
@@ -115,7 +101,7 @@ class Journal:
         """Open the file.
 
         Args:
-            subject: what is measured, as JSON can hold it; that of a file must be the same.
+            subject: of the measurement, JSON-ready; that of an existing file must be the same.
 
         Raises:
             OutputError: the file cannot be read or written, or measures something else.
@@ -133,37 +119,24 @@ class Journal:
                 write_whole(self._path, whole.decode("utf-8"))
 
     def get(self, stage: str, number: int) -> Any:
-        """Return a finding; None if it is missing."""
         return self._found.get((stage, number))
 
     def add(self, stage: str, number: int, finding: Any) -> None:
-        """Keep a finding.
-
-        Raises:
-            OutputError: the file cannot be written.
-        """
         self._found[stage, number] = finding
         if self._path is not None:
             with writing(self._path, OutputError), self._path.open("ab", buffering=0) as file:
                 file.write(_line([stage, number, finding]))
 
     def expect(self, more: int) -> None:
-        """Report that so much more is to be done; less, if negative."""
         self._total += more
         self._on_progress(self._done, self._total)
 
     def advance(self, by: int = 1) -> None:
-        """Report that so much was done."""
         self._done += by
         self._total = max(self._total, self._done)
         self._on_progress(self._done, self._total)
 
     def remove(self) -> None:
-        """Remove the file: the measurement is complete.
-
-        Raises:
-            OutputError: it cannot be removed.
-        """
         if self._path is not None:
             with writing(self._path, OutputError):
                 self._path.unlink(missing_ok=True)
@@ -174,12 +147,12 @@ class Journal:
             found = {(str(stage), int(number)): finding for stage, number, finding in rest}
         except (ValueError, TypeError, RecursionError) as error:
             raise OutputError(
-                f"{self._path} is damaged: begin anew without --resume ({error})"
+                f"{self._path} is damaged: start again without --resume ({error})"
             ) from error
         if first != json.loads(_line(subject)):
             raise OutputError(
                 f"{self._path} is of another calibration (model, prompts, seed or tokens differ):"
-                " begin anew without --resume, or name another --output"
+                " start again without --resume, or choose another --output"
             )
         return found
 
@@ -190,7 +163,7 @@ def _line(value: Any) -> bytes:
 
 @dataclass
 class Asker:
-    """Asks a model many prompts at once; what the journal holds is not asked again."""
+    """Generates many answers at once; those in the journal are not generated again."""
 
     model: LanguageModel
     tokenizer: TokenizerWrapper
@@ -201,14 +174,9 @@ class Asker:
     def answers(
         self, stage: str, prompts: Sequence[str], tokens: int, *, first: int = 0, **options: Any
     ) -> list[Answered]:
-        """Return the answers to some prompts.
+        """Return the answers to some prompts; `first` is added to the seed of the first one.
 
-        Args:
-            stage: what the journal calls them.
-            prompts: questions of a user.
-            tokens: the most of an answer.
-            first: how many seeds were used before.
-            **options: of `Settings`.
+        The journal finds them by their stage and number. The options are those of `Settings`.
         """
         settings = Settings(
             max_tokens=tokens, seed=self.seed + first, top_logprobs=1, speculation="off", **options
@@ -226,12 +194,6 @@ class Asker:
         ]
 
     def run(self, stage: str, planned: Sequence[Continuation]) -> list[list[Step]]:
-        """Return the steps of some answers.
-
-        Args:
-            stage: what the journal calls them.
-            planned: the answers.
-        """
         known = {number: self.journal.get(stage, number) for number in range(len(planned))}
         steps = {
             number: [Step.from_dict(record) for record in found]
@@ -241,13 +203,13 @@ class Asker:
         self.journal.advance(len(steps))
         missing = [number for number in range(len(planned)) if number not in steps]
 
-        def keep(place: int, taken: list[Step]) -> None:
+        def record(place: int, found: list[Step]) -> None:
             number = missing[place]
-            steps[number] = taken
-            self.journal.add(stage, number, [step.to_dict() for step in taken])
+            steps[number] = found
+            self.journal.add(stage, number, [step.to_dict() for step in found])
             self.journal.advance()
 
-        run_answers(self.model, self.tokenizer, [planned[number] for number in missing], keep)
+        run_answers(self.model, self.tokenizer, [planned[number] for number in missing], record)
         return [steps[number] for number in range(len(planned))]
 
 
@@ -257,15 +219,14 @@ def run_answers(
     planned: Sequence[Continuation],
     on_done: Callable[[int, list[Step]], None],
 ) -> None:
-    """Generate some answers in the same passes; what their prompts have in common is read once.
+    """Generate answers in the same passes; common prefixes of their prompts are computed once.
 
-    Those with similar prompts follow one another, in an order that depends on the prompts alone.
+    Similar prompts follow one another, in an order that depends on the prompts alone.
 
     Args:
-        model: from `load`.
-        tokenizer: from `load`.
+        model: from `load`; likewise the tokenizer.
         planned: the answers.
-        on_done: called with the number of an answer as soon as it is complete, and its steps.
+        on_done: called with the number and the steps of every answer that is complete.
     """
     cache = PromptCache(CACHE_BYTES)
     steps: dict[Slot, tuple[int, list[Step]]] = {}

@@ -49,12 +49,12 @@ class EntropixLM(LM):  # type: ignore[misc]
 
         Args:
             pretrained: folder, .gguf file or hub id; the demo model if there is none.
-            sampler: draws the answers of tasks that generate; log-likelihoods do not depend on it.
-            profile: its thresholds.
+            sampler: of tasks that generate; log-likelihoods do not depend on it.
+            profile: of the sampler.
             seed: of the first answer.
-            batch_size: answers that are generated at once.
-            max_length: use so many tokens of the context.
-            **unused: what lm-eval passes to every model, such as a device.
+            batch_size: answers at once.
+            max_length: of the context.
+            **unused: other arguments of lm-eval, such as a device.
         """
         super().__init__()
         self.model, self.tokenizer = load(pretrained)
@@ -82,30 +82,16 @@ class EntropixLM(LM):  # type: ignore[misc]
         return conversation_text(self.tokenizer, chat_history)
 
     def loglikelihood(self, requests: Sequence[Any]) -> list[tuple[float, bool]]:
-        """Return the log probability of each continuation, and whether greedy would write it.
-
-        Args:
-            requests: with ``args`` (context, continuation).
-        """
+        """Return the log probability of each (context, continuation), and whether greedy has it."""
         return [self._continued(*request.args) for request in requests]
 
     def loglikelihood_rolling(self, requests: Sequence[Any]) -> list[float]:
-        """Return the log probability of each text.
-
-        As in mlx-lm's class, it is that of all tokens but the first, which is the one that begins a
-        text wherever the tokenizer puts one there.
-
-        Args:
-            requests: with ``args`` (text,).
-        """
+        """Return the log probability of each text, without its first token, as mlx-lm does."""
         return [self._whole(request.args[0]) for request in requests]
 
     def generate_until(self, requests: Sequence[Any]) -> list[str]:
-        """Return an answer to each context.
-
-        Args:
-            requests: with ``args`` (context, options); of these ``until`` and ``max_gen_toks``
-                count. How tokens are drawn is the sampler's, whatever a task asks for.
+        """Return an answer to each (context, options), of which ``until`` and ``max_gen_toks`` are
+        used; the sampler is ours, whatever a task requests.
         """
         prompts, settings = [], []
         for request in requests:
@@ -150,7 +136,6 @@ class EntropixLM(LM):  # type: ignore[misc]
 
 
 def main() -> None:
-    """Run lm-eval's command line, which knows the class by now."""
     from lm_eval.__main__ import cli_evaluate
 
     cli_evaluate()

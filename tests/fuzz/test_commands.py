@@ -19,7 +19,6 @@ OTHERS = {
     "profile": ["", "check", "show", "diff"],
     "models": [""],
     "convert": ["--mlx-path", "--dtype", "--q-bits", "--q-group-size", "--quantize", "--hf-path"],
-    "tokens": ["--undertrained", "--unused", "--model"],
     "calibrate": ["--prompts", "--tokens", "--seed", "--output"],
     "view": [""],
     "bench": ["--model"],
@@ -53,7 +52,7 @@ def test_the_options_of_other_commands(run, random):
         for _ in range(random.choice((1, 2, 3))):
             arguments += [random.choice(OTHERS[command]), random.choice(ARGUMENTS)]
         arguments = [a for a in arguments if a]
-        if command in ("tokens", "bench", "calibrate", "convert"):
+        if command in ("bench", "calibrate", "convert"):
             name = "--hf-path" if command == "convert" else "--model"
             arguments += [name, "/absent/model"]
         run(*arguments)

@@ -25,7 +25,7 @@ MLX_FREE = ("answer", "backends", "commands", "notes", "profiles", "server", "tr
 MLX_FREE_MODULES = (
     "chat.attachments", "chat.base", "chat.conversation", "chat.finding", "chat.slash",
     "chat.store", "conversion.recipe", "distributed.environment", "distributed.hub",
-    "lab.evaluation.arms", "lab.evaluation.page", "lab.evaluation.tasks", "models.config",
+    "lab.evaluation.arms", "lab.evaluation.tasks", "models.config",
     "samplers.registry",
 )  # fmt: skip
 HEAVY = {"mlx", "mlx_lm", "transformers"}

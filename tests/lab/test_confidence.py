@@ -95,22 +95,18 @@ def test_a_report_shows_how_well_scores_separate():
     answers = [
         line(f"q{i}", "one", i % 2 == 0, logprob=-0.1 - 0.01 * i - (i % 2)) for i in range(40)
     ]
-    for number, each in enumerate(answers):
-        each["tokens"]["branches"] = ["1", "1" if number % 2 == 0 else "2"]
-    report = EvaluationReport.of([parse_record(each) for each in answers], Profile.load())
+    report = EvaluationReport.of([parse_record(each) for each in answers], Profile.load().abstain)
     by_score = {each.score: each for each in report.separations}
     assert by_score["mean_logprob"].pooled.value == 1.0
     assert by_score["max_entropy"].accuracy_at[0.5] == 1.0
     assert by_score["first_margin"].pooled.value == 0.5
-    assert by_score["fork_agreement"].pooled.value == 1.0
-    assert set(by_score) >= {"share_of_argmax", "share_of_branch"}
     assert report.to_dict()["questions"]["report"] == sorted(f"q{i}" for i in range(40))
     json.dumps(report.to_dict(), allow_nan=False)
 
 
 def test_auroc_from_the_lines_alone():
     answers = [line(f"q{i}", "one", i % 3 == 0, logprob=-0.1 * ((i * 7) % 11)) for i in range(60)]
-    report = EvaluationReport.of([parse_record(each) for each in answers], Profile.load())
+    report = EvaluationReport.of([parse_record(each) for each in answers], Profile.load().abstain)
     scores = [sum(each["tokens"]["logprob"]) for each in answers]
     right = [s for s, each in zip(scores, answers, strict=True) if each["graded"]["right"]]
     wrong = [s for s, each in zip(scores, answers, strict=True) if not each["graded"]["right"]]
@@ -174,7 +170,7 @@ def test_calibrate_sets_the_threshold(tiny_folder, tmp_path, capsys):
     output = tmp_path / "profile.toml"
     run = ["calibrate", "--model", str(tiny_folder), "--output", str(output)]
     assert cli.main([*run, "--abstain", str(questions), "--risk", "0.3"]) == 0
-    assert "the other half: " in capsys.readouterr().err
+    assert "report half: " in capsys.readouterr().err
     assert Profile.load(output).abstain.risk == 0.3
     assert Profile.load(output).calibration["fingerprint"]
     assert cli.main([*run, "--abstain", "arithmetic", "--limit", "8"]) == 2

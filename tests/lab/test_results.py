@@ -28,7 +28,7 @@ def line(question, arm, right, committed=2, discarded=0, level="r", logprob=-0.1
         "sampler": arm, "model": "m",
         "tokens": {
             "logprob": [logprob], "entropy": [-logprob], "varentropy": [0.5], "margin": [0.5],
-            "attention_entropy": [1.0], "first": 0, "branches": [],
+            "attention_entropy": [1.0], "first": 0,
         },
     }  # fmt: skip
 
@@ -52,10 +52,8 @@ def test_accuracy_cost_and_contrasts_are_paired():
 
 def test_a_record_of_an_earlier_version_is_read():
     now = line("q", "a", True)
-    now["tokens"]["branches"] = ["x"]
-    before = json.loads(
-        json.dumps(now).replace('"level"', '"rung"').replace("branches", "rollouts")
-    )
+    before = json.loads(json.dumps(now).replace('"level"', '"rung"'))
+    before["tokens"]["rollouts"] = ["x"]
     assert parse_record(before) == parse_record(now)
     with pytest.raises(ValueError, match="question"):
         parse_record(now | {"question": {"id": "q"}})

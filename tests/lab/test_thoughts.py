@@ -29,9 +29,10 @@ from entropix_mlx.lab.calibration.thoughts import (
     InsertionExperiment,
     InsertionSite,
     choose,
+    reserved_tokens,
     sites,
 )
-from tests.conftest import make_word_tokenizer
+from tests.conftest import make_byte_tokenizer, make_word_tokenizer
 from tests.tui.conftest import make_step
 
 BARE = without(Profile.load(), *OFF)
@@ -183,7 +184,6 @@ def test_the_best_text_is_chosen_and_measured_at_other_places(asker, shift, harm
     low, high = record["total"][1:]
     assert low <= table["good"] + shift <= high
     assert record["places"] == places
-    assert set(record["by_entropy"]) == {"bits", "below", "above"}
 
 
 def test_without_places_no_text_is_chosen(asker):
@@ -260,3 +260,11 @@ def test_what_does_harm_is_left_out():
     assert profile.think == Profile.load().think
     assert profile.thresholds == Profile.load().thresholds, "harmful to one kind only"
     assert found[1].to_dict()["logprob_per_forward_token"] == -0.15
+
+
+def test_reserved_are_added_tokens_that_nothing_uses():
+    tokenizer = make_byte_tokenizer()
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<pause>", "user"]})
+    tokenizer.chat_template = "{% for m in messages %}<s>user {{ m['content'] }}{% endfor %}"
+    assert reserved_tokens(tokenizer, 262) == [258, 260, 261], "two rows belong to no token"
+    assert reserved_tokens(tokenizer, 258) == [], "the tokenizer knows more than the model"

@@ -22,9 +22,10 @@ from entropix_mlx.checkpoints.loading import Extras
 from entropix_mlx.conversion.convert import convert, save
 from entropix_mlx.conversion.recipe import Recipe
 from entropix_mlx.errors import ModelNotFoundError, TokenizerError, UnsupportedModelError
+from entropix_mlx.lab.bench.bench import bench
+from entropix_mlx.lab.bench.figures import QUICK
 from entropix_mlx.lab.calibration.calibrate import calibrate
 from entropix_mlx.lab.calibration.prompt_sets import PromptSet
-from entropix_mlx.lab.undertrained import find
 from entropix_mlx.models.llama.model import Model
 from entropix_mlx.models.tapped.model import TappedModel
 from entropix_mlx.step import Step
@@ -137,8 +138,8 @@ def test_the_inventory_knows_it_and_reads_no_weights(folder, monkeypatch):
 
 def test_what_reads_the_ports_weights_says_so(folder):
     model, tokenizer = load(folder("gpt2"))
-    with pytest.raises(UnsupportedModelError, match=r"reads Llama-shaped models only.*gpt2"):
-        find(model, tokenizer, 3)
+    with pytest.raises(UnsupportedModelError, match="gpt2"):
+        bench(model, tokenizer, QUICK)
 
 
 def test_mlx_lms_converter_writes_it(folder, tmp_path, caplog):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ...models.base import LanguageModel
     from .shares import Key
 
-ALONE = ("convert", "tokens", "bench")
+ALONE = ("convert", "bench")
 """Commands that look inside a model, or at the speed of one machine."""
 GRACE_SECONDS = 1.5
 """The time in which rank 0 reports an error that all ranks have, before it reports a rank's."""

@@ -38,8 +38,8 @@ def measure_many(pair: Pair, effort: Effort) -> list[Figure]:
     """Return the tokens per second of several answers together; too long for some models.
 
     Both programs compute the prompts first. The clock runs from when every answer has a token until
-    as many tokens have come as the effort asks of each answer, so no pass that is counted lacks a
-    row.
+    as many tokens have come as the effort has for each answer, so all passes that are counted are
+    full.
     """
     figures: list[Figure] = []
     single: Repeats = {}
@@ -83,7 +83,6 @@ def _prompts(pair: Pair, length: int, rows: int) -> list[list[int]]:
 
 
 def _ours(pair: Pair, prompts: list[list[int]], limit: int) -> Iterator[int]:
-    """Yield the index of the answer for each token."""
     settings = Settings(max_tokens=limit, seed=SEED, profile=UNINTERRUPTED, speculation="off")
     batch = batch_generate(pair.model, pair.tokenizer, prompts, settings, batch=len(prompts))
     for index, _ in batch:
@@ -137,8 +136,8 @@ def measure_forks(pair: Pair, effort: Effort) -> list[Figure]:
         forking = UNINTERRUPTED.replace({"branch": branch})
 
         def one_by_one(width: int = width) -> None:
-            kept = [copies(prefix) for _ in range(width)]
-            for cache in kept:
+            caches = [copies(prefix) for _ in range(width)]
+            for cache in caches:
                 pair.drain(PROMPT, effort.depth, prompt_cache=cache, profile=UNINTERRUPTED)
 
         at_once = partial(pair.drain, PROMPT, effort.depth, profile=forking)

@@ -81,7 +81,6 @@ def start(command: list[str]) -> None:
 
 
 def measure_decoding(pair: Pair, effort: Effort) -> list[Figure]:
-    """Return the figures of all contexts that the model holds."""
     following = len(PROMPT) + effort.tokens + 1
     figures = []
     for context in effort.contexts:
@@ -166,7 +165,6 @@ def _drain(contender: Contender, cache: Sequence[KVCache]) -> None:
 
 
 def _tokens_per_second(contender: Contender, cache: Sequence[KVCache]) -> float:
-    """Return the rate from the first token to the last."""
     stream = contender(copies(cache))
     next(stream)
     began = time.perf_counter()
@@ -218,11 +216,9 @@ def measure_prefill(pair: Pair, effort: Effort) -> list[Figure]:
 
 
 def _long_prompt(pair: Pair, length: int) -> list[int]:
-    """Return a text of `length` tokens."""
     return list(pair.tokenizer.encode(TEXT * length)[:length])
 
 
 def _first(stream: Iterator[object]) -> float:
-    """Return the seconds until the first token."""
     with closing(cast(Any, stream)):
         return seconds(lambda: next(stream))

@@ -73,7 +73,6 @@ class Ratio:
     """A figure divided by another contender's, both measured in the same repeat."""
 
     other: str
-    """The other contender's name."""
     median: float
     low: float
     high: float
@@ -87,7 +86,6 @@ class Figure:
     case: str
     """What was varied: a context, a vocabulary, a number of branches."""
     name: str
-    """The contender's name."""
     unit: str
     median: float
     low: float
@@ -100,7 +98,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class MachineInfo:
-    """Where the figures come from."""
+    """The machine that the figures are from."""
 
     system: str
     processor: str
@@ -126,17 +124,11 @@ class BenchReport:
     """One a line of the table, in its order."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as one JSON-ready record."""
         return asdict(self)
 
 
 def in_turns(contenders: Mapping[str, Callable[[], float]], repeats: int) -> Repeats:
-    """Run all contenders once a repeat, every other time in reverse order.
-
-    Args:
-        contenders: by name, a function that runs once and returns the number measured.
-        repeats: their number.
-    """
+    """Run all contenders once a repeat, every other time in reverse order."""
     repeated: Repeats = {name: [] for name in contenders}
     names = list(contenders)
     for _ in range(repeats):
@@ -175,7 +167,6 @@ def _spread(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def seconds(run: Callable[[], object]) -> float:
-    """Return the seconds that a function takes."""
     began = time.perf_counter()
     run()
     return time.perf_counter() - began
@@ -210,7 +201,6 @@ def copy_bandwidth() -> float:
 
 
 def this_machine() -> MachineInfo:
-    """Describe the machine."""
     return MachineInfo(
         system=platform.system(),
         processor=platform.machine(),

@@ -53,9 +53,7 @@ class Pair:
     """The model as mlx-lm loads it."""
     other_tokenizer: TokenizerWrapper
     folder: Path
-    """Where mlx-lm loaded it from."""
     draft: DraftModel | None = None
-    """Proposes tokens where that is measured."""
 
     def ours(self, prompt: list[int], tokens: int, **options: Any) -> Iterator[Step]:
         """Return entropix's steps; takes the options of `stream_generate`.
@@ -68,7 +66,6 @@ class Pair:
         )
 
     def drain(self, prompt: list[int], tokens: int, **options: Any) -> None:
-        """Run `ours` to its end."""
         for _ in self.ours(prompt, tokens, **options):
             pass
 
@@ -156,5 +153,4 @@ def chain(parameters: Mapping[str, float] = PARAMETERS) -> Callable[[mx.array], 
 
 
 def weight_bytes(model: Any) -> int:
-    """Return the size of a model's weights."""
     return int(tree_reduce(lambda total, array: total + array.nbytes, model.parameters(), 0))

@@ -1,4 +1,4 @@
-"""Measure what proposed tokens bring: on text that is copied, and on free text.
+"""Measure the gain of proposed tokens: on text that is copied, and on free text.
 
 A proposal pays where a pass of several tokens takes less time than as many passes; that is
 measured, too, and docs/performance.md says what the table of `engine/speculation/ngram.py` makes of

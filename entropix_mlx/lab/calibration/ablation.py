@@ -39,31 +39,28 @@ ACTS = {
 }
 """By intervention: the strategies by which an answer may differ from one without it."""
 TOGETHER = "together"
-"""What the arm with all interventions is called."""
+"""The name of the arm with all interventions."""
 ALL_KINDS = "all"
 
 
 def without(profile: Profile, *names: str) -> Profile:
-    """Return a profile without some interventions."""
     for name in names:
         profile = profile.replace(OFF[name])
     return profile
 
 
 def only(profile: Profile, name: str) -> Profile:
-    """Return a profile with one of its interventions and none of the others."""
     return without(profile, *(other for other in OFF if other != name))
 
 
 def used(profile: Profile) -> list[str]:
-    """Return the interventions that a profile has."""
     return [name for name in OFF if without(profile, name) != profile]
 
 
 def first_place(steps: Sequence[Step], profile: Profile) -> int | None:
-    """Return the first place of an answer without interventions at which a profile's would act.
+    """Return the first place at which a profile's interventions would act; None if there is none.
 
-    Until there, an answer with the profile is the same. None if there is no such place.
+    Until there, an answer with them is the same as the given one without.
     """
     acting = {strategy for name in used(profile) for strategy in ACTS[name]}
     found = classify(steps, profile)
@@ -85,7 +82,7 @@ class AblationEffect:
 
     @property
     def interval(self) -> Interval:
-        """The 95 % bootstrap interval of the mean difference of log p, over the answers."""
+        """Of the mean difference of log p, over the answers."""
         return bootstrap_mean(self.logprobs)
 
     @property
@@ -94,7 +91,6 @@ class AblationEffect:
         return self.kind == ALL_KINDS and self.interval.high < 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the figures for a profile's record."""
         record: dict[str, Any] = {
             "kind": self.kind,
             "n": len(self.logprobs),
@@ -120,12 +116,7 @@ class Ablation:
     """The most of an answer."""
 
     def answers(self, stage: str, profile: Profile) -> list[list[Step]]:
-        """Return the same answers with a profile that has interventions.
-
-        Args:
-            stage: what the journal calls them.
-            profile: the control's, but for the interventions.
-        """
+        """Return the same answers with the interventions of a profile, otherwise the control's."""
         sampler = make_sampler("entropix", profile)
         places = [first_place(answer.steps, profile) for answer in self.control]
         planned = [
@@ -141,7 +132,6 @@ class Ablation:
         ]
 
     def effects(self, name: str, treated: Sequence[list[Step]]) -> list[AblationEffect]:
-        """Return the effects over all prompts, and by their kinds."""
         pairs = [
             (self.kinds.get(answer.question), steps, answer.steps)
             for answer, steps in zip(self.control, treated, strict=True)
@@ -154,7 +144,6 @@ class Ablation:
         return found
 
     def separate_effects(self, profile: Profile) -> list[AblationEffect]:
-        """Return the effects of each intervention of a profile alone."""
         return [
             effect
             for name in used(profile)
@@ -163,7 +152,6 @@ class Ablation:
 
 
 def without_harm(profile: Profile, found: Sequence[AblationEffect]) -> Profile:
-    """Return a profile without the interventions that do harm over all prompts."""
     harmful = [effect.intervention for effect in found if effect.harms]
     return without(profile, *(name for name in harmful if name in OFF))
 
@@ -171,7 +159,7 @@ def without_harm(profile: Profile, found: Sequence[AblationEffect]) -> Profile:
 def effect_of(
     name: str, kind: str, pairs: Sequence[tuple[list[Step], list[Step]]]
 ) -> AblationEffect:
-    """Return the effect of an intervention on some answers, each paired with that without it."""
+    """Return the effect of an intervention on answers, each paired with the one without it."""
     treated, control = zip(*pairs, strict=True)
     return AblationEffect(
         name,
@@ -183,7 +171,6 @@ def effect_of(
 
 
 def _cost(answers: Sequence[list[Step]]) -> float:
-    """Return the forward tokens a committed token."""
     committed, discarded = map(sum, zip(*map(forward_tokens, answers), strict=True))
     return float((committed + discarded) / max(1, committed))
 
@@ -196,7 +183,6 @@ def _difference(steps: Sequence[Step], control: Sequence[Step]) -> float:
 
 
 def _own_logprob(steps: Sequence[Step]) -> float:
-    """Return the mean log probability of an answer's own tokens, in nats."""
     own = [step.logprob for step in steps if step.origin not in NOT_OF_THE_MODEL]
     return fmean(own) if own else 0.0
 

@@ -72,11 +72,11 @@ ALONE_ROUNDS, TOGETHER_ROUNDS = 3, 6
 
 @dataclass(frozen=True)
 class Calibration:
-    """A solved profile and what is known about it."""
+    """A solved profile and the figures behind it."""
 
     profile: Profile
     rates: dict[str, float]
-    """Share of each strategy on the held-out prompts."""
+    """Shares of the strategies on the held-out prompts."""
     auroc: dict[str, float]
     """By measurement: how well it predicts that a draw at temperature 1 is not the most probable
     token. 0.5 is no better than chance, 1 is perfect, 0 is perfect if its sign is turned round."""
@@ -102,15 +102,14 @@ def calibrate(
     """Solve the thresholds of a profile for a model, and choose its thinking text.
 
     Args:
-        model: from `load`.
-        tokenizer: from `load`.
+        model: from `load`; likewise the tokenizer.
         name: the model's name, for the profile's record.
-        prompts: what to answer; None takes the built-in ones.
+        prompts: None for the built-in ones.
         tokens: the most tokens an answer.
         seed: the same seed gives the same profile on the same machine.
         base: the profile whose thresholds are replaced, and whose targets hold; None is
             `reference`.
-        journal: keeps what was found, so that a calibration that was stopped can go on.
+        journal: by which a calibration that was stopped resumes.
 
     Raises:
         PromptError: the model has no chat template.
@@ -163,27 +162,24 @@ def calibrate(
 
 
 def _of_model(model: LanguageModel) -> dict[str, str]:
-    """Return what a profile is found by, and was measured with."""
     return {"fingerprint": fingerprint(model.config), "precision": precision(model).in_full()}
 
 
 def _subject(
     model: LanguageModel, prompts: PromptSet, tokens: int, seed: int, base: Profile
 ) -> dict[str, Any]:
-    """Return what makes two calibrations the same, as JSON can hold it."""
-    asked = json.dumps([prompts.fit, prompts.held_out, asdict(base)], sort_keys=True)
+    prompted = json.dumps([prompts.fit, prompts.held_out, asdict(base)], sort_keys=True)
     return {
         **_of_model(model),
         "tokens": tokens,
         "seed": seed,
-        "asked": hashlib.sha256(asked.encode()).hexdigest(),
+        "asked": hashlib.sha256(prompted.encode()).hexdigest(),
     }
 
 
 def _control(
     asker: Asker, prompts: PromptSet, tokens: int, base: Profile
 ) -> tuple[list[Answered], Profile]:
-    """Return answers without interventions to the prompts, and the profile that they have."""
     plain: dict[str, Any] = {"sampler": FIRST_SAMPLER, "temperature": FIRST_TEMPERATURE}
     first = _steps(asker.answers("plain", prompts.fit, tokens, **plain))
     bare = without(_solved(base, first), *OFF)
@@ -214,11 +210,11 @@ def _choose_thought(
 def _by_worth(
     ablation: Ablation, bare: Profile, solved: Profile
 ) -> tuple[Profile, dict[str, Worth]]:
-    """Return a profile whose thresholds are where forks and resampling are worth most, and why.
+    """Return a profile with the thresholds at which forks and resampling are worth most, and why.
 
     Args:
         ablation: the answers without interventions.
-        bare: the profile that they have.
+        bare: the profile of these answers.
         solved: the thresholds that give each strategy its share, which is now an upper limit.
     """
     kinds, limits = ablation.kinds, solved.thresholds
@@ -246,11 +242,8 @@ def _by_worth(
 def _held_out(
     asker: Asker, prompts: PromptSet, tokens: int, profile: Profile
 ) -> tuple[Profile, list[AblationEffect], list[Step], list[Step]]:
-    """Return a profile without what does harm to answers to held-out prompts, and the figures.
-
-    Returns:
-        The profile; the effects of its interventions; the steps of answers without them, and with
-        them.
+    """Return a profile without interventions that do harm on held-out prompts, the effects of all,
+    and the steps of the answers without and with them.
     """
     bare, held = without(profile, *OFF), prompts.held_out
     control = asker.answers("held out", held * TOGETHER_ROUNDS, tokens, profile=bare)
@@ -268,7 +261,6 @@ def _steps(answers: Sequence[Answered]) -> list[Step]:
 
 
 def _solved(base: Profile, steps: Sequence[Step]) -> Profile:
-    """Return a profile with thresholds, and slopes of the adaptive strategy, for some steps."""
     measured = [step.metrics for step in own_steps(steps)]
     columns = {name: np.array([m[name] for m in measured]) for name in Metrics._fields}
     thresholds = solve(columns["entropy"], columns["varentropy"], columns["margin"], base.targets)

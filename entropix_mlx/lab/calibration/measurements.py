@@ -1,4 +1,4 @@
-"""Measured positions: their shares and quantiles, and the thresholds that split them as wanted."""
+"""Metrics of positions: shares, quantiles, and the thresholds that give each strategy its share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHAOS_FROM = 0.85
 BISECTIONS = 40
 """Halvings of the interval from 0 to 1; so many leave an error of 1e-12."""
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
-"""Those of each measurement that a calibrated profile records, for people to read."""
+"""Those of each metric that a calibrated profile records, for people to read."""
 DIGITS = 4
 """Decimals of shares, and of effects, in a profile's record."""
 
@@ -94,7 +94,7 @@ def _cut(values: Floats, count: int) -> float:
 
 
 def strategy_rates(steps: Sequence[Step]) -> dict[str, float]:
-    """Return the share of steps of each strategy; `think` includes inserted tokens."""
+    """Return the share of each strategy; `think` includes inserted tokens."""
     counts = Counter(step.strategy for step in steps)
     shares = {str(s): counts[s] / max(1, len(steps)) for s in Strategy if s is not Strategy.SAMPLE}
     return {name: round(share, DIGITS) for name, share in shares.items()}
@@ -122,13 +122,11 @@ def disagreement_auroc(steps: Sequence[Step], seed: int) -> dict[str, float]:
 
 
 def quantiles(steps: Sequence[Step], name: str) -> list[float]:
-    """Return the quantiles of a measurement, without inserted tokens."""
     values = [step.metrics[name] for step in own_steps(steps)]
     return [short(float(value)) for value in np.quantile(values, QUANTILES)]
 
 
 def own_steps(steps: Sequence[Step]) -> list[Step]:
-    """Return the steps whose tokens the model chose."""
     return [step for step in steps if step.origin not in NOT_OF_THE_MODEL]
 
 
@@ -138,5 +136,4 @@ def mean_and_interval(values: Sequence[float]) -> list[float]:
 
 
 def short(value: float) -> float:
-    """Return a number rounded to four digits, so that a profile is easy to read."""
     return float(f"{value:.4g}")

@@ -22,15 +22,14 @@ class PromptSet:
     """The prompts of a calibration."""
 
     fit: list[str]
-    """What is decided follows from the answers to these."""
+    """Decisions follow from the answers to these."""
     held_out: list[str]
-    """What comes of it is measured on the answers to these."""
+    """Effects are measured on the answers to these."""
     kinds: Mapping[str, str] = field(default_factory=dict)
     """Kinds of texts that prompts ask for: code, maths or prose."""
 
 
 def builtin_prompts() -> PromptSet:
-    """Return the prompts that come with the package."""
     file = resources.files(__package__) / "calibration_prompts.toml"
     parts = tomllib.loads(file.read_text(encoding="utf-8"))
     fit, held_out = (

@@ -1,15 +1,13 @@
-"""Which thinking text a model is given, and whether it gets any: calibration by what texts do.
+"""The choice of a model's thinking text, if any, by the measured effects of several texts.
 
 The control of an insertion is the same answer without it, from the same place with the same seed.
 The *effect* is the difference over the tokens after the place, as `Stretch` defines it. Where the
-rule for thoughts itself compares the first of these tokens, to accept only texts that improve them,
-they say nothing any more, and what is compared are the tokens behind them.
+rule for thoughts compares the first of these tokens itself, the effect is measured behind them.
 
-Every text is tried at the same few places first; those that are clearly behind the best one there
-are tried no more. The best of the others go on to more places. The one that is best there becomes
-the profile's, with the rule that a thought is accepted only where the tokens after it improve. What
-it does then is measured at places that had no part in the choice, with several seeds at each: the
-figures that a profile records are those.
+Every text is tried at the same few places first; those that are clearly behind the best one are
+dropped, and the best of the others are tried at more places. The best one there becomes the
+profile's, with the rule that a thought is accepted only where the tokens after it improve. The
+figures that a profile records are then measured at fresh places, with several seeds at each.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,7 +34,6 @@ from ...samplers.registry import make_sampler
 from ...step import Step
 from ..asking import Answered, Asker, Continuation
 from ..evaluation.statistics import Interval, bootstrap_mean
-from ..undertrained import reserved_tokens
 from .measurements import DIGITS
 
 FOLLOWING = 20
@@ -51,7 +48,7 @@ FINALISTS = 3
 LEAST_GAIN = 0.0
 """In nats a token: what follows a thought must improve so much, or the thought is dropped."""
 LEAST_ACCEPTED = 0.5
-"""A text that is dropped more often than this is no thought of this model."""
+"""A text that is accepted less often than this is no thought of this model."""
 MOST_SITES = 200
 """Places at which the text that was chosen is measured; as many as there are, if fewer."""
 SEEDS = 2
@@ -74,13 +71,7 @@ class InsertionSite:
 
     @property
     def control(self) -> list[Step]:
-        """The steps from there on."""
         return self.answer.steps[self.number :]
-
-    @property
-    def entropy(self) -> float:
-        """Of the position, in bits."""
-        return self.answer.steps[self.number].entropy
 
     @property
     def before(self) -> tuple[int, ...]:
@@ -89,7 +80,7 @@ class InsertionSite:
 
 
 class InsertionEffect(NamedTuple):
-    """What one insertion did, in nats a token; better is more, but for the entropy."""
+    """The effect of one insertion, in nats a token; more is better, but for the entropy."""
 
     logprob: float
     entropy: float
@@ -103,13 +94,7 @@ class InsertionEffect(NamedTuple):
 
 
 def sites(tokenizer: TokenizerWrapper, answer: Answered, rule: Think) -> Iterator[InsertionSite]:
-    """Yield the places of an answer without thoughts at which one could stand.
-
-    Args:
-        tokenizer: from `load`.
-        answer: without thoughts.
-        rule: what it must not answer if thoughts are to stand in it.
-    """
+    """Yield the places of an answer without thoughts at which the rule would allow one."""
     if asks_for(rule.not_for, tokenizer, answer.prompt):
         return
     text = AnswerText(tokenizer)
@@ -128,8 +113,8 @@ class InsertionExperiment:
         """Prepare.
 
         Args:
-            asker: generates what follows.
-            profile: by which to go on; its own interventions must be off.
+            asker: generates the continuations.
+            profile: of the continuations; its own interventions must be off.
         """
         self._asker = asker
         self._profile = profile
@@ -140,18 +125,11 @@ class InsertionExperiment:
         self._length = self._deciding + FOLLOWING
 
     def measurable(self, site: InsertionSite) -> bool:
-        """Tell whether enough follows a site behind the tokens that decide."""
         return len(site.control) >= self._deciding + LEAST_FOLLOWING
 
     def effects(
         self, stage: str, planned: Sequence[tuple[InsertionSite, Text]]
     ) -> list[InsertionEffect]:
-        """Return the effects of texts at sites.
-
-        Args:
-            stage: what the journal calls them.
-            planned: pairs of a site and a text.
-        """
         inserted = [self._tokens(site, text) for site, text in planned]
         answers = self._asker.run(
             stage,
@@ -168,14 +146,9 @@ class InsertionExperiment:
     def reseeded(
         self, stage: str, found: Sequence[InsertionSite], seed: int
     ) -> list[InsertionSite]:
-        """Return the same places in answers that go on from there with other seeds.
+        """Return the same places in answers that continue with other seeds, counted from `seed`.
 
-        A continuation after which the place is none any more, or that ends too soon, has no site.
-
-        Args:
-            stage: what the journal calls these answers.
-            found: the sites.
-            seed: of the first of them; the others count on.
+        Continuations that end too soon, or after which a text cannot stand there, have no site.
         """
         planned = [
             site.answer.continued(site.number, self._sampler, self._length, seed + number)
@@ -230,52 +203,34 @@ class TextEffects:
 
     @property
     def accepted(self) -> int:
-        """How many of the insertions were accepted; the others did nothing."""
         return sum(not effect.dropped for effect in self.effects)
 
     @property
     def mostly_accepted(self) -> bool:
-        """Whether it is not dropped at half of the sites or more."""
         return self.accepted > LEAST_ACCEPTED * len(self.effects)
 
     @property
     def rank(self) -> tuple[bool, float]:
-        """Larger for the better text: one that is mostly accepted, then by its mean effect."""
         return self.mostly_accepted, self.mean("total")
 
     def mean(self, name: str) -> float:
-        """Return the mean over the places of a field's mean there, in nats a token; 0 for none."""
+        """Return the mean of a field over the places, in nats a token; 0 for none."""
         values = self._by_place(name)
         return fmean(values) if values else 0.0
 
     def interval(self, name: str = "total") -> Interval:
-        """Return the 95 % bootstrap interval of that mean, over the places."""
         return bootstrap_mean(self._by_place(name))
 
     def behind(self, best: TextEffects) -> bool:
-        """Tell whether this text is clearly worse than another, or dropped too often."""
         return not self.mostly_accepted or self.interval().high < best.interval().low
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the figures for a profile's record."""
         n = self.accepted
         record: dict[str, Any] = {"text": self.text, "n": n, "dropped": len(self.effects) - n}
         for name in ("logprob", "entropy", "total"):
             figures = (self.mean(name), *self.interval(name)) if n else ()
             record[name] = [round(value, DIGITS) for value in figures]
         return record
-
-    def by_entropy(self) -> dict[str, Any]:
-        """Return the figures where the entropy of the place is below its median, and the others."""
-        middle = median(site.entropy for site in self.sites)
-        halves: dict[str, list[tuple[InsertionSite, InsertionEffect]]] = {"below": [], "above": []}
-        for site, effect in zip(self.sites, self.effects, strict=True):
-            halves["below" if site.entropy < middle else "above"].append((site, effect))
-        return {"bits": round(middle, DIGITS)} | {
-            name: TextEffects(self.text, *zip(*pairs, strict=True)).to_dict()["total"]
-            for name, pairs in halves.items()
-            if pairs
-        }
 
     def _by_place(self, name: str) -> list[float]:
         found = defaultdict(list)
@@ -295,20 +250,17 @@ class ThoughtChoice:
 
     @property
     def harms(self) -> bool:
-        """Whether even this text does harm: its whole interval says so."""
+        """Whether the whole interval of even this text lies below 0."""
         return self.chosen.accepted > 0 and self.chosen.interval().high < 0
 
     def changes(self) -> dict[str, Any]:
-        """Return the fields of `[think]` that follow."""
         fields: dict[str, Any] = {"text": self.chosen.text, "least_gain": LEAST_GAIN}
         return fields | ({"max_insertions": 0} if self.harms else {})
 
     def record(self) -> dict[str, Any]:
-        """Return what a profile records of it."""
         places = len({site.before for site in self.chosen.sites})
-        more = {"places": places, "by_entropy": self.chosen.by_entropy()}
         return {
-            "chosen": self.chosen.to_dict() | more,
+            "chosen": self.chosen.to_dict() | {"places": places},
             "candidates": [one.to_dict() for one in self.candidates],
         }
 
@@ -327,6 +279,24 @@ def candidates(tokenizer: TokenizerWrapper, vocab_size: int) -> list[Text]:
     return known + list(reserved_tokens(tokenizer, vocab_size)[:1])
 
 
+def reserved_tokens(tokenizer: TokenizerWrapper, vocab_size: int) -> list[int]:
+    """Return the ids of tokens that no text has, in ascending order.
+
+    They are those added to the vocabulary that neither end a text nor stand in the chat template,
+    and the rows of the embedding beyond the vocabulary.
+    """
+    template = tokenizer.chat_template or ""
+    used = {*tokenizer.eos_token_ids, tokenizer.bos_token_id, tokenizer.pad_token_id}
+    used.add(tokenizer.unk_token_id)
+    added = {
+        token
+        for text, token in tokenizer.get_added_vocab().items()
+        if token < vocab_size and token not in used and text not in template
+    }
+    beyond = set(range(vocab_size)) - set(tokenizer.get_vocab().values())
+    return sorted(added | beyond)
+
+
 def choose(
     asker: Asker,
     anywhere: InsertionExperiment,
@@ -337,8 +307,8 @@ def choose(
 
     Args:
         asker: the model, its seed, and the journal.
-        anywhere: accepts a text at a place, whether that improves what follows or not.
-        improving: accepts it only where that improves by `LEAST_GAIN`.
+        anywhere: accepts a text at every place.
+        improving: accepts it only where the next tokens improve by `LEAST_GAIN`.
         found: the places.
     """
     order = np.random.default_rng(abs(asker.seed)).permutation(len(found))
@@ -382,7 +352,6 @@ def _measured(
     where: Sequence[InsertionSite],
     texts: Sequence[Text],
 ) -> list[TextEffects]:
-    """Return the effects of each text at some places, in the order of the texts."""
     count = len(where)
     planned = [(site, text) for text in texts for site in where]
     asker.journal.expect(len(planned))

@@ -1,4 +1,4 @@
-"""Where forks and resampling are worth their price: thresholds from what they do, place by place.
+"""Thresholds beyond which forks and resampling are worth their price, from their effects by place.
 
 The effect of an intervention at a place is in nats: the log probability of the tokens that follow
 with it, less that of those without it. Its cost are forward tokens that were discarded. `worth`
@@ -35,10 +35,10 @@ LEAST_PLACES = 10
 
 @dataclass(frozen=True)
 class PlaceEffect:
-    """What an intervention did at one place."""
+    """The effect of an intervention at one place."""
 
-    measured: float
-    """What its threshold is about: the intervention is where that is higher."""
+    metric: float
+    """The metric that its threshold is compared with."""
     effect: float
     """Nats."""
     cost: float
@@ -61,7 +61,6 @@ class Worth:
     """The others that the share of `[targets]` would have allowed."""
 
     def record(self) -> dict[str, Any]:
-        """Return the figures for a profile's record."""
         kinds = dict.fromkeys(place.kind for place in (*self.beyond, *self.below) if place.kind)
         return {
             "beyond": self._figures(self.beyond),
@@ -90,16 +89,16 @@ def worth(places: Sequence[PlaceEffect], price: float, loosest: float) -> Worth:
     not lie above 0, it is infinite.
 
     Args:
-        places: what the intervention did.
+        places: effects of the intervention.
         price: nats that a forward token must bring.
         loosest: the lowest threshold that is allowed.
     """
     ordered = sorted(
-        (place for place in places if place.measured > loosest),
-        key=lambda place: place.measured,
+        (place for place in places if place.metric > loosest),
+        key=lambda place: place.metric,
         reverse=True,
     )
-    values = [place.measured for place in ordered] + [loosest]
+    values = [place.metric for place in ordered] + [loosest]
     net = _net(ordered, price)
     sums = np.cumsum(net)
     # A threshold can stand only between two places that differ in what is measured.
@@ -141,7 +140,7 @@ def resamples(
     bare: Profile,
     kinds: Mapping[str, str],
 ) -> list[PlaceEffect]:
-    """Return what resampling does, by varentropy, at places of answers without interventions.
+    """Return the effects of resampling, by varentropy, at places of answers without interventions.
 
     A token is drawn there with the parameters of `resample` and the same seed. From it the answer
     goes on without interventions, and is compared with what stood there: the difference of the mean
@@ -149,10 +148,10 @@ def resamples(
     token is drawn, nothing changes.
 
     Args:
-        asker: generates what follows.
+        asker: generates the continuations.
         control: the answers.
-        profile: says where there may be resampling.
-        bare: what the control was answered with.
+        profile: whose thresholds determine the places.
+        bare: the profile of the control.
         kinds: of the texts that prompts ask for.
     """
     places = [

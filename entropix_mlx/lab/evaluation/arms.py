@@ -1,4 +1,4 @@
-"""Arms: the ways of answering that are compared; every question is answered by every arm."""
+"""Arms: the settings that are compared; every question is answered by every arm."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 CHAT, PLAIN = "chat", "plain"
 FORMS = (CHAT, PLAIN)
 STOP = "\n"
-"""What ends an answer: it is one line; a worked solution of GSM8K is shown as one, too."""
+"""The end of an answer, which is one line; so is a worked solution of GSM8K."""
 TOGETHER = 512
 """Answers that are prepared at once: each takes a millisecond, and a run may have thousands."""
 _FIELDS = {field.name for field in fields(Settings)} - {"changes", "seed"}
@@ -42,7 +42,7 @@ Changes = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Arm:
-    """One way of answering."""
+    """Settings under a name."""
 
     name: str
     settings: Settings
@@ -50,7 +50,7 @@ class Arm:
 
 
 def named_arm(text: str, base: Settings) -> Arm:
-    """Return the arm that a text such as ``cold: branch.max_branches=0; temperature=0.5`` names.
+    """Return the arm of a text such as ``cold: branch.max_branches=0; temperature=0.5``.
 
     Raises:
         PromptError: it has no name, or a setting is none.
@@ -97,7 +97,7 @@ def changed(base: Settings, assignments: str, source: str) -> Settings:
 
 @dataclass(frozen=True)
 class Axes:
-    """What arms without a name of their own are made of: every combination is one."""
+    """The axes of arms without a name of their own: every combination is an arm."""
 
     samplers: Sequence[str]
     """Names; one with a profile of its own is written ``name:profile``."""
@@ -139,12 +139,10 @@ def arms_of(axes: Axes, base: Settings) -> list[Arm]:
 
 @dataclass(frozen=True)
 class Design:
-    """What is the same for all answers of a run."""
+    """What all answers of a run have in common."""
 
     model: str
-    """The model's name."""
     form: str = PLAIN
-    """One of `FORMS`."""
     seed: int = 0
     """The first seed."""
     seeds: int = 1
@@ -214,11 +212,10 @@ def answers(
     """Generate answers, and yield each with its record as it ends.
 
     Args:
-        model: from `load`.
-        tokenizer: from `load`.
+        model: from `load`; likewise the tokenizer.
         planned: from `plan`.
         batch: answers at once.
-        on_token: called with every token.
+        on_token: called after every token.
         notes: where passages may be retrieved from.
     """
     from ...api.batch import batch_generate

@@ -1,4 +1,4 @@
-"""Does it know when it is wrong? Scores of answers, and thresholds below which to call one unsure.
+"""Scores of answers that separate right from wrong, and thresholds below which one is unsure.
 
 A threshold is the lowest one with which the risk (the share of wrong answers among those that are
 given) is small enough on one half of a task's questions. What "small enough" means:
@@ -26,11 +26,7 @@ import numpy as np
 
 from ...errors import EntropixError
 from ...profiles.confidence import NO_SCORE, SCORES, score_of
-from ...profiles.profile import Profile
 from ...profiles.sections import Abstain
-from ...profiles.tree import table
-from ...step import Metrics, Strategy
-from . import grading
 from .questions import FIT, REPORT
 from .records import AnswerRecord
 from .results import level_name
@@ -48,9 +44,6 @@ from .statistics import (
 )
 
 COVERAGES = (0.5, 0.8)
-SHARES = {Strategy.ARGMAX: 1, Strategy.ADAPTIVE: -1, Strategy.BRANCH: -1}
-"""Strategies whose share of an answer's tokens is tried as a score, and its sign: a larger score
-is surer."""
 RISK = 0.2
 """The share of wrong answers that is allowed, unless the caller says otherwise."""
 FIRST_COVERAGE, COVERAGE_STEP = 0.1, 0.025
@@ -75,7 +68,6 @@ class Separation:
         return {coverage: self.curve.accuracy_at(coverage) for coverage in COVERAGES}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as a record, with the curve at every tenth of the answers."""
         places = [round(0.1 * place, 1) for place in range(1, 11)]
         return {
             "arm": self.arm,
@@ -91,39 +83,21 @@ class Separation:
         }
 
 
-def separations(records: Sequence[AnswerRecord], profile: Profile) -> list[Separation]:
-    """Return how well each score does, for every arm.
-
-    Args:
-        records: the answers.
-        profile: whose thresholds say which strategy a token would have: with them the shares of
-            strategies are known for answers of any sampler.
-    """
+def separations(records: Sequence[AnswerRecord]) -> list[Separation]:
+    """Return how well each score does, for every arm."""
     by_arm: dict[str, list[AnswerRecord]] = defaultdict(list)
     for record in records:
         if record.tokens.logprob:
             by_arm[record.question.arm].append(record)
-    return [
-        _separation(arm, name, answers, values)
-        for arm, answers in by_arm.items()
-        for name, values in all_scores(answers, profile).items()
-    ]
-
-
-def all_scores(records: Sequence[AnswerRecord], profile: Profile) -> dict[str, Floats]:
-    """Return every score of some answers, by name; higher is surer."""
-    scores = {name: _values(records, name) for name in SCORES} | _shares(records, profile)
-    if any(record.tokens.branches for record in records):
-        scores["fork_agreement"] = np.array([_agreement(record) for record in records])
-    return scores
+    return [_separation(arm, name, answers) for arm, answers in by_arm.items() for name in SCORES]
 
 
 def grades(records: Sequence[AnswerRecord]) -> Bools:
-    """Return which answers are right."""
     return np.array([record.graded.right for record in records], dtype=bool)
 
 
-def _separation(arm: str, name: str, records: Sequence[AnswerRecord], scores: Floats) -> Separation:
+def _separation(arm: str, name: str, records: Sequence[AnswerRecord]) -> Separation:
+    scores = _values(records, name)
     right, strata = grades(records), [level_name(record) for record in records]
     within = stratified_auroc(scores, right, strata)
     curve = risk_coverage(scores, right)
@@ -132,39 +106,6 @@ def _separation(arm: str, name: str, records: Sequence[AnswerRecord], scores: Fl
 
 def _values(records: Sequence[AnswerRecord], score: str) -> Floats:
     return np.array([score_of(score, record.tokens) for record in records])
-
-
-def _shares(records: Sequence[AnswerRecord], profile: Profile) -> dict[str, Floats]:
-    """Return the share of an answer's tokens at which each strategy would be decided."""
-    rows = [row for row in table(profile) if {"entropy", "varentropy", "margin"} >= set(row.bounds)]
-
-    def decided(entropy: float, varentropy: float, margin: float) -> Strategy:
-        metrics = Metrics(entropy, varentropy, margin, 0.0, 0.0, 0.0, 0.0, 0.0)
-        return next(row.strategy for row in rows if row.fits(metrics))
-
-    every = [
-        list(map(decided, one.tokens.entropy, one.tokens.varentropy, one.tokens.margin))
-        for one in records
-    ]
-    return {
-        f"share_of_{strategy}": np.array(
-            [sign * each.count(strategy) / len(each) for each in every]
-        )
-        for strategy, sign in SHARES.items()
-    }
-
-
-def _agreement(record: AnswerRecord) -> float:
-    """Return the share of the branches of the first fork that say what the answer says.
-
-    An answer that did not fork agrees with itself: 1.
-    """
-    if not record.tokens.branches:
-        return 1.0
-    rule = record.question.rule
-    said = grading.extracted(rule, record.text)
-    same = [grading.extracted(rule, branch) == said for branch in record.tokens.branches]
-    return sum(same) / len(same)
 
 
 def fit_threshold(
@@ -176,7 +117,7 @@ def fit_threshold(
     """Return which answers to call unsure.
 
     Args:
-        records: answers to questions of one task, which nothing is reported of afterwards.
+        records: answers to questions of one task, from its fit half.
         risk: the share of wrong answers that is allowed among those that are given.
         level: see the module.
         score: a key of `SCORES`; None for the one with the highest AUROC on these answers.
@@ -249,8 +190,7 @@ class Abstention:
 
     @classmethod
     def of(cls, abstain: Abstain, records: Sequence[AnswerRecord], set_on: str) -> Abstention:
-        """Return what a threshold does with the answers of one arm to one task."""
-        asked, right = records[0].question, grades(records)
+        question, right = records[0].question, grades(records)
         sure = _values(records, abstain.score) >= abstain.threshold
         coverages = {
             name: risk_coverage(_values(records, name), right).coverage_at(abstain.risk)
@@ -258,9 +198,9 @@ class Abstention:
         }
         best = max(coverages, key=lambda name: coverages[name])
         return cls(
-            asked.arm,
+            question.arm,
             set_on,
-            asked.task,
+            question.task,
             abstain.score,
             abstain.risk,
             len(records),
@@ -272,7 +212,6 @@ class Abstention:
 
     @property
     def coverage(self) -> float:
-        """The share of answers that are given."""
         return self.given / self.n if self.n else 0.0
 
     @property
@@ -282,11 +221,9 @@ class Abstention:
 
     @property
     def interval(self) -> Interval:
-        """Wilson's interval of the observed risk."""
         return wilson(self.wrong, self.given)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as a record."""
         return vars(self) | {"coverage": self.coverage, "observed_risk": self.observed_risk}
 
 
@@ -296,7 +233,7 @@ def abstentions(
     """Return what thresholds do with the answers of each arm to each task.
 
     Args:
-        records: the answers.
+        records: of any arms and tasks.
         profile: the threshold of a profile, which is tried on all answers if there is one. Without
             it, and where both halves of a task were answered, a threshold is set on its one half
             and tried on the other, and on the reported half of every other task.

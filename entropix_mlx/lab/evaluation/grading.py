@@ -20,13 +20,6 @@ _OPTION = re.compile(r"^\W*([A-Za-z])(?![A-Za-z])")
 
 
 def is_right(rule: str, text: str, answers: Sequence[str]) -> bool:
-    """Tell whether a text is a right answer.
-
-    Args:
-        rule: a key of `RULES`.
-        text: what was generated.
-        answers: the right answers.
-    """
     if rule in _PATTERNS:
         return any(_PATTERNS[rule](answer).search(first_line(text)) for answer in answers)
     of_answer = _solution if rule == "final" else RULES[rule]
@@ -35,10 +28,7 @@ def is_right(rule: str, text: str, answers: Sequence[str]) -> bool:
 
 
 def extracted(rule: str, text: str) -> str:
-    """Return the part of a text that its rule compares: two texts with the same one say the same.
-
-    It is empty where there is nothing to grade.
-    """
+    """Return the part of a text that its rule compares; empty where there is nothing to grade."""
     return RULES[rule](text)
 
 
@@ -67,7 +57,6 @@ def check_rule(rule: object, answers: Sequence[str]) -> None:
 
 
 def first_line(text: str) -> str:
-    """Return the first line that is not blank, without the spaces around it."""
     return text.strip().partition("\n")[0].strip()
 
 
@@ -79,13 +68,12 @@ def _number(text: str) -> str:
 
 
 def _last(text: str) -> str:
-    """Return the number at which a sentence arrives; those that it names before are no tries."""
+    """Return the last number; those that a sentence names before it are no tries."""
     found = _NUMBER.findall(first_line(text))
     return _first_number(found[-1]) if found else ""
 
 
 def _final(text: str) -> str:
-    """Return the number after the first ``####``, with which GSM8K's solutions end."""
     return _first_number(text.partition(_MARK)[2])
 
 
@@ -103,7 +91,6 @@ def _first_number(text: str) -> str:
 
 
 def _choice(text: str) -> str:
-    """Return the letter that stands first in an answer such as "B", "(b) Paris" or "B."."""
     found = _OPTION.match(first_line(text))
     return found[1].upper() if found else ""
 

@@ -149,4 +149,4 @@ FORMATS: dict[str, Callable[[str, int, dict[str, Any]], Problem]] = {
     "svamp": _svamp,
     "gsm8k": _gsm8k,
 }
-"""By name: how a record of a published file becomes a question."""
+"""Readers of the records of published files, by name."""

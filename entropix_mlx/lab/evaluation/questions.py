@@ -48,7 +48,6 @@ class Problem:
 
     @property
     def split(self) -> str:
-        """The half that the question is in."""
         return FIT if _hash(f"{self.task}/{self.level}/{self.subject}") % 2 else REPORT
 
 
@@ -58,7 +57,7 @@ Draw = Callable[[random.Random, Problem | None], Problem]
 
 @dataclass(frozen=True)
 class Selection:
-    """Which questions of a task are asked, and with how many worked examples."""
+    """Which questions of a task, and with how many worked examples."""
 
     limit: int | None = None
     """How many in all; None for as many as the task has, or `tasks.DEFAULT_LIMIT` where it can
@@ -71,7 +70,6 @@ class Selection:
     examples: int = EXAMPLES
 
     def __post_init__(self) -> None:
-        """Refuse a number of examples that could make the drawing endless."""
         if not 0 <= self.examples <= MOST_EXAMPLES:
             raise SettingsError(
                 f"examples must be between 0 and {MOST_EXAMPLES}, not {self.examples}"

@@ -1,14 +1,13 @@
-"""What is kept of every answer: a line of the answers' file, and the same line read again.
+"""Records of answers: lines of the answers' file, written and read again.
 
-A line is that of `entropix generate --output`, and below ``eval`` it has the question, the grade,
-what the answer cost, and the measurements of its tokens. Everything that is reported is computed
-from these lines alone.
+A line is that of `entropix generate --output` with the question, the grade, the cost of the answer,
+and the metrics of its tokens. All reports are computed from these lines alone.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from ...errors import PromptError
 from ...profiles.confidence import SCORED, AnswerMetrics
 from ...records import from_record
 from ...settings import Settings
-from ...step import Origin, Step, Stopped
+from ...step import Origin, Step
 from . import grading
 from .questions import Problem
 
@@ -64,7 +63,6 @@ class PlannedAnswer(Task):
         return super().header | {"model": self.model, "question": question}
 
     def record(self, answer: BatchAnswer, batch: int) -> dict[str, Any]:
-        """Return the line of an answer, with its grade and its cost."""
         record = super().record(answer, batch)
         if answer.error is not None:
             return record
@@ -76,7 +74,12 @@ class PlannedAnswer(Task):
             "discarded": discarded,
             "retrieved": len(answer.steps) - len(own),
         }
-        return record | {"graded": graded, "tokens": AnswerTokens.of(answer.steps).to_dict()}
+        tokens = AnswerMetrics.of(answer.steps)
+        rounded: dict[str, Any] = {
+            name: [float(f"{value:.{_DIGITS}g}") for value in getattr(tokens, name)]
+            for name in SCORED
+        }
+        return record | {"graded": graded, "tokens": rounded | {"first": tokens.first}}
 
 
 @dataclass(frozen=True)
@@ -108,42 +111,13 @@ class Graded:
 
 
 @dataclass(frozen=True)
-class AnswerTokens(AnswerMetrics):
-    """The measurements of an answer's own tokens, and where its first fork could lead."""
-
-    branches: tuple[str, ...] = ()
-    """The texts that the answer would have had by each branch of its first fork, but for those that
-    were pruned before they said anything."""
-
-    @classmethod
-    def of(cls, steps: Iterable[Step]) -> AnswerTokens:
-        """Return what was measured at the steps of an answer."""
-        steps = list(steps)
-        place, fork = next(
-            ((place, step.fork) for place, step in enumerate(steps) if step.fork), (0, None)
-        )
-        before = "".join(step.text for step in steps[:place])
-        followed = fork.branches if fork else ()
-        branches = [before + one.text for one in followed if one.stopped is not Stopped.BEHIND]
-        return cls(**vars(AnswerMetrics.of(steps)), branches=tuple(branches))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return them as a JSON-ready record of few digits."""
-        values: dict[str, Any] = {
-            name: [float(f"{value:.{_DIGITS}g}") for value in getattr(self, name)]
-            for name in SCORED
-        }
-        return values | {"first": self.first, "branches": list(self.branches)}
-
-
-@dataclass(frozen=True)
 class AnswerRecord:
     """One answer of a file."""
 
     question: RecordedQuestion
     graded: Graded
     text: str
-    tokens: AnswerTokens = field(default_factory=AnswerTokens)
+    tokens: AnswerMetrics = field(default_factory=AnswerMetrics)
     seed: int = 0
     model: str = ""
 
@@ -151,10 +125,8 @@ class AnswerRecord:
 def forward_tokens(steps: Sequence[Step]) -> tuple[int, int]:
     """Return how many generated tokens an answer committed, and how many it discarded.
 
-    An insertion that was tried and dropped cost its tokens and the draw that was put back; one that
-    was accepted cost what was followed without it, if that was. At a fork all tokens of all
-    branches went through the model, and perhaps some beside them; those that became the text are
-    steps whose origin is the fork.
+    A discarded insertion costs its tokens and the draw that was put back. At a fork all tokens of
+    all branches went through the model, and those of the lookahead; only the winner's are steps.
     """
     discarded = 0
     for place, step in enumerate(steps):

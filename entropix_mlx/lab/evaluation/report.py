@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ...profiles.profile import Profile
+from ...profiles.sections import Abstain
 from .confidence import COVERAGES, Abstention, Separation, abstentions, separations
 from .questions import SPLITS
 from .records import AnswerRecord
@@ -25,7 +25,6 @@ class ReportTable:
     note: str = ""
 
     def to_text(self) -> str:
-        """Return the table for a terminal."""
         rows = [self.header, *self.rows]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = [
@@ -38,7 +37,6 @@ class ReportTable:
         return "\n".join([self.title, *lines, *([self.note] if self.note else [])]) + "\n"
 
     def to_markdown(self) -> str:
-        """Return the table in Markdown."""
         rule = ("---", *("---:" for _ in self.header[1:]))
         rows = [[cell.replace("|", "\\|") for cell in row] for row in self.rows]
         lines = [f"| {' | '.join(row)} |" for row in (self.header, rule, *rows)]
@@ -47,7 +45,7 @@ class ReportTable:
 
 @dataclass(frozen=True)
 class EvaluationReport:
-    """The answers of a run, summed up."""
+    """A summary of a run's answers."""
 
     results: Results
     separations: tuple[Separation, ...]
@@ -62,14 +60,14 @@ class EvaluationReport:
     def of(
         cls,
         records: Sequence[AnswerRecord],
-        profile: Profile | None = None,
+        abstain: Abstain | None = None,
         pairs: Sequence[Pair] = (),
     ) -> EvaluationReport:
         """Sum up some answers, at least one.
 
         Args:
-            records: the answers.
-            profile: for scores of confidence, too: its thresholds tell the strategies apart.
+            records: of any arms and tasks.
+            abstain: for scores of confidence, too, and for this threshold if it has a score.
             pairs: the arms to compare, as for `summarize`.
 
         Raises:
@@ -81,15 +79,14 @@ class EvaluationReport:
         }
         return cls(
             summarize(records, pairs),
-            tuple(separations(records, profile)) if profile else (),
-            tuple(abstentions(records, profile.abstain)) if profile else (),
+            tuple(separations(records)) if abstain else (),
+            tuple(abstentions(records, abstain)) if abstain else (),
             {split: found for split, found in ids.items() if found},
             ", ".join(sorted({record.model for record in records})),
             ", ".join(sorted({record.question.form for record in records})),
         )
 
     def tables(self) -> list[ReportTable]:
-        """Return the tables that are printed."""
         return [
             _accuracy_table(self.results),
             *_contrast_tables(self.results),
@@ -98,7 +95,6 @@ class EvaluationReport:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as one JSON-ready record; what is unknown is None."""
         results = asdict(self.results)
         for row, accuracy in zip(results["accuracies"], self.results.accuracies, strict=True):
             row["accuracy"] = accuracy.accuracy

@@ -1,4 +1,4 @@
-"""What the answers of a run amount to: accuracy, cost, contrasts between arms, votes.
+"""Results of a run: accuracy, cost, contrasts between arms, votes.
 
 Everything is paired by question: all arms answer the same questions with the same random numbers.
 Answers made of several (what most of them say, or the most probable one) are arms, too. They cost
@@ -44,7 +44,6 @@ class Accuracy:
 
     @property
     def accuracy(self) -> float:
-        """The share of right answers."""
         return self.right / self.n if self.n else 0.0
 
     @property
@@ -75,17 +74,17 @@ class Contrast:
 
 @dataclass(frozen=True)
 class Results:
-    """A run, summed up."""
+    """Accuracies and contrasts of a run."""
 
     accuracies: tuple[Accuracy, ...]
     contrasts: tuple[Contrast, ...]
 
 
 def summarize(records: Sequence[AnswerRecord], pairs: Sequence[Pair] = ()) -> Results:
-    """Return what answers amount to; arms and levels come in the order of their first answers.
+    """Return accuracies and contrasts, in the order of the first answers.
 
     Args:
-        records: the answers.
+        records: of any arms.
         pairs: the arms to compare; () for every two.
 
     Raises:
@@ -101,7 +100,6 @@ def summarize(records: Sequence[AnswerRecord], pairs: Sequence[Pair] = ()) -> Re
 
 
 def level_name(record: AnswerRecord) -> str:
-    """Return the task and level of an answer."""
     task, level = record.question.task, record.question.level
     return level if level == task else f"{task}/{level}"
 
@@ -128,7 +126,6 @@ def _accuracy(arm: str, level: str, answers: Sequence[AnswerRecord]) -> Accuracy
 
 
 def _contrasts(by_arm: dict[str, list[AnswerRecord]], pairs: Sequence[Pair] = ()) -> list[Contrast]:
-    """Return contrasts of arms, with p-values that are adjusted for their number."""
     shares = {arm: _share_right(answers) for arm, answers in by_arm.items()}
     check_pairs(pairs, shares)
     every = [(first, second) for second, first in combinations(shares, 2)]
@@ -138,10 +135,10 @@ def _contrasts(by_arm: dict[str, list[AnswerRecord]], pairs: Sequence[Pair] = ()
 
 
 def check_pairs(pairs: Sequence[Pair], known: Collection[str]) -> None:
-    """Check that the arms to compare are there.
+    """Check that the arms to compare exist.
 
     Raises:
-        PromptError: one is not.
+        PromptError: one does not.
     """
     for name in (name for pair in pairs for name in pair):
         if name not in known:
@@ -149,7 +146,6 @@ def check_pairs(pairs: Sequence[Pair], known: Collection[str]) -> None:
 
 
 def _share_right(answers: Iterable[AnswerRecord]) -> dict[str, float]:
-    """Return the share of an arm's answers to each question that is right."""
     graded: dict[str, list[bool]] = defaultdict(list)
     for answer in answers:
         graded[answer.question.id].append(answer.graded.right)
@@ -186,7 +182,6 @@ class Combination(NamedTuple):
 
 
 def combinations_of(votes: Iterable[int], best_of: Iterable[int]) -> list[Combination]:
-    """Return majority votes of so many answers, and the most probable among so many."""
     return [
         *(Combination(n, majority, f"vote of {n}") for n in dict.fromkeys(votes)),
         *(Combination(n, most_probable, f"best of {n}") for n in dict.fromkeys(best_of)),
@@ -196,16 +191,10 @@ def combinations_of(votes: Iterable[int], best_of: Iterable[int]) -> list[Combin
 def check_comparisons(
     arms: Sequence[str], combined: Sequence[Combination], pairs: Sequence[Pair], seeds: int
 ) -> None:
-    """Check what is to be compared before answers are generated for it.
-
-    Args:
-        arms: the names of those that answer.
-        combined: what is made of their answers.
-        pairs: the arms to compare, as for `summarize`.
-        seeds: answers of each arm to each question.
+    """Check votes and contrasts before any answer is generated.
 
     Raises:
-        PromptError: an arm is not there, or it has too few answers to a question.
+        PromptError: an arm does not exist, or has too few answers to a question.
     """
     for n, _, name in combined:
         if n > seeds:
@@ -214,10 +203,7 @@ def check_comparisons(
 
 
 def combine(records: Iterable[AnswerRecord], how: Combination) -> list[AnswerRecord]:
-    """Return one answer in place of the first few of each arm to each question.
-
-    None is made where an arm has fewer answers to a question.
-    """
+    """Return one answer in place of the first few of each arm to each question that has enough."""
     groups: dict[Pair, list[AnswerRecord]] = defaultdict(list)
     for record in records:
         if record.question.seed_number < how.n:
@@ -243,7 +229,6 @@ def majority(answers: Sequence[AnswerRecord]) -> AnswerRecord:
 
 
 def most_probable(answers: Sequence[AnswerRecord]) -> AnswerRecord:
-    """Return the answer of the highest mean log probability."""
     return max(answers, key=_mean_logprob)
 
 

@@ -16,27 +16,27 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 CONFIDENCE = 0.95
-"""The level of every interval, unless the caller says otherwise."""
+"""The level of every interval."""
+Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 RESAMPLES = 10_000
-"""Of a bootstrap, unless the caller says otherwise."""
+"""Of a bootstrap."""
 
 
 class Interval(NamedTuple):
-    """Bounds between which a value lies, at the level that was asked for."""
+    """Bounds at the level `CONFIDENCE`."""
 
     low: float
     high: float
 
 
-def wilson(right: int, n: int, level: float = CONFIDENCE) -> Interval:
+def wilson(right: int, n: int) -> Interval:
     """Return Wilson's score interval of a share (J. Am. Stat. Assoc. 22, 1927)."""
     if not n:
         return Interval(0.0, 1.0)
-    z = normal_quantile(level)
     share = right / n
-    scale = 1 + z * z / n
-    middle = (share + z * z / (2 * n)) / scale
-    half = z / scale * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    scale = 1 + Z * Z / n
+    middle = (share + Z * Z / (2 * n)) / scale
+    half = Z / scale * math.sqrt(share * (1 - share) / n + Z * Z / (4 * n * n))
     return Interval(max(0.0, middle - half), min(1.0, middle + half))
 
 
@@ -46,8 +46,10 @@ def binomial_cdf(k: int, n: int, p: float) -> float:
         return 1.0
     if k < 0 or p >= 1:
         return 0.0
+    log_factorials = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, n + 1)))])
     taken = np.arange(k + 1)
-    logs = _log_choose(n)[: k + 1] + taken * math.log(p) + (n - taken) * math.log1p(-p)
+    choose = log_factorials[n] - log_factorials[taken] - log_factorials[n - taken]
+    logs = choose + taken * math.log(p) + (n - taken) * math.log1p(-p)
     return float(min(1.0, math.fsum(np.exp(logs))))
 
 
@@ -72,25 +74,18 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def bootstrap_mean(
-    values: Sequence[float], level: float = CONFIDENCE, resamples: int = RESAMPLES, seed: int = 0
-) -> Interval:
-    """Return the percentile bootstrap interval of a mean.
-
-    Args:
-        values: one a question, such as the difference between two arms: questions are resampled.
-        level: of the interval.
-        resamples: their number.
-        seed: of the resampling.
-    """
+def bootstrap_mean(values: Sequence[float]) -> Interval:
+    """Return the percentile bootstrap interval of a mean; one value a question, resampled."""
     data = np.asarray(values, dtype=np.float64)
     if not len(data):
         return Interval(math.nan, math.nan)
     # Differences take few values: how often each is drawn says all, and needs no index a question.
     distinct, counts = np.unique(data, return_counts=True)
-    source = np.random.default_rng(seed)
-    drawn = source.multinomial(len(data), counts / len(data), size=resamples)
-    low, high = np.quantile(drawn @ distinct / len(data), [(1 - level) / 2, (1 + level) / 2])
+    source = np.random.default_rng(0)
+    drawn = source.multinomial(len(data), counts / len(data), size=RESAMPLES)
+    low, high = np.quantile(
+        drawn @ distinct / len(data), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
+    )
     return Interval(float(low), float(high))
 
 
@@ -102,7 +97,7 @@ class Auroc(NamedTuple):
     variance: float
 
 
-def auroc(scores: Floats, right: Bools, level: float = CONFIDENCE) -> Auroc:
+def auroc(scores: Floats, right: Bools) -> Auroc:
     """Return the AUROC with DeLong's interval (Biometrics 44, 1988).
 
     The value is NaN where there are no right answers, or no wrong ones.
@@ -117,12 +112,10 @@ def auroc(scores: Floats, right: Bools, level: float = CONFIDENCE) -> Auroc:
     placed_negative = 1 - (ranks[~right] - among_negative) / m
     value = float(placed_positive.mean())
     variance = _variance(placed_positive) / m + _variance(placed_negative) / n
-    return _with_interval(value, variance, level)
+    return _with_interval(value, variance)
 
 
-def stratified_auroc(
-    scores: Floats, right: Bools, strata: Sequence[Hashable], level: float = CONFIDENCE
-) -> Auroc:
+def stratified_auroc(scores: Floats, right: Bools, strata: Sequence[Hashable]) -> Auroc:
     """Return the AUROC of pairs within a stratum: easy strata against hard ones do not count.
 
     It is the mean of the strata's own, each weighted with its number of pairs.
@@ -131,7 +124,7 @@ def stratified_auroc(
     kinds = np.array([str(stratum) for stratum in strata])
     for stratum in np.unique(kinds):
         within = kinds == stratum
-        own = auroc(scores[within], right[within], level)
+        own = auroc(scores[within], right[within])
         if math.isnan(own.value):
             continue
         positives = int(right[within].sum())
@@ -139,7 +132,7 @@ def stratified_auroc(
         value += weight * own.value
         variance += weight * weight * own.variance
         pairs += weight
-    return _with_interval(value / pairs, variance / pairs**2, level) if pairs else _UNKNOWN
+    return _with_interval(value / pairs, variance / pairs**2) if pairs else _UNKNOWN
 
 
 class Curve(NamedTuple):
@@ -159,7 +152,6 @@ class Curve(NamedTuple):
         return float((widths * self.risk).sum())
 
     def accuracy_at(self, coverage: float) -> float:
-        """Return the accuracy of the least share of answers that reaches a coverage."""
         place = int(np.searchsorted(self.coverage, coverage - 1e-12))
         return float(1 - self.risk[min(place, len(self.risk) - 1)])
 
@@ -178,13 +170,8 @@ def risk_coverage(scores: Floats, right: Bools) -> Curve:
     return Curve(given[ends] / max(1, len(scores)), wrong[ends] / given[ends], ordered[ends])
 
 
-def normal_quantile(level: float) -> float:
-    """Return z such that a standard normal value lies in ±z with the probability `level`."""
-    return NormalDist().inv_cdf((1 + level) / 2)
-
-
 def _midranks(values: Floats) -> Floats:
-    """Return the ranks of some values from 1; equal ones share the mean of theirs."""
+    """Return ranks from 1; equal values share the mean of theirs."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     ranks: Floats = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
     return ranks
@@ -194,16 +181,9 @@ def _variance(values: Floats) -> float:
     return float(values.var(ddof=1)) if len(values) > 1 else 0.0
 
 
-def _with_interval(value: float, variance: float, level: float) -> Auroc:
-    half = normal_quantile(level) * math.sqrt(variance)
+def _with_interval(value: float, variance: float) -> Auroc:
+    half = Z * math.sqrt(variance)
     return Auroc(value, Interval(max(0.0, value - half), min(1.0, value + half)), variance)
-
-
-def _log_choose(n: int) -> Floats:
-    """Return the logarithms of all binomial coefficients of `n`."""
-    logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, n + 1)))])
-    chosen: Floats = logs[n] - logs - logs[::-1]
-    return chosen
 
 
 _UNKNOWN = Auroc(math.nan, Interval(math.nan, math.nan), math.nan)

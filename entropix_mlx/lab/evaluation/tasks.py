@@ -1,7 +1,4 @@
-"""The tasks by name: generated arithmetic and stories, facts of the package, files of questions.
-
-A task is a mapping from its levels to what yields their questions.
-"""
+"""The tasks by name: generated arithmetic and stories, facts of the package, files of questions."""
 
 from __future__ import annotations
 
@@ -295,14 +292,14 @@ def _noted() -> dict[str, list[_Noted]]:
 
 
 def _invented(table: dict[str, Any]) -> Iterator[_Noted]:
-    places = [a + b for a, b in itertools.product(table["first"], table["last"])]
+    villages = [a + b for a, b in itertools.product(table["first"], table["last"])]
     people = [" ".join(pair) for pair in itertools.product(table["given"], table["family"])]
     source = random.Random("notes")
-    source.shuffle(places)
+    source.shuffle(villages)
     for kind, form in enumerate(table["forms"]):
-        for number, place in enumerate(places):
-            text, answers = form["question"].format(place), (source.choice(people),)
-            problem = Problem("", NOTES, INVENTED, place, text, answers, "contains")
+        for number, village in enumerate(villages):
+            text, answers = form["question"].format(village), (source.choice(people),)
+            problem = Problem("", NOTES, INVENTED, village, text, answers, "contains")
             yield _with_passage(INVENTED, f"places-{kind}", problem, form, number)
 
 
