@@ -107,7 +107,6 @@ class Summary:
 
     @property
     def time_to_first_token(self) -> float:
-        """Seconds from the beginning, prefill included."""
         return self._first_time
 
     @property

@@ -114,8 +114,6 @@ class BackendThread:
         self._jobs.put(lambda: self._answer(send, cancel, question))
 
     def configure(self, settings: Settings, ask: bool) -> None:
-        """Use other settings from the next answer on."""
-
         def job() -> None:
             self._settings, self._ask = settings, ask
             self._apply_settings()

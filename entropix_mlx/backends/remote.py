@@ -186,7 +186,6 @@ class Address:
     key: str | None = None
 
     def get(self, path: str) -> Any:
-        """Return the JSON of a route."""
         with contextlib.closing(HttpResponse(self, "GET", path, None, CancelToken())) as response:
             return response.whole()
 

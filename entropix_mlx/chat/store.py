@@ -80,7 +80,6 @@ class Store:
         self.save(conversation)
 
     def delete(self, chat: str) -> None:
-        """Delete a chat for good, if it exists."""
         with writing(self._path(chat), SessionError):
             self._path(chat).unlink(missing_ok=True)
             self._path(chat, CARD).unlink(missing_ok=True)

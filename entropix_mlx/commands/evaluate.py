@@ -246,7 +246,6 @@ class Study(argparse.Action):
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Have all arms answer all questions, and print what that shows."""
     _check(arguments)
     if arguments.read:
         found = [record for file in arguments.read for record in read_records(file)]

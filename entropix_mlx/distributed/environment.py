@@ -42,7 +42,6 @@ class RankEnvironment:
     """Seconds in which all ranks must have come."""
 
     def name(self, rank: int) -> str:
-        """Return the name of a rank in messages."""
         return f"rank {rank} ({self.hosts[rank]})" if rank < len(self.hosts) else f"rank {rank}"
 
     def lost(self, rank: int) -> str:

@@ -73,15 +73,12 @@ class Line:
 
     @property
     def descriptor(self) -> int:
-        """The number of the socket."""
         return self._socket.fileno()
 
     def wait_for_ever(self) -> None:
-        """Read without a limit of time."""
         self._socket.settimeout(None)
 
     def close(self) -> None:
-        """Close the connection."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes up whoever reads
         self._socket.close()
@@ -184,7 +181,6 @@ class Hub:
         on_end(rank, None)
 
     def broadcast(self, record: Record) -> None:
-        """Send a record to every other rank."""
         for line in self._lines.values():
             line.send(record)
 
@@ -204,7 +200,6 @@ class Hub:
                 thread.join(max(0.0, until - time.monotonic()))
 
     def close(self) -> None:
-        """Close all connections."""
         self._server.close()
         for line in self._lines.values():
             line.close()
@@ -283,5 +278,4 @@ class Spoke:
         self._line.send(record)
 
     def close(self) -> None:
-        """Close the connection."""
         self._line.close()

@@ -164,7 +164,6 @@ class Pass:
         self._positions: list[Position] | None = None
 
     def arrays(self) -> list[mx.array]:
-        """Return everything that is read later."""
         sampled = [part.sampled for part in self._parts]
         return [array for one in sampled for array in (one.packed, one.token, *one.state)]
 

@@ -93,7 +93,6 @@ class LanguageModel(nn.Module):
         self(tokens, cache)
 
     def make_cache(self) -> list[Any]:
-        """Return the empty cache of a text."""
         raise NotImplementedError
 
     def take_cache(self, cache: Sequence[Any]) -> list[Any]:
@@ -111,5 +110,4 @@ class LanguageModel(nn.Module):
 
     @property
     def bytes_per_token(self) -> int:
-        """The size of a token in the cache."""
         raise NotImplementedError

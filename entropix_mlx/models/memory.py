@@ -23,7 +23,6 @@ def cache_tokens(model: LanguageModel) -> int:
 
 
 def own_cache_tokens(model: LanguageModel) -> int:
-    """Return the same for this machine alone."""
     free = (usable_memory() - mx.get_active_memory()) * CACHE_SHARE
     return int(free // max(1, model.bytes_per_token))
 

@@ -49,7 +49,6 @@ class AdaptiveP:
     decay: float
 
     def start(self, text: TextStart) -> State:
-        """Begin as if the target had been met for long."""
         weight = 1.0 / (1.0 - self.decay)
         return mx.array([self.target * weight]), mx.array([weight])
 

@@ -325,7 +325,6 @@ class Batcher:
             submission.fail(error)
 
     def _fail_waiting(self, error: Exception) -> None:
-        """End the requests of which no answer has begun."""
         begun = {
             submission
             for slot, (submission, _) in self._served.items()

@@ -163,7 +163,6 @@ class AnswerText:
 
     @property
     def paragraph(self) -> str:
-        """The text since the last blank line."""
         begun = self._text.rstrip("\n").rfind("\n\n")
         return self._text[begun + 2 :] if begun >= 0 else self._text
 

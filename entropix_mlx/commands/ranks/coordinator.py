@@ -82,12 +82,10 @@ class Coordinator:
 
     @property
     def rank(self) -> int:
-        """The rank of this process."""
         return 0
 
     @property
     def size(self) -> int:
-        """The number of ranks."""
         return self.place.size
 
     def begin_shares(self, done: Iterable[Key]) -> set[Key]:
@@ -124,7 +122,6 @@ class Coordinator:
         list(self._received())
 
     def _received(self) -> Iterator[tuple[int, Record]]:
-        """Yield a record of each other rank."""
         for _ in range(1, self.place.size):
             yield self._next_result()
 
@@ -211,7 +208,6 @@ def coordinate(place: RankEnvironment, run: Callable[[Coordinator], int]) -> NoR
 
 
 def hello() -> dict[str, Any]:
-    """Return the first record of a rank."""
     return {"host": socket.gethostname(), "versions": installed_versions()}
 
 
@@ -239,7 +235,6 @@ def check_command(arguments: argparse.Namespace) -> None:
 
 @contextlib.contextmanager
 def on_signal(number: signal.Signals, do: Callable[[], None]) -> Iterator[None]:
-    """Do something else at a signal."""
     before = signal.signal(number, lambda *_: do())
     try:
         yield
@@ -248,7 +243,6 @@ def on_signal(number: signal.Signals, do: Callable[[], None]) -> Iterator[None]:
 
 
 def report_error(message: str) -> None:
-    """Print an error on stderr."""
     from ..shared import output  # which imports what takes long; the ranks meet before
 
     output.report_error(message)

@@ -58,7 +58,6 @@ class ModelOptions:
 
     @property
     def name(self) -> str:
-        """The name of the model, for people."""
         from ...checkpoints.locate import default_model
 
         name = self.model if self.model is not None else default_model()

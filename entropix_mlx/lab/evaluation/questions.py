@@ -76,7 +76,6 @@ class Selection:
             )
 
     def includes(self, problem: Problem) -> bool:
-        """Tell whether a question is in the chosen half."""
         return self.split in (ALL, problem.split)
 
 

@@ -111,7 +111,6 @@ class EvaluationReport:
 
 
 def percent(share: float) -> str:
-    """Return a share as a text such as "62.5 %"."""
     return "–" if math.isnan(share) else f"{100 * share:.1f} %"
 
 

@@ -24,12 +24,10 @@ class Masked(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of the scores."""
         return self.scores.shape
 
     @property
     def size(self) -> int:
-        """How many scores there are."""
         return self.scores.size
 
     def part(self, first: int, end: int) -> Masked:
@@ -62,7 +60,6 @@ class AttentionQueries(NamedTuple):
 
     @property
     def length(self) -> int:
-        """The number of tokens."""
         return int(self.queries.shape[2])
 
     def part(self, first: int, end: int) -> AttentionQueries:

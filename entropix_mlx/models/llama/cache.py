@@ -72,7 +72,6 @@ class SharedPrefixCache:
         return [KeysValues(*piece.keys_and_values()) for piece in self.prefixes]
 
     def trim(self, count: int) -> None:
-        """Remove the last tokens of every suffix."""
         self.suffix.trim(count)
 
     def of_rows(self, rows: Sequence[int]) -> SharedPrefixCache:
@@ -92,7 +91,6 @@ class SharedPrefixCache:
         own.update_and_fetch(keys[one, :, :length], values[one, :, :length])
 
     def arrays(self) -> list[mx.array]:
-        """Return the keys and values of the suffixes."""
         return arrays_of(self.suffix)
 
     def share(self, step: int, rows: int) -> SharedPrefixCache:
@@ -109,7 +107,6 @@ class BlockCache:
 
     @property
     def offset(self) -> int:
-        """Number of tokens before the next one."""
         return int(self.cache.offset)
 
     def attend(

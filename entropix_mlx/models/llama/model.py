@@ -254,7 +254,6 @@ class Model(LanguageModel):
 
     @property
     def dtype(self) -> mx.Dtype:
-        """The type of the weights that are not packed."""
         return self.model.norm.weight.dtype
 
     @property

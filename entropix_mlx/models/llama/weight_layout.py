@@ -63,7 +63,6 @@ def precision(model: LanguageModel, dtype: mx.Dtype | None = None) -> Precision:
 
 
 def on_cpu() -> bool:
-    """Return whether MLX computes on its CPU backend."""
     return bool(mx.default_device() == mx.cpu)
 
 
@@ -123,7 +122,6 @@ def size_of(layer: nn.Module) -> int:
 
 
 def dense_bytes(model: nn.Module) -> int:
-    """Return the bytes of all weights as float32."""
     total = 0
     for _, layer in model.named_modules():
         if "weight" in layer:

@@ -53,7 +53,6 @@ class Orders:
         self._dropped: deque[int] = deque()
 
     def __call__(self, do: str, **about: Any) -> None:
-        """Send an order."""
         while self._dropped:
             self._send({"do": "drop", "cache": self._dropped.popleft()})
         self._send({"do": do} | about)
@@ -80,7 +79,6 @@ class _Mirrored(_AnyCache):  # type: ignore[misc]
         return self.number
 
     def report(self, do: str, **about: Any) -> None:
-        """Send a change of this cache."""
         if self.orders is not None:
             self.orders(do, cache=self.number, **about)
 
@@ -91,7 +89,6 @@ class _Mirrored(_AnyCache):  # type: ignore[misc]
         return super().trim(count)
 
     def of_rows(self, rows: Sequence[int]) -> Any:
-        """Return the cache of some of the rows."""
         return self._created(super().of_rows(rows), "rows", rows=list(rows))
 
     def commit(self, row: int, length: int, text: Any) -> None:
@@ -100,7 +97,6 @@ class _Mirrored(_AnyCache):  # type: ignore[misc]
         super().commit(row, length, text)
 
     def share(self, step: int, rows: int) -> Any:
-        """Return the cache of rows that go on from here."""
         return self._created(super().share(step, rows), "share", step=step, rows=rows)
 
     def copy(self, length: int) -> Any:
@@ -144,12 +140,10 @@ class MirroredHistories(_Mirrored, Histories):
     """The cache of a text of a tapped model, or of rows that go on from one."""
 
     def anchor(self) -> None:
-        """Remember this place."""
         self.report("anchor")
         super().anchor()
 
     def hold(self) -> None:
-        """Remember the place before a side text."""
         self.report("hold")
         super().hold()
 
@@ -270,6 +264,5 @@ class CoordinatorTapped(CoordinatorShare, ShardedTapped):
 
 
 def _number(cache: Sequence[Any]) -> int:
-    """Return the number of a cache, all layers."""
     first: Any = cache[0].cache if isinstance(cache[0], BlockCache) else cache[0]
     return int(first.number)

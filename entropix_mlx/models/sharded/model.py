@@ -316,7 +316,6 @@ class SharedRows(nn.Module):
         return self._vocabulary.embedded(self.part, x)
 
     def as_linear(self, states: mx.array) -> mx.array:
-        """Return the logits of last states."""
         return self._vocabulary.gathered(self.part.as_linear(states))
 
 

@@ -132,7 +132,6 @@ class History:
         return own
 
     def adopt(self, branch: History, tokens: int) -> None:
-        """Append the first tokens of a branch."""
         branch.rewind(self.length + tokens)
         for cache, following in zip(self.caches, branch.caches, strict=True):
             adopt(cache, following)
@@ -329,11 +328,9 @@ class ForkedKVCache:
 
     @property
     def offset(self) -> int:
-        """Number of tokens before the next one."""
         return int(self.start + self.own.offset)
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[Any, Any]:
-        """Add keys and values, and return all of them."""
         self.own.update_and_fetch(keys, values)
         return self.keys_and_values()
 
