@@ -39,7 +39,7 @@ def test_no_step_is_lost_or_doubled_in_any_course(block):
         check_cache(course.host, steps)
         check_interventions(steps, course.profile, course.forced)
         check_text(steps, course.stops)
-        check_room(steps, course.room)
+        check_room(steps, course.room, course.profile.think.watch)
         seen.update(step.origin for step in steps)
         seen.update(step.dropped.reason for step in steps if step.dropped)
     assert seen[Origin.INSERTED] > 20
@@ -66,12 +66,19 @@ def check_cache(host, steps):
     assert host.branches is None or not steps or steps[-1].finish_reason is None
 
 
-def check_room(steps, room):
-    """No branch is longer than what the context still holds."""
+def check_room(steps, room, watch):
+    """No branch is longer than what the context still holds, nor a thought and what it is tried by.
+
+    Tokens of a thought that follow one another are one thought, perhaps cut off by the end.
+    """
+    inserted = {step.index for step in steps if step.origin is Origin.INSERTED}
     for step in steps:
+        left = room - step.index
         if step.fork is not None:
-            longest = max(len(branch.tokens) for branch in step.fork.branches)
-            assert longest <= max(1, room - step.index)
+            assert max(len(branch.tokens) for branch in step.fork.branches) <= max(1, left)
+        if step.index in inserted and step.index - 1 not in inserted:
+            length = next(n for n in range(1, 99) if step.index + n not in inserted)
+            assert length + watch < left
 
 
 def check_interventions(steps, profile, forced):

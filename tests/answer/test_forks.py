@@ -154,9 +154,11 @@ def test_a_branch_is_what_would_have_been_generated(run, tiny_model, byte_tokeni
         assert tuple(s.token for s in again) == branch.tokens
 
 
-def test_losing_branches_are_pruned(run):
-    halving = always_branch(halve_from=1, depth=12, margin=1.0)
-    whole = always_branch(depth=12, margin=1.0)
+@pytest.mark.parametrize("width", [4, 5])
+def test_losing_branches_are_pruned(run, width):
+    """The larger half of the others goes first: two of three, and two of four."""
+    halving = always_branch(halve_from=1, depth=12, margin=1.0, width=width)
+    whole = always_branch(depth=12, margin=1.0, width=width)
     branches = records(run(60, profile=halving))
     assert len(branches) >= 5
     for fork in branches:
