@@ -31,8 +31,8 @@ async def test_the_end_of_the_app_waits_for_the_model_thread(make_chat, monkeypa
 async def test_the_end_of_the_app_does_not_wait_for_a_model(make_chat):
     gate = threading.Event()
     app = make_chat(gated(gate))
-    began = time.monotonic()
     async with running(app) as pilot:
+        began = time.monotonic()
         await pilot.press("ctrl+q")
     took = time.monotonic() - began
     gate.set()
