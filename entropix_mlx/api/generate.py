@@ -113,7 +113,11 @@ def _token_ids(prompt: Iterable[int]) -> list[int]:
     values = listed() if listed else prompt
     if isinstance(values, (bytes, Mapping)) or not isinstance(values, Iterable):
         raise PromptError(f"prompt must be a text or token ids, not {shown(prompt)}")
+    return [_token_id(value) for value in values]
+
+
+def _token_id(value: Any) -> int:
     try:
-        return [operator.index(value) for value in values]
+        return operator.index(value)
     except TypeError:
-        raise PromptError("prompt must hold token ids, which are whole numbers") from None
+        raise PromptError(f"prompt must hold token ids, not {shown(value)}") from None
