@@ -21,8 +21,7 @@ from entropix_mlx.checkpoints.adapters import Extras
 from entropix_mlx.conversion.convert import convert, save
 from entropix_mlx.conversion.recipe import Recipe
 from entropix_mlx.errors import ModelNotFoundError, TokenizerError, UnsupportedModelError
-from entropix_mlx.lab.calibration.calibrate import calibrate
-from entropix_mlx.lab.calibration.prompt_sets import PromptSet
+from entropix_mlx.lab.calibration.calibrate import PromptSet, calibrate
 from entropix_mlx.lab.undertrained import find
 from entropix_mlx.models.llama.model import Model
 from entropix_mlx.models.tapped.model import TappedModel
