@@ -51,8 +51,7 @@ def _table(model: str, report: BenchReport) -> Iterator[str]:
     machine = report.machine
     yield (
         f"{model} on {machine.system} {machine.processor}, {machine.cores} cores,"
-        f" {machine.device}, MLX {machine.mlx}, mlx-lm {machine.mlx_lm}; it copies"
-        f" {machine.copy_bandwidth:.1f} GB/s"
+        f" {machine.device}, MLX {machine.mlx}, mlx-lm {machine.mlx_lm}"
     )
     yield f"decoding runs of {report.effort.tokens} tokens; {MADE_UP}"
     yield HOW_TO_READ

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import json
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import PromptError
-from ..lab.evaluation.arms import FORMS, PLAIN, Arm, Design, answers, plan
+from ..lab.evaluation.arms import FORMS, PLAIN, Arm, answers, plan
 from ..lab.evaluation.confidence import RISK, Abstention, fit_threshold
 from ..lab.evaluation.questions import FIT, REPORT, Selection
 from ..lab.evaluation.records import AnswerRecord, parse_record
@@ -33,8 +32,6 @@ from .shared.answers import progress_bar
 if TYPE_CHECKING:  # MLX is imported where a model is needed
     from ..lab.calibration.ablation import AblationEffect
     from ..lab.calibration.calibrate import Calibration
-    from ..lab.calibration.thoughts import ThoughtChoice
-    from ..lab.calibration.worth import Worth
 
 FINDINGS = ".partial.jsonl"
 """The suffix of the file of findings, in place of the profile's."""
@@ -43,7 +40,7 @@ PRECISION = re.compile(r"(\.gguf|[-.](q\d\w*|f16|f32|bf16))+$", re.IGNORECASE)
 LIMIT = 1000
 """Questions of each half for ``--abstain``, unless the caller says otherwise."""
 MAX_TOKENS = 32
-_ABSTAIN_ONLY = ("risk", "level", "score", "limit")
+_ABSTAIN_ONLY = ("risk", "score", "limit")
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -75,8 +72,6 @@ def _add_abstain(parser: argparse.ArgumentParser) -> None:
     add("--abstain", metavar="TASK", help="a task of entropix eval, one half of which is answered")
     share = f"the share of wrong answers among the others (default {RISK})"
     add("--risk", type=float, help=share)
-    level = "the risk holds with this probability, such as 0.9 (default: on average)"
-    add("--level", type=float, help=level)
     add("--score", choices=tuple(SCORES), help="default: the one that separates best")
     add(
         "--limit",
@@ -106,17 +101,14 @@ def _check_abstain(arguments: argparse.Namespace) -> None:
     for name in _ABSTAIN_ONLY:
         if not arguments.abstain and getattr(arguments, name) is not None:
             raise PromptError(f"--{name} is for --abstain: name a task with it")
-    for name in ("risk", "level"):
-        value = getattr(arguments, name)
-        if value is not None and not 0 < value < 1:
-            raise PromptError(f"--{name} is a share between 0 and 1, not {value:g}")
+    if arguments.risk is not None and not 0 < arguments.risk < 1:
+        raise PromptError(f"--risk is a share between 0 and 1, not {arguments.risk:g}")
 
 
 def _solve_thresholds(arguments: argparse.Namespace, name: str, path: Path) -> None:
     model, tokenizer = loading.load_model(options.model_options(arguments))
     from ..lab.asking import Journal
-    from ..lab.calibration.calibrate import calibrate
-    from ..lab.calibration.prompt_sets import read_prompts
+    from ..lab.calibration.calibrate import calibrate, read_prompts
 
     findings = path.with_suffix(FINDINGS)
     if arguments.resume and not findings.exists():
@@ -151,37 +143,7 @@ def _tables(result: Calibration) -> Iterator[ReportTable]:
     title = "AUROC for 'a draw at temperature 1 is not the top token'"
     aurocs = [(name, f"{value:.3f}") for name, value in result.auroc.items()]
     yield ReportTable(title, ("measurement", "AUROC"), aurocs)
-    if result.choice is not None:
-        yield _text_table(result.choice)
-    yield _worth_table(result.worths)
     yield _effect_table(result.effects)
-
-
-def _text_table(choice: ThoughtChoice) -> ReportTable:
-    rows = []
-    for one in [*choice.candidates, choice.chosen]:
-        record = one.to_dict()
-        name = "chosen: " * (one is choice.chosen) + json.dumps(one.text, ensure_ascii=False)
-        figures = ["–"] * 3
-        if one.accepted:
-            alone = (f"{record[measured][0]:+.3f}" for measured in ("logprob", "entropy"))
-            figures = [_figures(record["total"], 3), *alone]
-        rows.append((name, str(record["n"]), str(record["dropped"]), *figures))
-    header = ("text", "accepted", "dropped", "effect (95 %)", "log p", "entropy")
-    return ReportTable("Thinking texts, nats a token", header, rows)
-
-
-def _worth_table(worths: Mapping[str, Worth]) -> ReportTable:
-    rows = []
-    for name, found in worths.items():
-        record = found.record()
-        for part in ("beyond", "below"):
-            row = record[part]
-            if row["n"]:
-                figures = (str(row["n"]), _figures(row["net"], 2), f"{row['cost']:.1f}")
-                rows.append((name, f"{part} the threshold", *figures))
-    header = ("intervention", "places", "n", "effect less price (95 %)", "forward tokens")
-    return ReportTable("Forks and resampling by the place, nats", header, rows)
 
 
 def _effect_table(effects: Sequence[AblationEffect]) -> ReportTable:
@@ -215,11 +177,16 @@ def _solve_abstention(arguments: argparse.Namespace, name: str, path: Path) -> N
     """Set the threshold on one half of a task, and report what it does on both."""
     selection = Selection(limit=arguments.limit or LIMIT, seed=arguments.seed)
     arm = Arm(arguments.sampler, Settings(sampler=arguments.sampler, max_tokens=MAX_TOKENS))
-    design = Design(name, arguments.form, arguments.seed)
     planned = [
         one
         for split in (FIT, REPORT)
-        for one in plan(problems_of(arguments.abstain, selection, split), [arm], design)
+        for one in plan(
+            problems_of(arguments.abstain, selection, split),
+            [arm],
+            name,
+            arguments.form,
+            arguments.seed,
+        )
     ]
     model, tokenizer = loading.load_model(options.model_options(arguments))
     answered: dict[str, list[AnswerRecord]] = {FIT: [], REPORT: []}
@@ -229,7 +196,7 @@ def _solve_abstention(arguments: argparse.Namespace, name: str, path: Path) -> N
                 answered[one.question.split].append(parse_record(line))
             bar.answer()
     risk = RISK if arguments.risk is None else arguments.risk
-    abstain = fit_threshold(answered[FIT], risk, arguments.level, arguments.score)
+    abstain = fit_threshold(answered[FIT], risk, arguments.score)
     profile = profile_for(model.config).replace({"abstain": asdict(abstain)})
     record = {"model": name, "fingerprint": fingerprint(model.config)} | profile.calibration
     profile = profile.replace({"name": name.lower(), "calibration": record})
@@ -239,7 +206,7 @@ def _solve_abstention(arguments: argparse.Namespace, name: str, path: Path) -> N
     )
     for half, records in answered.items():
         if records:
-            found = Abstention.of(abstain, records, arguments.abstain)
+            found = Abstention.of(abstain, records)
             output.report(f"{arguments.abstain}, {half} half: {_line(found)}")
 
 
@@ -248,6 +215,5 @@ def _line(found: Abstention) -> str:
         return f"none of {found.n} answers is sure: coverage 0"
     return (
         f"{found.given} of {found.n} answers given, coverage {percent(found.coverage)}; of these"
-        f" {found.wrong} wrong, risk {percent(found.observed_risk)} ({interval(found.interval)});"
-        f" best coverage in hindsight {percent(found.best_coverage)}, by {found.best_score}"
+        f" {found.wrong} wrong, risk {percent(found.observed_risk)} ({interval(found.interval)})"
     )

@@ -18,8 +18,6 @@ from ..lab.evaluation.arms import (
     FORMS,
     PLAIN,
     Arm,
-    Axes,
-    Design,
     answers,
     arms_of,
     named_arm,
@@ -31,7 +29,6 @@ from ..lab.evaluation.report import EvaluationReport
 from ..lab.evaluation.results import check_comparisons, combinations_of, combine
 from ..lab.evaluation.tasks import ARITHMETIC, NOTES, own_notes, problems_of
 from ..profiles.fields import hint
-from ..profiles.profile import Profile
 from ..profiles.selection import AUTO
 from ..settings import BATCH, Settings
 from .ranks import shares
@@ -50,7 +47,6 @@ MAX_TOKENS = 32
 DEFAULT_ARMS = ("greedy", "entropix")
 MOST_FAILURES = 5
 """Failures reported at the end; the file of answers has all of them."""
-EACH = "; may be repeated, and each is compared"
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -128,16 +124,9 @@ def _add_arms(parser: argparse.ArgumentParser) -> None:
         help=f"{options.samplers()}; with a profile of its own, as in entropix:reference; may be"
         f" repeated (default, without --arm: {' and '.join(DEFAULT_ARMS)})",
     )
-    add("--profile", action="append", help=f"of samplers that name none (default: auto){EACH}")
-    add(
-        "--set",
-        action="append",
-        default=[],
-        dest="assignments",
-        metavar="FIELD=VALUE",
-        help=f"change a field of the profile, or several with ; between them{EACH}",
-    )
-    add("--temp", action="append", type=float, help=f"base temperature{EACH}")
+    add("--profile", default=AUTO, help="of samplers that name none (default: auto)")
+    several = "base temperature; may be repeated, and each is compared"
+    add("--temp", action="append", type=float, help=several)
     add(
         "--max-tokens",
         "-m",
@@ -254,8 +243,7 @@ def run(arguments: argparse.Namespace) -> int:
     combined = combinations_of(arguments.vote, arguments.best_of)
     check_comparisons([arm.name for arm in arms], combined, arguments.contrast, arguments.seeds)
     model = options.model_options(arguments)
-    design = Design(model.name, arguments.form, arguments.seed, arguments.seeds)
-    planned = plan(problems, arms, design)
+    planned = plan(problems, arms, model.name, arguments.form, arguments.seed, arguments.seeds)
     if shares.is_shared(model, arguments.output):
         run = partial(_answer_share, arguments)
         code = shares.answer(model, arguments.output, planned, run, resume=arguments.resume)
@@ -300,16 +288,12 @@ def _problems(arguments: argparse.Namespace) -> list[Problem]:
 
 
 def _arms(arguments: argparse.Namespace) -> list[Arm]:
-    """Return the named arms, and every combination of samplers, profiles, changes, temperatures."""
-    base = Settings(max_tokens=arguments.max_tokens)
-    axes = Axes(
-        samplers=tuple(dict.fromkeys(arguments.samplers or DEFAULT_ARMS)),
-        profiles=tuple(dict.fromkeys(arguments.profile or (AUTO,))),
-        changes=tuple(dict.fromkeys(arguments.assignments or ("",))),
-        temperatures=tuple(dict.fromkeys(arguments.temp or (None,))),
-    )
+    """Return the named arms, and every combination of samplers and temperatures."""
+    base = Settings(max_tokens=arguments.max_tokens, profile=arguments.profile)
     named = [named_arm(text, base) for text in arguments.arms]
-    every = arms_of(axes, base) if arguments.samplers or not named else []
+    samplers = arguments.samplers or ([] if named else DEFAULT_ARMS)
+    temperatures = list(dict.fromkeys(arguments.temp or [None]))
+    every = arms_of(list(dict.fromkeys(samplers)), temperatures, base)
     arms = {arm.name: arm for arm in [*every, *named]}
     if len(arms) < len(every) + len(named):
         raise PromptError("two arms have the same name: choose another for one of them")
@@ -380,11 +364,8 @@ def _report(arguments: argparse.Namespace, records: list[AnswerRecord]) -> int:
         raise OutputError("there are no answers to summarize")
     combined = combinations_of(arguments.vote, arguments.best_of)
     joint = [record for how in combined for record in combine(records, how)]
-    named = (arguments.profile or [AUTO])[0]
-    profile = Profile.load() if named == AUTO else Profile.load(named)
-    abstain = profile.abstain if arguments.confidence else None
     pairs = [(first, second) for first, second in arguments.contrast]
-    report = EvaluationReport.of([*records, *joint], abstain, pairs)
+    report = EvaluationReport.of([*records, *joint], pairs, confidence=arguments.confidence)
     if arguments.json:
         output.write_json(report.to_dict(), indent=2)
     elif arguments.markdown:

@@ -1,43 +1,35 @@
 """Arms, studies, and the command: a run that is killed and resumed, and what it reports."""
 
-import json
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from entropix_mlx import cli
-from entropix_mlx.errors import EntropixError, PromptError
-from entropix_mlx.lab.evaluation.arms import Axes, arms_of, named_arm, prompt_of, seed_of
+from entropix_mlx.errors import EntropixError
+from entropix_mlx.lab.evaluation.arms import arms_of, named_arm, prompt_of, seed_of
 from entropix_mlx.lab.evaluation.records import forward_tokens, read_records
 from entropix_mlx.settings import Settings
 from tests.lab.test_tasks import of
 
+SHIPPED = "smollm2-135m-instruct"
 STUDIES = sorted((Path(__file__).parents[2] / "studies").glob("*.toml"))
 
 
-def test_arms_are_all_combinations():
-    axes = Axes(
-        samplers=("temperature", "greedy"), changes=("", "branch.width=3"), temperatures=(0.7, 2.0)
-    )
-    arms = {arm.name: arm.settings for arm in arms_of(axes, Settings())}
-    assert list(arms) == [
-        *("temperature T=0.7", "temperature T=2"),
-        *("temperature branch.width=3 T=0.7", "temperature branch.width=3 T=2"),
-        *("greedy", "greedy branch.width=3"),  # it takes no temperature
-    ]
-    assert arms["temperature branch.width=3 T=2"].changes == {"branch": {"width": 3}}
-
-
-def test_a_sampler_may_have_a_profile_of_its_own():
-    arms = arms_of(Axes(("min_p", "entropix:reference", "entropix")), Settings())
-    assert [arm.name for arm in arms] == ["min_p", "entropix:reference", "entropix"]
-    assert [arm.settings.profile for arm in arms] == ["auto", "reference", "auto"]
+def test_arms_are_all_combinations_of_samplers_and_temperatures():
+    samplers = ("temperature", "greedy", "entropix:reference")
+    arms = {
+        arm.name: arm.settings for arm in arms_of(samplers, (0.7, 2.0), Settings(profile=SHIPPED))
+    }
+    assert {name: (each.temperature, each.profile) for name, each in arms.items()} == {
+        "temperature T=0.7": (0.7, SHIPPED),
+        "temperature T=2": (2.0, SHIPPED),
+        "greedy": (None, SHIPPED),  # it takes no temperature
+        "entropix:reference T=0.7": (0.7, "reference"),
+        "entropix:reference T=2": (2.0, "reference"),
+    }
     for mistake in ("entropix:", "entropix:nowhere"):
         with pytest.raises(EntropixError):
-            arms_of(Axes((mistake,)), Settings())
+            arms_of((mistake,), (None,), Settings())
 
 
 def test_an_arm_with_a_name():
@@ -54,6 +46,7 @@ def test_an_arm_with_a_name():
         ("a: top_k=", "top_k"),
         ("a: branch.widht=1", "width"),
         ('a: sampler="greedy"; temperature=1', "temperature"),
+        ('a: sampler="no_such"', "no_such"),
     ):
         with pytest.raises(EntropixError, match=names):
             named_arm(text, base)
@@ -83,10 +76,7 @@ def command(folder, output, *more):
 
 
 def keys(path):
-    return [
-        (record.question.id, record.question.arm, record.text, record.seed)
-        for record in read_records(path)
-    ]
+    return [(one.question.id, one.question.arm, one.seed) for one in read_records(path)]
 
 
 @pytest.fixture(scope="module")
@@ -101,44 +91,21 @@ def whole(tmp_path_factory, tiny_model, byte_tokenizer):
     return folder
 
 
-def test_a_run_goes_on_after_being_killed_in_the_middle_of_a_line(whole, tmp_path):
+def test_a_run_resumes_after_being_killed_in_the_middle_of_a_line(whole, tmp_path):
     cut = tmp_path / "cut.jsonl"
     expected = keys(whole / "whole.jsonl")
     assert len(expected) == 40
     for end in (-300, 7000):
         cut.write_bytes((whole / "whole.jsonl").read_bytes()[:end])
         assert cli.main(command(whole / "tiny", cut, "--resume")) == 0
-        assert sorted(k[:2] for k in keys(cut)) == sorted(k[:2] for k in expected)
-    seeds = {}
-    for question, _, _, seed in expected:
-        seeds.setdefault(question, set()).add(seed)
-    assert all(len(each) == 1 for each in seeds.values()), "the arms share it"
-
-
-def test_a_process_that_is_killed_loses_and_repeats_nothing(whole, tmp_path):
-    output = tmp_path / "answers.jsonl"
-    code = "import sys; from entropix_mlx import cli; sys.exit(cli.main(sys.argv[1:]))"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, *command(whole / "tiny", output)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    while process.poll() is None and not (output.exists() and output.stat().st_size > 3000):
-        time.sleep(0.05)
-    process.kill()
-    process.wait()
-    before = output.read_bytes().count(b"\n")
-    assert cli.main(command(whole / "tiny", output, "--resume")) == 0
-    found = [key[:2] for key in keys(output)]
-    assert len(found) == len(set(found)) == 40 >= before > 0
+        assert sorted(keys(cut)) == sorted(expected)
 
 
 def test_another_run_is_not_resumed(whole, capsys):
     run = command(whole / "tiny", whole / "whole.jsonl")
-    assert cli.main(run) == 2
-    assert "--resume" in capsys.readouterr().err
-    assert cli.main([*run, "--resume", "--seed", "5"]) == 2
-    assert "resume" in capsys.readouterr().err
+    for more in ([], ["--resume", "--seed", "5"]):
+        assert cli.main([*run, *more]) == 2
+        assert "resume" in capsys.readouterr().err
 
 
 def test_tables_from_the_file_alone(whole, tmp_path, capsys):
@@ -152,44 +119,22 @@ def test_tables_from_the_file_alone(whole, tmp_path, capsys):
     assert "absent" in capsys.readouterr().err
 
 
-def test_results_are_those_of_the_records_alone(whole, capsys):
-    """Recompute the accuracy and the sign test from the lines, by other code."""
-    assert cli.main(["eval", "--read", str(whole / "whole.jsonl"), "--json"]) == 0
-    report = json.loads(capsys.readouterr().out)
-    grades = {}
-    for text in (whole / "whole.jsonl").read_text().splitlines():
-        record = json.loads(text)
-        first = record["text"].strip().split("\n")[0]
-        digits = "".join(c if c.isdigit() else " " for c in first).split()
-        if "=" not in first and "," not in first and "." not in first and "-" not in first:
-            assert record["graded"]["right"] == (digits[:1] == record["question"]["answers"])
-        grades.setdefault(record["question"]["arm"], {})[record["id"]] = record["graded"]["right"]
-    for row in report["accuracies"]:
-        if row["level"] == "all":
-            assert row["right"] == sum(grades[row["arm"]].values())
-    first, second = (grades[report["contrasts"][0][name]] for name in ("first", "second"))
-    assert report["contrasts"][0]["wins"] == sum(first[q] > second[q] for q in first)
-
-
-def test_forward_tokens_count_what_was_thrown_away(tiny_model, byte_tokenizer):
+def test_forward_tokens_include_discarded_ones(tiny_model, byte_tokenizer):
     from entropix_mlx import stream_generate
 
     always = {"thresholds": {"branch_max_entropy": 99.0, "branch_min_varentropy": -1.0,
                              "branch_max_margin": 2.0, "low_entropy": -1.0,
                              "think_max_varentropy": -1.0}}  # fmt: skip
-    steps = list(
-        stream_generate(
-            tiny_model, byte_tokenizer, [1, 2, 3], max_tokens=12, seed=0, changes=always
-        )
-    )
+    options = {"max_tokens": 12, "seed": 0, "changes": always}
+    steps = list(stream_generate(tiny_model, byte_tokenizer, [1, 2, 3], **options))
     forks = [step.fork for step in steps if step.fork]
     assert forks
     committed, discarded = forward_tokens(steps)
     assert committed == len(steps)
     followed = sum(len(branch.tokens) for fork in forks for branch in fork.branches)
-    kept = sum(step.origin == "branch" for step in steps)
+    won = sum(step.origin == "branch" for step in steps)
     beside = sum(fork.lookahead_tokens for fork in forks)
-    assert discarded == followed - kept + beside + sum(step.rolled_back for step in steps)
+    assert discarded == followed - won + beside + sum(step.rolled_back for step in steps)
 
 
 def parsed(*arguments):
@@ -218,7 +163,7 @@ def test_a_study_is_a_command_line(tmp_path):
 def test_mistakes_in_a_study(tmp_path, capsys, text):
     study = tmp_path / "study.toml"
     study.write_text(text)
-    with pytest.raises(SystemExit, match="2"):
+    with pytest.raises(SystemExit):
         parsed("--study", str(study))
     assert "eval" in capsys.readouterr().err
 
@@ -251,10 +196,3 @@ def test_options_that_contradict_one_another(capsys):
     for options in (["--json", "--markdown"], ["--read", "a", "--task", "facts"], ["--resume"]):
         assert cli.main(["eval", *options]) == 2
         assert options[0] in capsys.readouterr().err
-
-
-def test_an_arm_of_an_unknown_sampler():
-    with pytest.raises(EntropixError, match="no_such"):
-        named_arm('a: sampler="no_such"', Settings())
-    with pytest.raises(PromptError):
-        arms_of(Axes(("greedy:",)), Settings())

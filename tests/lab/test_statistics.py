@@ -90,5 +90,4 @@ def test_risk_over_coverage():
     assert curve.coverage.tolist() == [0.25, 0.75, 1.0]
     assert curve.risk.tolist() == pytest.approx([0, 1 / 3, 0.5])
     assert curve.accuracy_at(0.5) == pytest.approx(2 / 3)
-    assert (curve.coverage_at(0.4), curve.coverage_at(0.0)) == (0.75, 0.25)
     assert curve.area == pytest.approx(0.5 / 3 + 0.25 * 0.5)

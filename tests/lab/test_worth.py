@@ -22,7 +22,7 @@ from tests.tui.conftest import make_step
 
 
 def places(*effects, cost=10.0):
-    """Places at 1, 2, 3 … of what is measured."""
+    """Places at 1, 2, 3 … of the metric."""
     return [
         PlaceEffect(n, effect, cost, "code" if n % 2 else "prose")
         for n, effect in enumerate(effects, 1)

@@ -24,8 +24,7 @@ from entropix_mlx.conversion.recipe import Recipe
 from entropix_mlx.errors import ModelNotFoundError, TokenizerError, UnsupportedModelError
 from entropix_mlx.lab.bench.bench import bench
 from entropix_mlx.lab.bench.figures import QUICK
-from entropix_mlx.lab.calibration.calibrate import calibrate
-from entropix_mlx.lab.calibration.prompt_sets import PromptSet
+from entropix_mlx.lab.calibration.calibrate import PromptSet, calibrate
 from entropix_mlx.models.llama.model import Model
 from entropix_mlx.models.tapped.model import TappedModel
 from entropix_mlx.step import Step

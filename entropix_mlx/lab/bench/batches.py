@@ -1,18 +1,26 @@
-"""Measure what shares passes: many answers at once, and the branches of a fork."""
+"""Measure passes of several tokens: many answers at once, branches of a fork, and speculation."""
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from importlib import resources
+from typing import Any
 
 import mlx.core as mx
 from mlx_lm.generate import BatchGenerator
+from mlx_lm.models.cache import KVCache
 
 from ...api.batch import batch_generate
+from ...api.generate import stream_generate
+from ...api.prompts import chat_prompt
+from ...models.llama.cache import BlockCache, trim
 from ...settings import Settings
+from ...summary import Summary
 from .figures import Effort, Figure, Repeats, in_turns, peak_bytes, seconds, to_figures
 from .pair import (
     GREEDY,
@@ -30,6 +38,13 @@ from .pair import (
 MANY = "many answers at once"
 FORK_TIME, FORK_MEMORY = "fork, time", "fork, memory"
 AT_ONCE, ONE_BY_ONE = "one batch", "one by one"
+PASSES = "a pass of several tokens"
+SPECULATION = "speculation"
+OFF, AUTO, DRAFTED = "entropix, no speculation", "entropix, n-grams", "entropix, draft model"
+FREE_TEXT = "free text"
+CONTEXT = 128
+"""Tokens in the cache where passes are measured, or fewer if the model cannot hold so many."""
+FREE = "Why is the sky blue?"
 FORKED = {"trigger": "chance", "trigger_at": 1.0, "max_branches": 1, "halve_from": 0}
 """Fields of a profile's `branch` with which an answer begins with a fork of full depth."""
 
@@ -43,43 +58,43 @@ def measure_many(pair: Pair, effort: Effort) -> list[Figure]:
     """
     figures: list[Figure] = []
     single: Repeats = {}
-    for rows in effort.rows:
+    for answers in effort.at_once:
         # The first answer to begin is some tokens ahead of the last.
-        limit = effort.tokens + 4 * rows
+        limit = effort.tokens + 4 * answers
         if effort.prompt + limit > pair.model.config.max_position_embeddings:
             continue
-        prompts = _prompts(pair, effort.prompt, rows)
+        prompts = _prompts(pair, effort.prompt, answers)
         contenders = {
             GREEDY: partial(_theirs, pair, prompts, limit, None),
             SAMPLED: partial(_theirs, pair, prompts, limit, chain()),
             LAST: partial(_ours, pair, prompts, limit),
         }
         timed = {
-            name: partial(_tokens_per_second, contender, rows, rows * effort.tokens)
+            name: partial(_tokens_per_second, contender, answers, answers * effort.tokens)
             for name, contender in contenders.items()
         }
         for contender in timed.values():
             contender()  # a warm-up
         speeds = in_turns(timed, effort.repeats)
-        single = single or (speeds if rows == 1 else {})
-        case = f"{rows} at once, prompts of {effort.prompt}"
+        single = single or (speeds if answers == 1 else {})
+        case = f"{answers} at once, prompts of {effort.prompt}"
         measured = to_figures(MANY, case, "tokens/s", speeds, (GREEDY, SAMPLED))
-        figures += [_against_one(figure, single, rows) for figure in measured]
+        figures += [_against_one(figure, single, answers) for figure in measured]
     return figures
 
 
-def _against_one(figure: Figure, single: Repeats, rows: int) -> Figure:
+def _against_one(figure: Figure, single: Repeats, answers: int) -> Figure:
     """Note how many times as fast as one answer alone all of them are."""
-    if rows == 1 or figure.name not in single:
+    if answers == 1 or figure.name not in single:
         return figure
     alone = sorted(single[figure.name])[len(single[figure.name]) // 2]
     return replace(figure, note=f"{figure.median / alone:.2f} × one answer")
 
 
-def _prompts(pair: Pair, length: int, rows: int) -> list[list[int]]:
+def _prompts(pair: Pair, length: int, answers: int) -> list[list[int]]:
     draw = random.Random(SEED)
     vocabulary = pair.model.config.vocab_size
-    return [[draw.randrange(vocabulary) for _ in range(length)] for _ in range(rows)]
+    return [[draw.randrange(vocabulary) for _ in range(length)] for _ in range(answers)]
 
 
 def _ours(pair: Pair, prompts: list[list[int]], limit: int) -> Iterator[int]:
@@ -105,10 +120,10 @@ def _theirs(
         generator.close()
 
 
-def _tokens_per_second(contender: Callable[[], Iterator[int]], rows: int, count: int) -> float:
+def _tokens_per_second(contender: Callable[[], Iterator[int]], answers: int, count: int) -> float:
     """Return the rate of some tokens, from when every answer has one."""
     stream = contender()
-    waiting = set(range(rows))
+    waiting = set(range(answers))
     while waiting:
         waiting.discard(next(stream))
     began = time.perf_counter()
@@ -153,3 +168,85 @@ def measure_forks(pair: Pair, effort: Effort) -> list[Figure]:
         times += to_figures(FORK_TIME, case, "s", taken, (ONE_BY_ONE,))
         sizes += to_figures(FORK_MEMORY, case, "MB", memory, (ONE_BY_ONE,))
     return times + sizes
+
+
+def copying_prompts() -> dict[str, str]:
+    """Return a prompt whose answer copies from it, by its kind."""
+    file = resources.files(__package__) / "copying.toml"
+    return tomllib.loads(file.read_text(encoding="utf-8"))
+
+
+def measure_speculation(pair: Pair, effort: Effort) -> list[Figure]:
+    """Return the figures; an answer is too long for some models.
+
+    Answers end where they end: what came after that would repeat itself.
+    """
+    figures = _passes(pair, effort)
+    prompts = copying_prompts() | {FREE_TEXT: FREE}
+    for case, prompt in prompts.items():
+        tokens = chat_prompt(pair.ending, prompt)
+        if len(tokens) + effort.speculation_tokens <= pair.model.config.max_position_embeddings:
+            for sampler in effort.speculation_samplers:
+                generate = partial(
+                    stream_generate,
+                    pair.model,
+                    pair.ending,
+                    tokens,
+                    sampler=sampler,
+                    max_tokens=effort.speculation_tokens,
+                    seed=SEED,
+                )
+                figures += _answers(pair, effort, f"{case}, {sampler}", generate)
+    return figures
+
+
+def _passes(pair: Pair, effort: Effort) -> list[Figure]:
+    room = pair.model.config.max_position_embeddings
+    cache = made_up_cache(pair.model, min(CONTEXT, room // 2))
+    names = {f"{length} token{'s' * (length > 1)}": length for length in effort.passes}
+    timed = {name: partial(_milliseconds, pair, cache, length) for name, length in names.items()}
+    for run in timed.values():
+        run()  # a warm-up
+    times = in_turns(timed, effort.repeats)
+    return to_figures(PASSES, f"context {cache[0].offset}", "ms", times, tuple(names)[:1])
+
+
+def _milliseconds(pair: Pair, cache: Sequence[KVCache], length: int) -> float:
+    tokens = mx.zeros((1, length), dtype=mx.int32)
+    layers = [BlockCache(layer) for layer in cache] if length > 1 else cache
+    before = cache[0].offset
+    taken = seconds(lambda: mx.eval(pair.model(tokens, layers)))
+    trim(cache, before)
+    return 1000 * taken
+
+
+def _answers(pair: Pair, effort: Effort, case: str, generate: Any) -> list[Figure]:
+    """Return the speed behind the prompt with proposals and without; all write the same text."""
+    found: dict[str, Summary] = {}
+    began = 0.0
+
+    def progress(done: int, total: int) -> None:
+        nonlocal began
+        if done == total:
+            began = time.perf_counter()
+
+    def run(name: str, **options: Any) -> float:
+        found[name] = Summary.of(generate(on_prefill=progress, **options))
+        return found[name].completion_tokens / (time.perf_counter() - began)
+
+    contenders = {
+        OFF: partial(run, OFF, speculation="off"),
+        AUTO: partial(run, AUTO, speculation="auto"),
+    }
+    if pair.draft is not None:
+        contenders[DRAFTED] = partial(run, DRAFTED, speculation="off", draft_model=pair.draft)
+    speeds = in_turns(contenders, effort.repeats)
+    first, *others = to_figures(SPECULATION, case, "tokens/s", speeds, (OFF,))
+    length = f"an answer of {found[OFF].completion_tokens} tokens"
+    accepted = [replace(one, note=_accepted(found[one.name])) for one in others]
+    return [replace(first, note=length), *accepted]
+
+
+def _accepted(summary: Summary) -> str:
+    passes = f"{summary.tokens_per_pass:.2f} tokens a pass"
+    return f"{passes}, {summary.accepted} of {summary.proposed} proposed tokens accepted"

@@ -14,11 +14,10 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 from ...engine.speculation.draft_model import DraftModel
 from ...models.base import LanguageModel
 from ...models.llama.model import own_model
-from .batches import measure_forks, measure_many
+from .batches import measure_forks, measure_many, measure_speculation
 from .decoding import measure_decoding, measure_prefill, measure_startup
 from .figures import FULL, BenchReport, Effort, Figure, this_machine
 from .pair import Pair, make_pair
-from .speculation import measure_speculation
 
 PARTS: dict[str, Callable[[Pair, Effort], list[Figure]]] = {
     "start-up": measure_startup,
@@ -41,15 +40,13 @@ def bench(
     """Measure a model as this package runs it against mlx-lm with the same weights.
 
     Args:
-        model: from `load`; mlx-lm loads what is written of it, in the same precision.
-        tokenizer: from `load`.
-        effort: how much to measure.
+        model: from `load`, saved for mlx-lm in the same precision; likewise the tokenizer.
+        effort: the sizes to measure.
         draft_model: a model whose proposals are measured, too.
-        on_progress: called with the name of what is measured next.
+        on_progress: called with the name of every part before it is measured.
 
     Raises:
-        BenchError: a program that is started from the shell failed, or the temporary folder cannot
-            be written.
+        BenchError: a program failed, or the temporary folder cannot be written.
         UnsupportedModelError: the model is not of the Llama family.
     """
     model = own_model(model, "the bench")

@@ -15,20 +15,14 @@ from importlib.metadata import version
 from typing import Any
 
 import mlx.core as mx
-import numpy as np
-
-from ...models.llama.weight_layout import on_cpu
 
 Repeats = dict[str, list[float]]
 """By contender: the numbers measured, one for each repeat."""
-COPIED_BYTES = 128 * 2**20
-"""Size of the array that is copied to measure bandwidth: a processor's caches hold less."""
-COPIES = 3
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is measured. Contexts, prompts and depths are in tokens."""
+    """The sizes that are measured. Contexts, prompts and depths are in tokens."""
 
     repeats: int = 3
     contexts: tuple[int, ...] = (128, 1024, 4096, 8000)
@@ -36,20 +30,12 @@ class Effort:
     tokens: int = 10
     """Tokens of a decoding run after its first."""
     prompt: int = 128
-    """Tokens of the prompt that is computed without a cache, and of those of many answers."""
-    history: int = 1024
-    """Tokens of the cached conversation."""
-    question: int = 16
-    """Tokens that follow the cached conversation."""
     widths: tuple[int, ...] = (2, 4, 5, 8)
-    """Branches of a fork."""
     depth: int = 16
     prefix: int = 1024
     """Tokens before a fork, or fewer if the model cannot hold so many."""
-    rows: tuple[int, ...] = (1, 8)
-    """Answers at once."""
+    at_once: tuple[int, ...] = (1, 8)
     passes: tuple[int, ...] = (1, 2, 4, 8, 16)
-    """Tokens that one pass computes."""
     speculation_tokens: int = 64
     """Tokens of an answer in which the next ones are proposed."""
     speculation_samplers: tuple[str, ...] = ("greedy", "entropix")
@@ -84,7 +70,7 @@ class Figure:
 
     section: str
     case: str
-    """What was varied: a context, a vocabulary, a number of branches."""
+    """A context, or a number of branches or answers."""
     name: str
     unit: str
     median: float
@@ -93,7 +79,6 @@ class Figure:
     repeats: int
     ratios: tuple[Ratio, ...] = ()
     note: str = ""
-    """What else the figure depends on."""
 
 
 @dataclass(frozen=True)
@@ -104,24 +89,18 @@ class MachineInfo:
     processor: str
     cores: int
     device: str
-    """What MLX computes on."""
     mlx: str
-    """Version; likewise `mlx_lm`."""
     mlx_lm: str
-    copy_bandwidth: float
-    """GB/s, read and written together, while a large array is copied."""
 
 
 @dataclass(frozen=True)
 class BenchReport:
-    """All figures of a run."""
+    """All figures of a run, in the order of the table."""
 
     machine: MachineInfo
     effort: Effort
     seconds: float
-    """Of the whole run."""
     rows: tuple[Figure, ...]
-    """One a line of the table, in its order."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -183,23 +162,6 @@ def peak_bytes(run: Callable[[], object]) -> int:
     return int(mx.get_peak_memory() - before)
 
 
-def copy_bandwidth() -> float:
-    """Return the bytes a second, read and written, at which a large array is copied.
-
-    On a GPU, MLX makes the copy. On a CPU, NumPy does: MLX would allocate the copy each time, and
-    measure mostly that.
-    """
-    if on_cpu():
-        source, target = np.ones((2, COPIED_BYTES), np.uint8)
-        times = [seconds(lambda: np.copyto(target, source)) for _ in range(COPIES)]
-    else:
-        array = mx.ones((COPIED_BYTES // 4,))
-        mx.eval(array)
-        # `array + 1` moves the same bytes as a copy, and is not optimised away.
-        times = [seconds(lambda: mx.eval(array + 1.0)) for _ in range(COPIES)]
-    return 2 * COPIED_BYTES / min(times)
-
-
 def this_machine() -> MachineInfo:
     return MachineInfo(
         system=platform.system(),
@@ -208,5 +170,4 @@ def this_machine() -> MachineInfo:
         device=str(mx.default_device()),
         mlx=version("mlx"),
         mlx_lm=version("mlx-lm"),
-        copy_bandwidth=copy_bandwidth() / 1e9,
     )

@@ -29,7 +29,6 @@ GREEDY = "mlx-lm greedy"
 SAMPLED = "mlx-lm sampled"
 LAST = "entropix"
 ALL = "entropix, all layers"
-INTERVENING = "entropix, interventions"
 
 PARAMETERS = {"temperature": 0.666, "top_p": 0.9, "top_k": 27, "min_p": 0.03}
 """The base parameters of the published sampler: what mlx-lm's chain of filters is given."""

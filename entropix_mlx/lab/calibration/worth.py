@@ -49,16 +49,14 @@ class PlaceEffect:
 
 @dataclass(frozen=True)
 class Worth:
-    """A threshold, and the places that speak for it."""
+    """A threshold, and the places behind it."""
 
     threshold: float
     """Infinite where the intervention is not worth its price anywhere."""
     price: float
-    """Nats that a forward token must bring."""
     beyond: tuple[PlaceEffect, ...]
-    """The places beyond the threshold."""
     below: tuple[PlaceEffect, ...]
-    """The others that the share of `[targets]` would have allowed."""
+    """The other places that the share of `[targets]` would have allowed."""
 
     def record(self) -> dict[str, Any]:
         kinds = dict.fromkeys(place.kind for place in (*self.beyond, *self.below) if place.kind)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...answer.hooks import Hooks
@@ -16,7 +14,6 @@ from ...api.prompt_file import PromptLine
 from ...errors import PromptError, first_line
 from ...profiles.fields import hint, overlaid
 from ...profiles.profile import Profile
-from ...profiles.selection import AUTO
 from ...samplers.registry import find_sampler
 from ...settings import BATCH, Settings
 from .questions import Problem
@@ -95,84 +92,73 @@ def changed(base: Settings, assignments: str, source: str) -> Settings:
     return settings
 
 
-@dataclass(frozen=True)
-class Axes:
-    """The axes of arms without a name of their own: every combination is an arm."""
+def arms_of(
+    samplers: Sequence[str], temperatures: Sequence[float | None], base: Settings
+) -> list[Arm]:
+    """Return an arm for every sampler and temperature.
 
-    samplers: Sequence[str]
-    """Names; one with a profile of its own is written ``name:profile``."""
-    profiles: Sequence[str] = (AUTO,)
-    """Of the samplers that name none."""
-    changes: Sequence[str] = ("",)
-    """As for `changed`."""
-    temperatures: Sequence[float | None] = (None,)
-
-
-def arms_of(axes: Axes, base: Settings) -> list[Arm]:
-    """Return every combination of the axes, each named by what tells it from the others.
-
-    A sampler that takes no temperature, such as greedy, has one arm for all of them.
+    A sampler with a profile of its own is written ``name:profile``. One that takes no temperature,
+    such as greedy, has a single arm.
 
     Raises:
         EntropixError: a combination that cannot be used.
     """
-    arms: dict[str, Arm] = {}
-    for named in axes.samplers:
-        sampler, colon, own = named.partition(":")
-        if colon and not own:
-            raise PromptError(
-                f"{named!r} has no profile behind its colon: name one, or leave it out"
-            )
-        profiles = (own,) if colon else axes.profiles
+    arms = []
+    for named in samplers:
+        sampler, colon, profile = named.partition(":")
+        if colon and not profile:
+            raise PromptError(f"{named!r} has no profile after its colon: add one, or drop it")
         takes = "temperature" in find_sampler(sampler).takes
-        temperatures = axes.temperatures if takes else (None,)
-        for profile, changes, temperature in itertools.product(
-            profiles, axes.changes, temperatures
-        ):
-            parts = [named, Path(profile).stem if len(profiles) > 1 else "", changes]
-            parts += [] if temperature is None else [f"T={temperature:g}"]
-            given = replace(base, sampler=sampler, profile=profile, temperature=temperature)
-            name = " ".join(filter(None, parts))
-            arms[name] = Arm(name, changed(given, changes, f"--set {changes}"))
-    return list(arms.values())
+        for temperature in temperatures if takes else (None,):
+            settings = replace(
+                base, sampler=sampler, profile=profile or base.profile, temperature=temperature
+            )
+            settings.check()
+            name = named if temperature is None else f"{named} T={temperature:g}"
+            arms.append(Arm(name, settings))
+    return arms
 
 
-@dataclass(frozen=True)
-class Design:
-    """What all answers of a run have in common."""
+def plan(
+    problems: Sequence[Problem],
+    arms: Sequence[Arm],
+    model: str,
+    form: str = PLAIN,
+    seed: int = 0,
+    seeds: int = 1,
+) -> list[PlannedAnswer]:
+    """Return all answers of a run, those to one question one after the other.
 
-    model: str
-    form: str = PLAIN
-    seed: int = 0
-    """The first seed."""
-    seeds: int = 1
-    """Answers of each arm to each question."""
-
-
-def plan(problems: Sequence[Problem], arms: Sequence[Arm], design: Design) -> list[PlannedAnswer]:
-    """Return all answers of a run, those to one question one after the other."""
+    Args:
+        problems: the questions.
+        arms: all of them answer every question.
+        model: its name.
+        form: one of `FORMS`.
+        seed: the first seed.
+        seeds: answers of each arm to each question.
+    """
     return [
         PlannedAnswer(
             asked=prompt_of(
                 problem,
-                design.form,
+                form,
                 line,
                 replace(
                     arm.settings,
-                    seed=seed_of(problem, design.seed + number),
+                    seed=seed_of(problem, seed + number),
                     stop=(*arm.settings.stop, STOP),
                 ),
             ),
-            sample=place * design.seeds + number,
+            sample=place * seeds + number,
             question=problem,
             arm=arm.name,
             seed_number=number,
-            form=design.form,
-            model=design.model,
+            form=form,
+            model=model,
         )
         for line, problem in enumerate(problems, 1)
         for place, arm in enumerate(arms)
-        for number in range(design.seeds)
+        for number in range(seeds)
     ]
 
 

@@ -56,23 +56,16 @@ def read_problems(task: str, path: str | Path) -> dict[str, list[Problem]]:
 
 def _records(path: Path) -> Iterator[tuple[int, Any]]:
     """Yield the objects of a JSON array, or of JSON Lines, with their numbers."""
-    text = _text(path)
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except (OSError, ValueError) as error:
+        raise PromptError(f"cannot read the questions in {path}: {error}") from error
     if text.lstrip().startswith("["):
         yield from enumerate(_parse(text, str(path)), 1)
         return
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             yield number, _parse(line, f"{path}, line {number}")
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise PromptError(f"{path} is not a text in UTF-8: {error.reason}") from error
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise PromptError(f"cannot read the questions in {path}: {reason}") from error
 
 
 def _parse(text: str, where: str) -> Any:

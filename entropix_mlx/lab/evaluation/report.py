@@ -7,9 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ...profiles.sections import Abstain
-from .confidence import COVERAGES, Abstention, Separation, abstentions, separations
-from .questions import SPLITS
+from .confidence import COVERAGES, Separation, separations
 from .records import AnswerRecord
 from .results import Pair, Results, summarize
 from .statistics import Interval
@@ -49,10 +47,7 @@ class EvaluationReport:
 
     results: Results
     separations: tuple[Separation, ...]
-    abstentions: tuple[Abstention, ...]
-    """What thresholds for unsure answers do, where there are any."""
-    questions: dict[str, list[str]]
-    """The ids of the questions, by their half."""
+    questions: int
     model: str
     form: str
 
@@ -60,28 +55,24 @@ class EvaluationReport:
     def of(
         cls,
         records: Sequence[AnswerRecord],
-        abstain: Abstain | None = None,
         pairs: Sequence[Pair] = (),
+        *,
+        confidence: bool = False,
     ) -> EvaluationReport:
-        """Sum up some answers, at least one.
+        """Summarize at least one answer.
 
         Args:
             records: of any arms and tasks.
-            abstain: for scores of confidence, too, and for this threshold if it has a score.
             pairs: the arms to compare, as for `summarize`.
+            confidence: evaluate scores of confidence, too.
 
         Raises:
             PromptError: an arm that is to be compared has no answers.
         """
-        ids = {
-            split: sorted({r.question.id for r in records if r.question.split == split})
-            for split in SPLITS
-        }
         return cls(
             summarize(records, pairs),
-            tuple(separations(records)) if abstain else (),
-            tuple(abstentions(records, abstain)) if abstain else (),
-            {split: found for split, found in ids.items() if found},
+            tuple(separations(records)) if confidence else (),
+            len({record.question.id for record in records}),
             ", ".join(sorted({record.model for record in records})),
             ", ".join(sorted({record.question.form for record in records})),
         )
@@ -91,7 +82,6 @@ class EvaluationReport:
             _accuracy_table(self.results),
             *_contrast_tables(self.results),
             *_separation_tables(self.separations),
-            *_abstention_tables(self.abstentions),
         ]
 
     def to_dict(self) -> dict[str, Any]:
@@ -104,7 +94,6 @@ class EvaluationReport:
             "form": self.form,
             **results,
             "confidence": [separation.to_dict() for separation in self.separations],
-            "abstention": [abstention.to_dict() for abstention in self.abstentions],
             "questions": self.questions,
         }
         return dict(_without_nan(record))
@@ -182,33 +171,6 @@ def _separation_row(each: Separation) -> tuple[str, ...]:
         cells += [value, interval(found.interval, lambda bound: f"{bound:.3f}")]
     cells += [percent(value) for value in each.accuracy_at.values()]
     return each.score, *cells, f"{each.curve.area:.3f}"
-
-
-def _abstention_tables(found: Sequence[Abstention]) -> Iterable[ReportTable]:
-    header = ("arm", "set on", "tried on", "score", "given", "coverage", "best coverage", "risk",
-              "95 % (Wilson)")  # fmt: skip
-    rows = [
-        (
-            each.arm,
-            each.set_on,
-            each.task,
-            each.score,
-            f"{each.given} of {each.n}",
-            percent(each.coverage),
-            percent(each.best_coverage),
-            percent(each.observed_risk),
-            interval(each.interval),
-        )
-        for each in found
-    ]
-    if rows:
-        title = f"Answer or ask, with a threshold for a risk of {percent(found[0].risk)}"
-        note = (
-            "best coverage: of any score's threshold, chosen in hindsight on the same answers; the"
-            " risk is promised for other questions of the task that it was set on, and for no"
-            " others"
-        )
-        yield ReportTable(title, header, rows, note)
 
 
 def _without_nan(value: Any) -> Any:

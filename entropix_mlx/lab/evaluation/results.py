@@ -38,7 +38,6 @@ class Accuracy:
     """Wilson's, at 95 %. With several seeds the answers to a question are not independent: it is
     then too narrow, and the contrasts are what counts."""
     committed: int
-    """Tokens of the answers."""
     discarded: int
     """Tokens that went through the model and did not become part of an answer."""
 
@@ -60,10 +59,9 @@ class Contrast:
     second: str
     questions: int
     wins: int
-    """Questions that the first arm has right more often than the second."""
+    """Questions that the first arm answers right more often."""
     losses: int
     difference: float
-    """Accuracy of the first arm minus that of the second."""
     interval: Interval
     """Bootstrap over questions, at 95 %."""
     p_value: float
@@ -174,11 +172,10 @@ class Combination(NamedTuple):
     """How one answer is made of several."""
 
     n: int
-    """Of how many."""
     choose: Callable[[Sequence[AnswerRecord]], AnswerRecord]
-    """Takes the answers of one arm to one question; returns the one that stands for all."""
+    """Chooses among the answers of one arm to one question."""
     name: str
-    """What is added to the arm's name."""
+    """Appended to the arm's name."""
 
 
 def combinations_of(votes: Iterable[int], best_of: Iterable[int]) -> list[Combination]:

@@ -65,13 +65,11 @@ def sign_test(wins: int, losses: int) -> float:
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """Return p-values adjusted for there being several (Scand. J. Stat. 6, 1979)."""
-    order = sorted(range(len(p_values)), key=lambda place: p_values[place])
-    adjusted = [0.0] * len(p_values)
-    largest = 0.0
-    for rank, place in enumerate(order):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
-        adjusted[place] = largest
-    return adjusted
+    order = np.argsort(p_values, kind="stable")
+    scaled = np.asarray(p_values)[order] * np.arange(len(p_values), 0, -1)
+    adjusted = np.empty(len(p_values))
+    adjusted[order] = np.maximum.accumulate(np.minimum(1.0, scaled))
+    return [float(p) for p in adjusted]
 
 
 def bootstrap_mean(values: Sequence[float]) -> Interval:
@@ -154,11 +152,6 @@ class Curve(NamedTuple):
     def accuracy_at(self, coverage: float) -> float:
         place = int(np.searchsorted(self.coverage, coverage - 1e-12))
         return float(1 - self.risk[min(place, len(self.risk) - 1)])
-
-    def coverage_at(self, risk: float) -> float:
-        """Return the highest coverage whose risk is at most `risk`; 0 if there is none."""
-        fitting = self.coverage[self.risk <= risk]
-        return float(fitting.max()) if len(fitting) else 0.0
 
 
 def risk_coverage(scores: Floats, right: Bools) -> Curve:
