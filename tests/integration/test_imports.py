@@ -29,8 +29,6 @@ MLX_FREE_MODULES = (
     "samplers.registry",
 )  # fmt: skip
 HEAVY = {"mlx", "mlx_lm", "transformers"}
-EXTRAS = {"entropix_mlx.lab.lm_eval"}
-"""Modules that need an optional package, and import it."""
 CONSUMERS = {"entropix_mlx.commands", "entropix_mlx.lab", "entropix_mlx.server", "tui"}
 """Packages that use the core. Only the command line imports the others."""
 
@@ -119,7 +117,7 @@ def test_only_the_terminal_ui_imports_textual():
     names = tuple(
         f"entropix_mlx.{name}." for name in (*CORE, "backends", "commands", "lab", "server")
     )
-    modules = [module for module in FILES if module.startswith(names) and module not in EXTRAS]
+    modules = [module for module in FILES if module.startswith(names)]
     assert not {"textual", "tui"} & set.union(*loaded_by(modules).values())
 
 
