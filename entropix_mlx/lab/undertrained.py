@@ -42,7 +42,7 @@ class Candidate:
     text: str
     """Empty for a row of the embedding that no token belongs to."""
     norm: float
-    """Euclidean norm of the input embedding."""
+    """Of the input embedding."""
     distance: float | None
     """Cosine distance, in the output head, to the mean of the tokens known to be unused; None if
     none is known."""
@@ -60,9 +60,8 @@ class Findings:
     """What the suspects are ranked by: the distance if the head is tied to the embedding and some
     tokens are known to be unused, else the norm."""
     mean: float
-    """Of the indicator, over all tokens."""
     deviation: float
-    """Standard deviation of the indicator, over all tokens."""
+    """Mean and standard deviation of the indicator, over all tokens."""
 
 
 def find(

@@ -78,7 +78,6 @@ def test_every_row_is_there(tiny_model, byte_tokenizer, no_processes):
     assert json.dumps(report.to_dict())
     many = [row for row in report.rows if row.section == "many answers at once"]
     assert [row.name for row in many] == [GREEDY, SAMPLED, LAST] * 2
-    assert "× one answer" in many[-1].note
 
 
 def test_forks_have_all_their_branches_and_stay_within_the_context(pair):

@@ -26,8 +26,11 @@ def requests(*arguments):
 
 @pytest.fixture(scope="module")
 def ours(demo_folder):
+    from lm_eval.api.registry import get_model
+
     from entropix_mlx.lab.lm_eval import EntropixLM
 
+    assert get_model("entropix_mlx") is EntropixLM
     return EntropixLM(str(demo_folder), batch_size=2)
 
 
@@ -38,13 +41,10 @@ def theirs(demo_folder):
     return MLXLM(str(demo_folder))
 
 
-def test_continuations_are_as_probable_as_with_mlx_lm(ours, theirs):
+def test_texts_are_as_probable_as_with_mlx_lm(ours, theirs):
     found, expected = (lm.loglikelihood(requests(*PAIRS)) for lm in (ours, theirs))
     assert [value for value, _ in found] == pytest.approx([v for v, _ in expected], abs=1e-3)
     assert [greedy for _, greedy in found] == [greedy for _, greedy in expected]
-
-
-def test_texts_are_as_probable_as_with_mlx_lm(ours, theirs):
     texts = requests(*((text,) for text in TEXTS))
     found, expected = (lm.loglikelihood_rolling(texts) for lm in (ours, theirs))
     assert found == pytest.approx(expected, abs=1e-3)
@@ -56,12 +56,9 @@ def test_long_texts_are_cut_into_pieces(ours, monkeypatch):
     (pieces,) = ours.loglikelihood_rolling(requests((TEXTS[0] * 4,)))
     assert pieces < whole
     monkeypatch.setattr(ours, "max_length", 3)
-    assert ours.loglikelihood(requests(("One two three", " four five six seven")))[0][0] < -1e9
-
-
-def test_a_text_without_context_is_possible(ours):
-    ((logprob, _),) = ours.loglikelihood(requests(("", "Hello")))
-    assert -100 < logprob < 0
+    too_long, bare = ours.loglikelihood(requests(("One two", " three four five six"), ("", "Hi")))
+    assert too_long[0] < -1e9
+    assert -100 < bare[0] < 0, "without a context"
 
 
 def test_answers_end_before_the_strings_of_the_task(ours):
@@ -72,9 +69,3 @@ def test_answers_end_before_the_strings_of_the_task(ours):
     assert all("\n" not in text and "." not in text for text in answers)
     with pytest.raises(PromptError):
         ours.apply_chat_template([{"role": "user", "content": "x"}], add_generation_prompt=False)
-
-
-def test_lm_eval_knows_the_class(ours):
-    from lm_eval.api.registry import get_model
-
-    assert get_model("entropix_mlx") is type(ours)
