@@ -71,7 +71,7 @@ def find(
 
     Args:
         model: from `load`, quantized or not; likewise the tokenizer.
-        limit: how many suspects to return.
+        limit: of suspects.
         unused: tokens known to be unused; by default the reserved ones.
 
     Raises:
@@ -105,7 +105,6 @@ def find(
 
 
 def reserved_tokens(tokenizer: TokenizerWrapper, vocab_size: int) -> list[int]:
-    """Return the ids of `Findings.reserved`, in ascending order."""
     template = tokenizer.chat_template or ""
     used = {*tokenizer.eos_token_ids, tokenizer.bos_token_id, tokenizer.pad_token_id}
     used.add(tokenizer.unk_token_id)

@@ -84,9 +84,8 @@ class PromptSet:
     """The prompts of a calibration."""
 
     fit: list[str]
-    """Decisions follow from the answers to these."""
+    """Decisions follow from the answers to these, and effects are measured on those held out."""
     held_out: list[str]
-    """Effects are measured on the answers to these."""
     kinds: Mapping[str, str] = field(default_factory=dict)
     """Kinds of texts that prompts ask for: code, maths or prose."""
 
