@@ -50,17 +50,10 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add("--prompts", metavar="FILE", help="prompts, one a line (default: a varied set)")
     add("--tokens", type=options.positive, default=32, help="the most an answer (default: 32)")
     add("--seed", type=int, default=0, help="the same seed gives the same profile (default: 0)")
-    add(
-        "--output",
-        "-o",
-        metavar="FILE",
-        help="where to write the profile (default: where --profile auto finds it)",
-    )
-    add(
-        "--resume",
-        action="store_true",
-        help="resume a calibration that was stopped, from the file of findings beside OUTPUT",
-    )
+    place = "where to write the profile (default: where --profile auto finds it)"
+    add("--output", "-o", metavar="FILE", help=place)
+    resume = "resume a calibration that was stopped, from the file of findings beside OUTPUT"
+    add("--resume", action="store_true", help=resume)
     _add_abstain(parser)
 
 
@@ -73,12 +66,8 @@ def _add_abstain(parser: argparse.ArgumentParser) -> None:
     share = f"the share of wrong answers among the others (default {RISK})"
     add("--risk", type=float, help=share)
     add("--score", choices=tuple(SCORES), help="default: the one that separates best")
-    add(
-        "--limit",
-        type=options.positive,
-        metavar="N",
-        help=f"questions of each half (default {LIMIT}, or as many as there are)",
-    )
+    limit = f"questions of each half (default {LIMIT}, or as many as there are)"
+    add("--limit", type=options.positive, metavar="N", help=limit)
     add("--sampler", default="greedy", help="that answers (default: greedy)")
     add("--form", choices=FORMS, default=PLAIN, help="as for entropix eval (default: plain)")
 

@@ -37,30 +37,16 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help=f"a sampler to compare ({options.samplers()}); say it once for each",
     )
-    add(
-        "--seeds",
-        type=options.positive,
-        default=5,
-        metavar="N",
-        help="how many answers each gives (default 5)",
-    )
+    seeds = "answers of each sampler (default 5)"
+    add("--seeds", type=options.positive, default=5, metavar="N", help=seeds)
     first = "of the first answer; the others count on (default 0)"
     add("--seed", type=int, default=0, help=first)
     options.add_generation(parser)
-    add(
-        "--top-logprobs",
-        type=options.count,
-        default=0,
-        metavar="N",
-        help="list the N most probable tokens of each step (with --trace)",
-    )
+    most = "list the N most probable tokens of each step (with --trace)"
+    add("--top-logprobs", type=options.count, default=0, metavar="N", help=most)
     add("--json", action="store_true", help="print one object, with the answers")
-    add(
-        "--trace",
-        type=options.file,
-        metavar="DIR",
-        help="record every answer in a file of this folder",
-    )
+    trace = "record every answer in a file of this folder"
+    add("--trace", type=options.file, metavar="DIR", help=trace)
     options.add_verbose(parser)
 
 

@@ -77,31 +77,15 @@ def _add_questions(parser: argparse.ArgumentParser) -> None:
         help="arithmetic, sentences, stories, facts, one kind of facts such as capitals, notes,"
         " svamp=FILE, gsm8k=FILE, or a .jsonl file of yours; may be repeated (default: arithmetic)",
     )
-    add(
-        "--limit",
-        type=options.positive,
-        metavar="N",
-        help="questions of each task (default: 200 of generated ones, all of the others)",
-    )
+    limit = "questions of each task (default: 200 of generated ones, all of the others)"
+    add("--limit", type=options.positive, metavar="N", help=limit)
     add("--levels", metavar="NAMES", help="only these levels of the tasks, with commas between")
-    add(
-        "--split",
-        choices=SPLITS,
-        help="which half of the questions (default: report; all of a file)",
-    )
-    add(
-        "--examples",
-        type=options.count,
-        default=EXAMPLES,
-        metavar="K",
-        help=f"worked examples, drawn anew for each question (default: {EXAMPLES})",
-    )
-    add(
-        "--form",
-        choices=FORMS,
-        default=PLAIN,
-        help="worked examples as a text to continue, or as turns of a chat (default: plain)",
-    )
+    half = "which half of the questions (default: report; all of a file)"
+    add("--split", choices=SPLITS, help=half)
+    examples = f"worked examples, drawn anew for each question (default: {EXAMPLES})"
+    add("--examples", type=options.count, default=EXAMPLES, metavar="K", help=examples)
+    form = "worked examples as a text to continue, or as turns of a chat (default: plain)"
+    add("--form", choices=FORMS, default=PLAIN, help=form)
 
 
 def _add_arms(parser: argparse.ArgumentParser) -> None:
@@ -127,20 +111,10 @@ def _add_arms(parser: argparse.ArgumentParser) -> None:
     add("--profile", default=AUTO, help="of samplers that name none (default: auto)")
     several = "base temperature; may be repeated, and each is compared"
     add("--temp", action="append", type=float, help=several)
-    add(
-        "--max-tokens",
-        "-m",
-        type=options.token_count,
-        default=MAX_TOKENS,
-        help="of an answer (default: %(default)s)",
-    )
-    add(
-        "--seeds",
-        type=options.positive,
-        default=1,
-        metavar="N",
-        help="answers of each arm to each question (default: 1)",
-    )
+    length = f"of an answer (default: {MAX_TOKENS})"
+    add("--max-tokens", "-m", type=options.token_count, default=MAX_TOKENS, help=length)
+    seeds = "answers of each arm to each question (default: 1)"
+    add("--seeds", type=options.positive, default=1, metavar="N", help=seeds)
     seed = "of questions, examples and draws (default: 0)"
     add("--seed", type=int, default=0, help=seed)
     for option, what in (
@@ -170,18 +144,10 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
     what = "write every answer to a file, a line each (JSON Lines)"
     options.add_answers_file(parser, what, BATCH)
     options.add_mode(parser)
-    add(
-        "--read",
-        action="append",
-        type=options.file,
-        metavar="FILE",
-        help="summarize the answers of such a file, without a model; may be repeated",
-    )
-    add(
-        "--confidence",
-        action="store_true",
-        help="how well scores of an answer's own tokens separate right from wrong answers",
-    )
+    read = "summarize the answers of such a file, without a model; may be repeated"
+    add("--read", action="append", type=options.file, metavar="FILE", help=read)
+    confidence = "how well scores of an answer's own tokens separate right from wrong answers"
+    add("--confidence", action="store_true", help=confidence)
     add("--json", action="store_true", help="print one object")
     add("--markdown", action="store_true", help="print tables in Markdown")
 

@@ -168,7 +168,7 @@ class Asker:
     model: LanguageModel
     tokenizer: TokenizerWrapper
     seed: int
-    """Of the first answer to a list of prompts; the others count on."""
+    """Of the first answer; the others count on."""
     journal: Journal
 
     def answers(
@@ -221,12 +221,8 @@ def run_answers(
 ) -> None:
     """Generate answers in the same passes; common prefixes of their prompts are computed once.
 
-    Similar prompts follow one another, in an order that depends on the prompts alone.
-
-    Args:
-        model: from `load`; likewise the tokenizer.
-        planned: the answers.
-        on_done: called with the number and the steps of every answer that is complete.
+    Similar prompts follow one another, in an order that depends on the prompts alone. `on_done` is
+    called with the number and the steps of every answer that is complete.
     """
     cache = PromptCache(CACHE_BYTES)
     steps: dict[Slot, tuple[int, list[Step]]] = {}

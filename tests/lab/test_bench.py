@@ -78,7 +78,6 @@ def test_every_row_is_there(tiny_model, byte_tokenizer, no_processes):
     assert json.dumps(report.to_dict())
     many = [row for row in report.rows if row.section == "many answers at once"]
     assert [row.name for row in many] == [GREEDY, SAMPLED, LAST] * 2
-    assert "× one answer" in many[-1].note
 
 
 def test_forks_have_all_their_branches_and_stay_within_the_context(pair):
@@ -121,15 +120,10 @@ def test_a_made_up_cache_holds_what_a_step_would_read(pair):
     for layer, other in zip(cache, real, strict=True):
         shapes = [(array.shape, array.dtype) for array in layer.keys_and_values()]
         assert shapes == [(array.shape, array.dtype) for array in other.keys_and_values()]
-
-
-def test_copies_of_a_cache_grow_on_their_own(pair):
-    cache = pair.model.make_cache()
-    pair.model(mx.array([[1, 2, 3]]), cache)
-    before = [mx.array(a) for a in cache[0].keys_and_values()]
-    pair.model(mx.array([[4]]), copies(cache))
-    pair.model(mx.array([[5]]), copies(cache))
-    assert cache[0].offset == 3
+    before = [mx.array(array) for array in cache[0].keys_and_values()]
+    for token in (4, 5):
+        pair.model(mx.array([[token]]), copies(cache))
+    assert cache[0].offset == 20, "copies grow on their own"
     for then, now in zip(before, cache[0].keys_and_values(), strict=True):
         assert mx.array_equal(then, now)
 

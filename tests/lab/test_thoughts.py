@@ -143,13 +143,13 @@ class Scripted:
         self.texts = []
 
     def effects(self, stage, planned):
-        found = []
-        for site, text in planned:
-            self.texts.append(text)
-            shift = 0.01 * (site.answer.seed % 5 - 2)
-            effect = self.table[text] + shift
-            found.append(InsertionEffect(effect, -self.table[text], dropped=False))
-        return found
+        self.texts += [text for _, text in planned]
+        return [
+            InsertionEffect(
+                self.table[text] + 0.01 * (site.answer.seed % 5 - 2), -self.table[text], False
+            )
+            for site, text in planned
+        ]
 
     def reseeded(self, stage, found, seed):
         return list(found)
@@ -187,12 +187,11 @@ def test_the_best_text_is_chosen_and_measured_at_other_places(asker, shift, harm
 
 
 def test_without_places_no_text_is_chosen(asker):
-    assert choose(asker, Scripted({}), Scripted({}), []) is None
     table = dict.fromkeys(["bad", "good", "fair", "poor", "awful"], 0.1)
     improving = Scripted(table)
-    improving.reseeded = lambda stage, found, seed: []  # no answer goes on long enough
-    found = [a_site(number) for number in range(150)]
-    assert choose(asker, Scripted(table), improving, found) is None
+    assert choose(asker, Scripted(table), improving, []) is None
+    improving.reseeded = lambda stage, found, seed: []  # no answer is long enough
+    assert choose(asker, Scripted(table), improving, list(map(a_site, range(150)))) is None
 
 
 @pytest.mark.slow
@@ -240,11 +239,8 @@ def test_a_journal_of_something_else_is_refused(tmp_path):
 
 
 def test_rounding_does_no_harm():
-    """Answers that an intervention never touched are alike, whatever shared their passes."""
-    pairs = []
-    for number in range(20):
-        one = make_step(0, "x", logprob=-1.0 - 1e-6 * number)
-        pairs.append(([one], [make_step(0, "x", logprob=-1.0)]))
+    control = [make_step(0, "x", logprob=-1.0)]
+    pairs = [([make_step(0, "x", logprob=-1.0 - 1e-6 * n)], control) for n in range(20)]
     assert not effect_of("think", "all", pairs).harms
 
 

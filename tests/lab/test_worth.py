@@ -40,18 +40,18 @@ def test_the_threshold_is_where_the_effect_is_not_worth_its_price():
     assert record["kinds"]["code"]["n"] == record["kinds"]["prose"]["n"] == 10
 
 
-def test_a_higher_price_asks_for_more():
-    effects = [0.0] * 20 + [1.0] * 20 + [3.0] * 20
-    thresholds = [worth(places(*effects), price, 0.0).threshold for price in (0.0, 0.05, 0.2, 0.4)]
-    assert thresholds[1:] == [20.5, 40.5, math.inf]
-    assert thresholds[0] <= 20.5
-
-
-def test_the_share_is_an_upper_limit():
-    found = worth(places(*[1.0] * 50), price=0.05, loosest=20.0)
-    assert found.threshold == 20.0
-    assert len(found.beyond) == 30
-    assert not found.below
+@pytest.mark.parametrize(
+    ("effects", "cost", "price", "loosest", "threshold"),
+    [
+        ([0.0] * 20 + [1.0] * 20 + [3.0] * 20, 10.0, 0.05, 0.0, 20.5),
+        ([0.0] * 20 + [1.0] * 20 + [3.0] * 20, 10.0, 0.2, 0.0, 40.5),
+        ([0.0] * 20 + [1.0] * 20 + [3.0] * 20, 10.0, 0.4, 0.0, math.inf),
+        ([1.0] * 50, 10.0, 0.05, 20.0, 20.0),  # the share is an upper limit
+        ([-1.0] * 25 + [0.5] * 15, 0.0, 0.02, 0.0, 25.5),  # harm counts where nothing costs
+    ],
+)
+def test_thresholds(effects, cost, price, loosest, threshold):
+    assert worth(places(*effects, cost=cost), price, loosest).threshold == threshold
 
 
 @pytest.mark.parametrize(
@@ -61,11 +61,6 @@ def test_without_evidence_or_effect_there_is_no_threshold(effects):
     found = worth(places(*effects, cost=0.0), price=0.02, loosest=0.0)
     assert math.isinf(found.threshold)
     assert found.record()["beyond"] == {"n": 0}
-
-
-def test_harm_moves_a_threshold_that_costs_nothing():
-    effects = [-1.0] * 25 + [0.5] * 15
-    assert worth(places(*effects, cost=0.0), price=0.02, loosest=0.0).threshold == 25.5
 
 
 def test_places_that_measure_alike_stay_together():

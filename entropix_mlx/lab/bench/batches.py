@@ -21,7 +21,7 @@ from ...api.prompts import chat_prompt
 from ...models.llama.cache import BlockCache, trim
 from ...settings import Settings
 from ...summary import Summary
-from .figures import Effort, Figure, Repeats, in_turns, peak_bytes, seconds, to_figures
+from .figures import Effort, Figure, in_turns, peak_bytes, seconds, to_figures
 from .pair import (
     GREEDY,
     LAST,
@@ -57,7 +57,6 @@ def measure_many(pair: Pair, effort: Effort) -> list[Figure]:
     full.
     """
     figures: list[Figure] = []
-    single: Repeats = {}
     for answers in effort.at_once:
         # The first answer to begin is some tokens ahead of the last.
         limit = effort.tokens + 4 * answers
@@ -76,19 +75,9 @@ def measure_many(pair: Pair, effort: Effort) -> list[Figure]:
         for contender in timed.values():
             contender()  # a warm-up
         speeds = in_turns(timed, effort.repeats)
-        single = single or (speeds if answers == 1 else {})
         case = f"{answers} at once, prompts of {effort.prompt}"
-        measured = to_figures(MANY, case, "tokens/s", speeds, (GREEDY, SAMPLED))
-        figures += [_against_one(figure, single, answers) for figure in measured]
+        figures += to_figures(MANY, case, "tokens/s", speeds, (GREEDY, SAMPLED))
     return figures
-
-
-def _against_one(figure: Figure, single: Repeats, answers: int) -> Figure:
-    """Note how many times as fast as one answer alone all of them are."""
-    if answers == 1 or figure.name not in single:
-        return figure
-    alone = sorted(single[figure.name])[len(single[figure.name]) // 2]
-    return replace(figure, note=f"{figure.median / alone:.2f} × one answer")
 
 
 def _prompts(pair: Pair, length: int, answers: int) -> list[list[int]]:

@@ -39,12 +39,6 @@ def bench(
 ) -> BenchReport:
     """Measure a model as this package runs it against mlx-lm with the same weights.
 
-    Args:
-        model: from `load`, saved for mlx-lm in the same precision; likewise the tokenizer.
-        effort: the sizes to measure.
-        draft_model: a model whose proposals are measured, too.
-        on_progress: called with the name of every part before it is measured.
-
     Raises:
         BenchError: a program failed, or the temporary folder cannot be written.
         UnsupportedModelError: the model is not of the Llama family.

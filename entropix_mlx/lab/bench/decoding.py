@@ -60,11 +60,6 @@ def measure_startup(pair: Pair, effort: Effort) -> list[Figure]:
 
 
 def start(command: list[str]) -> None:
-    """Run a module of Python in a process of its own.
-
-    Raises:
-        BenchError: it failed.
-    """
     done = subprocess.run(
         [sys.executable, "-m", *command], capture_output=True, text=True, check=False
     )

@@ -49,7 +49,6 @@ class Pair:
     ending: TokenizerWrapper
     """The same, but for the tokens that end a text."""
     other: Any
-    """The model as mlx-lm loads it."""
     other_tokenizer: TokenizerWrapper
     folder: Path
     draft: DraftModel | None = None

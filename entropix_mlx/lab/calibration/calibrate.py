@@ -84,9 +84,8 @@ class PromptSet:
     """The prompts of a calibration."""
 
     fit: list[str]
-    """Decisions follow from the answers to these."""
+    """Decisions follow from the answers to these, and effects are measured on those held out."""
     held_out: list[str]
-    """Effects are measured on the answers to these."""
     kinds: Mapping[str, str] = field(default_factory=dict)
     """Kinds of texts that prompts ask for: code, maths or prose."""
 
@@ -130,16 +129,13 @@ class Calibration:
 
     profile: Profile
     rates: dict[str, float]
-    """Shares of the strategies on the held-out prompts."""
     auroc: dict[str, float]
     """By measurement: how well it predicts that a draw at temperature 1 is not the most probable
     token. 0.5 is no better than chance, 1 is perfect, 0 is perfect if its sign is turned round."""
     choice: ThoughtChoice | None
     """The thinking text, and what others did; None where the answers had no place for one."""
     worths: dict[str, Worth]
-    """By intervention whose threshold was moved: where it is, and why."""
     effects: list[AblationEffect]
-    """Of each intervention on the held-out prompts, and of all together."""
 
 
 def calibrate(
@@ -159,7 +155,7 @@ def calibrate(
         model: from `load`; likewise the tokenizer.
         name: the model's name, for the profile's record.
         prompts: None for the built-in ones.
-        tokens: the most tokens an answer.
+        tokens: of an answer, at most.
         seed: the same seed gives the same profile on the same machine.
         base: the profile whose thresholds are replaced, and whose targets hold; None is
             `reference`.
@@ -266,10 +262,7 @@ def _by_worth(
 ) -> tuple[Profile, dict[str, Worth]]:
     """Return a profile with the thresholds at which forks and resampling are worth most, and why.
 
-    Args:
-        ablation: the answers without interventions.
-        bare: the profile of these answers.
-        solved: the thresholds that give each strategy its share, which is now an upper limit.
+    The thresholds of `solved` give each strategy its share, which is now an upper limit.
     """
     kinds, limits = ablation.kinds, solved.thresholds
     tried = bare.replace({"branch": asdict(solved.branch), "thresholds": asdict(limits)})

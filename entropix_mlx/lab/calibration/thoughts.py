@@ -110,12 +110,7 @@ class InsertionExperiment:
     """Inserts texts at sites, and compares what follows with the control."""
 
     def __init__(self, asker: Asker, profile: Profile) -> None:
-        """Prepare.
-
-        Args:
-            asker: generates the continuations.
-            profile: of the continuations; its own interventions must be off.
-        """
+        """Prepare continuations by a profile whose own interventions are off."""
         self._asker = asker
         self._profile = profile
         self._sampler = make_sampler("entropix", profile)

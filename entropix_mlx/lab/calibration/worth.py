@@ -86,10 +86,7 @@ def worth(places: Sequence[PlaceEffect], price: float, loosest: float) -> Worth:
     Where fewer than `LEAST_PLACES` lie beyond it, or the 95 % bootstrap interval of their mean does
     not lie above 0, it is infinite.
 
-    Args:
-        places: effects of the intervention.
-        price: nats that a forward token must bring.
-        loosest: the lowest threshold that is allowed.
+    `price` is in nats a forward token; `loosest` is the lowest threshold that is allowed.
     """
     ordered = sorted(
         (place for place in places if place.metric > loosest),
@@ -145,12 +142,7 @@ def resamples(
     log p of up to `FOLLOWING` tokens, the drawn one among them, times their number. Where the same
     token is drawn, nothing changes.
 
-    Args:
-        asker: generates the continuations.
-        control: the answers.
-        profile: whose thresholds determine the places.
-        bare: the profile of the control.
-        kinds: of the texts that prompts ask for.
+    The thresholds of `profile` determine the places; `bare` is the profile of the control.
     """
     places = [
         (answer, number)

@@ -127,16 +127,7 @@ def plan(
     seed: int = 0,
     seeds: int = 1,
 ) -> list[PlannedAnswer]:
-    """Return all answers of a run, those to one question one after the other.
-
-    Args:
-        problems: the questions.
-        arms: all of them answer every question.
-        model: its name.
-        form: one of `FORMS`.
-        seed: the first seed.
-        seeds: answers of each arm to each question.
-    """
+    """Return all answers of a run by question, then by arm, then by seed, counted from `seed`."""
     return [
         PlannedAnswer(
             asked=prompt_of(
@@ -197,12 +188,7 @@ def answers(
 ) -> Iterator[tuple[PlannedAnswer, dict[str, Any]]]:
     """Generate answers, and yield each with its record as it ends.
 
-    Args:
-        model: from `load`; likewise the tokenizer.
-        planned: from `plan`.
-        batch: answers at once.
-        on_token: called after every token.
-        notes: where passages may be retrieved from.
+    Passages may be retrieved from the notes.
     """
     from ...api.batch import batch_generate
 

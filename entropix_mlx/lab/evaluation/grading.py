@@ -68,7 +68,6 @@ def _number(text: str) -> str:
 
 
 def _last(text: str) -> str:
-    """Return the last number; those that a sentence names before it are no tries."""
     found = _NUMBER.findall(first_line(text))
     return _first_number(found[-1]) if found else ""
 

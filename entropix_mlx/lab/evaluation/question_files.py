@@ -24,9 +24,7 @@ _SHAPE = "question must be a text, and answer a text, a number, or a list of the
 def read_problems(task: str, path: str | Path) -> dict[str, list[Problem]]:
     """Return the questions of a file by their level.
 
-    Args:
-        task: a key of `FORMATS`, or any other name for a file of your own.
-        path: the file.
+    A task that is no key of `FORMATS` has a file of your own.
 
     Raises:
         PromptError: the file cannot be read, or has a mistake; the message names its line.

@@ -40,7 +40,7 @@ class Problem:
     answers: tuple[str, ...]
     """The right answers; the first one is what a worked example shows."""
     rule: str
-    """How an answer is graded: a key of `grading.RULES`."""
+    """A key of `grading.RULES`."""
     examples: tuple[tuple[str, str], ...] = ()
     """Worked examples: a question and its answer each."""
     wording: int = 0
@@ -60,13 +60,10 @@ class Selection:
     """Which questions of a task, and with how many worked examples."""
 
     limit: int | None = None
-    """How many in all; None for as many as the task has, or `tasks.DEFAULT_LIMIT` where it can
-    have any number."""
+    """None for all that the task has, or `tasks.DEFAULT_LIMIT` where it has any number."""
     split: str = REPORT
     seed: int = 0
-    """Of the choice of questions and of worked examples."""
     levels: tuple[str, ...] = ()
-    """Names of levels; none for all."""
     examples: int = EXAMPLES
 
     def __post_init__(self) -> None:

@@ -36,10 +36,8 @@ class PlannedAnswer(Task):
     question: Problem
     arm: str
     seed_number: int
-    """Which of the seeds of the run, from 0."""
     form: str
     model: str
-    """Its name; a run is not resumed with another one."""
 
     @property
     def settings(self) -> Settings:
@@ -49,13 +47,9 @@ class PlannedAnswer(Task):
     @property
     def header(self) -> dict[str, Any]:
         """What a line says before the answer is known; a run that is resumed checks it."""
-        question = {
-            "id": self.question.id,
-            "task": self.question.task,
-            "level": self.question.level,
-            "split": self.question.split,
+        named = ("id", "task", "level", "split", "rule")
+        question = {name: getattr(self.question, name) for name in named} | {
             "answers": list(self.question.answers),
-            "rule": self.question.rule,
             "arm": self.arm,
             "seed_number": self.seed_number,
             "form": self.form,
