@@ -46,12 +46,9 @@ class Scheduler:
         """Begin without answers.
 
         Args:
-            pipelined: whether to queue a pass before the last one was read. The passes are the
-            same,
-                and so are the steps.
-            steady: whether all chunks of prompts are of one size, however long others wait. Then
-            the
-                passes do not depend on the clock, and the same answers are repeated exactly.
+            pipelined: whether to queue a pass before the last one was read; the steps are the same.
+            steady: whether all chunks of prompts are of one size, however long others wait. Then no
+                pass depends on the clock, and the same answers are repeated exactly.
         """
         self._engine = Engine(model)
         self._pipelined = pipelined

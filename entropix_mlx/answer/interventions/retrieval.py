@@ -62,8 +62,7 @@ class Retrieval:
         """Prepare the retrieval for an answer.
 
         Args:
-            interrupts: as `Intervention.due` of other interventions; a sentence on trial ends
-            there.
+            interrupts: `Intervention.due` of others, where a sentence on trial ends.
         """
         self.rule = rule
         self.tokenizer = tokenizer
