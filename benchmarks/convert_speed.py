@@ -3,7 +3,7 @@
     python benchmarks/convert_speed.py [--repeats 3] [-q] [--folder F]
 
 The checkpoint has 1 billion random parameters in 8 shards, and the tokenizer of the demo model. It
-is made in a temporary folder, or in F, where it is kept. Each conversion is a process of its own,
+is made in a temporary folder, or in F, where it stays. Each conversion is a process of its own,
 and the two programs take turns. Memory is the largest resident set of a process.
 """
 

@@ -2,7 +2,7 @@
 
     python benchmarks/serving.py [--streams 16] [--tokens 64] [--vanish 200]
 
-It starts a server with the demo model and asks it with the openai package and raw sockets.
+It starts a server with the demo model and sends requests with the openai package and raw sockets.
 """
 
 from __future__ import annotations

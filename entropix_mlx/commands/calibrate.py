@@ -96,7 +96,7 @@ def _check_abstain(arguments: argparse.Namespace) -> None:
 
 def _solve_thresholds(arguments: argparse.Namespace, name: str, path: Path) -> None:
     model, tokenizer = loading.load_model(options.model_options(arguments))
-    from ..lab.asking import Journal
+    from ..lab.answering import Journal
     from ..lab.calibration.calibrate import calibrate, read_prompts
 
     findings = path.with_suffix(FINDINGS)

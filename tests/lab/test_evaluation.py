@@ -6,7 +6,7 @@ import pytest
 
 from entropix_mlx import cli
 from entropix_mlx.errors import EntropixError
-from entropix_mlx.lab.evaluation.arms import arms_of, named_arm, prompt_of, seed_of
+from entropix_mlx.lab.evaluation.arms import Arm, arms_of, named_arm, plan, prompt_of, seed_of
 from entropix_mlx.lab.evaluation.records import forward_tokens, read_records
 from entropix_mlx.settings import Settings
 from tests.lab.test_tasks import of
@@ -55,6 +55,11 @@ def test_an_arm_with_a_name():
 def test_questions_and_seeds_have_random_numbers_of_their_own():
     one, other = of("arithmetic", limit=2)
     assert len({seed_of(one, 0), seed_of(one, 1), seed_of(other, 0)}) == 3
+    planned = plan([one], [Arm("a", Settings()), Arm("b", Settings())], "model", seed=4, seeds=2)
+    assert [(each.arm, each.seed_number) for each in planned] == [
+        *(("a", 0), ("a", 1), ("b", 0), ("b", 1))
+    ]
+    assert [each.settings.seed for each in planned] == [seed_of(one, 4), seed_of(one, 5)] * 2
 
 
 def test_worked_examples_are_earlier_turns_or_plain_text():

@@ -10,7 +10,7 @@ from entropix_mlx import Profile, stream_generate
 from entropix_mlx.answer.continuation import Stretch, gain
 from entropix_mlx.answer.interventions.prose import Place
 from entropix_mlx.errors import OutputError
-from entropix_mlx.lab.asking import Answered, Asker, Journal
+from entropix_mlx.lab.answering import Answered, Answerer, Journal
 from entropix_mlx.lab.calibration import thoughts
 from entropix_mlx.lab.calibration.ablation import (
     BRANCH,
@@ -47,8 +47,8 @@ def endless(monkeypatch):
     return tokenizer
 
 
-def an_asker(model, tokenizer, journal=None):
-    return Asker(model, tokenizer, 3, journal or Journal())
+def an_answerer(model, tokenizer, journal=None):
+    return Answerer(model, tokenizer, 3, journal or Journal())
 
 
 def tokens_of(steps):
@@ -64,14 +64,14 @@ def after(model, tokenizer, site, text, profile, tokens):
 
 @pytest.mark.slow
 def test_an_effect_is_the_difference_to_the_same_answer(tiny_model, endless):
-    asker = an_asker(tiny_model, endless)
-    (answer,) = asker.answers("control", ["Hello"], 30, profile=BARE)
+    answerer = an_answerer(tiny_model, endless)
+    (answer,) = answerer.answers("control", ["Hello"], 30, profile=BARE)
     found = list(sites(endless, answer, BARE.think))
     assert 0 <= 30 - LEAST_FOLLOWING - max(site.number for site in found) <= 2
     site = found[1]
     assert site.control == answer.steps[site.number :]
     control = Stretch.of(site.control[:FOLLOWING])
-    experiment = InsertionExperiment(asker, BARE)
+    experiment = InsertionExperiment(answerer, BARE)
     planned = [(site, " Hm."), (site, 7), (found[2], " Hm.")]
     effect, *others = experiment.effects("tried", planned)
     treated = Stretch.of(after(tiny_model, endless, site, " Hm.", BARE, FOLLOWING))
@@ -84,20 +84,20 @@ def test_an_effect_is_the_difference_to_the_same_answer(tiny_model, endless):
     assert tokens_of(again.control) != tokens_of(site.control)
     (same,) = experiment.reseeded("the same", [site], seed=3)
     assert tokens_of(same.control) == tokens_of(site.control)[:FOLLOWING]
-    (letter,) = asker.answers("letter", ["Write a letter"], 30, profile=BARE)
+    (letter,) = answerer.answers("letter", ["Write a letter"], 30, profile=BARE)
     assert not list(sites(endless, letter, BARE.think)), "no thought stands in a letter"
 
 
 @pytest.mark.slow
 def test_where_a_text_must_improve_its_effect_is_measured_behind_what_decides(tiny_model, endless):
-    asker = an_asker(tiny_model, endless)
-    (answer,) = asker.answers("control", ["Hello"], 60, profile=BARE)
+    answerer = an_answerer(tiny_model, endless)
+    (answer,) = answerer.answers("control", ["Hello"], 60, profile=BARE)
     found = [site for site in sites(endless, answer, BARE.think) if site.number < 20]
     watch = 6
     free = BARE.replace({"think": {"watch": watch, "loop_length": 0}})
     effects = {}
     for name, least in (("free", -math.inf), ("strict", 0.0), ("never", 99.0)):
-        experiment = InsertionExperiment(asker, free.replace({"think": {"least_gain": least}}))
+        experiment = InsertionExperiment(answerer, free.replace({"think": {"least_gain": least}}))
         effects[name] = experiment.effects(name, [(site, " Hm.") for site in found])
     assert not any(effect.dropped for effect in effects["free"])
     assert all(effect.dropped for effect in effects["never"])
@@ -112,14 +112,14 @@ def test_where_a_text_must_improve_its_effect_is_measured_behind_what_decides(ti
 
 @pytest.mark.slow
 def test_an_arm_is_the_whole_answer_although_it_goes_on_from_the_control(tiny_model, endless):
-    asker = an_asker(tiny_model, endless)
+    answerer = an_answerer(tiny_model, endless)
     prompts = ["Hello", "Why?", "Hello"]
     profile = Profile.load().replace(EVERYWHERE).replace({"branch": {"width": 2, "depth": 3}})
     arm = only(profile, BRANCH)
-    control = asker.answers("control", prompts, 12, profile=without(profile, *OFF))
-    ablation = Ablation(asker, control, {"Hello": "prose"}, 12)
+    control = answerer.answers("control", prompts, 12, profile=without(profile, *OFF))
+    ablation = Ablation(answerer, control, {"Hello": "prose"}, 12)
     treated = ablation.answers("arm", arm)
-    whole = asker.answers("whole", prompts, 12, profile=arm)
+    whole = answerer.answers("whole", prompts, 12, profile=arm)
     assert list(map(tokens_of, treated)) == [tokens_of(one.steps) for one in whole]
     assert any(step.fork for steps in treated for step in steps)
     effects = ablation.effects(BRANCH, treated)
@@ -156,18 +156,18 @@ class Scripted:
 
 
 @pytest.fixture
-def asker(monkeypatch):
+def answerer(monkeypatch):
     texts = ["bad", "good", "fair", "poor", "awful"]
     monkeypatch.setattr(thoughts, "candidates", lambda *_: texts)
-    return an_asker(SimpleNamespace(config=SimpleNamespace(vocab_size=9)), None)
+    return an_answerer(SimpleNamespace(config=SimpleNamespace(vocab_size=9)), None)
 
 
 @pytest.mark.parametrize(("shift", "harms"), [(0.0, False), (-1.0, True)])
-def test_the_best_text_is_chosen_and_measured_at_other_places(asker, shift, harms):
+def test_the_best_text_is_chosen_and_measured_at_other_places(answerer, shift, harms):
     table = {"bad": -0.5, "good": 0.2, "fair": 0.199, "poor": 0.198, "awful": -0.9}
     anywhere = Scripted({text: value + shift for text, value in table.items()})
     improving = Scripted(anywhere.table)
-    choice = choose(asker, anywhere, improving, [a_site(number) for number in range(150)])
+    choice = choose(answerer, anywhere, improving, [a_site(number) for number in range(150)])
     first, final = thoughts.FIRST_SITES, thoughts.FINAL_SITES
     places = 150 - 2 * first - final
     assert choice.chosen.text == "good"
@@ -186,12 +186,12 @@ def test_the_best_text_is_chosen_and_measured_at_other_places(asker, shift, harm
     assert record["places"] == places
 
 
-def test_without_places_no_text_is_chosen(asker):
+def test_without_places_no_text_is_chosen(answerer):
     table = dict.fromkeys(["bad", "good", "fair", "poor", "awful"], 0.1)
     improving = Scripted(table)
-    assert choose(asker, Scripted(table), improving, []) is None
+    assert choose(answerer, Scripted(table), improving, []) is None
     improving.reseeded = lambda stage, found, seed: []  # no answer is long enough
-    assert choose(asker, Scripted(table), improving, list(map(a_site, range(150)))) is None
+    assert choose(answerer, Scripted(table), improving, list(map(a_site, range(150)))) is None
 
 
 @pytest.mark.slow
@@ -202,15 +202,15 @@ def test_answers_that_were_stopped_go_on(tiny_model, endless, tmp_path):
         if done == 2:
             raise KeyboardInterrupt
 
-    stopped = an_asker(tiny_model, endless, Journal(path, on_progress=stop))
+    stopped = an_answerer(tiny_model, endless, Journal(path, on_progress=stop))
     stopped.journal.open("subject")
     asked = ["Hello", "Why?", "Hello", "Who?"], 4
     with pytest.raises(KeyboardInterrupt):
         stopped.answers("a", *asked, profile=BARE)
     path.write_bytes(path.read_bytes() + b'["a", 60, [0.')  # cut off
-    again = an_asker(tiny_model, endless, Journal(path, resume=True))
+    again = an_answerer(tiny_model, endless, Journal(path, resume=True))
     again.journal.open("subject")
-    whole = an_asker(tiny_model, endless).answers("a", *asked, profile=BARE)
+    whole = an_answerer(tiny_model, endless).answers("a", *asked, profile=BARE)
     found = again.answers("a", *asked, profile=BARE)
     assert [tokens_of(one.steps) for one in found] == [tokens_of(one.steps) for one in whole]
     assert len(path.read_text().splitlines()) == 1 + 4

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from entropix_mlx import Profile
-from entropix_mlx.lab.asking import Answered
+from entropix_mlx.lab.answering import Answered
 from entropix_mlx.lab.calibration.ablation import (
     BRANCH,
     OFF,

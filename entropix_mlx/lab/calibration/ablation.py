@@ -20,7 +20,7 @@ from ...profiles.tree import classify
 from ...samplers.registry import make_sampler
 from ...step import NOT_OF_THE_MODEL, Step, Strategy
 from ...summary import repetition
-from ..asking import Answered, Asker
+from ..answering import Answered, Answerer
 from ..evaluation.records import forward_tokens
 from ..evaluation.statistics import Interval, bootstrap_mean
 from .measurements import DIGITS, mean_and_interval
@@ -108,10 +108,10 @@ class AblationEffect:
 class Ablation:
     """The answers of a control, and how they would be with interventions."""
 
-    asker: Asker
+    answerer: Answerer
     control: Sequence[Answered]
     kinds: Mapping[str, str]
-    """Of the texts that prompts ask for; a prompt without a kind counts among all only."""
+    """By prompt; one without a kind counts among all only."""
     tokens: int
     """The most of an answer."""
 
@@ -124,8 +124,8 @@ class Ablation:
             for answer, place in zip(self.control, places, strict=True)
             if place is not None
         ]
-        self.asker.journal.expect(len(planned))
-        treated = iter(self.asker.run(stage, planned))
+        self.answerer.journal.expect(len(planned))
+        treated = iter(self.answerer.run(stage, planned))
         return [
             answer.steps if place is None else [*answer.steps[:place], *next(treated)]
             for answer, place in zip(self.control, places, strict=True)

@@ -40,7 +40,7 @@ from ...models.config import fingerprint
 from ...models.llama.weight_layout import precision
 from ...profiles.profile import Profile
 from ...step import Metrics, Step
-from ..asking import Answered, Asker, Journal
+from ..answering import Answered, Answerer, Journal
 from .ablation import (
     BRANCH,
     OFF,
@@ -76,7 +76,7 @@ ALONE_ROUNDS, TOGETHER_ROUNDS = 3, 6
 HELD_OUT_EVERY = 3
 """Every third prompt of a file is held out."""
 OTHER_KINDS = {"code": "code", "arithmetic": "maths"}
-"""What these prompts of the package ask for; all others ask for prose."""
+"""Kinds of these prompts of the package; all others are for prose."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class PromptSet:
     """Decisions follow from the answers to these, and effects are measured on those held out."""
     held_out: list[str]
     kinds: Mapping[str, str] = field(default_factory=dict)
-    """Kinds of texts that prompts ask for: code, maths or prose."""
+    """Kinds of texts, by prompt: code, maths or prose."""
 
 
 def builtin_prompts() -> PromptSet:
@@ -176,16 +176,16 @@ def calibrate(
     base = base or Profile.load()
     journal = journal or Journal()
     journal.open(_subject(model, prompts, tokens, seed, base))
-    asker = Asker(model, tokenizer, seed, journal)
+    answerer = Answerer(model, tokenizer, seed, journal)
     journal.expect(2 * len(prompts.fit) + TOGETHER_ROUNDS * len(prompts.held_out))
-    control, bare = _control(asker, prompts, tokens, base)
+    control, bare = _control(answerer, prompts, tokens, base)
     steps = _steps(control)
-    answers, choice = _choose_thought(asker, prompts, control, bare)
-    ablation = Ablation(asker, answers, prompts.kinds, LONGER * tokens)
+    answers, choice = _choose_thought(answerer, prompts, control, bare)
+    ablation = Ablation(answerer, answers, prompts.kinds, LONGER * tokens)
     profile, worths = _by_worth(ablation, bare, _solved(base, steps))
     if choice is not None:
         profile = profile.replace({"think": choice.changes()})
-    profile, effects, measured, treated = _held_out(asker, prompts, LONGER * tokens, profile)
+    profile, effects, measured, treated = _held_out(answerer, prompts, LONGER * tokens, profile)
     rates = strategy_rates(treated)
     auroc = disagreement_auroc([*steps, *measured], seed)
     record = {
@@ -228,33 +228,33 @@ def _subject(
 
 
 def _control(
-    asker: Asker, prompts: PromptSet, tokens: int, base: Profile
+    answerer: Answerer, prompts: PromptSet, tokens: int, base: Profile
 ) -> tuple[list[Answered], Profile]:
     plain: dict[str, Any] = {"sampler": FIRST_SAMPLER, "temperature": FIRST_TEMPERATURE}
-    first = _steps(asker.answers("plain", prompts.fit, tokens, **plain))
+    first = _steps(answerer.answers("plain", prompts.fit, tokens, **plain))
     bare = without(_solved(base, first), *OFF)
-    return asker.answers("control", prompts.fit, LONGER * tokens, profile=bare), bare
+    return answerer.answers("control", prompts.fit, LONGER * tokens, profile=bare), bare
 
 
 def _choose_thought(
-    asker: Asker, prompts: PromptSet, control: list[Answered], bare: Profile
+    answerer: Answerer, prompts: PromptSet, control: list[Answered], bare: Profile
 ) -> tuple[list[Answered], ThoughtChoice | None]:
     """Return the control with more answers that have places, and the best text for these places."""
 
     def places(answers: Sequence[Answered]) -> list[InsertionSite]:
-        return [site for one in answers for site in sites(asker.tokenizer, one, bare.think)]
+        return [site for one in answers for site in sites(answerer.tokenizer, one, bare.think)]
 
     found = places(control)
     having = [answer.question for answer in control if any(s.answer is answer for s in found)]
     again = having * (SITE_ROUNDS - 1)
-    asker.journal.expect(len(again))
+    answerer.journal.expect(len(again))
     longest = max(len(answer.steps) for answer in control)
-    more = asker.answers("more places", again, longest, first=len(prompts.fit), profile=bare)
+    more = answerer.answers("more places", again, longest, first=len(prompts.fit), profile=bare)
     anywhere, improving = (
-        InsertionExperiment(asker, bare.replace({"think": {"least_gain": least}}))
+        InsertionExperiment(answerer, bare.replace({"think": {"least_gain": least}}))
         for least in (-math.inf, LEAST_GAIN)
     )
-    return control + more, choose(asker, anywhere, improving, found + places(more))
+    return control + more, choose(answerer, anywhere, improving, found + places(more))
 
 
 def _by_worth(
@@ -271,7 +271,7 @@ def _by_worth(
         replace(answer, steps=steps)
         for answer, steps in zip(ablation.control, treated, strict=True)
     ]
-    drawn = resamples(ablation.asker, ablation.control, tried, bare, kinds)
+    drawn = resamples(ablation.answerer, ablation.control, tried, bare, kinds)
     price = solved.targets.price
     worths = {
         BRANCH: worth(forks(forked, kinds), price, limits.branch_min_varentropy),
@@ -287,17 +287,17 @@ def _by_worth(
 
 
 def _held_out(
-    asker: Asker, prompts: PromptSet, tokens: int, profile: Profile
+    answerer: Answerer, prompts: PromptSet, tokens: int, profile: Profile
 ) -> tuple[Profile, list[AblationEffect], list[Step], list[Step]]:
     """Return a profile without interventions that do harm on held-out prompts, the effects of all,
     and the steps of the answers without and with them.
     """
     bare, held = without(profile, *OFF), prompts.held_out
-    control = asker.answers("held out", held * TOGETHER_ROUNDS, tokens, profile=bare)
-    few = Ablation(asker, control[: ALONE_ROUNDS * len(held)], prompts.kinds, tokens)
+    control = answerer.answers("held out", held * TOGETHER_ROUNDS, tokens, profile=bare)
+    few = Ablation(answerer, control[: ALONE_ROUNDS * len(held)], prompts.kinds, tokens)
     alone = few.separate_effects(profile)
     profile = without_harm(profile, alone)
-    every = Ablation(asker, control, prompts.kinds, tokens)
+    every = Ablation(answerer, control, prompts.kinds, tokens)
     treated = every.answers(TOGETHER, profile)
     effects = [*alone, *every.effects(TOGETHER, treated)]
     return profile, effects, _steps(control), [step for steps in treated for step in steps]

@@ -32,7 +32,7 @@ from ...profiles.profile import Profile
 from ...profiles.sections import Think
 from ...samplers.registry import make_sampler
 from ...step import Step
-from ..asking import Answered, Asker, Continuation
+from ..answering import Answered, Answerer, Continuation
 from ..evaluation.statistics import Interval, bootstrap_mean
 from .measurements import DIGITS
 
@@ -109,9 +109,9 @@ def sites(tokenizer: TokenizerWrapper, answer: Answered, rule: Think) -> Iterato
 class InsertionExperiment:
     """Inserts texts at sites, and compares what follows with the control."""
 
-    def __init__(self, asker: Asker, profile: Profile) -> None:
+    def __init__(self, answerer: Answerer, profile: Profile) -> None:
         """Prepare continuations by a profile whose own interventions are off."""
-        self._asker = asker
+        self._answerer = answerer
         self._profile = profile
         self._sampler = make_sampler("entropix", profile)
         rule = profile.think
@@ -126,7 +126,7 @@ class InsertionExperiment:
         self, stage: str, planned: Sequence[tuple[InsertionSite, Text]]
     ) -> list[InsertionEffect]:
         inserted = [self._tokens(site, text) for site, text in planned]
-        answers = self._asker.run(
+        answers = self._answerer.run(
             stage,
             [
                 self._continuation(site, tokens)
@@ -150,11 +150,11 @@ class InsertionExperiment:
             for number, site in enumerate(found)
         ]
         placed = []
-        answers = self._asker.run(stage, planned)
+        answers = self._answerer.run(stage, planned)
         for site, one, steps in zip(found, planned, answers, strict=True):
             whole = [*site.answer.steps[: site.number], *steps]
             other = replace(site.answer, seed=one.settings.seed, steps=whole)
-            there = sites(self._asker.tokenizer, other, self._profile.think)
+            there = sites(self._answerer.tokenizer, other, self._profile.think)
             placed += [s for s in there if s.before == site.before and self.measurable(s)]
         return placed
 
@@ -164,7 +164,7 @@ class InsertionExperiment:
 
     def _tokens(self, site: InsertionSite, text: Text) -> tuple[int, ...]:
         form = written(text, site.place, site.paragraph) if isinstance(text, str) else text
-        return to_tokens(form, self._asker.tokenizer, self._asker.model.config.vocab_size)
+        return to_tokens(form, self._answerer.tokenizer, self._answerer.model.config.vocab_size)
 
     def _effect(
         self, site: InsertionSite, inserted: tuple[int, ...], steps: Sequence[Step]
@@ -173,7 +173,7 @@ class InsertionExperiment:
         after, control = steps[len(inserted) :], site.control[: self._length]
         rule, deciding = self._profile.think, self._deciding
         watched = [step.token for step in after][: rule.watch]
-        found = flaw(self._asker.tokenizer, before, inserted, watched, rule.loop_length)
+        found = flaw(self._answerer.tokenizer, before, inserted, watched, rule.loop_length)
         worse = deciding > 0 and gain(after[:deciding], control[:deciding]) < rule.least_gain
         treated, usual = after[deciding:], control[deciding:]
         if found is not None or worse or not treated or not usual:
@@ -293,7 +293,7 @@ def reserved_tokens(tokenizer: TokenizerWrapper, vocab_size: int) -> list[int]:
 
 
 def choose(
-    asker: Asker,
+    answerer: Answerer,
     anywhere: InsertionExperiment,
     improving: InsertionExperiment,
     found: Sequence[InsertionSite],
@@ -301,12 +301,12 @@ def choose(
     """Return the text whose measured effect is best; None where there are too few places.
 
     Args:
-        asker: the model, its seed, and the journal.
+        answerer: the model, its seed, and the journal.
         anywhere: accepts a text at every place.
         improving: accepts it only where the next tokens improve by `LEAST_GAIN`.
         found: the places.
     """
-    order = np.random.default_rng(abs(asker.seed)).permutation(len(found))
+    order = np.random.default_rng(abs(answerer.seed)).permutation(len(found))
     shuffled = [found[number] for number in order]
     parts = np.cumsum([FIRST_SITES, FIRST_SITES, FINAL_SITES, MOST_SITES])
     first, more, final, fresh = (
@@ -316,11 +316,11 @@ def choose(
         return None
 
     def measured(stage: str, where: Sequence[InsertionSite], texts: Sequence[TextEffects]) -> Any:
-        more = _measured(asker, anywhere, stage, where, [one.text for one in texts])
+        more = _measured(answerer, anywhere, stage, where, [one.text for one in texts])
         return [one + other for one, other in zip(texts, more, strict=True)]
 
-    texts = candidates(asker.tokenizer, asker.model.config.vocab_size)
-    tried = _measured(asker, anywhere, "first", first, texts)
+    texts = candidates(answerer.tokenizer, answerer.model.config.vocab_size)
+    tried = _measured(answerer, anywhere, "first", first, texts)
     best = max(tried, key=lambda one: one.rank)
     racing = [one for one in tried if one is best or not one.behind(best)]
     others = [one for one in tried if one not in racing]
@@ -331,17 +331,17 @@ def choose(
     winner = max(finalists, key=lambda one: one.rank)
     chosen = TextEffects(winner.text, (), ())
     for number in range(1, SEEDS + 1):
-        asker.journal.expect(len(fresh))
-        seed = asker.seed + number * OTHER_SEEDS
+        answerer.journal.expect(len(fresh))
+        seed = answerer.seed + number * OTHER_SEEDS
         where = improving.reseeded(f"again {number}", fresh, seed)
-        chosen += _measured(asker, improving, f"fresh {number}", where, [winner.text])[0]
+        chosen += _measured(answerer, improving, f"fresh {number}", where, [winner.text])[0]
     if not chosen.sites:
         return None
     return ThoughtChoice(chosen, (*finalists, *racing[FINALISTS:], *others))
 
 
 def _measured(
-    asker: Asker,
+    answerer: Answerer,
     experiment: InsertionExperiment,
     stage: str,
     where: Sequence[InsertionSite],
@@ -349,7 +349,7 @@ def _measured(
 ) -> list[TextEffects]:
     count = len(where)
     planned = [(site, text) for text in texts for site in where]
-    asker.journal.expect(len(planned))
+    answerer.journal.expect(len(planned))
     effects = experiment.effects(stage, planned)
     return [
         TextEffects(text, tuple(where), tuple(effects[place * count : (place + 1) * count]))

@@ -20,7 +20,7 @@ from ...profiles.profile import Profile
 from ...profiles.tree import classify
 from ...samplers.registry import make_sampler
 from ...step import Strategy
-from ..asking import Answered, Asker
+from ..answering import Answered, Answerer
 from ..evaluation.records import forward_tokens
 from ..evaluation.statistics import bootstrap_mean
 from .ablation import RESAMPLE, only
@@ -129,7 +129,7 @@ def forks(answers: Sequence[Answered], kinds: Mapping[str, str]) -> list[PlaceEf
 
 
 def resamples(
-    asker: Asker,
+    answerer: Answerer,
     control: Sequence[Answered],
     profile: Profile,
     bare: Profile,
@@ -150,12 +150,12 @@ def resamples(
         for number, strategy in enumerate(classify(answer.steps, profile))
         if strategy is Strategy.RESAMPLE and len(answer.steps) - number >= LEAST_FOLLOWING
     ]
-    order = np.random.default_rng(abs(asker.seed)).permutation(len(places))[:MOST_RESAMPLED]
+    order = np.random.default_rng(abs(answerer.seed)).permutation(len(places))[:MOST_RESAMPLED]
     chosen = [places[number] for number in sorted(order)]
     drawing = make_sampler("entropix", only(profile, RESAMPLE))
     bare_sampler = make_sampler("entropix", bare)
-    asker.journal.expect(len(chosen))
-    drawn = asker.run("drawn", [answer.continued(n, drawing, 1) for answer, n in chosen])
+    answerer.journal.expect(len(chosen))
+    drawn = answerer.run("drawn", [answer.continued(n, drawing, 1) for answer, n in chosen])
     others = [
         (place, steps[0].token)
         for place, ((answer, number), steps) in enumerate(zip(chosen, drawn, strict=True))
@@ -165,9 +165,9 @@ def resamples(
     for place, token in others:
         answer, number = chosen[place]
         planned.append(answer.continued(number, bare_sampler, FOLLOWING, forced=(token,)))
-    asker.journal.expect(len(planned))
+    answerer.journal.expect(len(planned))
     effects = [0.0] * len(chosen)
-    for (place, _), steps in zip(others, asker.run("resampled", planned), strict=True):
+    for (place, _), steps in zip(others, answerer.run("resampled", planned), strict=True):
         answer, number = chosen[place]
         stood = answer.steps[number : number + FOLLOWING]
         effects[place] = len(stood) * (Stretch.of(steps).logprob - Stretch.of(stood).logprob)

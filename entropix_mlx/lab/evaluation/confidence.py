@@ -39,7 +39,7 @@ RISK = 0.2
 
 @dataclass(frozen=True)
 class Separation:
-    """How well one score tells the right answers of one arm from the wrong ones."""
+    """How well one score separates an arm's right answers from its wrong ones."""
 
     arm: str
     score: str

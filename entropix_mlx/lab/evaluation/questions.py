@@ -22,7 +22,7 @@ EXAMPLES = 2
 MOST_EXAMPLES = 64
 """More of them than any level has differ little, and fill a context."""
 MOST_REPEATS = 200
-"""So many repeated draws in a row mean that a level has no other questions."""
+"""So many repeated draws in a row show that a level has no other questions."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Problem:
     """One question, and what counts as its answer."""
 
     id: str
-    """``task/level/subject``, and more where one subject is asked about in several ways."""
+    """``task/level/subject``, and more where a subject has several questions."""
     task: str
     level: str
     """The level of difficulty, or the kind of fact, within the task."""
@@ -44,7 +44,7 @@ class Problem:
     examples: tuple[tuple[str, str], ...] = ()
     """Worked examples: a question and its answer each."""
     wording: int = 0
-    """Which of several ways of asking; worked examples are asked in the same way."""
+    """Which of several wordings; worked examples have the same."""
 
     @property
     def split(self) -> str:

@@ -162,7 +162,7 @@ def _line(value: Any) -> bytes:
 
 
 @dataclass
-class Asker:
+class Answerer:
     """Generates many answers at once; those in the journal are not generated again."""
 
     model: LanguageModel
