@@ -40,7 +40,7 @@ PRECISION = re.compile(r"(\.gguf|[-.](q\d\w*|f16|f32|bf16))+$", re.IGNORECASE)
 LIMIT = 1000
 """Questions of each half for ``--abstain``, unless the caller says otherwise."""
 MAX_TOKENS = 32
-_ABSTAIN_ONLY = ("risk", "score", "limit")
+_ABSTAIN_ONLY = ("risk", "level", "score", "limit")
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -65,6 +65,8 @@ def _add_abstain(parser: argparse.ArgumentParser) -> None:
     add("--abstain", metavar="TASK", help="a task of entropix eval, one half of which is answered")
     share = f"the share of wrong answers among the others (default {RISK})"
     add("--risk", type=float, help=share)
+    level = "keep to the risk with this probability, such as 0.9 (default: on average)"
+    add("--level", type=float, help=level)
     add("--score", choices=tuple(SCORES), help="default: the one that separates best")
     limit = f"questions of each half (default {LIMIT}, or as many as there are)"
     add("--limit", type=options.positive, metavar="N", help=limit)
@@ -90,8 +92,10 @@ def _check_abstain(arguments: argparse.Namespace) -> None:
     for name in _ABSTAIN_ONLY:
         if not arguments.abstain and getattr(arguments, name) is not None:
             raise PromptError(f"--{name} is for --abstain: name a task with it")
-    if arguments.risk is not None and not 0 < arguments.risk < 1:
-        raise PromptError(f"--risk is a share between 0 and 1, not {arguments.risk:g}")
+    for name in ("risk", "level"):
+        value = getattr(arguments, name)
+        if value is not None and not 0 < value < 1:
+            raise PromptError(f"--{name} is a share between 0 and 1, not {value:g}")
 
 
 def _solve_thresholds(arguments: argparse.Namespace, name: str, path: Path) -> None:
@@ -185,7 +189,7 @@ def _solve_abstention(arguments: argparse.Namespace, name: str, path: Path) -> N
                 answered[one.question.split].append(parse_record(line))
             bar.answer()
     risk = RISK if arguments.risk is None else arguments.risk
-    abstain = fit_threshold(answered[FIT], risk, arguments.score)
+    abstain = fit_threshold(answered[FIT], risk, arguments.level, arguments.score)
     profile = profile_for(model.config).replace({"abstain": asdict(abstain)})
     record = {"model": name, "fingerprint": fingerprint(model.config)} | profile.calibration
     profile = profile.replace({"name": name.lower(), "calibration": record})

@@ -9,6 +9,7 @@ from entropix_mlx import Profile, Session, Settings, cli
 from entropix_mlx.errors import EntropixError
 from entropix_mlx.lab.evaluation.confidence import (
     Abstention,
+    certain_threshold,
     expected_threshold,
     fit_threshold,
 )
@@ -36,6 +37,17 @@ def test_the_risk_holds_on_average_over_halves():
         scores, right = sample(1000 + seed, 4000)
         risks.append((~right[scores >= threshold]).mean())
     assert 0.17 < np.mean(risks) < 0.21  # and coverage is not given away
+
+
+def test_with_a_level_the_risk_holds_almost_always():
+    held = []
+    for seed in range(60):
+        threshold = certain_threshold(*sample(seed), 0.2, 0.9)
+        scores, right = sample(1000 + seed, 4000)
+        if threshold is not None:
+            held.append((~right[scores >= threshold]).mean() <= 0.2)
+    assert len(held) > 50
+    assert np.mean(held) >= 0.85
 
 
 def test_the_threshold_is_the_lowest_that_fits():

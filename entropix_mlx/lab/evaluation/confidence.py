@@ -1,8 +1,12 @@
 """Scores of answers that separate right from wrong, and thresholds below which one is unsure.
 
-A threshold is the lowest one at which (wrong + 1) / (given + 1) is at most the risk on one half of
-a task's questions. This conformal estimate aims at the risk on average over halves that could have
-been drawn, for questions like those of the half and for no others.
+A threshold is set on one half of a task's questions, for questions like those and for no others:
+
+- Without a `level`, it is the lowest at which (wrong + 1) / (given + 1) is at most the risk. This
+  conformal estimate meets the risk on average over halves that could have been drawn.
+- With a `level`, learn then test (arXiv 2110.01052): thresholds are tried from the strictest on, as
+  long as an exact binomial test rejects that the risk is larger. The risk then holds with a
+  probability of at least `level`, at less coverage.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from .statistics import (
     Floats,
     Interval,
     auroc,
+    binomial_cdf,
     risk_coverage,
     stratified_auroc,
     wilson,
@@ -35,6 +40,8 @@ from .statistics import (
 COVERAGES = (0.5, 0.8)
 RISK = 0.2
 """The share of wrong answers that is allowed by default."""
+FIRST_COVERAGE, COVERAGE_STEP = 0.1, 0.025
+"""Where the sequence of tests begins, and its steps."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +103,7 @@ def _values(records: Sequence[AnswerRecord], score: str) -> Floats:
 def fit_threshold(
     records: Sequence[AnswerRecord],
     risk: float,
+    level: float | None = None,
     score: str | None = None,
 ) -> Abstain:
     """Return which answers to call unsure.
@@ -103,6 +111,7 @@ def fit_threshold(
     Args:
         records: answers to questions of one task, from its fit half.
         risk: the share of wrong answers that is allowed among those that are given.
+        level: the probability with which the risk holds; None for the conformal estimate.
         score: a key of `SCORES`; None for the one with the highest AUROC on these answers.
 
     Raises:
@@ -113,7 +122,10 @@ def fit_threshold(
     right = grades(records)
     values = {name: _values(records, name) for name in ([score] if score else SCORES)}
     best = max(values, key=lambda name: auroc(values[name], right).value)
-    found = expected_threshold(values[best], right, risk)
+    if level is None:
+        found = expected_threshold(values[best], right, risk)
+    else:
+        found = certain_threshold(values[best], right, risk, level)
     if found is None:
         raise EntropixError(
             f"no threshold of {best} keeps the risk at {risk:g}: of {len(records)} answers"
@@ -130,6 +142,20 @@ def expected_threshold(scores: Floats, right: Bools, risk: float) -> float | Non
     given = curve.coverage * len(scores)
     fitting = curve.thresholds[(curve.risk * given + 1) / (given + 1) <= risk]
     return float(fitting.min()) if len(fitting) else None
+
+
+def certain_threshold(scores: Floats, right: Bools, risk: float, level: float) -> float | None:
+    """Return the lowest threshold that learn then test accepts; None if it accepts none."""
+    curve = risk_coverage(scores, right)
+    accepted = None
+    for coverage in np.arange(FIRST_COVERAGE, 1 + COVERAGE_STEP / 2, COVERAGE_STEP):
+        place = min(int(np.searchsorted(curve.coverage, coverage - 1e-9)), len(curve.risk) - 1)
+        given = round(float(curve.coverage[place]) * len(scores))
+        wrong = round(float(curve.risk[place]) * given)
+        if binomial_cdf(wrong, given, risk) > 1 - level:
+            break
+        accepted = float(curve.thresholds[place])
+    return accepted
 
 
 @dataclass(frozen=True)
