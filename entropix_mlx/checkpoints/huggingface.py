@@ -167,7 +167,6 @@ class _Reader:
         return from_numpy(np.ascontiguousarray(numbers[cut.of(shape)]), dtype)
 
     def locations(self, name: str) -> tuple[TensorLocation, ...]:
-        """Return the one location of a tensor."""
         begin, end = self._header[name]["data_offsets"]
         return (TensorLocation(self._file, self._start + begin, end - begin),)
 

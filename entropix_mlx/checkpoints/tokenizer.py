@@ -68,12 +68,10 @@ class ModelTokenizer(TokenizerWrapper):  # type: ignore[misc]  # mlx-lm has no t
         return own
 
     def encode(self, *arguments: Any, **options: Any) -> Any:
-        """Encode a text as transformers does."""
         with tokenizer_errors("the tokenizer cannot encode this text"):
             return self._tokenizer.encode(*arguments, **options)
 
     def decode(self, *arguments: Any, **options: Any) -> Any:
-        """Decode tokens as transformers does."""
         with tokenizer_errors("the tokenizer cannot decode these tokens"):
             return self._tokenizer.decode(*arguments, **options)
 

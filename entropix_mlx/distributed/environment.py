@@ -42,11 +42,9 @@ class RankEnvironment:
     """Seconds in which all ranks must have come."""
 
     def name(self, rank: int) -> str:
-        """Return the name of a rank in messages."""
         return f"rank {rank} ({self.hosts[rank]})" if rank < len(self.hosts) else f"rank {rank}"
 
     def lost(self, rank: int) -> str:
-        """Return the message where a rank is gone."""
         return f"{self.name(rank)} was lost, and all other ranks were ended: start them again"
 
 

@@ -73,7 +73,6 @@ class Line:
 
     @property
     def descriptor(self) -> int:
-        """The number of the socket."""
         return self._socket.fileno()
 
     def wait_for_ever(self) -> None:
@@ -81,7 +80,6 @@ class Line:
         self._socket.settimeout(None)
 
     def close(self) -> None:
-        """Close the connection."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes up whoever reads
         self._socket.close()
@@ -158,7 +156,6 @@ class Hub:
             self._lines[said["rank"]], came[said["rank"]] = line, said
 
     def missing(self) -> str:
-        """Return a message about the ranks that have not come."""
         missing = [rank for rank in range(1, self._place.size) if rank not in self._lines]
         return (
             f"{', '.join(map(self._place.name, missing))} did not come: see that the same program"
@@ -189,7 +186,6 @@ class Hub:
             line.send(record)
 
     def descriptors(self) -> dict[int, int]:
-        """Return the number of the socket to each other rank."""
         return {rank: line.descriptor for rank, line in self._lines.items()}
 
     def end(self, record: Record) -> None:
@@ -204,7 +200,6 @@ class Hub:
                 thread.join(max(0.0, until - time.monotonic()))
 
     def close(self) -> None:
-        """Close all connections."""
         self._server.close()
         for line in self._lines.values():
             line.close()
@@ -270,7 +265,6 @@ class Spoke:
 
     @property
     def descriptor(self) -> int:
-        """The number of the socket to rank 0."""
         return self._line.descriptor
 
     def orders(self) -> Iterator[dict[str, Any]]:
@@ -279,9 +273,7 @@ class Spoke:
             yield order
 
     def send(self, record: Record) -> None:
-        """Send a record to rank 0."""
         self._line.send(record)
 
     def close(self) -> None:
-        """Close the connection."""
         self._line.close()

@@ -39,7 +39,6 @@ class Precision(NamedTuple):
     """Weights that share a scale where they are packed, else None."""
 
     def __str__(self) -> str:
-        """Return it in two words: ``"4 bits"`` or ``"bfloat16"``."""
         return self.dtype if self.bits is None else f"{self.bits} bits"
 
     def in_full(self) -> str:
@@ -123,7 +122,6 @@ def size_of(layer: nn.Module) -> int:
 
 
 def dense_bytes(model: nn.Module) -> int:
-    """Return the bytes of all weights as float32."""
     total = 0
     for _, layer in model.named_modules():
         if "weight" in layer:

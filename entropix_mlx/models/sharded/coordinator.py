@@ -53,7 +53,6 @@ class Orders:
         self._dropped: deque[int] = deque()
 
     def __call__(self, do: str, **about: Any) -> None:
-        """Send an order."""
         while self._dropped:
             self._send({"do": "drop", "cache": self._dropped.popleft()})
         self._send({"do": do} | about)
@@ -80,7 +79,6 @@ class _Mirrored(_AnyCache):  # type: ignore[misc]
         return self.number
 
     def report(self, do: str, **about: Any) -> None:
-        """Send a change of this cache."""
         if self.orders is not None:
             self.orders(do, cache=self.number, **about)
 
@@ -91,20 +89,16 @@ class _Mirrored(_AnyCache):  # type: ignore[misc]
         return super().trim(count)
 
     def of_rows(self, rows: Sequence[int]) -> Any:
-        """Return the cache of some of the rows."""
         return self._created(super().of_rows(rows), "rows", rows=list(rows))
 
     def commit(self, row: int, length: int, text: Any) -> None:
-        """Append the first `length` tokens of one row to the cache of a text."""
         self.report("commit", row=row, length=length, to=text.number)
         super().commit(row, length, text)
 
     def share(self, step: int, rows: int) -> Any:
-        """Return the cache of rows that go on from here."""
         return self._created(super().share(step, rows), "share", step=step, rows=rows)
 
     def copy(self, length: int) -> Any:
-        """Return a cache of its own with at most the first `length` tokens."""
         return self._created(super().copy(length), "copy", length=length)
 
     def _created(self, cache: _Mirrored, do: str, **about: Any) -> _Mirrored:
@@ -144,12 +138,10 @@ class MirroredHistories(_Mirrored, Histories):
     """The cache of a text of a tapped model, or of rows that go on from one."""
 
     def anchor(self) -> None:
-        """Remember this place."""
         self.report("anchor")
         super().anchor()
 
     def hold(self) -> None:
-        """Remember the place before a side text."""
         self.report("hold")
         super().hold()
 
@@ -160,7 +152,6 @@ class CoordinatorShare(Share):
     _orders: Orders
 
     def make_cache(self) -> list[Any]:
-        """Return an empty cache, whose changes are sent to the others."""
         cache = self._empty_cache()
         self._orders("make", cache=cache[0].register(self._orders))
         return cache
@@ -174,7 +165,6 @@ class CoordinatorShare(Share):
         cache: Sequence[Any] | None = None,
         attention_layers: AttentionLayers = "last",
     ) -> Forward:
-        """Run the model; the pass starts at once."""
         cache = cache or self.make_cache()
         number, shape = _number(cache), list(tokens.shape)
         self._orders("call", cache=number, shape=shape, attention_layers=attention_layers)
@@ -270,6 +260,5 @@ class CoordinatorTapped(CoordinatorShare, ShardedTapped):
 
 
 def _number(cache: Sequence[Any]) -> int:
-    """Return the number of a cache, all layers."""
     first: Any = cache[0].cache if isinstance(cache[0], BlockCache) else cache[0]
     return int(first.number)

@@ -165,7 +165,6 @@ class TappedModel(LanguageModel):
 
     @property
     def dtype(self) -> mx.Dtype:
-        """The type of the weights that are not packed."""
         arrays: dict[str, mx.array] = dict(tree_flatten(self.inner.parameters()))
         dtypes = (array.dtype for array in arrays.values())
         return next(dtype for dtype in dtypes if mx.issubdtype(dtype, mx.floating))
