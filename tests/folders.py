@@ -124,3 +124,9 @@ def metadata_of(model):
         "tokenizer.ggml.eos_token_id": mx.array(257),
         "tokenizer.ggml.add_bos_token": mx.array(True),
     }
+
+
+def write_gguf(file, model):
+    """Write a model as an unpacked GGUF file; return the file."""
+    mx.save_gguf(str(file), tensors_of(model), metadata_of(model))
+    return file

@@ -35,7 +35,6 @@ class Cut(NamedTuple):
     stop: int
 
     def of(self, shape: tuple[int, ...]) -> tuple[slice, ...]:
-        """Return the indices of the part in an array of a shape."""
         own = slice(self.start, self.stop)
         return tuple(own if axis == self.axis else slice(None) for axis in range(len(shape)))
 

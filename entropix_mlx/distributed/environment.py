@@ -45,7 +45,6 @@ class RankEnvironment:
         return f"rank {rank} ({self.hosts[rank]})" if rank < len(self.hosts) else f"rank {rank}"
 
     def lost(self, rank: int) -> str:
-        """Return the message where a rank is gone."""
         return f"{self.name(rank)} was lost, and all other ranks were ended: start them again"
 
 

@@ -51,7 +51,6 @@ class Group:
         return cls(group, coordinated=coordinated, send=send) if group.size() > 1 else None
 
     def split(self, model: Any) -> None:
-        """Have a model of mlx-lm's keep this rank's share of its weights."""
         model.shard(self._group)
 
     def total(self, x: mx.array) -> mx.array:

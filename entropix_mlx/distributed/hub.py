@@ -155,7 +155,6 @@ class Hub:
             self._lines[said["rank"]], came[said["rank"]] = line, said
 
     def missing(self) -> str:
-        """Return a message about the ranks that have not come."""
         missing = [rank for rank in range(1, self._place.size) if rank not in self._lines]
         return (
             f"{', '.join(map(self._place.name, missing))} did not come: see that the same program"
@@ -185,7 +184,6 @@ class Hub:
             line.send(record)
 
     def descriptors(self) -> dict[int, int]:
-        """Return the number of the socket to each other rank."""
         return {rank: line.descriptor for rank, line in self._lines.items()}
 
     def end(self, record: Record) -> None:
@@ -265,7 +263,6 @@ class Spoke:
 
     @property
     def descriptor(self) -> int:
-        """The number of the socket to rank 0."""
         return self._line.descriptor
 
     def orders(self) -> Iterator[dict[str, Any]]:
@@ -274,7 +271,6 @@ class Spoke:
             yield order
 
     def send(self, record: Record) -> None:
-        """Send a record to rank 0."""
         self._line.send(record)
 
     def close(self) -> None:

@@ -28,13 +28,11 @@ def own_cache_tokens(model: LanguageModel) -> int:
 
 
 def usable_memory() -> int:
-    """Return the memory that the device can use, in bytes."""
     limit = _recommended()
     return machine_memory() if limit is None else limit
 
 
 def machine_memory() -> int:
-    """Return the size of the machine's memory in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 

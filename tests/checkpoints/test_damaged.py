@@ -10,7 +10,7 @@ from safetensors.numpy import load_file, save_file
 
 from entropix_mlx import cli
 from tests.conftest import make_tiny_model
-from tests.folders import metadata_of, tensors_of, write_folder
+from tests.folders import write_folder, write_gguf
 
 NORM = "model.layers.1.input_layernorm.weight"
 FIRST, SECOND = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
@@ -88,21 +88,17 @@ def test_a_wrong_type(folder, refused):
 
 def test_a_missing_tensor(folder, refused):
     edit_shard(holder(folder, NORM), lambda weights: weights.pop(NORM))
-    refused(folder, INDEX, NORM, "does not hold it")
+    refused(folder, INDEX, NORM)
     edit_index(folder, lambda index: index.pop(NORM))
-    refused(folder, "source", NORM, "is missing")
+    refused(folder, "source", NORM)
 
 
-def test_an_extra_tensor(folder, refused):
+def test_an_extra_tensor_and_one_in_two_shards(folder, refused):
     edit_shard(folder / FIRST, lambda weights: weights.update(extra=np.zeros(3, np.float32)))
-    refused(folder, FIRST, "extra", "does not belong")
-
-
-def test_a_tensor_in_two_shards(folder, refused):
-    file = holder(folder, NORM)
-    other = folder / (SECOND if file.name == FIRST else FIRST)
-    edit_shard(other, lambda weights: weights.update(load_file(file)))
-    refused(folder, FIRST, SECOND, "is in", "too")
+    refused(folder, FIRST, "extra")
+    edit_shard(folder / FIRST, lambda weights: weights.pop("extra"))
+    edit_shard(folder / SECOND, lambda weights: weights.update(load_file(folder / FIRST)))
+    refused(folder, FIRST, SECOND)
 
 
 @pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16])
@@ -168,10 +164,7 @@ def test_a_tokenizer_that_wants_to_run_code(folder, refused, monkeypatch):
 
 @pytest.fixture
 def gguf(tmp_path):
-    model = make_tiny_model()
-    file = tmp_path / "tiny.gguf"
-    mx.save_gguf(str(file), tensors_of(model), metadata_of(model))
-    return file
+    return write_gguf(tmp_path / "tiny.gguf", make_tiny_model())
 
 
 @pytest.mark.parametrize(
@@ -217,9 +210,7 @@ def test_a_truncated_gguf(gguf, refused):
 def test_nan_in_a_gguf(tmp_path, refused):
     model = make_tiny_model()
     model.model.norm.weight = mx.full((32,), mx.nan)
-    file = tmp_path / "tiny.gguf"
-    mx.save_gguf(str(file), tensors_of(model), metadata_of(model))
-    refused(file, "tiny.gguf", "model.norm.weight", "NaN or infinite")
+    refused(write_gguf(tmp_path / "tiny.gguf", model), "tiny.gguf", "model.norm.weight")
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b/c", "a/..", "a b/c", "a/b?x=1", "é/b"])

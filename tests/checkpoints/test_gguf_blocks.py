@@ -102,10 +102,9 @@ def test_without_the_package_its_kinds_are_refused(tmp_path, monkeypatch):
 @pytest.mark.parametrize("kind", ["qwen2", "qwen3"])
 def test_qwen_files(tmp_path, kind):
     model = make_tiny_model(model_type=kind, tie_word_embeddings=False)
-    tensors = tensors_of(model)
     metadata = {key.replace("llama.", f"{kind}."): x for key, x in metadata_of(model).items()}
     metadata |= {"general.architecture": kind, "tokenizer.ggml.pre": "qwen2"}
-    mx.save_gguf(str(tmp_path / "a.gguf"), tensors, metadata)
+    mx.save_gguf(str(tmp_path / "a.gguf"), tensors_of(model), metadata)
     tokens = mx.array([[5, 1, 200, 77, 3]])
     expected = model(tokens).logits
     loaded, _ = load(tmp_path / "a.gguf")

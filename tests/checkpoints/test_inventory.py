@@ -14,7 +14,7 @@ from entropix_mlx.conversion.convert import convert
 from entropix_mlx.conversion.recipe import Recipe
 from entropix_mlx.errors import ModelNotFoundError
 from tests.conftest import make_tiny_model
-from tests.folders import metadata_of, tensors_of, write_folder
+from tests.folders import write_folder, write_gguf
 
 HASH = "0123456789abcdef0123456789abcdef01234567"
 
@@ -57,15 +57,11 @@ def test_folders_and_gguf_files_are_found(tmp_path, byte_tokenizer):
         own / "dense", make_tiny_model(hidden_size=64, head_dim=16), byte_tokenizer
     )
     convert(source, own / "packed", Recipe(bits=3))
-    model = make_tiny_model()
-    mx.save_gguf(str(own / "tiny.gguf"), tensors_of(model), metadata_of(model))
+    write_gguf(own / "tiny.gguf", make_tiny_model())
     (own / "notes").mkdir()
     listed = {entry.path.name: entry for entry in inventory.inventory([own])}
-    assert [listed[name].precision for name in ("dense", "packed", "tiny.gguf")] == [
-        "float32",
-        "3 bits",
-        "float32",
-    ]
+    precisions = [listed[name].precision for name in ("dense", "packed", "tiny.gguf")]
+    assert precisions == ["float32", "3 bits", "float32"]
     assert "notes" not in listed
     assert {entry.path for entry in inventory.inventory([source])} >= {source}
     with pytest.raises(ModelNotFoundError, match="neither a folder nor"):

@@ -12,7 +12,7 @@ from entropix_mlx.checkpoints.locate import open_checkpoint
 from entropix_mlx.checkpoints.skeleton import load_tokenizer, make_skeleton
 from entropix_mlx.errors import EntropixError
 from tests.conftest import make_tiny_model
-from tests.folders import metadata_of, tensors_of, write_folder
+from tests.folders import write_folder, write_gguf
 
 pytestmark = pytest.mark.slow
 
@@ -67,9 +67,7 @@ def folder(tmp_path_factory, byte_tokenizer):
 @pytest.fixture(scope="module")
 def gguf(tmp_path_factory):
     model = make_tiny_model(num_hidden_layers=1)
-    file = tmp_path_factory.mktemp("gguf") / "tiny.gguf"
-    mx.save_gguf(str(file), tensors_of(model), metadata_of(model))
-    return file
+    return write_gguf(tmp_path_factory.mktemp("gguf") / "tiny.gguf", model)
 
 
 @pytest.mark.usefixtures("little_memory")

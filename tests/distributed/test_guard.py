@@ -48,19 +48,19 @@ def test_a_connection_that_ends_ends_the_rank_and_tells_the_others(rank):
     assert json.loads(second.recv(1000)) == {"do": "end", "code": 3}
 
 
-def test_an_order_to_end_is_obeyed_without_a_word_and_another_is_left_alone(rank):
+@pytest.mark.parametrize(
+    ("sent", "printed"),
+    [
+        (b'{"do":"end","code":2}\n', ""),
+        (b'{"error":"no such model"}\n', "entropix: no such model\n"),
+    ],
+)
+def test_an_end_or_an_error_ends_the_rank_and_another_order_does_not(rank, sent, printed):
     process, first, second = rank
     second.sendall(b'{"do":"meet"}\n')
-    first.sendall(b'{"do":"end","code":2}\n')
+    first.sendall(sent)
     assert process.wait(20) == -signal.SIGKILL
-    assert process.stderr.read() == ""
-
-
-def test_an_error_of_another_rank_is_told(rank):
-    process, first, _ = rank
-    first.sendall(b'{"error":"no such model"}\n')
-    assert process.wait(20) == -signal.SIGKILL
-    assert process.stderr.read() == "entropix: no such model\n"
+    assert process.stderr.read() == printed
 
 
 def test_nothing_happens_where_all_goes_well():

@@ -30,10 +30,12 @@ CONFIGS = st.fixed_dictionaries(
 )
 
 
-def mlx_lm_twin(model):
-    """Return mlx-lm's Llama with a model's weights."""
+def mlx_lm_twin(model, **packing):
+    """Return mlx-lm's Llama with a model's weights, which may be packed."""
     arguments = reference.ModelArgs.from_dict({"model_type": "llama"} | asdict(model.config))
     twin = reference.Model(arguments)
+    if packing:
+        nn.quantize(twin, **packing)
     twin.update(model.parameters())
     return twin
 
@@ -91,11 +93,7 @@ def test_all_layers_end_with_the_last(tiny_model):
 def test_quantized_logits_equal_mlx_lms(bits):
     model = make_tiny_model(hidden_size=64, intermediate_size=64, head_dim=16)
     nn.quantize(model, group_size=32, bits=bits)
-    twin = reference.Model(
-        reference.ModelArgs.from_dict({"model_type": "llama"} | asdict(model.config))
-    )
-    nn.quantize(twin, group_size=32, bits=bits)
-    twin.update(model.parameters())
+    twin = mlx_lm_twin(model, group_size=32, bits=bits)
     tokens = tokens_of(12)
     np.testing.assert_allclose(model(tokens).logits, twin(tokens), rtol=1e-3, atol=1e-3)
 

@@ -91,31 +91,31 @@ def test_what_cannot_be_is_refused_by_name(stated, message):
 )
 def test_an_impossible_factor_is_refused(scaling, value):
     for key in ("rope_scaling", "rope_parameters"):
-        with pytest.raises(UnsupportedModelError, match="here: factor in rope_scaling must be"):
+        with pytest.raises(UnsupportedModelError, match="here: factor"):
             parse_config(TINY | {key: scaling | {"factor": value}}, "here")
 
 
 @pytest.mark.parametrize("name", ["rope_theta", "rms_norm_eps"])
 @pytest.mark.parametrize("value", [-1, 0, math.nan, math.inf, True, 1e39, 10**400, "4", []])
 def test_an_impossible_number_is_refused(name, value):
-    with pytest.raises(WeightsError, match=f"here: {name} must be a positive number"):
+    with pytest.raises(WeightsError, match=f"here: {name}"):
         parse_config(TINY | {name: value}, "here")
 
 
 def test_a_wrong_scaling_is_refused_before_weights_are_read(tiny_folder, monkeypatch):
     monkeypatch.setattr(mx, "load", lambda _: pytest.fail("it was read"))
     edit_json(tiny_folder / "config.json", rope_scaling={"factor": 4})
-    with pytest.raises(UnsupportedModelError, match="tiny: rope_scaling has no rope_type"):
+    with pytest.raises(UnsupportedModelError, match="rope_type"):
         load(tiny_folder)
 
 
 @pytest.mark.parametrize("value", [0, False, "", [], "llama3", 3.5, [{}]])
 def test_a_scaling_of_a_wrong_type_is_refused(tiny_folder, value):
     edit_json(tiny_folder / "config.json", rope_scaling=value)
-    with pytest.raises(WeightsError, match="rope_scaling must be an object"):
+    with pytest.raises(WeightsError, match="rope_scaling"):
         load(tiny_folder)
 
 
 def test_a_theta_that_yarn_cannot_use_is_refused():
-    with pytest.raises(UnsupportedModelError, match="rope_theta and rope_scaling do not fit"):
+    with pytest.raises(UnsupportedModelError, match="rope_theta"):
         parse_config(TINY | {"rope_scaling": YARN, "rope_theta": 1}, "here")

@@ -6,12 +6,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from entropix_mlx.models.llama.attention import (
-    KeysValues,
-    attend,
-    attend_block,
-    attend_shared,
-)
+from entropix_mlx.models.llama.attention import KeysValues, attend, attend_block, attend_shared
 
 
 @pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (6, 2), (3, 1)])

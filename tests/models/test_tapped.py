@@ -252,7 +252,6 @@ def test_a_prompt_that_mlx_lm_cached(folder, kind, tmp_path, capsys):
     assert "cannot be read as a prompt cache" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_a_profile_is_calibrated_without_attention(byte_tokenizer):
     model = TappedModel(*architectures.make("mamba", max_position_embeddings=4096))
     few = PromptSet(["Hello", "Why?", "Who is it?", "What is 3 + 4?"], ["How many?", "Is it so?"])

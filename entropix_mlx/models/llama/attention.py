@@ -55,7 +55,6 @@ class AttentionQueries(NamedTuple):
 
     @property
     def heads(self) -> int:
-        """The number of heads, those of other machines included."""
         return int(self.queries.shape[1]) + self.other_heads
 
     @property
@@ -201,7 +200,6 @@ def attend_shared(
         return x.swapaxes(0, 1).reshape(1, kv_heads, -1, x.shape[-1])
 
     def unfold(x: mx.array) -> mx.array:
-        """Undo `fold`."""
         return x.reshape(kv_heads, rows, -1, x.shape[-1]).swapaxes(0, 1)
 
     # As in attend_with_scores, the queries are grouped by their key head.

@@ -53,7 +53,6 @@ class SharedPrefixCache:
 
     @property
     def offset(self) -> int:
-        """Number of tokens before the next one, the same for all rows."""
         return int(self.suffix.offset + sum(piece.offset for piece in self.prefixes))
 
     def attend(
@@ -75,7 +74,6 @@ class SharedPrefixCache:
         self.suffix.trim(count)
 
     def of_rows(self, rows: Sequence[int]) -> SharedPrefixCache:
-        """Return the cache of some of the rows; their suffixes are copied."""
         part = type(self)(self.prefixes, self.suffix.step)
         if self.suffix.offset:
             keys, values = self.suffix.keys_and_values()
@@ -94,7 +92,6 @@ class SharedPrefixCache:
         return arrays_of(self.suffix)
 
     def share(self, step: int, rows: int) -> SharedPrefixCache:
-        """Return the cache of rows that go on from here, of which there must be one."""
         return type(self)([*self.prefixes, self.suffix], step)
 
 
@@ -255,7 +252,6 @@ def share(layer: Any, step: int, rows: int = 1) -> RowsCache:
 
 
 def takes_blocks(layer: Any) -> bool:
-    """Return whether a cache can go back to any place behind the first token of a pass."""
     return bool(getattr(layer, "takes_blocks", True))
 
 

@@ -112,7 +112,6 @@ class MLP(nn.Module):
         self.down_proj = nn.Linear(inner, hidden, bias=bias)
 
     def __call__(self, x: mx.array) -> mx.array:
-        """Map `(B, L, hidden)` to the same shape."""
         return self.down_proj(swiglu(self.gate_proj(x), self.up_proj(x)))
 
 
@@ -163,7 +162,6 @@ class Decoder(nn.Module):
         return self.norm(x), tuple(collected)
 
     def embed(self, tokens: mx.array) -> mx.array:
-        """Return the first states `(B, L, hidden)`."""
         states: mx.array = self.embed_tokens(tokens)
         return states
 
@@ -208,7 +206,6 @@ class Model(LanguageModel):
         return Forward(self._logits(states), scores)
 
     def head(self, states: mx.array) -> mx.array:
-        """Return the logits `(B, L, vocab)` of last states."""
         return self._logits(states)
 
     def _logits(self, states: mx.array) -> mx.array:
@@ -236,7 +233,6 @@ class Model(LanguageModel):
         return self._forward(tokens[:, None], cache, attention_layers)
 
     def make_cache(self) -> list[KVCache]:
-        """Return an empty KV cache: one entry a layer."""
         return [KVCache() for _ in self.model.layers]
 
     def take_cache(self, cache: Sequence[Any]) -> list[Any]:

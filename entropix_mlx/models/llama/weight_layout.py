@@ -39,7 +39,6 @@ class Precision(NamedTuple):
     """Weights that share a scale where they are packed, else None."""
 
     def __str__(self) -> str:
-        """Return it in two words: ``"4 bits"`` or ``"bfloat16"``."""
         return self.dtype if self.bits is None else f"{self.bits} bits"
 
     def in_full(self) -> str:

@@ -92,7 +92,6 @@ class _Mirrored(_AnyCache):  # type: ignore[misc]
         return self._created(super().of_rows(rows), "rows", rows=list(rows))
 
     def commit(self, row: int, length: int, text: Any) -> None:
-        """Append the first `length` tokens of one row to the cache of a text."""
         self.report("commit", row=row, length=length, to=text.number)
         super().commit(row, length, text)
 
@@ -100,7 +99,6 @@ class _Mirrored(_AnyCache):  # type: ignore[misc]
         return self._created(super().share(step, rows), "share", step=step, rows=rows)
 
     def copy(self, length: int) -> Any:
-        """Return a cache of its own with at most the first `length` tokens."""
         return self._created(super().copy(length), "copy", length=length)
 
     def _created(self, cache: _Mirrored, do: str, **about: Any) -> _Mirrored:
@@ -154,7 +152,6 @@ class CoordinatorShare(Share):
     _orders: Orders
 
     def make_cache(self) -> list[Any]:
-        """Return an empty cache, whose changes are sent to the others."""
         cache = self._empty_cache()
         self._orders("make", cache=cache[0].register(self._orders))
         return cache
@@ -168,7 +165,6 @@ class CoordinatorShare(Share):
         cache: Sequence[Any] | None = None,
         attention_layers: AttentionLayers = "last",
     ) -> Forward:
-        """Run the model; the pass starts at once."""
         cache = cache or self.make_cache()
         number, shape = _number(cache), list(tokens.shape)
         self._orders("call", cache=number, shape=shape, attention_layers=attention_layers)

@@ -132,7 +132,6 @@ class Share(LanguageModel):
         )
 
     def least(self, number: int) -> int:
-        """Return the smallest of the numbers of all ranks."""
         return self.group.least(number)
 
 
@@ -148,7 +147,6 @@ class ShardedModel(Share, Model):
         self.group = group
 
     def _logits(self, states: mx.array) -> mx.array:
-        """Return the logits `(B, L, vocab)` of last states, gathered from all ranks."""
         return self._vocabulary.gathered(super()._logits(states))
 
 
@@ -243,7 +241,6 @@ class ShardedTapped(Share, TappedModel):
     def states(
         self, tokens: mx.array, cache: Sequence[Any], attention_layers: AttentionLayers
     ) -> tuple[mx.array, tuple[Scores, ...]]:
-        """Return the logits: mlx-lm's models do not hand out their states."""
         return super().states(self._of_rank_0(tokens), cache, attention_layers)
 
     def take_cache(self, cache: Sequence[Any]) -> list[Any]:

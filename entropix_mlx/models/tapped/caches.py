@@ -107,7 +107,6 @@ class History:
         return all(_takes_blocks(cache) for cache in self.caches)
 
     def anchor(self) -> None:
-        """Remember this place, so that `rewind` can return to it later."""
         if self.length not in self._anchors:
             self._anchors.append(self.length)
             self._places[self.length] = [_saved(cache) for cache in self.caches]
@@ -123,7 +122,6 @@ class History:
         return History([forked(cache, step) for cache in self.caches], self.length, every=True)
 
     def copy(self, length: int) -> History:
-        """Return a history of its own, of at most the first `length` tokens."""
         own = History(copy.deepcopy(self.caches), self.length, packing=self._packing)
         own._places = dict(self._places)
         own._anchors = deque(self._anchors, maxlen=ANCHORS)
@@ -140,7 +138,6 @@ class History:
             self._remember(0)
 
     def arrays(self) -> list[mx.array]:
-        """Return all arrays of the caches, for MLX to compute."""
         return [array for cache in self.caches for array in _arrays(cache)]
 
     def _pack(self, packing: KVPacking) -> None:
@@ -257,7 +254,6 @@ class Histories:
 
     @property
     def offset(self) -> int:
-        """Number of tokens before the next one, the same for all rows."""
         return min(row.length for row in self.rows)
 
     @property
@@ -272,27 +268,21 @@ class Histories:
             row.rewind(length)
 
     def of_rows(self, rows: Sequence[int]) -> Histories:
-        """Return some of the rows; the others are not used any more in the same place."""
         return type(self)([self.rows[row] for row in rows])
 
     def commit(self, row: int, length: int, text: Histories) -> None:
-        """Append the first `length` tokens of one row to the text that it goes on from."""
         text.rows[0].adopt(self.rows[row], length)
 
     def share(self, step: int, rows: int) -> Histories:
-        """Return the cache of rows that go on from this text."""
         return type(self)([self.rows[0].fork(step) for _ in range(rows)])
 
     def copy(self, length: int) -> Histories:
-        """Return a cache of its own with at most the first `length` tokens."""
         return type(self)([self.rows[0].copy(length)])
 
     def arrays(self) -> list[mx.array]:
-        """Return what these rows have, for MLX to compute."""
         return [array for row in self.rows for array in row.arrays()]
 
     def anchor(self) -> None:
-        """Remember this place, so that `trim` can return to it."""
         for row in self.rows:
             row.anchor()
 
@@ -335,7 +325,6 @@ class ForkedKVCache:
         return self.keys_and_values()
 
     def keys_and_values(self) -> tuple[Any, Any]:
-        """Return the keys and values of the prefix and of what follows it."""
         if not self.own.offset:
             return tuple(self.prefix.keys_and_values())
         if not self.start:
@@ -345,7 +334,6 @@ class ForkedKVCache:
         return keys, values
 
     def make_mask(self, *arguments: Any, **options: Any) -> Any:
-        """Return the mask of a pass, as mlx-lm's caches do."""
         return create_attention_mask(*arguments, offset=self.offset, **options)
 
     def trim(self, count: int) -> int:
@@ -363,7 +351,6 @@ class ForkedKVCache:
 
     @property
     def values(self) -> Any:
-        """As `keys`."""
         return self.own.values
 
     @values.setter
