@@ -122,7 +122,7 @@ def test_thinking_can_be_forbidden(entropix, tiny_model, word_tokenizer, tmp_pat
     convert.save(tiny_model, word_tokenizer, tmp_path)
     lost = ("low_entropy=-1", "think_min_entropy=-1", "think_max_varentropy=99")
     given = [f"--set=thresholds.{field}" for field in lost] + ['--set=think.place="word"']
-    given += ["--set=think.watch=0", "--model", tmp_path, "-p", "hello", "-m", 12]
+    given += ["--set=think.watch=0", "--model", tmp_path, "-p", "hello", "-m", 40, "--seed", 1]
     assert " wait," in entropix("generate", *given)[1]
     assert " wait," not in entropix("generate", *given, "--no-think")[1]
 
