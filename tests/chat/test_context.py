@@ -54,8 +54,11 @@ def test_turns_are_dropped_only_if_they_must_and_then_enough_of_them(lengths, mo
 def test_a_last_question_too_long_for_the_context_is_refused():
     with pytest.raises(ContextLengthError):
         Context(TOKENIZER, LENGTH).fit(conversation_of([10, 500]), 20)
+    context, asked = Context(TOKENIZER, LENGTH), conversation_of([10])
+    room = LENGTH - len(context.resumed(asked, []))
+    assert len(context.resumed(asked, [65] * (room - 1))) == LENGTH - 1
     with pytest.raises(ContextLengthError):
-        Context(TOKENIZER, LENGTH).resumed(conversation_of([10]), [65] * 400)
+        context.resumed(asked, [65] * room)
 
 
 def test_an_answer_is_resumed_after_its_question():
