@@ -139,7 +139,7 @@ def same(one, other):
         {"sampler": "greedy", "repetition_penalty": 1.01},
         {"sampler": "min_p", "temperature": 0.3},
         {"sampler": "mirostat"},
-        {"sampler": "dslider", "max_tokens": 30},
+        pytest.param({"sampler": "dslider", "max_tokens": 30}, marks=pytest.mark.slow),
         {"sampler": "entropix", "attention_layers": "all", "top_logprobs": 2},
         {"profile": always_branch(depth=5)},
         {"profile": THINKING},

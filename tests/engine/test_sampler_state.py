@@ -31,7 +31,15 @@ WITH_MEMORY = [
 ]
 NOTES = ("dslider",)
 """Samplers that note what they measure, which no step records."""
-every_memory = pytest.mark.parametrize("kind", WITH_MEMORY, ids=lambda kind: kind["sampler"])
+every_memory = pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(
+            kind, id=kind["sampler"], marks=[pytest.mark.slow] * (kind["sampler"] in NOTES)
+        )
+        for kind in WITH_MEMORY
+    ],
+)
 FORKS = {
     "think": {"min_gap": 3, "watch": 3, "loop_length": 0, "place": "word"},
     "branch": {"min_gap": 2, "depth": 6, "margin": 0.0},
