@@ -106,7 +106,7 @@ class Conversation:
         return messages
 
     @property
-    def asked(self) -> list[dict[str, str]]:
+    def prompt_messages(self) -> list[dict[str, str]]:
         """The messages that the model sees when the last question is asked."""
         last = Turn(self.turns[-1].question)  # without its answers
         seen = Conversation(self.system_prompt, [*self.turns[self.dropped : -1], last])
@@ -178,19 +178,9 @@ class Conversation:
         """
         last = len(self.turns) - 1
         if turn is None or turn != last or self.turns[turn].question != question:
-            asked = self.asking(question, turn)
-            self.turns, self.dropped = asked.turns, asked.dropped
+            asking = self.asking(question, turn)
+            self.turns, self.dropped = asking.turns, asking.dropped
         self.last.add(answer)
-
-    def turn_of(self, message: int) -> int:
-        """Return the index of the turn that a message of `messages`, a question, begins."""
-        messages = self.messages
-        if not -len(messages) <= message < len(messages):
-            raise SessionError(f"there is no message {message}: there are {len(messages)}")
-        message %= len(messages)
-        if messages[message]["role"] != "user":
-            raise SessionError(f"message {message} is no question: only questions can be edited")
-        return sum(earlier["role"] == "user" for earlier in messages[:message])
 
     def to_markdown(self) -> str:
         """Return the conversation as Markdown, for people: selected answers only."""

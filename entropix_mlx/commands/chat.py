@@ -178,25 +178,25 @@ def _remote(request: ChatRequest, server: Address) -> Backend:
 def _local(request: ChatRequest) -> Backend:
     from ..backends.local import LocalBackend
 
-    asked = request.model
+    chosen = request.model
 
     def load(model: str | None) -> tuple[LanguageModel, TokenizerWrapper]:
         from ..checkpoints.loading import Extras, load
 
         # The extras fit the model they were asked for with, and not another that is picked later.
-        extras = Extras(**asked.extras) if model == asked.model else None
-        return load(model, dequantize=asked.dequantize, extras=extras)
+        extras = Extras(**chosen.extras) if model == chosen.model else None
+        return load(model, dequantize=chosen.dequantize, extras=extras)
 
     return LocalBackend(
-        asked.name,
-        lambda: load(asked.model),
+        chosen.name,
+        lambda: load(chosen.model),
         request.settings,
         request.system_prompt,
         request.ask,
         request.traces,
         load_named=load,
         notes=loading.open_notes(request.notes),
-        load_draft=partial(loading.load_draft, asked),
+        load_draft=partial(loading.load_draft, chosen),
     )
 
 

@@ -234,8 +234,8 @@ class Runner:
                         yield step
                         if step.finish_reason or slot.cancelled:
                             return
-                    if slot.asked is not None and slot.choose is not None:
-                        slot.reply(slot.choose(slot.asked))
+                    if slot.undecided is not None and slot.choose is not None:
+                        slot.reply(slot.choose(slot.undecided))
             if slot.error is not None:
                 raise slot.error
         finally:

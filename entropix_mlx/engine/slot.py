@@ -83,7 +83,7 @@ class Slot:
         self.error: Exception | None = None
         """What ended the answer, if it was not its own end."""
         self.ended = False
-        self.asked: Fork | None = None
+        self.undecided: Fork | None = None
         """The fork that a person is to decide; see `reply`."""
         self.text: CachedText | None = None  # until the prompt is in the cache
         self._answer = answer
@@ -144,7 +144,7 @@ class Slot:
         self._requests.close()
         self.error = error
         self.ended = True
-        self.asked = None
+        self.undecided = None
         self._branches = self._request = self._flight = None
         if self._speculation is not None:
             self._speculation.close()
@@ -164,9 +164,9 @@ class Slot:
         Raises:
             ValueError: there is no such branch.
         """
-        if self.asked is not None:
-            self._chosen = chosen(self.asked, branch)
-            self.asked = None
+        if self.undecided is not None:
+            self._chosen = chosen(self.undecided, branch)
+            self.undecided = None
             self._clock.go_on()
 
     # ── 1. Queue ────────────────────────────────────────────────────────────────────────────────
@@ -316,7 +316,7 @@ class Slot:
             self.end()
             return
         if isinstance(request, Ask):
-            self.asked = request.fork
+            self.undecided = request.fork
             self._clock.stop()
         else:
             self._request = request

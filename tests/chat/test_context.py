@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from entropix_mlx.chat.conversation import Conversation, Reply, Turn
 from entropix_mlx.chat.session import ROOM, SHARE_AFTER_DROP, Context
-from entropix_mlx.errors import ContextLengthError, SessionError
+from entropix_mlx.errors import ContextLengthError
 from tests.conftest import make_byte_tokenizer
 
 LENGTH = 400
@@ -21,7 +21,7 @@ def conversation_of(lengths, dropped=0, system_prompt=None):
 def tokens_of(conversation, dropped):
     return len(
         TOKENIZER.apply_chat_template(
-            Conversation(conversation.system_prompt, conversation.turns, dropped).asked,
+            Conversation(conversation.system_prompt, conversation.turns, dropped).prompt_messages,
             add_generation_prompt=True,
         )
     )
@@ -77,18 +77,3 @@ def test_asking_leaves_the_conversation_as_it_is():
     assert [turn.question for turn in first.turns] == ["new"]
     assert (added.dropped, replaced.dropped, first.dropped) == (1, 1, 0)
     assert conversation == conversation_of([1, 2, 3], dropped=1)
-
-
-@pytest.mark.parametrize("system_prompt", [None, "Be kind."])
-def test_a_message_belongs_to_a_turn(system_prompt):
-    conversation = conversation_of([1, 2, 3], system_prompt=system_prompt)
-    for index, message in enumerate(conversation.messages):
-        if message["role"] == "user":
-            turn = len(message["content"]) - 1
-            assert conversation.turn_of(index) == turn
-            assert conversation.turn_of(index - len(conversation.messages)) == turn
-        else:
-            with pytest.raises(SessionError):
-                conversation.turn_of(index)
-    with pytest.raises(SessionError):
-        conversation.turn_of(len(conversation.messages))

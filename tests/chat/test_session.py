@@ -100,7 +100,7 @@ def act(session, rng):
     elif action == "regenerate":
         steps = session.regenerate()
     elif action == "edit":
-        steps = session.edit(2 * rng.randrange(len(turns)), word)
+        steps = session.send(word, rng.randrange(len(turns)))
     elif action == "fork":
         steps = session.fork(rng.randrange(len(turns[-1].answer.steps)), rng.randrange(256))
     else:
@@ -222,9 +222,9 @@ def test_an_edit_drops_what_followed(make):
     session = make()
     for question in ("One?", "Two?", "Three?"):
         list(session.send(question))
-    list(session.edit(2, "Zwei?"))
+    list(session.send("Zwei?", 1))
     assert questions(session) == ["One?", "Zwei?"]
-    list(session.edit(-2, "Dos?"))
+    list(session.send("Dos?", 1))
     assert questions(session) == ["One?", "Dos?"]
     list(session.send("Tres?", 0))
     assert questions(session) == ["Tres?"]
@@ -248,7 +248,6 @@ def test_an_answer_without_a_token_makes_way_for_the_one_before(session, begin):
     [
         lambda session, cancel: session.send("More?", cancel=cancel),
         lambda session, cancel: session.send("More?", 0, cancel=cancel),
-        lambda session, cancel: session.edit(0, "More?", cancel=cancel),
         lambda session, cancel: session.regenerate(cancel=cancel),
         lambda session, cancel: session.fork(3, 65, cancel=cancel),
     ],
@@ -309,13 +308,13 @@ def test_a_full_context_drops_the_oldest_turns(word_tokenizer):
     assert notices == sorted(set(notices))
     assert len(notices) >= 2
     assert len(session.messages) == 25, "nothing is lost of the conversation itself"
-    shown = [message["content"] for message in session.conversation.asked]
+    shown = [message["content"] for message in session.conversation.prompt_messages]
     assert shown[0] == "Be kind."
     assert shown[1].startswith("This is question ")
     assert shown[1] != "This is question 0?"
     assert shown[-1] == "This is question 11?"
     assert len(shown) == len(session.messages) - 2 * session.conversation.dropped - 1
-    list(session.edit(1, "Anew?"))
+    list(session.send("Anew?", 0))
     assert session.conversation.dropped == 0
 
 
@@ -428,12 +427,10 @@ def test_an_answer_of_another_model_cannot_be_forked(session, make, tmp_path):
     ("name", "action"),
     [
         ("text", lambda s: s.send(5)),
-        ("text", lambda s: s.edit(0, None)),
         ("turn", lambda s: s.send("x", 0.0)),
         ("cancel", lambda s: s.send("x", cancel=True)),
         ("cancel", lambda s: s.regenerate(cancel=1)),
         ("cancel", lambda s: s.fork(0, 1, cancel=1)),
-        ("message", lambda s: s.edit("0", "x")),
         ("step_index", lambda s: s.fork(1.5, 1)),
         ("step_index", lambda s: s.fork(True, 1)),
         ("token", lambda s: s.fork(1, "a")),
@@ -457,7 +454,7 @@ def test_nothing_can_be_changed_before_the_first_question(make):
     session = make()
     for action in (
         *(Session.regenerate, lambda s: s.fork(0, 1), lambda s: s.select(0)),
-        lambda s: s.edit(0, "x"),
+        lambda s: s.send("x", 0),
     ):
         with pytest.raises(SessionError):
             action(session)
@@ -476,11 +473,9 @@ FOREIGN = {"profile": INTERVENING.replace({"think": {"text": 9999}})}
         (SessionError, {}, lambda s: s.fork(0, 258)),
         (SessionError, {}, lambda s: s.fork(0, [])),
         (SessionError, {}, lambda s: s.select(1)),
-        (SessionError, {}, lambda s: s.edit(1, "x")),
-        (SessionError, {}, lambda s: s.edit(2, "x")),
         (SamplerError, {"sampler": "magic"}, lambda s: s.send("Hi")),
         (ProfileError, {"profile": "absent"}, Session.regenerate),
-        (ProfileError, FOREIGN, lambda s: s.edit(0, "x")),
+        (ProfileError, FOREIGN, lambda s: s.send("x", 0)),
         (ProfileError, FOREIGN, Session.regenerate),
         (ProfileError, FOREIGN, lambda s: s.fork(3, 65)),
     ],

@@ -46,7 +46,7 @@ UNEVEN = {"vocab_size": 259}
     [
         ("gpt_oss", UNEVEN, False, ["forks", "guesses", "batch"]),
         ("qwen3_5", {}, False, ["forks", "thinks", "chat"]),
-        ("qwen3_moe", TIED | UNEVEN, False, ["forks", "batch", "likelihoods"]),
+        ("qwen3_moe", TIED | UNEVEN, False, ["forks", "batch"]),
         ("iquestloopcoder", TIED, True, ["thinks", "read", "called"]),
         ("deepseek_v3", UNEVEN, True, ["guesses", "read", "called"]),
     ],
