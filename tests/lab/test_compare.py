@@ -9,7 +9,7 @@ from entropix_mlx import cli
 from entropix_mlx.step import Branch, Fork, Origin
 from entropix_mlx.summary import Sample, repetition, summarize
 from entropix_mlx.traces.trace import read_trace
-from tests.tui.conftest import make_step
+from tests.steps import make_step
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from entropix_mlx.lab.calibration.thoughts import (
     sites,
 )
 from tests.conftest import make_byte_tokenizer, make_word_tokenizer
-from tests.tui.conftest import make_step
+from tests.steps import make_step
 
 BARE = without(Profile.load(), *OFF)
 EVERYWHERE = {"thresholds": {"branch_max_entropy": 99.0, "branch_min_varentropy": 0.0}}

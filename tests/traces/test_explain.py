@@ -15,7 +15,7 @@ from entropix_mlx.profiles.sections import Thresholds
 from entropix_mlx.profiles.tree import classify
 from entropix_mlx.step import Branch, Dropped, DropReason, Fork, Metrics, Origin, Strategy
 from entropix_mlx.traces.explain import Condition, cases_of, decided, explain
-from tests.tui.conftest import make_step
+from tests.steps import make_step
 
 CASES = [
     json.loads(line)

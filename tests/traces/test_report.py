@@ -25,8 +25,8 @@ from entropix_mlx.step import (
 from entropix_mlx.traces.charts import frame_of, plane
 from entropix_mlx.traces.explain import explain
 from entropix_mlx.traces.report import file_link, render
-from entropix_mlx.traces.trace import Header, Trace, read_trace, recorded
-from tests.tui.conftest import make_step
+from entropix_mlx.traces.trace import read_trace, recorded
+from tests.steps import HEADER, make_step, make_trace
 
 HOSTILE = [
     *(
@@ -83,21 +83,6 @@ class Page(HTMLParser):
         return [a for _, a in self.elements if word in a.get("class", "").split()]
 
 
-HEADER = Header(
-    model="tiny <model>",
-    sampler="entropix",
-    profile=Profile.load(),
-    seed=1,
-    messages=[{"role": "user", "content": "<i>Hi</i> & \x1b"}],
-    context_length=256,
-    prompt_tokens=2,
-)
-
-
-def make_trace(steps, **changes):
-    return Trace(replace(HEADER, **changes), steps, None)
-
-
 def page_of(*traces):
     return Page(render(traces))
 
@@ -117,7 +102,8 @@ def steps():
 
 
 def test_a_models_words_stay_words(steps):
-    text = render([make_trace(steps)])
+    question = [{"role": "user", "content": "<i>Hi</i> & \x1b"}]
+    text = render([make_trace(steps, messages=question)])
     page = Page(text)
     scripts = [attributes for tag, attributes in page.elements if tag == "script"]
     assert len(scripts) == 2, "the data, and the page's own"

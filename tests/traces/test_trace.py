@@ -7,23 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from entropix_mlx import Profile, old_names, stream_generate
+from entropix_mlx import old_names, stream_generate
 from entropix_mlx.errors import TraceError
 from entropix_mlx.profiles.tree import classify
 from entropix_mlx.step import Branch, Fork
-from entropix_mlx.traces.trace import Header, read_trace, recorded
+from entropix_mlx.traces.trace import read_trace, recorded
 from tests.answer.test_forks import always_branch
-from tests.tui.conftest import make_step
-
-HEADER = Header(
-    model="tiny",
-    sampler="entropix",
-    profile=Profile.load(),
-    seed=1,
-    messages=[{"role": "user", "content": "Hi [bold]"}],
-    context_length=256,
-    prompt_tokens=2,
-)
+from tests.steps import HEADER, make_step
 
 
 def edited(file, number, change):
