@@ -84,23 +84,6 @@ def test_leads_are_those_of_the_definition(run, tiny_model):
     assert checked >= 15
 
 
-def test_the_winner_becomes_the_text(run):
-    steps = run()
-    for step in steps:
-        if step.fork:
-            firsts = [branch.tokens[0] for branch in step.fork.branches]
-            assert len(firsts) == len(set(firsts)) == 5
-            assert all(1 <= len(branch.tokens) <= 6 for branch in step.fork.branches)
-            winner = step.fork.branches[step.fork.winner].tokens
-            there = steps[step.index : step.index + len(winner)]
-            assert [s.token for s in there] == list(winner)[: len(there)]
-            assert all(s.origin is Origin.BRANCH for s in there)
-            assert [s.fork is not None for s in there] == [True] + [False] * (len(there) - 1)
-            assert step.strategy is Strategy.BRANCH
-            assert step.rolled_back == 1
-            assert step.fork.chosen_by is ChosenBy.SCORE
-
-
 def test_the_best_lead_wins_unless_the_margin_forbids_it(run):
     forks = records(run(30))
     assert len({fork.winner for fork in forks}) > 1
@@ -205,23 +188,6 @@ def test_forks_may_be_left_to_chance(run):
     starts, others = ([step.index for step in steps if step.fork] for steps in found)
     assert starts == others
     assert len(starts) / 200 == pytest.approx(0.3, abs=0.08)
-
-
-def test_limits(run):
-    steps = run(60, profile=always_branch(max_branches=2, min_gap=5, depth=4))
-    starts = [step.index for step in steps if step.fork]
-    assert len(starts) == 2
-    length = len(steps[starts[0]].fork.branches[steps[starts[0]].fork.winner].tokens)
-    assert starts[1] == starts[0] + length + 5
-    assert not records(run(profile=always_branch(max_branches=0)))
-    assert not records(run(profile=always_branch(width=1)))
-
-
-def test_max_tokens_cuts_a_branch(run):
-    for limit in (1, 2, 5, 8):
-        steps = run(limit)
-        assert len(steps) == limit
-        assert [step.finish_reason for step in steps] == [None] * (limit - 1) + ["length"]
 
 
 def test_a_branch_may_end_the_text(run, byte_tokenizer):
