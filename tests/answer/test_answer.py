@@ -9,7 +9,9 @@ from itertools import pairwise
 
 import pytest
 
-from entropix_mlx.step import ChosenBy, Origin
+from entropix_mlx.answer.interventions.base import TAIL
+from entropix_mlx.answer.interventions.prose import sentence_end
+from entropix_mlx.step import ChosenBy, Origin, Stopped
 from tests.answer.test_comparison import found_by_search
 from tests.scripted import EOS, PROMPT, PROSE, TOKENIZER, Cancel, Course, Host, make_profile
 
@@ -119,12 +121,27 @@ def check_branches(steps, course):
         assert 1 < len(step.fork.branches) <= rule.width
         earliest = step.index + len(step.fork.branches[step.fork.winner].tokens) + rule.min_gap
         before, depth = text[: len(PROMPT) + step.index], min(rule.depth, course.room - step.index)
+        known = TOKENIZER.decode(before[-TAIL:])
         for branch in step.fork.branches:
+            assert sentence_end(known + branch.text, len(known)) is None, "nothing follows it"
             copied = found_by_search(before, list(branch.tokens), rule.copy_length)
             assert branch.copied == sum(copied)
             ends = EOS in branch.tokens or set(branch.text) & set(".!?\n")
             if not (ends or branch.stopped or course.cancel.happened):
                 assert len(branch.tokens) == max(1, depth)
+        if step.fork.chosen_by is ChosenBy.SCORE:
+            assert step.fork.winner == leader(step.fork, rule.margin)
+
+
+def leader(fork, margin):
+    """Return the branch that leads by the margin, unless it was pruned; otherwise the first."""
+    leads = {
+        number: branch.lead
+        for number, branch in enumerate(fork.branches)
+        if branch.error is not None and branch.lead > margin * branch.error
+    }
+    ahead = {n: lead for n, lead in leads.items() if fork.branches[n].stopped != Stopped.BEHIND}
+    return max(ahead, key=ahead.get, default=0)
 
 
 def check_text(steps, stops):

@@ -1,6 +1,5 @@
 """Forks on a tiny model: what is followed, what wins, and what it leaves in the cache."""
 
-import itertools
 import math
 from threading import Event
 from types import SimpleNamespace
@@ -90,38 +89,6 @@ def test_the_best_lead_wins_unless_the_margin_forbids_it(run):
     for fork in forks:
         assert fork.winner == np.argmax([branch.lead for branch in fork.branches])
     assert all(b.winner == 0 for b in records(run(20, profile=always_branch(margin=1e6))))
-
-
-@pytest.mark.parametrize("sampler", ["entropix", "cntp"])
-def test_pipelining_does_not_change_the_steps(run, sampler):
-    profile = always_branch(min_gap=3).replace({"thresholds": {"think_max_varentropy": 4.0}})
-    options = {"profile": profile, "sampler": sampler, "top_logprobs": 2}
-    steps = run(**options)
-    assert steps == run(**options, pipelined=False)
-    assert records(steps)
-
-
-@pytest.mark.parametrize("taken", [1, 5, 30])
-def test_the_cache_is_that_of_decoding_one_by_one(tiny_model, byte_tokenizer, taken):
-    cache = tiny_model.make_cache()
-    stream = stream_generate(
-        tiny_model,
-        byte_tokenizer,
-        PROMPT,
-        max_tokens=40,
-        profile=always_branch(),
-        seed=1,
-        prompt_cache=cache,
-    )
-    steps = list(itertools.islice(stream, taken))
-    stream.close()
-    committed = PROMPT + [step.token for step in steps]
-    assert {layer.offset for layer in cache} == {len(committed) - 1}
-    other = tiny_model.make_cache()
-    for token in committed:
-        expected = tiny_model(mx.array([[token]]), other).logits[0, -1]
-    actual = tiny_model(mx.array([committed[-1:]]), cache).logits[0, -1]
-    np.testing.assert_allclose(actual, expected, atol=1e-4)
 
 
 def test_a_branch_is_what_would_have_been_generated(run, tiny_model, byte_tokenizer):

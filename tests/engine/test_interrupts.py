@@ -92,15 +92,3 @@ def test_a_cancel_ends_an_answer_that_waits_for_a_person(tiny_model, byte_tokeni
     assert not released.is_set()
     assert answer.error is None
     released.set()
-
-
-def test_a_callback_that_fails_ends_its_own_answer_alone(tiny_model, byte_tokenizer):
-    def fail(done, total):
-        raise RuntimeError("a broken progress bar")
-
-    hooks = [Hooks(), Hooks(on_prefill=fail), Hooks()]
-    answers = batch_generate(
-        tiny_model, byte_tokenizer, [PROMPT] * 3, max_tokens=5, seed=1, hooks=hooks
-    ).finish()
-    assert [type(answer.error) for answer in answers] == [type(None), RuntimeError, type(None)]
-    assert [len(answer.steps) for answer in answers] == [5, 0, 5]

@@ -35,13 +35,17 @@ IMPOSSIBLE = {
     "sampler": [3],
     "profile": [3],
     "changes": [[1]],
+    "repetition_penalty": [0],
+    "dry_base": [0.5],
+    "dry_allowed_length": [1.5],
+    "logit_bias": [[1], {-1: 1}, {1: "x"}],
 }
 
 
 @pytest.mark.parametrize("name", IMPOSSIBLE)
 def test_an_impossible_value_is_refused_by_name(name):
     for value in IMPOSSIBLE[name]:
-        with pytest.raises(EntropixError, match=f"^{name} must be"):
+        with pytest.raises(EntropixError, match=f"^{name} must"):
             Settings(**{name: value})
 
 
@@ -101,7 +105,8 @@ def test_settings_and_options_are_the_same(start, tiny_model, byte_tokenizer):
         ((PROMPT,), {"cancel": True}, "cancel"),
         ((PROMPT,), {"choose": 1}, "choose"),
         ((PROMPT,), {"on_prefill": threading.Event()}, "on_prefill"),
-        *(((prompt,), {}, "prompt") for prompt in ([1.5], None, b"Hello", [[1, 2]])),
+        *(((prompt,), {}, "prompt") for prompt in ([1.5], None, b"Hello", [[1, 2]], "")),
+        ((PROMPT,), {"sampler": "greedy", "temperature": 0.5}, "temperature"),
         ((PROMPT,), {"seed": "x"}, "seed"),
     ],
 )
