@@ -3,14 +3,12 @@
 import itertools
 import math
 import threading
-from dataclasses import replace
 
 import mlx.core as mx
 import pytest
 
 from entropix_mlx import Settings, batch_generate, stream_generate
 from entropix_mlx.answer.hooks import Hooks
-from entropix_mlx.engine.cached_text import CachedText
 from entropix_mlx.engine.forward import PREFILL_CHUNK
 from entropix_mlx.engine.runner import Runner
 from entropix_mlx.errors import (
@@ -270,29 +268,6 @@ def test_a_long_prompt_is_read_in_chunks_while_others_decode(endless):
     first, last = events.index(read[1]), events.index(read[-1])
     between = events[first:last]
     assert not any(a != "step" and b != "step" for a, b in itertools.pairwise(between))
-
-
-@pytest.mark.parametrize("start", [3, 15])
-@pytest.mark.parametrize("profile", [None, INTERVENING])
-def test_a_stop_string_ends_the_answer_and_leaves_the_cache(
-    tiny_model, endless, alone, start, profile
-):
-    settings = Settings(seed=4, max_tokens=40, profile=profile or "reference")
-    whole = "".join(step.text for step in alone(PROMPTS[1], settings))
-    stop = whole[start : start + 3]
-    ends = whole.index(stop)
-    stopped = replace(settings, stop=("never in it", stop)).resolved(tiny_model.config)
-    runner, text = Runner(tiny_model, endless), CachedText.empty(tiny_model)
-    shown = ""
-    for step in runner.stream(runner.add(PROMPTS[1], stopped, text=text)):
-        shown += step.text
-        assert whole[:ends].startswith(shown), "nothing of the stop string is shown"
-    assert shown == whole[:ends]
-    assert step.finish_reason == "stop"
-    assert text.ids[: len(PROMPTS[1])] == PROMPTS[1]
-    answered = endless.decode(text.ids[len(PROMPTS[1]) :])
-    assert shown.startswith(answered.rstrip("\ufffd"))
-    assert all(layer.offset == len(text.ids) for layer in text.layers)
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,10 @@ import threading
 import mlx.core as mx
 import pytest
 
-from entropix_mlx import SAMPLERS, Profile, chat_prompt, score
+from entropix_mlx import SAMPLERS, chat_prompt, score
 from entropix_mlx.api.score import stream_score, windows
 from entropix_mlx.errors import ContextLengthError, NonFiniteLogitsError, PromptError
 from entropix_mlx.models.llama.attention import AttentionQueries
-from entropix_mlx.profiles.tree import classify
 from entropix_mlx.samplers.metrics.attention import compiled_attention, measure_attention
 from entropix_mlx.settings import Settings
 from entropix_mlx.step import Origin
@@ -180,9 +179,3 @@ def test_reading_can_be_cancelled_and_watched(tiny_model, byte_tokenizer):
     assert step.index == 3
     list(stream_score(tiny_model, byte_tokenizer, TEXT, on_prefill=lambda *a: reported.append(a)))
     assert reported[-1] == (len(TEXT), len(TEXT))
-
-
-def test_the_steps_can_be_decided_again(tiny_model, byte_tokenizer):
-    profile = Profile.load()
-    steps = score(tiny_model, byte_tokenizer, TEXT, profile=profile)
-    assert classify(steps, profile) == [step.strategy for step in steps]

@@ -20,7 +20,7 @@ from entropix_mlx.errors import (
 )
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.step import Origin
-from entropix_mlx.traces.trace import TraceFolder, TraceWriter, read_trace
+from entropix_mlx.traces.trace import TraceFolder, TraceWriter
 from tests.conftest import make_tiny_model
 
 pytestmark = pytest.mark.slow
@@ -336,18 +336,6 @@ def test_a_trace_that_cannot_be_written_leaves_a_session_that_can_be_used(
     assert len(session.conversation.turns[1].answer.steps) == 3
     monkeypatch.undo()
     check_cache(session, make)
-
-
-def test_the_trace_of_a_fork_begins_with_the_steps_taken_over(make, tmp_path):
-    session = make(traces=TraceFolder(tmp_path, "tiny"))
-    list(session.send("Hello"))
-    new = list(session.fork(3, 65))
-    trace = read_trace(tmp_path / "002.jsonl")
-    old = session.conversation.turns[0].answers[0].steps
-    assert [step.token for step in trace.steps] == [step.token for step in [*old[:3], *new]]
-    assert [step.index for step in trace.steps] == list(range(len(trace.steps)))
-    assert trace.header.messages == [{"role": "user", "content": "Hello"}]
-    assert trace.header.prompt_tokens == read_trace(tmp_path / "001.jsonl").header.prompt_tokens
 
 
 def test_save_and_load(make, tmp_path):

@@ -10,7 +10,7 @@ from entropix_mlx.engine.speculation.ngram import LONGEST, SHORTEST, NgramPropos
 from entropix_mlx.engine.speculation.proposer import BATCHED, CAREFUL, Lengths
 from entropix_mlx.errors import SettingsError
 from entropix_mlx.profiles.profile import Profile
-from entropix_mlx.step import Origin, Step
+from entropix_mlx.step import Step
 from entropix_mlx.summary import Summary
 from tests.answer.test_forks import always_branch
 from tests.conftest import make_tiny_model
@@ -162,12 +162,6 @@ def test_proposals_save_passes(cyclic, endless):
         assert (summary.accepted > 0) is (length != "off")
     assert summary.to_dict()["speculation"]["accepted"] == summary.accepted
     assert Step.from_dict(steps[-1].to_dict()).accepted == steps[-1].accepted
-
-
-def test_the_loop_need_not_run_ahead(cyclic, endless):
-    ahead = speculated(cyclic, endless, 4, profile=THINKING)
-    assert speculated(cyclic, endless, 4, profile=THINKING, pipelined=False) == ahead
-    assert any(step.origin is Origin.INSERTED for step in ahead)
 
 
 @pytest.mark.parametrize("length", [1, 20, 33])

@@ -58,17 +58,6 @@ def test_every_strategy_shows():
     assert record["interventions"]["forks"] >= 1
 
 
-def test_a_conversation_in_a_pipe():
-    done = subprocess.run(
-        [sys.executable, "-m", "entropix_mlx", "chat", "--plain", "-m", "8", "--sampler", "greedy"],
-        input="Name the capital of France.\nAnd of Italy?\n",
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "Paris" in done.stdout.splitlines()[0]
-    assert "Rome" in done.stdout
-
-
 def test_a_seed_repeats_across_processes(demo):
     done = run(*BARE, "Hello", "-m", "8", "--seed", "7", "--verbose", "false")
     here = stream_generate(*demo, demo[1].encode("Hello"), max_tokens=8, seed=7)

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import entropix_mlx
@@ -54,12 +53,6 @@ def test_every_sampler_can_be_built(name):
 def test_an_unknown_sampler_is_refused_with_names_to_choose_from(name, offered):
     with pytest.raises(SamplerError, match=offered):
         find_sampler(name)
-
-
-def test_numbers_of_numpy_are_plain_numbers_afterwards():
-    checked = SAMPLERS["min_p"].check({"top_k": np.int64(0), "temperature": np.float32(0.5)})
-    assert checked == {"top_k": 0, "temperature": 0.5}
-    assert type(checked["top_k"]) is int
 
 
 @pytest.mark.parametrize(

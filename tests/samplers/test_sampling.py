@@ -121,11 +121,6 @@ def test_baselines_draw_from_their_distribution(name, given, expected):
     assert_drawn_from(counts, p / p.sum())
 
 
-def test_p_less_keeps_all_of_a_uniform():
-    counts = frequencies(make_sampler("p_less"), None, np.zeros(50), seed=7)
-    assert_drawn_from(counts, np.full(50, 1 / 50))
-
-
 @pytest.mark.parametrize("scale", [0.01, 1.0, 4.0])
 def test_adaptive_temperature_is_the_papers_polynomial(scale):
     logits = LOGITS * scale
