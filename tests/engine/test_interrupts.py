@@ -53,6 +53,21 @@ def test_a_prefill_that_was_interrupted_leaves_a_cache_that_can_be_used(
     assert {layer.offset for layer in cache} == {len(PROMPT) + len(again) - 1}
 
 
+def test_a_cache_whose_layers_differ_is_cut_to_the_shortest(
+    tiny_model, byte_tokenizer, interrupted
+):
+    cache = tiny_model.make_cache()
+    tiny_model(mx.array([PROMPT[:3]]), cache)
+    interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        tiny_model(mx.array([PROMPT[3:6]]), cache)
+    assert len({layer.offset for layer in cache}) == 2
+    options = {"max_tokens": 9, "seed": 1}
+    expected = tokens(stream_generate(tiny_model, byte_tokenizer, PROMPT, **options))
+    steps = stream_generate(tiny_model, byte_tokenizer, PROMPT[3:], prompt_cache=cache, **options)
+    assert tokens(steps) == expected
+
+
 def test_a_loop_over_a_batch_that_was_left_can_be_taken_up_again(tiny_model, byte_tokenizer):
     prompts = [PROMPT, PROMPT[:9], PROMPT]
     whole = batch_generate(tiny_model, byte_tokenizer, prompts, max_tokens=9, seed=4).finish()
