@@ -56,7 +56,7 @@ def make_course(seed):
 @pytest.mark.parametrize("block", range(2))
 def test_what_is_quoted_keeps_to_the_rule(block):
     quoted, longest = 0, Counter()
-    for seed in range(200 * block, 200 * (block + 1)):
+    for seed in range(120 * block, 120 * (block + 1)):
         course = make_course(seed)
         steps = course.run()
         check_steps(steps, course.limit, course.cancel.happened)

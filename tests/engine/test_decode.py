@@ -50,15 +50,16 @@ def inserted(steps):
 @pytest.mark.parametrize("sampler", ["entropix", "cntp"])
 @pytest.mark.parametrize("profile", [Profile.load(), ALWAYS_THINK, FORKING])
 def test_pipelining_does_not_change_the_steps(run, profile, sampler):
+    length = 24 if sampler == "entropix" else 9  # where forks are many and long
     options = {"profile": profile, "sampler": sampler, "top_logprobs": 2}
-    assert run(**options) == run(**options, pipelined=False)
+    assert run(length, **options) == run(length, **options, pipelined=False)
 
 
 def test_a_shorter_answer_is_the_beginning_of_a_longer_one(run):
     profile = always_branch(depth=9)
-    whole = run(profile=profile)
+    whole = run(24, profile=profile)
     assert any(step.fork for step in whole)
-    for length in (1, 4, 7, 15, 30):
+    for length in (1, 7, 15):
         short = run(length, profile=profile)
         assert [(s.token, s.fork) for s in short] == [(s.token, s.fork) for s in whole[:length]]
 
@@ -92,7 +93,7 @@ def test_thinking_text_is_inserted_with_its_limits(run, endless):
 
 def test_nothing_is_inserted_where_no_prose_is(tiny_model, byte_tokenizer):
     """The texts of the byte tokenizer do not read like sentences."""
-    options = {"max_tokens": 60, "seed": 1}
+    options = {"max_tokens": 30, "seed": 1}
     always, never = (
         list(stream_generate(tiny_model, byte_tokenizer, PROMPT, profile=profile, **options))
         for profile in (ALWAYS_THINK, NEVER_THINK)
@@ -100,8 +101,7 @@ def test_nothing_is_inserted_where_no_prose_is(tiny_model, byte_tokenizer):
     assert always == never
 
 
-@pytest.mark.parametrize("pipelined", [True, False])
-@pytest.mark.parametrize("branches", [0, 3])
+@pytest.mark.parametrize(("pipelined", "branches"), [(True, 0), (True, 3), (False, 3)])
 def test_a_thought_that_gains_nothing_is_dropped(run, endless, monkeypatch, pipelined, branches):
     """What was followed in its place becomes the text, up to where an intervention is due."""
     passes = []
@@ -128,14 +128,14 @@ def test_a_thought_that_gains_nothing_is_dropped(run, endless, monkeypatch, pipe
 
 def test_a_thought_that_gains_becomes_the_text(run):
     """Its first token records what would have stood in its place."""
-    steps = run(60, profile=ALWAYS_THINK.replace({"think": {"least_gain": -99.0}}))
-    plain = run(60, profile=ALWAYS_THINK)
+    steps = run(32, profile=ALWAYS_THINK.replace({"think": {"least_gain": -99.0}}))
+    plain = run(32, profile=ALWAYS_THINK)
     assert tokens(steps) == tokens(plain)
     left = {step.index: step.dropped for step in steps if step.dropped}
     assert list(left) == [step.index for step in plain if step.triggered_at is not None]
     assert {(d.origin, d.reason) for d in left.values()} == {(Origin.SAMPLED, DropReason.LEFT)}
     first = min(left)
-    usual = tokens(run(60, profile=NEVER_THINK))
+    usual = tokens(run(32, profile=NEVER_THINK))
     assert list(left[first].tokens) == usual[first : first + ALWAYS_THINK.think.watch]
 
 
@@ -152,11 +152,9 @@ def test_the_model_continues_from_the_inserted_text(run, tiny_model):
         np.testing.assert_allclose([a.logprob for a in step.top_logprobs], logp[best], atol=2e-3)
 
 
-@pytest.mark.parametrize(
-    ("text", "token", "times"), [(77, 77, 3), (["hm", 77], 77, 1), ("‹s›", 256, 3)]
-)
+@pytest.mark.parametrize(("text", "token", "times"), [(["hm", 77], 77, 1), ("‹s›", 256, 3)])
 def test_thinking_text_may_be_a_token_by_number_or_name_or_a_list(run, text, token, times):
-    steps = run(90, profile=ALWAYS_THINK.replace({"think": {"text": text}}))
+    steps = run(50, profile=ALWAYS_THINK.replace({"think": {"text": text}}))
     found = [steps[index].token for index in inserted(steps)]
     assert 1 <= found.count(token) <= times
     assert (len(found) == found.count(token)) is (text == token)
@@ -178,10 +176,10 @@ def test_a_thinking_text_without_tokens_is_a_profile_error(demo):
 
 
 @pytest.mark.parametrize("pipelined", [True, False])
-@pytest.mark.parametrize("profile", [ALWAYS_THINK, FORKING, always_branch()])
+@pytest.mark.parametrize("profile", [ALWAYS_THINK, FORKING])
 def test_the_cache_holds_all_committed_tokens_but_the_last(tiny_model, endless, profile, pipelined):
-    options = {"max_tokens": 30, "seed": 3, "profile": profile, "pipelined": pipelined}
-    for taken in (1, 7, 30):
+    options = {"max_tokens": 24, "seed": 3, "profile": profile, "pipelined": pipelined}
+    for taken in (1, 7, 24):
         cache = tiny_model.make_cache()
         stream = stream_generate(tiny_model, endless, PROMPT, prompt_cache=cache, **options)
         committed = PROMPT + tokens(itertools.islice(stream, taken))

@@ -27,7 +27,7 @@ def other():
 
 
 def answer(model, tokenizer, draft=None, **options):
-    options = {"max_tokens": 40, "seed": 1, "speculation": "off"} | options
+    options = {"max_tokens": 28, "seed": 1, "speculation": "off"} | options
     return list(stream_generate(model, tokenizer, PROMPT, draft_model=draft, **options))
 
 

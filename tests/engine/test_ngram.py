@@ -113,7 +113,7 @@ THINKING = Profile.load().replace({"thresholds": LOST, "think": {"place": "word"
 
 
 def speculated(model, tokenizer, length, **options):
-    options = {"max_tokens": 50, "seed": 1} | options
+    options = {"max_tokens": 36, "seed": 1} | options
     return list(stream_generate(model, tokenizer, PROMPT, speculation=length, **options))
 
 
@@ -152,14 +152,13 @@ def test_proposals_change_no_step(cyclic, endless, options):
 
 
 def test_proposals_save_passes(cyclic, endless):
-    without = speculated(cyclic, endless, "off", max_tokens=100, sampler="greedy")
-    for length, least in (("off", 1.0), (4, 2.5), ("auto", 2.5)):
-        steps = speculated(cyclic, endless, length, max_tokens=100, sampler="greedy")
+    without = speculated(cyclic, endless, "off", max_tokens=80, sampler="greedy")
+    for length, least in ((4, 2.0), ("auto", 2.0)):
+        steps = speculated(cyclic, endless, length, max_tokens=80, sampler="greedy")
         assert same(steps, without)
         summary = Summary.of(steps)
         assert summary.tokens_per_pass >= least
-        assert summary.proposed >= summary.accepted
-        assert (summary.accepted > 0) is (length != "off")
+        assert summary.proposed >= summary.accepted > 0
     assert summary.to_dict()["speculation"]["accepted"] == summary.accepted
     assert Step.from_dict(steps[-1].to_dict()).accepted == steps[-1].accepted
 
@@ -172,10 +171,10 @@ def test_a_limit_may_fall_into_a_proposal(cyclic, endless, length):
 
 
 def test_what_is_left_early_keeps_the_cache_right(cyclic, endless):
-    whole = speculated(cyclic, endless, "off", sampler="greedy", max_tokens=60)
-    for stop in range(20, 32, 3):
+    whole = speculated(cyclic, endless, "off", sampler="greedy", max_tokens=40)
+    for stop in (20, 25):
         cache = cyclic.make_cache()
-        options = {"sampler": "greedy", "max_tokens": 60, "speculation": 8}
+        options = {"sampler": "greedy", "max_tokens": 40, "speculation": 8}
         steps = stream_generate(cyclic, endless, PROMPT, prompt_cache=cache, **options)
         taken = [next(steps).token for _ in range(stop)]
         steps.close()
@@ -186,7 +185,7 @@ def test_what_is_left_early_keeps_the_cache_right(cyclic, endless):
 
 def test_a_stop_string_may_fall_into_a_proposal(cyclic, endless):
     whole = speculated(cyclic, endless, "off", sampler="greedy")
-    stop = "".join(step.text for step in whole[40:43])
+    stop = "".join(step.text for step in whole[30:33])
     for length in ("off", 8):
         steps = speculated(cyclic, endless, length, sampler="greedy", stop=(stop,))
         assert steps[-1].finish_reason == "stop"
@@ -196,14 +195,14 @@ def test_a_stop_string_may_fall_into_a_proposal(cyclic, endless):
 @pytest.mark.parametrize("shared", [False, True])
 def test_each_row_of_a_batch_has_its_own_proposals(cyclic, endless, shared):
     prompts = [PROMPT] * 3 if shared else [PROMPT, list(b"xyxyxy"), list(b"What?")]
-    settings = [Settings(50, name, seed=2) for name in ("greedy", "mirostat", "entropix")]
+    settings = [Settings(36, name, seed=2) for name in ("greedy", "mirostat", "entropix")]
     found = []
     for length in ("off", 5):
         batch = batch_generate(cyclic, endless, prompts, settings, speculation=length, steady=True)
         batch.finish()
         found.append(batch.answers)
         accepted = sum(Summary.of(answer.steps).accepted for answer in batch.answers)
-        assert (accepted > 20) is (length == 5)
+        assert (accepted > 9) is (length == 5)
     for one, other in zip(*found, strict=True):
         assert one.error is None
         assert same(one.steps, other.steps)

@@ -69,7 +69,7 @@ def intervening(model, kind, seed=1, **options):
 def live(tiny_model, endless):
     """Run a sampler that thinks and forks."""
 
-    def live(kind, pipelined=True, max_tokens=40, **options):
+    def live(kind, pipelined=True, max_tokens=28, **options):
         resolved = intervening(tiny_model, kind, max_tokens=max_tokens, **options)
         return run_answer(tiny_model, endless, PROMPT, resolved, pipelined=pipelined)
 
@@ -115,7 +115,7 @@ def test_a_thought_that_is_dropped_is_not_remembered(live, kind):
 def test_a_text_is_remembered_as_it_is(live, kind, tiny_model, endless):
     """The plans of an answer with interventions are those of a run that is forced to write it."""
     steps = live(kind)
-    resolved = intervening(tiny_model, kind, max_tokens=40)
+    resolved = intervening(tiny_model, kind, max_tokens=28)
     again = run_answer(tiny_model, endless, PROMPT, resolved, forced=tokens(steps))
     assert tokens(again) == tokens(steps)
     assert [s.min_p for s in again] == pytest.approx([s.min_p for s in steps], rel=1e-3)
@@ -125,7 +125,7 @@ def test_a_text_is_remembered_as_it_is(live, kind, tiny_model, endless):
 @every_memory
 def test_in_a_batch_as_alone(tiny_model, endless, kind):
     prompts = [PROMPT, PROMPT[:7], PROMPT[3:15]]
-    settings = [Settings(max_tokens=30, seed=seed, **kind) for seed in range(3)]
+    settings = [Settings(max_tokens=16, seed=seed, **kind) for seed in range(3)]
     batch = batch_generate(tiny_model, endless, prompts, settings)
     for prompt, own, answer in zip(prompts, settings, batch.finish(), strict=True):
         alone = stream_generate(tiny_model, endless, prompt, own)

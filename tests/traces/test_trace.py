@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -27,13 +28,20 @@ def with_field(name, value):
     return lambda line: json.dumps(json.loads(line) | {name: value})
 
 
-@pytest.fixture
-def trace(tiny_model, byte_tokenizer, tmp_path):
-    file = tmp_path / "trace.jsonl"
+@pytest.fixture(scope="module")
+def recording(tiny_model, byte_tokenizer, tmp_path_factory):
+    file = tmp_path_factory.mktemp("recording") / "trace.jsonl"
     steps = stream_generate(
         tiny_model, byte_tokenizer, [72, 105], max_tokens=20, seed=1, top_logprobs=3
     )
     return file, list(recorded(steps, file, HEADER))
+
+
+@pytest.fixture
+def trace(recording, tmp_path):
+    """A trace, which a test may damage, and what it recorded."""
+    file, steps = recording
+    return Path(shutil.copy(file, tmp_path)), steps
 
 
 def test_what_was_recorded_is_read_again(trace):
