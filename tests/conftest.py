@@ -148,6 +148,14 @@ def endless(word_tokenizer: TokenizerWrapper, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.fixture
+def sentences(monkeypatch: pytest.MonkeyPatch) -> TokenizerWrapper:
+    """A tokenizer most of whose tokens are sentences; answers end at their limit only."""
+    tokenizer = make_word_tokenizer("ĠA{}ĠseesĠme.")
+    monkeypatch.setattr(tokenizer, "_eos_token_ids", set())
+    return tokenizer
+
+
+@pytest.fixture
 def tiny_folder(tmp_path: Path, tiny_model: Model, byte_tokenizer: TokenizerWrapper) -> Path:
     """A loadable model folder, to be damaged."""
     folder = tmp_path / "tiny"

@@ -12,7 +12,7 @@ from entropix_mlx import Settings, stream_generate
 from entropix_mlx.answer import writer
 from entropix_mlx.engine.runner import Runner
 from entropix_mlx.profiles.profile import Profile
-from entropix_mlx.step import ChosenBy, Origin, Stopped, Strategy
+from entropix_mlx.step import Origin, Stopped, Strategy
 from tests.conftest import make_tiny_model
 
 PROMPT = list(b"The quick brown fox")
@@ -178,24 +178,6 @@ def test_a_cancel_stops_branches(run):
     steps = run(cancel=cancel, on_fork=watch, profile=always_branch(depth=16))
     assert len(steps) == 1
     assert max(len(branch.tokens) for branch in steps[0].fork.branches) == 3
-
-
-def test_the_user_may_choose(run):
-    asked = []
-
-    def worst(fork):
-        asked.append(fork)
-        return min(range(5), key=lambda i: fork.branches[i].lead)
-
-    steps = run(profile=always_branch(ask_margin=1e6), choose=worst)
-    taken = records(steps)
-    assert len(taken) == len(asked)
-    for fork in taken:
-        assert fork.chosen_by is ChosenBy.USER
-        assert fork.branches[fork.winner].lead == min(r.lead for r in fork.branches)
-    chosen = [step for step in steps if step.origin is Origin.CHOSEN]
-    assert len(chosen) >= len(taken)
-    assert run(profile=always_branch(ask_margin=1e6)) != steps
 
 
 def test_what_a_user_takes_to_choose_is_no_time_of_the_model(run, monkeypatch):

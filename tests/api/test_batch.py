@@ -122,18 +122,6 @@ def test_steps_come_as_they_are_committed(together):
     assert reported == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
-def test_two_batches_interleaved_are_as_each_alone(together, check_same):
-    settings = of_every_kind()[:4]
-    expected = [answer.steps for answer in together(PROMPTS, settings).finish()]
-    first, second = together(PROMPTS, settings), together(PROMPTS[::-1], settings[::-1])
-    streams = [iter(first), iter(second)]
-    while streams:
-        streams = [stream for stream in streams if next(stream, None) is not None]
-    for index, steps in enumerate(expected):
-        check_same(PROMPTS[index], settings[index], first.answers[index].steps, steps)
-        check_same(PROMPTS[index], settings[index], second.answers[3 - index].steps, steps)
-
-
 def check_others(alone, check_same, answers, touched, settings=PLAIN):
     for answer, prompt in zip(answers, PROMPTS, strict=True):
         if answer.index != touched:
@@ -204,17 +192,6 @@ def test_an_answer_that_waits_for_a_person(together, alone, check_same):
     branches = [step.fork for step in batch.answers[0].steps if step.fork]
     assert {fork.chosen_by for fork in branches} == {ChosenBy.USER}
     assert len(batch.answers[0].steps) == 24
-
-
-def test_a_person_who_cannot_be_asked(together, alone, check_same):
-    def choose(fork):
-        raise OSError("nobody is there")
-
-    asking = Settings(seed=3, max_tokens=24, profile=always_branch(ask_margin=99.0))
-    hooks = [Hooks(choose=choose if index == 0 else None) for index in range(4)]
-    batch = together(PROMPTS, [asking, PLAIN, PLAIN, PLAIN], hooks=hooks)
-    check_others(alone, check_same, batch.finish(), 0)
-    assert isinstance(batch.answers[0].error, OSError)
 
 
 def test_samples_of_one_prompt_have_seeds_of_their_own(together, alone, check_same):

@@ -7,14 +7,14 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from entropix_mlx import generate, stream_generate
+from entropix_mlx import stream_generate
 from entropix_mlx.engine.forward import Engine
 from entropix_mlx.errors import (
     NonFiniteLogitsError,
     ProfileError,
 )
 from entropix_mlx.profiles.profile import Profile
-from entropix_mlx.step import DropReason, Origin, Strategy
+from entropix_mlx.step import DropReason, Origin
 from tests.answer.test_forks import always_branch
 from tests.conftest import make_tiny_model
 
@@ -72,33 +72,6 @@ def test_a_seed_repeats_whatever_the_global_random_state_is_and_another_differs(
     mx.random.seed(6)
     assert run() == first
     assert tokens(run(seed=2)) != tokens(first)
-
-
-def test_thinking_text_is_inserted_with_its_limits(run, endless):
-    steps = run(90, profile=ALWAYS_THINK)
-    found = inserted(steps)
-    starts = [index for index in found if index - 1 not in found]
-    ends = [index for index in found if index + 1 not in found]
-    assert len(starts) == ALWAYS_THINK.think.max_insertions == 3
-    assert starts[0] >= 3, "not before there is a sentence to speak of"
-    for end, start in zip(ends, starts[1:], strict=False):
-        assert 0 <= start - end - 1 - ALWAYS_THINK.think.min_gap <= 4
-    text = endless.decode([steps[n].token for n in found])
-    assert [word.strip("—,. ") for word in text.split() if word != "—"] == ["wait", "hm", "so"]
-    for step in steps:
-        expected = Strategy.THINK if step.index in found else Strategy.THINK_SAMPLE
-        assert step.strategy is expected
-        assert (step.triggered_at is not None) == (step.index in starts) == bool(step.rolled_back)
-
-
-def test_nothing_is_inserted_where_no_prose_is(tiny_model, byte_tokenizer):
-    """The texts of the byte tokenizer do not read like sentences."""
-    options = {"max_tokens": 30, "seed": 1}
-    always, never = (
-        list(stream_generate(tiny_model, byte_tokenizer, PROMPT, profile=profile, **options))
-        for profile in (ALWAYS_THINK, NEVER_THINK)
-    )
-    assert always == never
 
 
 @pytest.mark.parametrize(("pipelined", "branches"), [(True, 0), (True, 3), (False, 3)])
@@ -209,22 +182,6 @@ def test_cancel_stops_before_the_next_token(tiny_model, endless, taken):
         if len(seen) == taken:
             cancel.set()
     assert len(seen) == taken
-
-
-def test_a_worker_thread_can_own_it_all(byte_tokenizer):
-    def work(texts):
-        model = make_tiny_model()
-        for _ in range(2):
-            options = {"max_tokens": 12, "seed": 1, "top_logprobs": 2}
-            texts.append(generate(model, byte_tokenizer, PROMPT, **options))
-
-    here, there = [], []
-    work(here)
-    thread = threading.Thread(target=work, args=(there,))
-    thread.start()
-    thread.join()
-    assert here == there
-    assert len(there) == 2
 
 
 def test_prefill_reports_its_progress(byte_tokenizer):

@@ -13,7 +13,6 @@ from entropix_mlx.engine.cached_text import CachedText
 from entropix_mlx.engine.forward import Engine
 from entropix_mlx.engine.runner import Runner
 from entropix_mlx.step import Origin, Passage, Source
-from tests.conftest import make_word_tokenizer
 
 PROMPT = list(b"The quick brown fox")
 
@@ -53,14 +52,6 @@ def test_rows_of_one_kind_are_measured_together_in_whatever_order_they_came(runn
     while not runner.idle:
         runner.advance()
     assert calls == {"passes": 8, "parts": 16}
-
-
-@pytest.fixture
-def sentences(monkeypatch):
-    """A tokenizer most of whose tokens are sentences; answers end at their limit only."""
-    tokenizer = make_word_tokenizer("ĠA{}ĠseesĠme.")
-    monkeypatch.setattr(tokenizer, "_eos_token_ids", set())
-    return tokenizer
 
 
 @pytest.mark.parametrize("draft", [0, 6])

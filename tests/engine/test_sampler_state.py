@@ -7,7 +7,6 @@ import pytest
 
 from entropix_mlx import Session, stream_generate
 from entropix_mlx.api.batch import batch_generate
-from entropix_mlx.errors import SamplerError
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.samplers.base import CODE, as_planned
 from entropix_mlx.settings import Settings
@@ -150,11 +149,3 @@ def test_a_bias_bans_and_forces_tokens(run):
     drawn = set(tokens(run(30, sampler="temperature")))
     banned = dict.fromkeys(drawn, -1000.0)
     assert not drawn & set(tokens(run(30, sampler="temperature", logit_bias=banned)))
-
-
-def test_a_bias_of_a_token_that_the_model_lacks(run, tiny_model, endless):
-    with pytest.raises(SamplerError, match="258"):
-        run(3, logit_bias={258: 1.0})
-    session = Session(tiny_model, endless, Settings(logit_bias={999: 1.0}))
-    with pytest.raises(SamplerError, match="999"):
-        session.send("Hello")

@@ -16,7 +16,6 @@ from entropix_mlx.lab.evaluation.confidence import (
 from entropix_mlx.lab.evaluation.records import parse_record
 from entropix_mlx.lab.evaluation.report import EvaluationReport
 from entropix_mlx.profiles.confidence import AnswerMetrics
-from entropix_mlx.profiles.writing import to_toml
 from entropix_mlx.summary import Summary
 from tests.lab.test_results import line
 
@@ -94,14 +93,6 @@ def test_a_report_shows_how_well_scores_separate():
     assert report.to_dict()["questions"] == 40
     json.dumps(report.to_dict(), allow_nan=False)
     assert EvaluationReport.of([parse_record(answers[0])]).separations == ()
-
-
-def test_a_profile_has_the_threshold(tmp_path):
-    profile = Profile.load().replace(ALWAYS)
-    file = tmp_path / "own.toml"
-    file.write_text(to_toml(profile, "2026-01-01"))
-    assert Profile.load(file).abstain == profile.abstain
-    assert Profile.load().abstain.verdict(AnswerMetrics((-0.1,))) is None
 
 
 def test_summary_and_verdict_come_from_the_answers_own_tokens(tiny_model, byte_tokenizer):
