@@ -7,6 +7,8 @@ import pytest
 
 from entropix_mlx import batch_generate, stream_generate
 from entropix_mlx.answer.hooks import Hooks
+from entropix_mlx.engine.cached_text import CachedText
+from entropix_mlx.engine.forward import Engine
 from entropix_mlx.models.llama.model import Block
 from tests.answer.test_forks import always_branch
 
@@ -51,6 +53,18 @@ def test_a_prefill_that_was_interrupted_leaves_a_cache_that_can_be_used(
     again = tokens(stream_generate(tiny_model, byte_tokenizer, PROMPT[3:], **options))
     assert again == expected
     assert {layer.offset for layer in cache} == {len(PROMPT) + len(again) - 1}
+
+
+def test_an_interrupted_pass_leaves_what_all_layers_hold(tiny_model, interrupted):
+    text = CachedText.empty(tiny_model)
+    Engine(tiny_model).prefill(text, PROMPT[:5])
+    text.confirm(PROMPT[5:6])  # as a slot does before the pass
+    interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        tiny_model(mx.array([PROMPT[5:6]]), text.layers)
+    text.take_back()
+    assert text.ids == PROMPT[:5]
+    assert {layer.offset for layer in text.layers} == {5}
 
 
 def test_a_cache_whose_layers_differ_is_cut_to_the_shortest(
