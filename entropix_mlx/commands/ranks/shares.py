@@ -41,12 +41,10 @@ class Ranks(Protocol):
     """The group, as the command on one of its ranks sees it; all ranks call the same methods."""
 
     @property
-    def rank(self) -> int:
-        """The rank of this process."""
+    def rank(self) -> int: ...
 
     @property
-    def size(self) -> int:
-        """The number of ranks."""
+    def size(self) -> int: ...
 
     def load(self, **options: Any) -> tuple[LanguageModel, TokenizerWrapper]:
         """Load this rank's share of a model; on rank 0."""

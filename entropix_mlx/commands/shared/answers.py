@@ -56,7 +56,6 @@ def print_statistics(summary: Summary, color: str, *lines: str) -> None:
 
 
 def shares(summary: Summary, colour: bool) -> str:
-    """Return the share of each strategy, with its glyph."""
     labels = []
     for strategy, look in LOOKS.items():
         if number := summary.strategies[strategy]:
@@ -72,7 +71,7 @@ def report_if_unsure(verdict: Verdict | None) -> None:
 
 def choose_branch(fork: Fork) -> int:
     """Return the index of the branch that the user chooses; an empty line takes the best one."""
-    output.report("\nthe model could continue in several ways:")
+    output.report("\nthe model could continue with one of these branches:")
     for number, branch in enumerate(fork.branches):
         mark = "*" if number == fork.winner else " "
         text = output.shown(branch.text, sys.stderr).replace("\n", "⏎")

@@ -106,7 +106,6 @@ def percent(share: float) -> str:
 def interval(
     bounds: Interval, form: Callable[[float], str] = lambda value: f"{100 * value:.1f}"
 ) -> str:
-    """Return an interval as a text; shares are shown in percent."""
     return "–" if math.isnan(bounds.low) else f"{form(bounds.low)} … {form(bounds.high)}"
 
 
