@@ -1,16 +1,16 @@
 """Files of answers: JSON Lines, one answer a line, written as the answers end.
 
 A run that was stopped can go on: `AnswersFile` reads what is there, drops a last line that was cut
-off, and lists the answers that are missing.
+off, and knows which answers are there.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import OutputError
 from ..files import write_whole, writing
@@ -21,7 +21,9 @@ from ..summary import Summary
 from .prompt_file import PromptLine
 
 if TYPE_CHECKING:  # what is left to do is known before MLX is loaded
-    from .batch import BatchAnswer
+    from .batch import Batch, BatchAnswer
+
+T = TypeVar("T", bound="Task")
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,11 @@ class Task:
     def key(self) -> tuple[int, int]:
         return self.asked.line, self.sample
 
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return self.asked.id or f"line {self.asked.line}"
+
     def record(self, answer: BatchAnswer, batch: int) -> dict[str, Any]:
         """Return the line of an answer; rounding depends on `batch`, the answers at once."""
         named = {} if self.asked.id is None else {"id": self.asked.id}
@@ -67,6 +74,26 @@ class Task:
 def all_tasks(prompts: Sequence[PromptLine], n: int) -> list[Task]:
     """Return `n` answers to each prompt; those of one prompt follow one another."""
     return [Task(asked, sample) for asked in prompts for sample in range(n)]
+
+
+def records(
+    batch: Batch, tasks: Sequence[T], on_token: Callable[[], None]
+) -> Iterator[tuple[T, dict[str, Any]]]:
+    """Yield each task with its record as its answer ends; those that failed come last."""
+    left = set(range(len(tasks)))
+
+    def end(index: int) -> tuple[T, dict[str, Any]]:
+        left.remove(index)
+        record = tasks[index].record(batch.answers[index], batch.size)
+        batch.answers[index].steps.clear()  # thousands of answers would fill the memory
+        return tasks[index], record
+
+    for index, step in batch:
+        on_token()
+        if step.finish_reason:
+            yield end(index)
+    for index in sorted(left):
+        yield end(index)
 
 
 class AnswersFile:
@@ -96,10 +123,6 @@ class AnswersFile:
             raise OutputError(
                 f"{path} exists already: add --resume to continue it, or name another file"
             )
-
-    @property
-    def missing(self) -> list[Task]:
-        return [task for key, task in self._tasks.items() if key not in self.done]
 
     def write(self, task: Task, record: dict[str, Any]) -> None:
         """Append an answer.

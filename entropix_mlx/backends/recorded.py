@@ -57,7 +57,6 @@ class Recording:
         )
 
     def side(self, question: str, sampler: str) -> Reply:
-        """Return the answer of a sampler to a question, for one side of a duel."""
         turn = self.turn_of(question)
         if sampler == TREE_SAMPLER:
             return turn.answers[0]

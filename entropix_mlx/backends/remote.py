@@ -103,7 +103,6 @@ class RemoteSession(ChatSession):
 
     @property
     def context_used(self) -> int:
-        """Tokens of the last prompt and its answer, as the server counted them."""
         return self._context_used if self.conversation.turns else 0
 
     @property

@@ -84,8 +84,7 @@ class ChatSession(ABC):
 
     @property
     @abstractmethod
-    def profile(self) -> Profile:
-        """The profile that the settings mean for this model."""
+    def profile(self) -> Profile: ...
 
     @property
     def messages(self) -> list[dict[str, str]]:
@@ -201,7 +200,6 @@ class ChatSession(ABC):
         self.conversation = Conversation(self.conversation.system_prompt)
 
     def save(self, path: str | Path) -> None:
-        """Write the conversation as JSON; see `Conversation.save`."""
         self.close()
         self.conversation.save(path)
 

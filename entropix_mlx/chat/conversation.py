@@ -67,7 +67,6 @@ class Turn:
         return self.answers[self.selected]
 
     def add(self, answer: Reply) -> None:
-        """Add an answer, and make it part of the conversation."""
         self.answers.append(answer)
         self.selected = len(self.answers) - 1
 
@@ -149,7 +148,6 @@ class Conversation:
             self.bring_back(index)
 
     def set_aside(self, turn: int) -> None:
-        """Move the turns after a turn out of the conversation, to its answer."""
         if turn + 1 < len(self.turns):
             self.turns[turn].answer.following = self.turns[turn + 1 :]
             self.turns, self.dropped = self.turns[: turn + 1], 0

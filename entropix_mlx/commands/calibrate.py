@@ -19,13 +19,14 @@ from ..lab.evaluation.arms import FORMS, PLAIN, Arm, answers, plan
 from ..lab.evaluation.confidence import RISK, Abstention, fit_threshold
 from ..lab.evaluation.questions import FIT, REPORT, Selection
 from ..lab.evaluation.records import AnswerRecord, parse_record
-from ..lab.evaluation.report import ReportTable, interval, percent
+from ..lab.evaluation.report import interval, percent
 from ..lab.evaluation.tasks import problems_of
 from ..models.config import fingerprint
 from ..profiles.confidence import SCORES
 from ..profiles.selection import profile_for, user_folder
 from ..profiles.writing import prepare, write_profile
 from ..settings import BATCH, Settings
+from ..tables import Table
 from .shared import loading, options, output
 from .shared.answers import progress_bar
 
@@ -130,16 +131,16 @@ def _solve_thresholds(arguments: argparse.Namespace, name: str, path: Path) -> N
             output.report(f"{intervention} is worth its price nowhere: left out")
 
 
-def _tables(result: Calibration) -> Iterator[ReportTable]:
+def _tables(result: Calibration) -> Iterator[Table]:
     rates = [(name, percent(share)) for name, share in result.rates.items()]
-    yield ReportTable("Tokens on held-out prompts", ("strategy", "share"), rates)
+    yield Table(("strategy", "share"), rates, "Tokens on held-out prompts")
     title = "AUROC for 'a draw at temperature 1 is not the top token'"
     aurocs = [(name, f"{value:.3f}") for name, value in result.auroc.items()]
-    yield ReportTable(title, ("measurement", "AUROC"), aurocs)
+    yield Table(("measurement", "AUROC"), aurocs, title)
     yield _effect_table(result.effects)
 
 
-def _effect_table(effects: Sequence[AblationEffect]) -> ReportTable:
+def _effect_table(effects: Sequence[AblationEffect]) -> Table:
     rows = []
     for effect in effects:
         record = effect.to_dict()
@@ -149,7 +150,7 @@ def _effect_table(effects: Sequence[AblationEffect]) -> ReportTable:
         rows.append((*name, *figures, "harmful" if effect.harms else ""))
     header = ("intervention", "texts", "n", "log p, nats (95 %)", "repeated, points (95 %)",
               "forward tokens a token", "")  # fmt: skip
-    return ReportTable("Answers with interventions, against answers without", header, rows)
+    return Table(header, rows, "Answers with interventions, against answers without")
 
 
 def _figures(found: Sequence[float], digits: int) -> str:

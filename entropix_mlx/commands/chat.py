@@ -133,7 +133,6 @@ def _check_server(arguments: argparse.Namespace) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Converse on a full screen, or line by line."""
     request = parse_request(arguments)
     if request.demo:
         return run_demo(request)

@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
         record = {"results": [asdict(result) for result in results], "answers": texts}
         output.write_json(record, indent=2)
     else:
-        output.write(to_table(results))
+        output.write(to_table(results).to_text())
     return 0
 
 

@@ -250,7 +250,6 @@ class Runner:
         return dropped
 
     def close(self) -> None:
-        """End all answers; the caches hold what was committed."""
         self.drop_waiting()
         self._scheduler.close()
         self._retire()

@@ -89,7 +89,6 @@ class Coordinator:
         return self.place.size
 
     def begin_shares(self, done: Iterable[Key]) -> set[Key]:
-        """Have the others run this command; see `shares.Ranks`."""
         keys = set(done)
         self._hub.broadcast({"do": ANSWER, "done": sorted(keys)})
         return keys
@@ -109,7 +108,6 @@ class Coordinator:
         self._hub.broadcast({"do": "generate"})
 
     def gather_answers(self, own: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the records of all ranks, waiting for them."""
         records = list(own)
         for _ in range(1, self.size):
             while "complete" not in (record := self._next_result()[1]):
@@ -117,7 +115,6 @@ class Coordinator:
         return records
 
     def end_shares(self) -> None:
-        """Have the others delete their files, and wait for that."""
         self._hub.broadcast({"do": "end shares"})
         list(self._received())
 
