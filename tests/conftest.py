@@ -26,7 +26,7 @@ from entropix_mlx.engine.runner import Runner
 from entropix_mlx.models.config import LlamaConfig
 from entropix_mlx.models.llama.model import Model
 
-settings.register_profile("entropix", max_examples=60, deadline=None)
+settings.register_profile("entropix", max_examples=40, deadline=None)
 settings.load_profile("entropix")
 
 TINY = {

@@ -74,10 +74,9 @@ def test_a_copy_completes_a_run_that_stood_before():
 def found_by_search(text, rest, length):
     """Tell of each token that goes on from a text whether it completes a run that stood before."""
     whole = text + rest
+    runs = [tuple(whole[max(0, end - length) : end]) for end in range(len(whole) + 1)]
     return [
-        length > 0
-        and any(whole[at : at + length] == whole[end - length : end] for at in range(end - length))
-        for end in range(len(text) + 1, len(whole) + 1)
+        length > 0 and runs[end] in runs[length:end] for end in range(len(text) + 1, len(whole) + 1)
     ]
 
 

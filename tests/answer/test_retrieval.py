@@ -5,7 +5,7 @@ from collections import Counter
 from itertools import groupby
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from entropix_mlx.answer.interventions.retrieval import has_marker, quotable
@@ -102,7 +102,6 @@ def check_passages(steps, rule, room):
 PIECES = st.lists(st.sampled_from(["<", "/s", ">", "<|im_end|>", "|>", "“", "\n", "[INST]", "<s"]))
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.text() | PIECES.map("".join))
 def test_a_quotation_cannot_end_itself_or_a_turn(text):
     quoted = quotable(text, TOKENIZER)

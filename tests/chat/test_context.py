@@ -1,7 +1,7 @@
 """What fits into a context: which turns are dropped, and when; and how a conversation is edited."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from entropix_mlx.chat.conversation import Conversation, Reply, Turn
@@ -32,7 +32,6 @@ def tokens_of(conversation, dropped):
     st.integers(-1, 300).filter(bool),
     st.integers(0, 9),
 )
-@settings(max_examples=60, deadline=None)
 def test_turns_are_dropped_only_if_they_must_and_then_enough_of_them(lengths, most, dropped):
     conversation = conversation_of(lengths, dropped, "Be kind.")
     last = len(lengths) - 1

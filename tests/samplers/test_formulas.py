@@ -99,7 +99,7 @@ def test_adaptive_p(target, decay, min_p):
     state = sampler.remembered.start(TextStart(vocab=VOCAB))
     rng = np.random.default_rng(4)
     total, weight = target / (1 - decay), 1 / (1 - decay)
-    for place in range(40):
+    for place in range(20):
         logits = some_logits(rng, VOCAB)
         p = softmax(logits)
         wanted = np.clip(2 * target - total / weight, 0, 1)
