@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 import entropix_mlx
+from entropix_mlx import cli
 from entropix_mlx.checkpoints import locate
 from entropix_mlx.conversion import convert
 from entropix_mlx.conversion.recipe import Recipe
@@ -162,6 +163,20 @@ def tiny_folder(tmp_path: Path, tiny_model: Model, byte_tokenizer: TokenizerWrap
     folder.mkdir()
     convert.save(tiny_model, byte_tokenizer, folder)
     return folder
+
+
+@pytest.fixture
+def entropix(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run a command line; return its exit code, stdout and stderr."""
+
+    def entropix(*arguments: object) -> tuple[int, str, str]:
+        try:
+            code = cli.main(list(map(str, arguments)))
+        except SystemExit as stop:  # argparse's own refusals
+            code = int(stop.code or 0)
+        return code, *capsys.readouterr()
+
+    return entropix
 
 
 @pytest.fixture(scope="session")

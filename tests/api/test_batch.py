@@ -194,16 +194,6 @@ def test_an_answer_that_waits_for_a_person(together, alone, check_same):
     assert len(batch.answers[0].steps) == 24
 
 
-def test_samples_of_one_prompt_have_seeds_of_their_own(together, alone, check_same):
-    settings = Settings(seed=6, profile=INTERVENING, max_tokens=20)
-    answers = together(PROMPTS[:2], settings, n=3, batch=4).finish()
-    assert [answer.seed for answer in answers] == [6, 7, 8] * 2
-    for answer in answers:
-        own = Settings(seed=answer.seed, profile=INTERVENING, max_tokens=20)
-        prompt = PROMPTS[answer.index // 3]
-        check_same(prompt, own, answer.steps, alone(prompt, own))
-
-
 def test_samples_share_the_cache_of_their_prompt(endless):
     shape = {"head_dim": 64, "num_key_value_heads": 4, "num_hidden_layers": 2}
     model = make_tiny_model(max_position_embeddings=3000, **shape)

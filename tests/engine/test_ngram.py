@@ -98,6 +98,13 @@ def test_proposals_grow_while_they_hold_and_end_where_they_do_not(costs):
     assert proposer.propose(text) == [], "after two tokens something else came each time"
 
 
+@pytest.mark.parametrize(
+    ("rates", "ahead", "best"), [([0.9, 0.1], 0, 1), ([0.9, 0.1], 1, 0), ([0.9, 0.9], 1, 1)]
+)
+def test_a_proposal_must_pay_behind_what_is_drawn_already(rates, ahead, best):
+    assert Lengths(costs=((1, 1.5),)).best(rates, ahead) == best
+
+
 @pytest.fixture(scope="module")
 def cyclic():
     """A model whose next token depends on the last one alone, so that it soon repeats itself."""

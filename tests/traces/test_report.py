@@ -11,7 +11,6 @@ import pytest
 
 from entropix_mlx import Profile, cli
 from entropix_mlx.errors import TraceError
-from entropix_mlx.palette import LOOKS
 from entropix_mlx.step import (
     Alternative,
     Branch,
@@ -22,7 +21,6 @@ from entropix_mlx.step import (
     Strategy,
     first_divergence,
 )
-from entropix_mlx.traces.charts import frame_of, plane
 from entropix_mlx.traces.explain import explain
 from entropix_mlx.traces.report import file_link, render
 from entropix_mlx.traces.trace import read_trace, recorded
@@ -146,14 +144,6 @@ def test_interventions_and_forks_are_marked(steps):
     assert len(page.classes("loser")) == 2
     assert [a["href"] for tag, a in page.elements if tag == "a"] == ["#fork-1-6"]
     assert any(a.get("id") == "fork-1-6" for _, a in page.elements)
-
-
-def test_each_strategy_has_a_look_without_colour():
-    glyphs = {
-        strategy: plane([make_step(0, "x", strategy)], frame_of([]), None).split("M")[-1]
-        for strategy in LOOKS
-    }
-    assert len(set(glyphs.values())) == len(Strategy)
 
 
 def test_infinite_numbers_never_reach_the_page(steps):

@@ -108,10 +108,8 @@ def test_what_cannot_be_written_is_a_trace_error(tmp_path):
     [
         ("", "not a trace"),
         ("[]", "not a trace"),
-        ("{}", "not a trace"),
         ('{"format": "entropix trace", "version": 1}', "not a trace"),
         ('{"record": "header", "format": "entropix trace", "version": 9}', "version.*upgrade"),
-        ('{"record": "header", "format": "entropix trace", "version": 0}', "version"),
         ('{"record": "header", "format": "entropix trace", "version": 1}', "line 1"),
     ],
 )
@@ -130,10 +128,7 @@ def test_a_file_that_is_no_trace(tmp_path, content, named):
         (lambda _: json.dumps({"record": "step", "index": 2}), "token"),
         (lambda _: '{"record": ' + "[" * 100_000, "brackets"),
         (with_field("entropy", "x"), "entropy"),
-        (with_field("varentropy", float("inf")), "varentropy"),
         (with_field("time", None), "time"),
-        (with_field("token", True), "token"),
-        (with_field("text", ["a"]), "text"),
         (with_field("strategy", "guess"), "strategy"),
         (
             with_field("top_logprobs", [{"token": 1, "text": "", "logprob": {}}]),
@@ -154,8 +149,6 @@ def test_a_damaged_step_is_named(trace, change, named):
         ("model", -1, "model"),
         ("seed", "x", "seed"),
         ("messages", [{"role": "user"}], "messages"),
-        ("versions", [], "versions"),
-        ("profile", None, "profile"),
         ("profile", {"thresholds": {"low_entropy": "x"}}, "low_entropy"),
     ],
 )
