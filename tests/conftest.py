@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from pathlib import Path
 
@@ -26,10 +26,12 @@ from entropix_mlx.conversion.recipe import Recipe
 from entropix_mlx.engine.runner import Runner
 from entropix_mlx.models.config import LlamaConfig
 from entropix_mlx.models.llama.model import Model
+from entropix_mlx.step import Step
 
 settings.register_profile("entropix", max_examples=40, deadline=None)
 settings.load_profile("entropix")
 
+PROMPT = list(b"The quick brown fox")
 TINY = {
     "vocab_size": 258,
     "hidden_size": 32,
@@ -102,6 +104,10 @@ def wrapped(tokenizer: Tokenizer, special: list[str]) -> TokenizerWrapper:
         clean_up_tokenization_spaces=False,
     )
     return TokenizerWrapper(fast, BPEStreamingDetokenizer)
+
+
+def tokens(steps: Iterable[Step]) -> list[int]:
+    return [step.token for step in steps]
 
 
 def run_answer(model, tokenizer, prompt, resolved, *, pipelined=True, **more):

@@ -13,9 +13,8 @@ from entropix_mlx.answer import writer
 from entropix_mlx.engine.runner import Runner
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.step import Origin, Stopped, Strategy
-from tests.conftest import make_tiny_model
+from tests.conftest import PROMPT, make_tiny_model
 
-PROMPT = list(b"The quick brown fox")
 EVERYWHERE = {
     "thresholds": {
         "low_entropy": -1,

@@ -12,11 +12,10 @@ from entropix_mlx.models.llama.attention import AttentionQueries
 from entropix_mlx.samplers.metrics.attention import compiled_attention, measure_attention
 from entropix_mlx.settings import Settings
 from entropix_mlx.step import Origin
-from tests.conftest import make_tiny_model, run_answer
+from tests.conftest import PROMPT, make_tiny_model, run_answer
 
 pytestmark = pytest.mark.slow
 
-PROMPT = list(b"The quick brown fox")
 TEXT = list(b" jumps over the lazy dog, and jumps.")
 CLOSE = 1e-3
 

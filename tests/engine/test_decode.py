@@ -16,9 +16,8 @@ from entropix_mlx.errors import (
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.step import DropReason, Origin
 from tests.answer.test_forks import always_branch
-from tests.conftest import make_tiny_model
+from tests.conftest import PROMPT, make_tiny_model, tokens
 
-PROMPT = list(b"The quick brown fox")
 THINK = {"text": [" Wait,", " Hm.", " So:"], "place": "word", "watch": 4, "loop_length": 0}
 ALWAYS_THINK = Profile.load().replace(
     {
@@ -37,10 +36,6 @@ def run(tiny_model, endless):
         return list(stream_generate(tiny_model, endless, PROMPT, max_tokens=max_tokens, **options))
 
     return run
-
-
-def tokens(steps):
-    return [step.token for step in steps]
 
 
 def inserted(steps):

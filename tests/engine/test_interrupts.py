@@ -11,6 +11,7 @@ from entropix_mlx.engine.cached_text import CachedText
 from entropix_mlx.engine.forward import Engine
 from entropix_mlx.models.llama.model import Block
 from tests.answer.test_forks import always_branch
+from tests.conftest import tokens
 
 PROMPT = list(b"The quick brown fox jumps")
 
@@ -33,10 +34,6 @@ def interrupted(monkeypatch):
         monkeypatch.setattr(Block, "__call__", call)
 
     return arm
-
-
-def tokens(steps):
-    return [step.token for step in steps]
 
 
 def test_a_prefill_that_was_interrupted_leaves_a_cache_that_can_be_used(

@@ -13,8 +13,7 @@ from entropix_mlx.engine.cached_text import CachedText
 from entropix_mlx.engine.forward import Engine
 from entropix_mlx.engine.runner import Runner
 from entropix_mlx.step import Origin, Passage, Source
-
-PROMPT = list(b"The quick brown fox")
+from tests.conftest import PROMPT
 
 
 @pytest.fixture

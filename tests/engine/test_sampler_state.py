@@ -11,9 +11,8 @@ from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.samplers.base import CODE, as_planned
 from entropix_mlx.settings import Settings
 from entropix_mlx.step import Origin, Strategy
-from tests.conftest import run_answer
+from tests.conftest import PROMPT, run_answer, tokens
 
-PROMPT = list(b"The quick brown fox")
 PENALTIES = {
     "repetition_penalty": 1.2,
     "presence_penalty": 0.3,
@@ -82,10 +81,6 @@ def run(tiny_model, endless):
         return list(stream_generate(tiny_model, endless, prompt, max_tokens=max_tokens, **options))
 
     return run
-
-
-def tokens(steps):
-    return [step.token for step in steps]
 
 
 def decided(steps):

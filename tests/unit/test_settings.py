@@ -9,6 +9,7 @@ import pytest
 from entropix_mlx import Profile, Settings, cli, generate, stream_generate
 from entropix_mlx.errors import EntropixError
 from entropix_mlx.profiles import selection
+from tests.conftest import tokens
 
 PROMPT = list(b"Hello")
 
@@ -78,10 +79,6 @@ def start(tiny_model, byte_tokenizer):
     return lambda *arguments, **options: stream_generate(
         tiny_model, byte_tokenizer, *arguments, **options
     )
-
-
-def tokens(steps):
-    return [step.token for step in steps]
 
 
 def test_settings_and_options_are_the_same(start, tiny_model, byte_tokenizer):
