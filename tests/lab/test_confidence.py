@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from entropix_mlx import Profile, Session, Settings, cli
+from entropix_mlx import Profile, cli
 from entropix_mlx.errors import EntropixError
 from entropix_mlx.lab.evaluation.confidence import (
     Abstention,
@@ -124,13 +124,6 @@ def test_generate_says_that_an_answer_is_unsure(tiny_folder, capsys):
     out, err = capsys.readouterr()
     assert "certainty" not in json.loads(out)
     assert "unsure" not in err
-
-
-def test_a_session_knows_the_certainty_of_its_last_answer(tiny_model, byte_tokenizer):
-    session = Session(tiny_model, byte_tokenizer, Settings(max_tokens=4, changes=ALWAYS))
-    assert session.certainty is None
-    list(session.send("hello"))
-    assert session.certainty.unsure
 
 
 def test_calibrate_sets_the_threshold(tiny_folder, tmp_path, capsys):
