@@ -78,7 +78,7 @@ def _add_questions(parser: argparse.ArgumentParser) -> None:
         " svamp=FILE, gsm8k=FILE, or a .jsonl file of yours; may be repeated (default: arithmetic)",
     )
     limit = "questions of each task (default: 200 of generated ones, all of the others)"
-    add("--limit", type=options.positive, metavar="N", help=limit)
+    add("--limit", type=options.questions, metavar="N", help=limit)
     add("--levels", metavar="NAMES", help="only these levels of the tasks, with commas between")
     half = "which half of the questions (default: report; all of a file)"
     add("--split", choices=SPLITS, help=half)
@@ -114,7 +114,7 @@ def _add_arms(parser: argparse.ArgumentParser) -> None:
     length = f"of an answer (default: {MAX_TOKENS})"
     add("--max-tokens", "-m", type=options.token_count, default=MAX_TOKENS, help=length)
     seeds = "answers of each arm to each question (default: 1)"
-    add("--seeds", type=options.positive, default=1, metavar="N", help=seeds)
+    add("--seeds", type=options.questions, default=1, metavar="N", help=seeds)
     seed = "of questions, examples and draws (default: 0)"
     add("--seed", type=int, default=0, help=seed)
     for option, what in (
@@ -176,9 +176,10 @@ class Study(argparse.Action):
 
     def _read(self, path: Path) -> dict[str, Any]:
         try:
-            return tomllib.loads(limits.read_text(path, limits.CONFIGURATION_BYTES))
-        except (OSError, ValueError) as error:
-            raise PromptError(f"it cannot be read: {error}") from error
+            text = limits.read_named(path, limits.CONFIGURATION_BYTES, PromptError)
+            return tomllib.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise PromptError(f"it is not TOML: {error}") from error
 
     def _words(self, study: dict[str, Any], known: set[str]) -> Iterator[str]:
         for name, settings in study.pop("arms", {}).items():

@@ -205,7 +205,9 @@ def coordinate(place: RankEnvironment, run: Callable[[Coordinator], int]) -> NoR
 
 
 def hello() -> dict[str, Any]:
-    return {"host": socket.gethostname(), "versions": installed_versions()}
+    # A launcher starts all ranks of a machine itself.
+    launch = os.getppid()
+    return {"host": socket.gethostname(), "launch": launch, "versions": installed_versions()}
 
 
 def check_command(arguments: argparse.Namespace) -> None:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from ... import limits
 from ...palette import LOOKS, paint, paint_step
 from ...profiles.confidence import Verdict
 from ...step import Fork, Step
@@ -84,7 +85,7 @@ def choose_branch(fork: Fork) -> int:
     choices = [str(number) for number in range(1, len(fork.branches) + 1)]
     while True:
         output.report(f"which one? 1 to {len(choices)}, Enter for {fork.winner + 1}: ", end="")
-        answer = sys.stdin.readline().strip() if sys.stdin else ""
+        answer = sys.stdin.readline(limits.ATTACHED_BYTES).strip() if sys.stdin else ""
         if not answer:
             return fork.winner
         if answer in choices:
