@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from .errors import EntropixError
-from .files import reading, without_waiting
+from .files import expanded, reading, without_waiting
 
 # Sizes of files in bytes, each some ten times that of the largest honest file.
 CONFIG_BYTES = 10**7  # `config.json`, `params.json`, `generation_config.json`: some thousand
@@ -98,7 +98,7 @@ def read_named(path: str | Path, most: int, error: type[EntropixError]) -> str:
         error: it cannot be read, or is not UTF-8; the message says why.
     """
     with reading(path, error):
-        return read_bytes(Path(path), most).decode("utf-8-sig")
+        return read_bytes(expanded(path, error), most).decode("utf-8-sig")
 
 
 def read_stdin(error: type[EntropixError], most: int = TEXT_BYTES) -> bytes:

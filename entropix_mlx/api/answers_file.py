@@ -1,18 +1,18 @@
 """Files of answers: JSON Lines, one answer a line, written as the answers end.
 
 A run that was stopped can go on: `AnswersFile` reads what is there, drops a last line that was cut
-off, and lists the answers that are missing.
+off, and knows which answers are there.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import limits
 from ..errors import OutputError, PromptError
@@ -24,7 +24,9 @@ from ..summary import Summary
 from .prompt_file import PromptLine
 
 if TYPE_CHECKING:  # what is left to do is known before MLX is loaded
-    from .batch import BatchAnswer
+    from .batch import Batch, BatchAnswer
+
+T = TypeVar("T", bound="Task")
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,11 @@ class Task:
     def key(self) -> tuple[int, int]:
         return self.asked.line, self.sample
 
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return self.asked.id or f"line {self.asked.line}"
+
     def record(self, answer: BatchAnswer, batch: int) -> dict[str, Any]:
         """Return the line of an answer; rounding depends on `batch`, the answers at once."""
         named = {} if self.asked.id is None else {"id": self.asked.id}
@@ -80,6 +87,26 @@ def all_tasks(prompts: Sequence[PromptLine], n: int) -> list[Task]:
 def check_count(answers: int) -> None:
     if answers > limits.ANSWERS:
         raise PromptError(f"{answers:,} answers are too many: ask for {limits.ANSWERS:,} at most")
+
+
+def records(
+    batch: Batch, tasks: Sequence[T], on_token: Callable[[], None]
+) -> Iterator[tuple[T, dict[str, Any]]]:
+    """Yield each task with its record as its answer ends; those that failed come last."""
+    left = set(range(len(tasks)))
+
+    def end(index: int) -> tuple[T, dict[str, Any]]:
+        left.remove(index)
+        record = tasks[index].record(batch.answers[index], batch.size)
+        batch.answers[index].steps.clear()  # thousands of answers would fill the memory
+        return tasks[index], record
+
+    for index, step in batch:
+        on_token()
+        if step.finish_reason:
+            yield end(index)
+    for index in sorted(left):
+        yield end(index)
 
 
 class AnswersFile:
@@ -109,10 +136,6 @@ class AnswersFile:
             raise OutputError(
                 f"{path} exists already: add --resume to continue it, or name another file"
             )
-
-    @property
-    def missing(self) -> list[Task]:
-        return [task for key, task in self._tasks.items() if key not in self.done]
 
     def write(self, task: Task, record: dict[str, Any]) -> None:
         """Append an answer.

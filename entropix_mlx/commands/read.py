@@ -11,7 +11,7 @@ from typing import Any
 
 from .. import limits
 from ..errors import PromptError
-from ..files import check_target, expanded, keep_source, reading
+from ..files import check_target, keep_source, reading
 from ..settings import Settings
 from ..step import Step
 from ..summary import Summary
@@ -141,6 +141,6 @@ def _predictability(summary: Summary) -> dict[str, Any]:
 
 def _read(name: str) -> str:
     if name != "-":
-        return limits.read_named(expanded(name, PromptError), limits.TEXT_BYTES, PromptError)
+        return limits.read_named(name, limits.TEXT_BYTES, PromptError)
     with reading("stdin", PromptError):
         return limits.read_stdin(PromptError).decode("utf-8")
