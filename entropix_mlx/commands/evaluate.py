@@ -180,17 +180,20 @@ class Study(argparse.Action):
             raise PromptError(f"it is not TOML: {error}") from error
 
     def _words(self, study: dict[str, Any], known: set[str]) -> Iterator[str]:
-        for name, settings in study.pop("arms", {}).items():
+        arms, contrasts = study.pop("arms", {}), study.pop("contrasts", [])
+        if not isinstance(arms, dict) or not isinstance(contrasts, list):
+            raise PromptError('write [arms] as a table, and contrasts as a list of "ARM - ARM"')
+        for name, settings in arms.items():
             yield from ("--arm", f"{name}: {settings}")
-        for contrast in study.pop("contrasts", []):
-            first, minus, second = contrast.partition(" - ")
+        for contrast in contrasts:
+            first, minus, second = str(contrast).partition(" - ")
             if not minus:
                 raise PromptError(f"contrast {contrast!r}: write 'ARM - ARM'")
             yield from ("--contrast", first.strip(), second.strip())
         study.pop("about", None)
         for key, value in study.items():
             option = f"--{key}"
-            if option not in known:
+            if option not in known or option == self.option_strings[0]:
                 raise PromptError(f"unknown key {key!r}; {hint(option, known)}")
             if isinstance(value, bool):
                 yield from [option] if value else []

@@ -142,7 +142,7 @@ class Hub:
         self.results: Queue[tuple[int, Record | None]] = Queue()
         """What the others sent that is no error, with their ranks; None where one is gone."""
         try:
-            self._server = socket.create_server(place.address, backlog=place.size)
+            self._server = socket.create_server(place.address, backlog=place.size + STRANGERS)
         except OSError as error:
             host, port = place.address
             raise GroupError(

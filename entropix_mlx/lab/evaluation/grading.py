@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import signal
-import threading
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -79,9 +78,7 @@ def _check_pattern(answer: str) -> None:
 
 @contextmanager
 def _bounded() -> Iterator[None]:
-    """Bound the time of a search: an expression with repeats within repeats may take for ever.
-
-    Only the main thread of a process gets signals; in others nothing is bounded.
+    """Bound the time of a search on the main thread, for an expression may take for ever.
 
     Raises:
         PromptError: the time is over.
@@ -93,9 +90,6 @@ def _bounded() -> Iterator[None]:
             " write it without repeats within repeats"
         )
 
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     before = signal.signal(signal.SIGVTALRM, stop)
     signal.setitimer(signal.ITIMER_VIRTUAL, limits.PATTERN_SECONDS)
     try:

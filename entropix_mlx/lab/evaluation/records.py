@@ -145,8 +145,14 @@ def parse_record(line: dict[str, Any]) -> AnswerRecord:
 
     Raises:
         ValueError: a field is missing or has another type.
+        PromptError: its rule cannot grade it.
     """
-    return from_record(AnswerRecord, old_names.of_answer(line))
+    found = from_record(AnswerRecord, old_names.of_answer(line))
+    grading.check_rule(found.question.rule, found.question.answers)
+    lengths = {len(getattr(found.tokens, name)) for name in SCORED}
+    if len(lengths) > 1 or not 0 <= found.tokens.first <= max(lengths):
+        raise ValueError("tokens must have as many of each measurement, and first must be of one")
+    return found
 
 
 def read_records(path: str | Path) -> list[AnswerRecord]:
@@ -161,7 +167,7 @@ def read_records(path: str | Path) -> list[AnswerRecord]:
             record = json.loads(line.decode("utf-8"))
             if "error" not in record:
                 records.append(parse_record(record))
-        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, TypeError, AttributeError, RecursionError, PromptError) as error:
             raise PromptError(
                 f"{path}, line {number} is no answer of an evaluation: {error}"
             ) from error
