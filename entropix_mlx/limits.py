@@ -9,6 +9,7 @@ harmless for others.
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import re
 import stat
@@ -113,19 +114,25 @@ def read_stdin(error: type[EntropixError], most: int = TEXT_BYTES) -> bytes:
         return _read(sys.stdin.buffer, Path("stdin"), most)
 
 
-def read_lines(path: str | Path, most: int, error: type[EntropixError]) -> Iterator[bytes]:
-    """Yield the lines of a regular file of at most so many bytes; only line feeds end them.
+def read_lines(
+    path: str | Path, most: int, error: type[EntropixError], *, whole: bool = True
+) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of a regular file of at most so many bytes by their numbers, from 1.
 
-    The last line has no line feed where it was cut off.
+    Only line feeds end them. Where they must be `whole`, a last one without, which was cut off, is
+    left out.
 
     Raises:
         error: it cannot be read, or a line is longer than `LINE_BYTES`.
     """
     with reading(path, error), open_regular(Path(path), most) as file:
-        while line := file.readline(LINE_BYTES + 1):
+        for number in itertools.count(1):
+            line = file.readline(LINE_BYTES + 1)
             if len(line) > LINE_BYTES:
                 raise error(f"cannot read {path}: a line of it is too long for such a file")
-            yield line
+            if not line or (whole and not line.endswith(b"\n")):
+                return
+            yield number, line
 
 
 @contextmanager
@@ -145,16 +152,6 @@ def open_regular(path: Path, most: int) -> Iterator[BinaryIO]:
 
 def _too_large(path: Path, most: int) -> OSError:
     return OSError(errno.EFBIG, f"larger than {most:,} bytes, as no such file is", str(path))
-
-
-def whole_lines(
-    path: str | Path, most: int, error: type[EntropixError]
-) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of `read_lines` by their numbers from 1, but not a last one that was cut
-    off."""
-    for number, line in enumerate(read_lines(path, most, error), 1):
-        if line.endswith(b"\n"):
-            yield number, line
 
 
 def read_text(path: Path, most: int) -> str:

@@ -26,19 +26,11 @@ def parse_json(text: str, what: str, error: type[EntropixError]) -> Any:
     """
     try:
         value = json.loads(text)
-        return _encodable(value) if "\\ud" in text.lower() else value
+        if "\\ud" in text.lower():
+            value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+        return value
     except (ValueError, RecursionError) as cause:
         raise error(f"{what} is not JSON: {first_line(cause)}") from cause
-
-
-def _encodable(value: Any) -> Any:
-    if isinstance(value, str):
-        return _text(value)
-    if isinstance(value, list):
-        return [_encodable(item) for item in value]
-    if isinstance(value, dict):
-        return {_text(key): _encodable(item) for key, item in value.items()}
-    return value
 
 
 def from_record(kind: type[T], record: Any, where: str = "") -> T:

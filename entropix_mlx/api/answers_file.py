@@ -158,7 +158,7 @@ class AnswersFile:
     def _resume(self) -> None:
         if not os.path.exists(self.path):
             return
-        lines = limits.whole_lines(self.path, limits.ANSWERS_BYTES, OutputError)
+        lines = limits.read_lines(self.path, limits.ANSWERS_BYTES, OutputError)
         valid = [line for number, line in lines if self._is_answer(number, line)]
         with writing(self.path, OutputError):
             if sum(map(len, valid)) < self.path.stat().st_size:

@@ -56,80 +56,77 @@ def of_environment(environment: Mapping[str, str] = os.environ) -> RankEnvironme
     """
     for rank, size in _MPI:
         if rank in environment and size in environment:
-            return _placed(environment, rank, _size(environment, size), [], ())
+            return _placed(environment, rank, _whole(environment, size, limits.RANKS))
     if "MLX_RANK" not in environment:
         return None
     if environment.get("MLX_HOSTFILE"):
-        name = environment["MLX_HOSTFILE"]
-        first = [_address(f"{name}, rank {i}", node[0]) for i, node in enumerate(_nodes(name))]
+        nodes = [str(node[0]) for node in _nodes(environment["MLX_HOSTFILE"])]
+        first = [_split("MLX_HOSTFILE", node) for node in nodes]
         hosts = tuple(host for host, _ in first)
-        lowest = min((port for _, port in first), default=0)
-        return _placed(
-            environment, "MLX_RANK", len(hosts), [(host, lowest) for host in hosts[:1]], hosts
-        )
+        mlx = (hosts[0], min(port for _, port in first)) if first else None
+        return _placed(environment, "MLX_RANK", len(hosts), mlx, hosts)
     if environment.get("MLX_IBV_DEVICES"):
         size_found = len(_nodes(environment["MLX_IBV_DEVICES"]))
-        return _placed(
-            environment, "MLX_RANK", size_found, _stated(environment, "MLX_JACCL_COORDINATOR"), ()
-        )
+        mlx = _address(environment, "MLX_JACCL_COORDINATOR")
+        return _placed(environment, "MLX_RANK", size_found, mlx)
     if environment.get("MLX_WORLD_SIZE"):
-        at = []
+        mlx = None
         if environment.get("NCCL_HOST_IP") and "NCCL_PORT" in environment:
-            port = _whole("NCCL_PORT", environment["NCCL_PORT"], 1, limits.PORT)
-            at = [(environment["NCCL_HOST_IP"], port)]
-        return _placed(environment, "MLX_RANK", _size(environment, "MLX_WORLD_SIZE"), at, ())
+            mlx = environment["NCCL_HOST_IP"], _whole(environment, "NCCL_PORT", limits.PORT)
+        size_found = _whole(environment, "MLX_WORLD_SIZE", limits.RANKS)
+        return _placed(environment, "MLX_RANK", size_found, mlx)
     return None
 
 
-Addresses = list[tuple[str, int]]
-"""One, or none where it is not stated."""
+Address = tuple[str, int]
 
 
 def _placed(
-    environment: Mapping[str, str], rank: str, size: int, mlx: Addresses, hosts: tuple[str, ...]
+    environment: Mapping[str, str],
+    rank: str,
+    size: int,
+    mlx: Address | None = None,
+    hosts: tuple[str, ...] = (),
 ) -> RankEnvironment | None:
     """Return a place among more than one; `mlx` is rank 0's host with MLX's lowest port."""
     if size < 2:
         return None
-    own = _whole(rank, environment[rank], 0, size - 1)
+    own = _whole(environment, rank, size - 1)
     here = len(set(hosts)) == 1
     patience = JOIN_HERE_SECONDS if here else JOIN_SECONDS
     if given := environment.get(PATIENCE):
         if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", given):
             raise GroupError(f"{PATIENCE} is {brief(given)}, and must be a number of seconds")
         patience = float(given)
-    ours = _stated(environment, ADDRESS) or [(host, port - 1) for host, port in mlx if port > 1]
-    if not ours:
+    ours = _address(environment, ADDRESS) or (mlx and (mlx[0], mlx[1] - 1))
+    if not ours or ours[1] < 1:
         raise GroupError(
             f"the ranks do not know where rank 0 listens: set {ADDRESS}=HOST:PORT for all of them"
         )
-    return RankEnvironment(own, size, ours[0], hosts, patience)
+    return RankEnvironment(own, size, ours, hosts, patience)
 
 
-def _size(environment: Mapping[str, str], name: str) -> int:
-    return _whole(name, environment[name], 0, limits.RANKS)
+def _address(environment: Mapping[str, str], name: str) -> Address | None:
+    """Return the host and the port of a variable; None where it is not set."""
+    return _split(name, environment[name]) if environment.get(name) else None
 
 
-def _stated(environment: Mapping[str, str], name: str) -> Addresses:
-    return [_address(name, environment[name])] if environment.get(name) else []
+def _split(name: str, text: str) -> Address:
+    host, _, port = text.rpartition(":")
+    return host, _whole({name: port}, name, limits.PORT)
 
 
-def _address(where: str, text: object) -> tuple[str, int]:
-    host, _, port = str(text).rpartition(":")
-    return host, _whole(f"the port of {where}", port, 1, limits.PORT)
-
-
-def _whole(name: str, text: str, least: int, most: int) -> int:
-    """Return a whole number of decimal digits.
+def _whole(environment: Mapping[str, str], name: str, most: int) -> int:
+    """Return the whole number that a variable states, or its port.
 
     Raises:
-        GroupError: it is something else; the message begins with `name`.
+        GroupError: it is something else, or larger.
     """
-    number = limits.whole(text, least, most)
+    number = limits.whole(environment[name], 0, most)
     if number is None:
         raise GroupError(
-            f"{name} is {brief(text)}, and must be a whole number from {least} to {most}: start all"
-            " ranks with mlx.launch"
+            f"{name} states {brief(environment[name])} and not a whole number up to {most}: start"
+            " all ranks with mlx.launch"
         )
     return number
 

@@ -113,7 +113,7 @@ class Journal:
             return
         lines: list[bytes] = []
         if self._resume and os.path.exists(self._path):
-            read = limits.whole_lines(self._path, limits.ANSWERS_BYTES, OutputError)
+            read = limits.read_lines(self._path, limits.ANSWERS_BYTES, OutputError)
             lines = [line for _, line in read]
         if lines:
             self._found = self._findings(lines, subject)

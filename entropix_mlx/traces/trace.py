@@ -187,39 +187,32 @@ def read_trace(path: str | Path) -> Trace:
         TraceError: there is no such file, it is not a trace of this version, or a line of it is
             damaged; the message names the line and the field.
     """
-    # The last line may end within a character.
-    whole = limits.read_lines(path, limits.TRACE_BYTES, TraceError)
-    lines = (line.removesuffix(b"\n").decode("utf-8", "replace") for line in whole)
-    header = _read_header(path, next(lines, ""))
+    lines = limits.read_lines(path, limits.TRACE_BYTES, TraceError, whole=False)
+    _, first = next(lines, (1, b""))
+    header = _read_header(path, first)
     steps: list[Step] = []
     totals = None
-    damage: TraceError | None = None
-    for number, line in enumerate(lines, 2):
-        if damage:  # it was not the last line
-            raise damage
+    for number, line in lines:
         try:
             content = _parse(line)
-        except ValueError as error:
-            damage = _damaged(path, number, error)
-            continue
-        try:
             if content["record"] == "step":
                 steps.append(_read_step(content, len(steps)))
             elif content["record"] == "footer":
                 totals = {key: value for key, value in content.items() if key != "record"}
         except ValueError as error:
-            raise _damaged(path, number, error) from error
+            if line.endswith(b"\n"):  # else it was cut off
+                raise _damaged(path, number, error) from error
     return Trace(header, steps, totals)
 
 
-def _parse(line: str) -> dict[str, Any]:
+def _parse(line: bytes) -> dict[str, Any]:
     """Return the object of a line, which has the key ``record``.
 
     Raises:
         ValueError: the line is something else.
     """
     try:
-        content = json.loads(line)
+        content = json.loads(line.decode("utf-8"))
     except RecursionError as error:
         raise ValueError("brackets are nested too deeply") from error
     if not isinstance(content, dict) or "record" not in content:
@@ -234,7 +227,7 @@ def _read_step(content: dict[str, Any], index: int) -> Step:
     return step
 
 
-def _read_header(path: str | Path, line: str) -> Header:
+def _read_header(path: str | Path, line: bytes) -> Header:
     try:
         content = _parse(line)
     except ValueError:

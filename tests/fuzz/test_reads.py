@@ -69,7 +69,7 @@ def named(tmp_path):
 
 def test_every_path_of_a_command(run, named, random):
     cases = list(product(PATHS, NAMES))
-    for command, name in random.sample(cases, min(len(cases), len(times(120)))):
+    for command, name in random.sample(cases, min(len(cases), len(times(80)))):
         run(*command, name, input="x" * 100)
 
 

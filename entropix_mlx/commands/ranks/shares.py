@@ -121,7 +121,7 @@ def answer(
 
 def _written(path: Path) -> Iterator[dict[str, Any]]:
     if path.exists():
-        for _, line in limits.whole_lines(path, limits.ANSWERS_BYTES, OutputError):
+        for _, line in limits.read_lines(path, limits.ANSWERS_BYTES, OutputError):
             yield json.loads(line)
 
 

@@ -162,7 +162,7 @@ def read_records(path: str | Path) -> list[AnswerRecord]:
         PromptError: the file cannot be read, or a line of it is no answer of an evaluation.
     """
     records = []
-    for number, line in limits.whole_lines(path, limits.ANSWERS_BYTES, PromptError):
+    for number, line in limits.read_lines(path, limits.ANSWERS_BYTES, PromptError):
         try:
             record = json.loads(line.decode("utf-8"))
             if "error" not in record:
