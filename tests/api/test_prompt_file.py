@@ -82,7 +82,7 @@ MISTAKES = [
     ("jsonl", '{"prompt": "a", "changes": {"think": {"x": 1}}}', 1, ProfileError, "think.x"),
     ("jsonl", '{"prompt": "a", "changes": {"think": 5}}', 1, ProfileError, "think"),
     ("jsonl", '{"prompt": "a", "changes": []}', 1, SettingsError, "changes"),
-    ("jsonl", '{"prompt": "a", "logit_bias": {"x": 1}}', 1, PromptError, "no token id"),
+    ("jsonl", '{"prompt": "a", "logit_bias": {"x": 1}}', 1, SamplerError, "logit_bias"),
     ("jsonl", '{"prompt": "a", "stop": [""]}', 1, SettingsError, "stop"),
     ("csv", "question\nWhy?", 1, PromptError, 'no column "prompt"'),
     ("csv", "prompt,prompt\nWhy?", 1, PromptError, "twice"),
