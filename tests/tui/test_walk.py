@@ -14,7 +14,8 @@ from textual.pilot import OutOfBounds
 from entropix_mlx.backends.recorded import RecordedBackend, Recording, demo_recording
 from entropix_mlx.chat.conversation import Conversation, Reply, Turn
 from entropix_mlx.settings import Settings
-from tests.tui.conftest import idle, make_steps, ready, running, until
+from tests.steps import make_steps
+from tests.tui.conftest import idle, ready, running, until
 from tui.app import ChatApp
 from tui.base import WorkspaceApp
 from tui.composer.composer import Composer
