@@ -11,7 +11,7 @@ from entropix_mlx.step import Alternative, Branch, ChosenBy, Fork, Origin, Strat
 from entropix_mlx.traces.trace import Header, TraceWriter
 from tests.fuzz.conftest import times
 from tests.fuzz.mutations import VALUES, damaged_bytes, damaged_json
-from tests.tui.conftest import make_step
+from tests.steps import make_step
 
 
 def answer():
