@@ -2,17 +2,14 @@
 
 import json
 import os
-import pickle
-import zipfile
 
-import numpy as np
 import pytest
 from mlx_lm.tokenizer_utils import load as load_mlx_lm
 
 from entropix_mlx import generate, load
+from entropix_mlx.checkpoints import locate
 from entropix_mlx.checkpoints.model_files import check_files
-from entropix_mlx.checkpoints.torch_file import open_torch_file
-from entropix_mlx.errors import EntropixError, TokenizerError, WeightsError
+from entropix_mlx.errors import EntropixError, ModelNotFoundError, TokenizerError, WeightsError
 from tests.folders import edit_json
 
 OPENED = [
@@ -85,29 +82,6 @@ def test_links_into_the_hubs_cache_are_followed(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "ids", ["x", "<|im_end|>", [2, "a"], [2, None], {"2": 1}, 2.5, True, [[2]]]
-)
-@pytest.mark.parametrize("name", ["generation_config.json", "config.json"])
-def test_end_of_text_ids_that_are_no_numbers_are_refused(tiny_folder, name, ids):
-    edit_json(tiny_folder / name, eos_token_id=ids)
-    with pytest.raises(TokenizerError, match=f"{name}: eos_token_id"):
-        load(tiny_folder)
-
-
-@pytest.mark.parametrize("text", ["", "{", "[1]", "[" * 100_000])
-def test_a_broken_generation_config_is_not_passed_over(tiny_folder, text):
-    (tiny_folder / "generation_config.json").write_text(text)
-    with pytest.raises(TokenizerError, match=r"generation_config\.json: "):
-        load(tiny_folder)
-
-
-def test_a_special_token_that_is_empty_is_refused(tiny_folder):
-    edit_json(tiny_folder / "tokenizer_config.json", unk_token="")
-    with pytest.raises(TokenizerError, match="tiny: "):
-        load(tiny_folder)
-
-
-@pytest.mark.parametrize(
     "changes",
     [
         {"normalizer": {"type": "Replace", "pattern": {"String": ""}, "content": "x"}},
@@ -157,53 +131,17 @@ def test_the_tokenizer_is_still_mlx_lms(tiny_folder):
     assert len(ours) == len(theirs)
 
 
-def write_pth(file, shape, stride, entries=0):
-    """Write a file of one tensor whose pickle is put together by hand."""
-    storage = b"".join(
-        [
-            b"(X\7\0\0\0storagectorch\nFloatStorage\n",
-            b"X\1\0\0\0000X\3\0\0\0cpuK\x01tQ",
-        ]
-    )
-    body = pickle.dumps(shape, 2)[2:-1] + pickle.dumps(stride, 2)[2:-1]
-    rebuild = b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + b"K\0" + body + b"tR"
-    described = b"\x80\x02}X\1\0\0\0a" + rebuild + b"s."
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("x/data.pkl", described)
-        archive.writestr("x/data/0", np.float32(7).tobytes())
-        for number in range(entries):
-            archive.writestr(f"x/{number}", b"")
-    return file
+def test_a_tokenizer_that_wants_to_run_code(tiny_folder, monkeypatch):
+    (tiny_folder / "tokenization_evil.py").write_text("raise SystemExit('ran')")
+    auto_map = {"AutoTokenizer": ["tokenization_evil.Evil", None]}
+    edit_json(tiny_folder / "tokenizer_config.json", tokenizer_class="Evil", auto_map=auto_map)
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("it asked"))
+    with pytest.raises(TokenizerError, match="tokenizer cannot be read"):
+        load(tiny_folder)
 
 
-def test_a_tensor_of_one_number_is_read(tmp_path):
-    tensors = open_torch_file(write_pth(tmp_path / "a.pth", (1, 1), (1, 1)))
-    assert tensors["a"].read().tolist() == [[7.0]]
-
-
-@pytest.mark.parametrize(
-    ("shape", "message"),
-    [
-        ((), "without a shape"),
-        ((1,) * 60_000, "too many dimensions"),
-        ((2**40,) * 20_000, "too many dimensions"),
-        ((2**47,) * 8, "do not lie in order"),
-    ],
-    ids=["none", "ones", "many", "huge"],
-)
-def test_an_absurd_shape_is_refused_at_once(tmp_path, shape, message):
-    file = write_pth(tmp_path / "a.pth", shape, (1,))
-    with pytest.raises(WeightsError, match=message):
-        open_torch_file(file)
-
-
-def test_too_many_entries_are_refused(tmp_path):
-    with pytest.raises(WeightsError, match="parts"):
-        open_torch_file(write_pth(tmp_path / "a.pth", (1,), (1,), entries=10_001))
-
-
-def test_numbers_that_were_changed_are_refused(tmp_path):
-    file = write_pth(tmp_path / "a.pth", (1,), (1,))
-    file.write_bytes(file.read_bytes().replace(np.float32(7).tobytes(), np.float32(8).tobytes()))
-    with pytest.raises(WeightsError, match="are damaged"):
-        open_torch_file(file)["a"].read()
+@pytest.mark.parametrize("name", ["../x", "a/b/c", "a/..", "a b/c", "a/b?x=1", "é/b"])
+def test_what_is_no_hub_id_never_reaches_the_hub(monkeypatch, name):
+    monkeypatch.setattr(locate, "download", lambda _: pytest.fail("it was asked"))
+    with pytest.raises(ModelNotFoundError, match="no model"):
+        load(name)
