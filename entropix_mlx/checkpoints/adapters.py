@@ -66,7 +66,7 @@ def _make_trainable(model: nn.Module, config: dict[str, Any], folder: Path) -> d
     kind: Any = config.get("fine_tune_type", "lora")
     count: Any = config.get("num_layers")
     _check(folder, "fine_tune_type", kind, f"one of {', '.join(_KINDS)}", kind in _KINDS)
-    _check(folder, "num_layers", count, "a whole number", type(count) is int)
+    _check(folder, "num_layers", count, "a whole number", _is_size(count))
     model.freeze()
     try:
         if kind == _FULL:
@@ -89,11 +89,15 @@ def _lora_parameters(folder: Path, stated: Any) -> dict[str, Any]:
     rank, scale = stated.get("rank"), stated.get("scale")
     dropout, keys = stated.get("dropout", 0.0), stated.get("keys")
     names = isinstance(keys, list | None) and all(isinstance(key, str) for key in keys or [])
-    _check(folder, "rank", rank, "a positive whole number", type(rank) is int and rank > 0)
+    _check(folder, "rank", rank, "a positive whole number", _is_size(rank) and rank > 0)
     _check(folder, "scale", scale, "a number other than 0", _is_finite(scale) and scale != 0)
     _check(folder, "dropout", dropout, "a number", _is_finite(dropout))
     _check(folder, "keys", keys, "a list of layers' names", names)
     return {"rank": rank, "scale": scale, "dropout": dropout, "keys": keys}
+
+
+def _is_size(value: Any) -> bool:
+    return type(value) is int and abs(value) <= limits.SIZE
 
 
 def _is_finite(value: Any) -> bool:

@@ -1,13 +1,20 @@
 """Models of a stranger: each of these once hung, leaked, crashed or went wrong in silence."""
 
+import contextlib
+import itertools
 import json
 import os
+import re
+import sys
+from pathlib import Path
 
 import pytest
+import transformers
 from mlx_lm.tokenizer_utils import load as load_mlx_lm
 
 from entropix_mlx import generate, load
 from entropix_mlx.checkpoints import locate
+from entropix_mlx.checkpoints.huggingface import read_tokenizer
 from entropix_mlx.checkpoints.model_files import check_files
 from entropix_mlx.errors import EntropixError, ModelNotFoundError, TokenizerError, WeightsError
 from tests.folders import edit_json
@@ -145,3 +152,58 @@ def test_what_is_no_hub_id_never_reaches_the_hub(monkeypatch, name):
     monkeypatch.setattr(locate, "download", lambda _: pytest.fail("it was asked"))
     with pytest.raises(ModelNotFoundError, match="no model"):
         load(name)
+
+
+OPENED_FILES: list[str] = []
+"""What Python opens while `watching`, by an audit hook, which cannot be removed again."""
+
+
+@pytest.fixture(scope="module")
+def watched():
+    def note(event, arguments):
+        if event == "open" and state["on"]:
+            OPENED_FILES.append(str(arguments[0]))
+
+    state = {"on": True}
+    sys.addaudithook(note)
+    yield OPENED_FILES
+    state["on"] = False
+
+
+def keys_of_transformers():
+    """Return every word in transformers' sources of tokenizers that may be a key which names
+    files."""
+    sources = [*Path(transformers.__file__).parent.glob("tokenization_*.py")]
+    sources += Path(transformers.__file__).parent.glob("models/*/tokenization_*.py")
+    sources.append(Path(transformers.__file__).parent / "configuration_utils.py")
+    words = re.compile(r"\b\w*(?:_files?|_path|_kwargs|_dir|_folder)\b|\binit_\w+|\bsp_model\w*")
+    found = {word for source in sources for word in words.findall(source.read_text())}
+    return sorted(found | {"vocab", "merges", "token", "subfolder", "revision", "tokenizer_object"})
+
+
+@pytest.mark.parametrize(
+    "name", ["tokenizer_config.json", "special_tokens_map.json", "config.json"]
+)
+def test_no_key_leads_out_of_the_folder(tiny_folder, tmp_path, watched, name):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    described = json.loads((tiny_folder / "tokenizer.json").read_text())
+    added = {"id": 258, "content": "OUTSIDE", "special": True}
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    described["added_tokens"].append(added | flags)
+    target = str(outside / f"{name.removesuffix('_config.json').removesuffix('.json')}.4.0.0.json")
+    Path(target).write_text(json.dumps(described))
+    original = (tiny_folder / name).read_text() if (tiny_folder / name).exists() else "{}"
+    values = [target, [target], {"model_file": target, "vocab": target}, str(outside)]
+    keys = keys_of_transformers()
+    alone = ["configuration_files", "fast_tokenizer_files", "init_inputs", "tokenizer_file"]
+    parts = [[key] for key in alone] + [
+        keys[start : start + 16] for start in range(0, len(keys), 16)
+    ]
+    watched.clear()
+    for part, value in itertools.product(parts, values):
+        changes = dict.fromkeys(part if len(part) == 1 else set(part) - set(alone), value)
+        (tiny_folder / name).write_text(json.dumps(json.loads(original) | changes))
+        with contextlib.suppress(TokenizerError):
+            assert "OUTSIDE" not in read_tokenizer(tiny_folder, {}).get_vocab()
+    assert not [path for path in watched if path.startswith(str(outside))]
