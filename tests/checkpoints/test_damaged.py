@@ -141,6 +141,11 @@ def rewritten(*without, **changes):
     return lambda path: write_gguf(path, make_tiny_model(), without, **changes)
 
 
+WRONG_KINDS = [  # the field, and what it must not be
+    *(("hidden_size", ...), ("hidden_size", "32"), ("num_attention_heads", 0), ("head_dim", 7)),
+    *(("num_hidden_layers", 10**7), ("architectures", "LlamaForCausalLM"), ("layer_types", 4)),
+    *(("rope_parameters", [1]), ("quantization", 4), ("tie_word_embeddings", "yes")),
+]
 CONFIGURATIONS = [
     ({"model_type": "no_such"}, UnsupportedModelError, "'no_such' is not supported"),
     ({"model_type": "olmo"}, UnsupportedModelError, "'olmo' is not supported"),
@@ -153,26 +158,16 @@ CONFIGURATIONS = [
     ({"model_type": "gemma2", "num_hidden_layers": 10**7}, WeightsError, "num_hidden_layers"),
     ({"model_type": ...}, UnsupportedModelError, "None is not supported"),
     ({"sliding_window": 128}, UnsupportedModelError, "sliding-window"),
-    ({"rope_parameters": [1]}, WeightsError, "rope_parameters"),
-    ({"hidden_size": ...}, WeightsError, "hidden_size"),
-    ({"hidden_size": "32"}, WeightsError, "hidden_size"),
-    ({"num_attention_heads": 0}, WeightsError, "num_attention_heads"),
     ({"num_key_value_heads": 3}, WeightsError, "must be a multiple"),
-    ({"num_hidden_layers": 10**7}, WeightsError, "num_hidden_layers"),
     ({"num_hidden_layers": 4}, WeightsError, "model.layers.3.* is missing"),
     ({"num_hidden_layers": 2}, WeightsError, "model.layers.2.* does not belong"),
     ({"intermediate_size": 64}, WeightsError, "_proj.weight has shape"),
     ({"vocab_size": 300}, WeightsError, "embed_tokens.weight has shape"),
     ({"architectures": ["LlamaForTokenClassification"]}, UnsupportedModelError, "TokenClass"),
-    ({"architectures": "LlamaForCausalLM"}, WeightsError, "architectures"),
     ({"hidden_act": "gelu"}, UnsupportedModelError, "activation 'gelu'"),
     ({"quantization_config": {"quant_method": "gptq"}}, UnsupportedModelError, "'gptq'"),
-    ({"quantization": 4}, WeightsError, "quantization"),
-    ({"layer_types": 4}, WeightsError, "layer_types"),
     ({"layer_types": ["sliding_attention"]}, UnsupportedModelError, "sliding-window"),
     ({"layer_types": ["linear_attention"]}, UnsupportedModelError, "in layer_types"),
-    ({"head_dim": 7}, WeightsError, "head_dim"),
-    ({"tie_word_embeddings": "yes"}, WeightsError, "tie_word_embeddings"),
 ]
 END_IDS = ["x", "<|im_end|>", [2, "a"], [2, None], {"2": 1}, 2.5, True, [[2]]]
 NO_FILES = [
@@ -183,6 +178,7 @@ HEADERS = (2**60, 2**63 - 1, 2**64 - 1, 10**9, 0)
 BROKEN_JSON = ["", "{", "[1]", "[" * 100_000]
 FOLDERS = [
     *((edits("config.json", **changes), *error) for changes, *error in CONFIGURATIONS),
+    *((edits("config.json", **{key: value}), WeightsError, key) for key, value in WRONG_KINDS),
     *((holds("config.json", text), WeightsError, r"config\.json") for text in ("\udcff", "null")),
     *((holds("config.json", text), WeightsError, r"config\.json") for text in BROKEN_JSON),
     (lacks("config.json"), ModelNotFoundError, r"config\.json is missing"),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from entropix_mlx import load
+from entropix_mlx.checkpoints.locate import format_of
 from entropix_mlx.errors import (
     ModelNotFoundError,
     WeightsError,
@@ -83,3 +84,24 @@ def test_unpacked_weights_are_counted_as_they_are(bits):
     dense = weight_layout.dense_bytes(model)
     nn.quantize(model, group_size=32, bits=bits)
     assert weight_layout.dense_bytes(model) == dense
+
+
+@pytest.mark.parametrize(
+    ("names", "opener"),
+    [
+        (["config.json"], "open_huggingface"),
+        (["params.json"], "open_meta_llama"),
+        (["config.json", "params.json"], "open_huggingface"),
+        (["model.safetensors"], None),
+        ([], None),
+    ],
+)
+def test_a_format_is_recognised_by_names_alone(tmp_path, names, opener):
+    for name in names:
+        (tmp_path / name).touch()
+    found = format_of(tmp_path)
+    assert (found and found.open.__name__) == opener
+    assert format_of(tmp_path / "model.gguf").open.__name__ == "open_gguf_model"
+    assert format_of(tmp_path / "model.bin") is None
+    (tmp_path / "folder.gguf").mkdir()
+    assert format_of(tmp_path / "folder.gguf") is None
