@@ -7,6 +7,7 @@ trainable in a frozen model once its last layers have adapters.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def add_adapters(model: nn.Module, path: str | Path) -> None:
     """
     folder = expanded(path, ModelNotFoundError)
     for name in (CONFIG, WEIGHTS):
-        if not _is_there(folder, name):
+        if not os.path.isfile(folder / name):  # unlike Path's, it takes a name that is too long
             raise ModelNotFoundError(
                 f"{brief(str(folder))} holds no adapters: {name} is missing; give the folder that"
                 " mlx_lm.lora wrote"
@@ -50,13 +51,6 @@ def add_adapters(model: nn.Module, path: str | Path) -> None:
         )
     check_fit(folder / WEIGHTS, expected, tensors)
     model.load_weights([(name, tensor.read()) for name, tensor in tensors.items()], strict=False)
-
-
-def _is_there(folder: Path, name: str) -> bool:
-    try:
-        return (folder / name).exists()
-    except OSError:  # a name that is too long, or a folder that this user may not enter
-        return False
 
 
 def _make_trainable(model: nn.Module, config: dict[str, Any], folder: Path) -> dict[str, mx.array]:

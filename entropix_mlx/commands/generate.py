@@ -65,7 +65,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     options.add_model(parser)
     prompts.add_prompt(parser, many=True)
-    add("--n", type=options.positive, default=1, help="answers per prompt (default: 1)")
+    add("--n", type=options.questions, default=1, help="answers per prompt (default: 1)")
     what = "write each answer as a line of this file as soon as it ends (JSON Lines)"
     options.add_answers_file(parser, what, batch=None)
     options.add_mode(parser)

@@ -253,37 +253,34 @@ GGUF = [
     (rewritten("general.architecture"), UnsupportedModelError, "None is not supported"),
     (rewritten("tokenizer.ggml.tokens"), TokenizerError, "no tokenizer inside"),
     *(
-        (rewritten(**{name: value}), error, message)
-        for name, value, error, message in (
-            ("tokenizer.ggml.pre", "martian", TokenizerError, "martian"),
-            ("tokenizer.ggml.model", "llama", TokenizerError, "cannot be rebuilt"),
-            ("llama.attention.head_count", 0, WeightsError, "head_count"),
-            ("llama.attention.head_count", "four", WeightsError, "head_count"),
-            ("tokenizer.ggml.eos_token_id", 9999, TokenizerError, "eos"),
-            ("tokenizer.ggml.eos_token_id", "two", TokenizerError, "eos"),
-            ("tokenizer.ggml.eot_token_id", "two", TokenizerError, "eot"),
-            ("tokenizer.ggml.eot_token_id", -1, TokenizerError, "eot"),
-            ("tokenizer.ggml.tokens", "abc", TokenizerError, "are no list"),
-            ("tokenizer.ggml.tokens", mx.array([1, 2]), TokenizerError, "no list of texts"),
-            ("tokenizer.ggml.tokens", ["a", "a"], TokenizerError, "bos token 256"),
-            ("tokenizer.ggml.merges", ["ab"], TokenizerError, "cannot be built"),
-            ("tokenizer.ggml.merges", ["a zz"], TokenizerError, "cannot be built"),
-            ("tokenizer.ggml.token_type", 5, TokenizerError, "token types are no list"),
-            ("tokenizer.ggml.pre", mx.array([5]), TokenizerError, "5"),
-            ("tokenizer.chat_template", 3, TokenizerError, "no text"),
-            ("general.architecture", mx.array([1]), UnsupportedModelError, "architecture"),
-            ("general.architecture", "mamba", UnsupportedModelError, "'mamba'"),
-            ("general.alignment", 3, WeightsError, "alignment"),
-            ("llama.rope.freq_base", "fast", WeightsError, "freq_base"),
-            ("llama.attention.layer_norm_rms_epsilon", mx.nan, WeightsError, "epsilon"),
-            ("llama.rope.scaling.type", "yarn", UnsupportedModelError, r"scaling \(yarn\)"),
-            ("blk.0.magic.weight", mx.zeros((2,)), UnsupportedModelError, "blk.0.magic.weight"),
-            (
-                "rope_freqs.weight",
-                mx.array([1.0, 7.0, 3.0, 2.0]),
-                UnsupportedModelError,
-                "rotary scaling",
-            ),
+        (rewritten(**{f"tokenizer.ggml.{name}": value}), TokenizerError, message)
+        for name, value, message in (
+            *(("pre", "martian", "martian"), ("pre", mx.array([5]), "5")),
+            *(("model", "llama", "cannot be rebuilt"), ("eos_token_id", 9999, "eos")),
+            *(("eos_token_id", "two", "eos"), ("eot_token_id", "two", "eot")),
+            *(("eot_token_id", -1, "eot"), ("tokens", "abc", "are no list")),
+            *(("tokens", mx.array([1, 2]), "no list of texts"), ("tokens", ["a", "a"], "bos")),
+            *(("merges", ["ab"], "cannot be built"), ("merges", ["a zz"], "cannot be built")),
+            ("token_type", 5, "token types are no list"),
+        )
+    ),
+    *(
+        (rewritten(**{name: value}), WeightsError, name.rpartition(".")[2])
+        for name, value in (
+            *(("llama.attention.head_count", 0), ("llama.attention.head_count", "four")),
+            *(("general.alignment", 3), ("llama.rope.freq_base", "fast")),
+            ("llama.attention.layer_norm_rms_epsilon", mx.nan),
+        )
+    ),
+    (rewritten(**{"tokenizer.chat_template": 3}), TokenizerError, "no text"),
+    *(
+        (rewritten(**{name: value}), UnsupportedModelError, message)
+        for name, value, message in (
+            ("general.architecture", mx.array([1]), "architecture"),
+            ("general.architecture", "mamba", "'mamba'"),
+            ("llama.rope.scaling.type", "yarn", r"scaling \(yarn\)"),
+            ("blk.0.magic.weight", mx.zeros((2,)), "blk.0.magic.weight"),
+            ("rope_freqs.weight", mx.array([1.0, 7.0, 3.0, 2.0]), "rotary scaling"),
         )
     ),
 ]

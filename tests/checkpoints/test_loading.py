@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from entropix_mlx import load
-from entropix_mlx.checkpoints.locate import format_of
+from entropix_mlx.checkpoints.locate import download, format_of
 from entropix_mlx.errors import (
     ModelNotFoundError,
     WeightsError,
@@ -105,3 +105,17 @@ def test_a_format_is_recognised_by_names_alone(tmp_path, names, opener):
     assert format_of(tmp_path / "model.bin") is None
     (tmp_path / "folder.gguf").mkdir()
     assert format_of(tmp_path / "folder.gguf") is None
+
+
+def test_weights_are_downloaded_last(tiny_folder, monkeypatch):
+    asked = []
+
+    def fetch(_, allow_patterns):
+        asked.append(allow_patterns)
+        return str(tiny_folder)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
+    assert download("owner/name") == tiny_folder
+    assert "config.json" in asked[0]
+    weights = [any(name.endswith(".safetensors") for name in patterns) for patterns in asked]
+    assert weights == [False, False, True]

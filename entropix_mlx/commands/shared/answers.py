@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ... import limits
 from ...api.answers_file import Task
 from ...palette import LOOKS, paint, paint_step
 from ...profiles.confidence import Verdict
@@ -89,7 +90,7 @@ def choose_branch(fork: Fork) -> int:
     choices = [str(number) for number in range(1, len(fork.branches) + 1)]
     while True:
         output.report(f"which one? 1 to {len(choices)}, Enter for {fork.winner + 1}: ", end="")
-        answer = sys.stdin.readline().strip() if sys.stdin else ""
+        answer = sys.stdin.readline(limits.ATTACHED_BYTES).strip() if sys.stdin else ""
         if not answer:
             return fork.winner
         if answer in choices:

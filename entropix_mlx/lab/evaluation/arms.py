@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...answer.hooks import Hooks
-from ...api.answers_file import records
+from ...api.answers_file import check_count, records
 from ...api.prompt_file import PromptLine
 from ...errors import PromptError, first_line
 from ...profiles.fields import hint, overlaid
@@ -128,7 +128,12 @@ def plan(
     seed: int = 0,
     seeds: int = 1,
 ) -> list[PlannedAnswer]:
-    """Return all answers of a run by question, then by arm, then by seed, counted from `seed`."""
+    """Return all answers of a run by question, then by arm, then by seed, counted from `seed`.
+
+    Raises:
+        PromptError: they are too many.
+    """
+    check_count(len(problems) * len(arms) * seeds)
     return [
         PlannedAnswer(
             asked=prompt_of(
