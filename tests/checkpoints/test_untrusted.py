@@ -16,7 +16,9 @@ from entropix_mlx import generate, load
 from entropix_mlx.checkpoints import locate
 from entropix_mlx.checkpoints.huggingface import read_tokenizer
 from entropix_mlx.checkpoints.model_files import check_files
+from entropix_mlx.conversion.convert import convert
 from entropix_mlx.errors import EntropixError, ModelNotFoundError, TokenizerError, WeightsError
+from tests.architectures import make, save
 from tests.folders import edit_json
 
 OPENED = [
@@ -207,3 +209,16 @@ def test_no_key_leads_out_of_the_folder(tiny_folder, tmp_path, watched, name):
         with contextlib.suppress(TokenizerError):
             assert "OUTSIDE" not in read_tokenizer(tiny_folder, {}).get_vocab()
     assert not [path for path in watched if path.startswith(str(outside))]
+
+
+def test_mlx_lms_converter_reads_nothing_outside_either(tmp_path, byte_tokenizer):
+    folder = tmp_path / "model"
+    save(*make("gemma3_text"), folder)
+    byte_tokenizer.save_pretrained(folder)
+    names = ["../outside/tokenizer.4.0.0.json"]
+    edit_json(folder / "tokenizer_config.json", fast_tokenizer_files=names)
+    with pytest.raises(TokenizerError, match="fast_tokenizer_files"):
+        convert(folder, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    edit_json(folder / "tokenizer_config.json", fast_tokenizer_files=...)
+    load(convert(folder, tmp_path / "out"))
