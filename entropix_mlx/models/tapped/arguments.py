@@ -22,21 +22,26 @@ from ...errors import UnsupportedModelError, brief
 
 _MENDED = "rope_parameters|rope_scaling|rope_theta|rope_local_base_freq|layer_types|sliding_window"
 """Keys that `mending` sees to, or that are given by other names."""
-_SHAPES = "(vocab|hidden|intermediate|.*_intermediate)_size|n_inner|head_dim|num_key_value_heads"
+_SHAPES = (
+    "(vocab|hidden|intermediate|.*_intermediate)_size|n_inner|head_dim|num_key_value_heads"
+    "|.*_bias|use_qk_norm|tie_word_embeddings"
+)
 """Keys that the shapes of the weights show: a model that ignores them does not fit its weights."""
 _HARMLESS = re.compile(
     f"_.*|{_MENDED}|{_SHAPES}|.*(dropout|pdrop|_coef|_loss|token_ids?|_std|initializer.*)|.*_config"
     "|(output|return|use_cache|id2label|label2id|problem|tokenizer|summary|quantization|is_).*"
     "|(torch_)?dtype|architectures|transformers_version|pretraining_tp|chunk_size_feed_forward"
     "|max_position_embeddings|max_window_layers|use_sliding_window|.*_pattern|time_step_(min|max|fl.*)"
-    "|use_mamba_kernels|mamba_expand|num_logits_to_keep"
+    "|use_mamba_kernels|mamba_expand|num_logits_to_keep|(mamba_)?chunk_size|block_size"
 )
 """Keys that change no prediction: training, output, tokens, and what the other keys say too."""
 _WITHOUT_TRUTH = {"rope_parameters", "rope_scaling", "partial_rotary_factor", "sliding_window"}
 """Keys that are checked of a model that transformers does not know."""
 
 _OTHERWISE = {"gpt_bigcode": ("multi_query", True), "jamba": ("num_experts", 1)} | {
-    "ernie4_5_moe": ("moe_num_experts", 0)
+    "ernie4_5_moe": ("moe_num_experts", 0),
+    "falcon_h1": ("attention_in_multiplier", 1),
+    "recurrent_gemma": ("rms_norm_eps", 1e-6),
 }
 """By ``model_type``: a key that is read, and the one value with which the class is right.
 
@@ -44,7 +49,7 @@ Jamba's and Ernie's experts have other weights in transformers, and so have head
 """
 
 
-class Keys(NamedTuple):
+class KnownKeys(NamedTuple):
     """The keys of a configuration that a module of mlx-lm knows, or one that it imports."""
 
     named: frozenset[str]
@@ -54,7 +59,7 @@ class Keys(NamedTuple):
 
 
 @cache
-def keys_of(module: ModuleType) -> Keys:
+def keys_of(module: ModuleType) -> KnownKeys:
     """Return the keys of a configuration that the source of a module of mlx-lm names and reads."""
     fields, used = set(), set()
     read: set[str] = set()
@@ -72,7 +77,7 @@ def keys_of(module: ModuleType) -> Keys:
                 imported = keys_of(import_module(f"mlx_lm.models.{name}"))
                 fields |= imported.named
                 read |= imported.read
-    return Keys(frozenset(fields), frozenset(read | fields & used))
+    return KnownKeys(frozenset(fields), frozenset(read | fields & used))
 
 
 def truth_of(config: Mapping[str, Any]) -> Any:
@@ -90,7 +95,9 @@ def language_of(truth: Any) -> Any:
     return getattr(truth, "text_config", truth)
 
 
-def translated(config: Mapping[str, Any], keys: Keys, truth: Any, where: str) -> dict[str, Any]:
+def translated(
+    config: Mapping[str, Any], keys: KnownKeys, truth: Any, where: str
+) -> dict[str, Any]:
     """Return a configuration with every key that a class of mlx-lm reads.
 
     Args:
@@ -185,11 +192,12 @@ def _check_unread(config: Mapping[str, Any], read: frozenset[str], truth: Any, w
     name, right = _OTHERWISE.get(truth.model_type, ("", None))
     if known(truth, name) != right:
         _refuse(where, name, known(truth, name), f"mlx-lm is right with {right} only")
-    if truth.__dict__.get("num_experts_per_tok") == 1 and known(truth, "norm_topk_prob"):
+    normalised = any(known(truth, name) for name in ("norm_topk_prob", "route_norm"))
+    if normalised and known(truth, "num_experts_per_tok") == 1:
         _refuse(where, "num_experts_per_tok", 1, "mlx-lm does not normalise the weight of one")
 
 
-def _check_alone(config: Mapping[str, Any], keys: Keys, where: str) -> None:
+def _check_alone(config: Mapping[str, Any], keys: KnownKeys, where: str) -> None:
     for name in sorted(_WITHOUT_TRUTH - keys.read):
         value = config.get(name)
         if value not in (None, 1) and config.get("use_sliding_window") is not False:

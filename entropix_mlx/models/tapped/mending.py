@@ -48,6 +48,11 @@ def mend(model: nn.Module, truth: Any, read: frozenset[str], where: str) -> dict
         _mend_windows(model, language)
     if not _ACTIVATIONS & read:
         _mend_gelu(model, language)
+    if str(known(truth, "dtype")).endswith("float32"):  # a scale is rounded to half precision
+        _substitute(model, "mx", mx, bfloat16=mx.float32)
+    if multiplier := known(language, "key_multiplier"):  # of Falcon's keys, which it forgets
+        for layer in model.layers:
+            layer.self_attn.scale *= multiplier
     for module in model.modules():
         if "e_score_correction_bias" in module:
             # Experts of other groups score 0 in mlx-lm, so no expert's score may be below that.
@@ -157,15 +162,22 @@ def _mend_windows(model: nn.Module, truth: Any) -> None:
 def _mend_gelu(model: nn.Module, truth: Any) -> None:
     """Give layers the exact GELU or its approximation, whichever their class has mistaken."""
     stated = str(next(filter(None, (known(truth, name) for name in sorted(_ACTIVATIONS))), ""))
-    right = nn.gelu if stated == "gelu" else nn.gelu_approx
-    if not stated.startswith("gelu"):
-        return
-    substitute = SimpleNamespace(**vars(nn) | {"gelu": right, "gelu_approx": right})
+    if stated.startswith("gelu"):
+        right = nn.gelu if stated == "gelu" else nn.gelu_approx
+        _substitute(model, "nn", nn, gelu=right, gelu_approx=right)
+
+
+def _substitute(model: nn.Module, name: str, library: Any, **substitutes: Any) -> None:
+    """Have a model's layers find other things under the names of a library."""
+    substitute = SimpleNamespace(**vars(library) | substitutes)
     for module in model.modules():
-        code = getattr(type(module).__call__, "__code__", None)
-        if code and {"gelu", "gelu_approx"} & set(code.co_names) and "nn" in code.co_names:
-            call = FunctionType(code, {**type(module).__call__.__globals__, "nn": substitute})
-            module.__class__ = _subclass(type(module), call)
+        call = type(module).__call__
+        code = getattr(call, "__code__", None)
+        if code and name in code.co_names and not substitutes.keys().isdisjoint(code.co_names):
+            own = FunctionType(
+                code, {**call.__globals__, name: substitute}, None, call.__defaults__
+            )
+            module.__class__ = _subclass(type(module), own)
 
 
 def _windowed(attention: type[nn.Module], window: int) -> type[nn.Module]:
