@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import mlx.core as mx
@@ -12,7 +16,7 @@ from ..distributed.group import Group
 from ..errors import EntropixError, UnsupportedModelError, WeightsError, first_line
 from ..models.sharded.coordinator import CoordinatorTapped
 from ..models.sharded.model import ShardedTapped
-from ..models.tapped.arguments import keys_of, translated, truth_of
+from ..models.tapped.arguments import KnownKeys, keys_of, translated, truth_of
 from ..models.tapped.mending import mend
 from ..models.tapped.model import TappedModel
 from .architecture import module_of
@@ -76,19 +80,40 @@ def _share(checkpoint: Checkpoint, model: nn.Module, group: Group) -> ShardedTap
 
 
 def _built(checkpoint: Checkpoint) -> tuple[nn.Module, Mapping[str, Any]]:
-    from mlx_lm.utils import _decode_tagged_floats, load_model
+    from mlx_lm.utils import load_model
 
-    where = str(checkpoint.path / "config.json")
-    stated = _decode_tagged_floats(checkpoint.config)  # JSON has no infinity
-    keys, truth = keys_of(module_of(stated)), truth_of(stated)
-    config = translated(stated, keys, truth, where)
+    config, keys, truth = _translated(checkpoint)
     if is_folder(checkpoint):
         model, _ = load_model(checkpoint.path, lazy=True, model_config=config)
     else:
         model = _blank(checkpoint, config)
     if truth is not None:
-        config |= mend(model, truth, keys.read, where)
+        config |= mend(model, truth, keys.read, str(checkpoint.path / "config.json"))
     return model, config
+
+
+def _translated(checkpoint: Checkpoint) -> tuple[dict[str, Any], KnownKeys, Any]:
+    """Return the configuration for mlx-lm's class, the keys of that class, and the truth."""
+    from mlx_lm.utils import _decode_tagged_floats
+
+    stated = _decode_tagged_floats(checkpoint.config)  # JSON has no infinity
+    module = module_of(stated)
+    if module is None:
+        raise UnsupportedModelError(f"{checkpoint.path}: the installed mlx-lm has no such model")
+    keys, truth = keys_of(module), truth_of(stated)
+    return translated(stated, keys, truth, str(checkpoint.path / "config.json")), keys, truth
+
+
+@contextmanager
+def folder_for_mlx_lm(checkpoint: Checkpoint) -> Iterator[Path]:
+    """Make a folder of links to a model's files, with the keys that mlx-lm's class reads."""
+    config, _, _ = _translated(checkpoint)
+    with TemporaryDirectory() as folder:
+        for file in checkpoint.path.iterdir():
+            if file.name != "config.json":
+                (Path(folder) / file.name).symlink_to(file)
+        (Path(folder) / "config.json").write_text(json.dumps(config))
+        yield Path(folder)
 
 
 def is_folder(checkpoint: Checkpoint) -> bool:

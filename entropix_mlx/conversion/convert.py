@@ -24,7 +24,7 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 from ..checkpoints.architecture import is_tapped
 from ..checkpoints.checkpoint import Checkpoint, Tensor
 from ..checkpoints.locate import locate, open_checkpoint
-from ..checkpoints.mlx_lm_model import is_folder, make_tapped
+from ..checkpoints.mlx_lm_model import folder_for_mlx_lm, is_folder, make_tapped
 from ..checkpoints.skeleton import load_tokenizer, make_skeleton
 from ..errors import EntropixError, OutputError, UnsupportedModelError, WeightsError, first_line
 from ..models.llama.model import Model
@@ -104,9 +104,9 @@ def _convert_by_mlx_lm(checkpoint: Checkpoint, out: Path, recipe: Recipe, force:
         folder.rmdir()  # mlx-lm makes it
         try:
             # Its prints are no part of this program's output.
-            with contextlib.redirect_stdout(sys.stderr):
+            with contextlib.redirect_stdout(sys.stderr), folder_for_mlx_lm(checkpoint) as source:
                 mlx_lm_convert(
-                    str(checkpoint.path),
+                    str(source),
                     str(folder),
                     quantize=packed,
                     q_bits=recipe.bits,

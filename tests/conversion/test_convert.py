@@ -273,8 +273,7 @@ def test_each_precision_has_limits_that_good_copies_keep(recipe, kl, agreement, 
     difference = 0.0 if recipe.exact else 1.0
     found = Comparison(155, difference, kl, agreement, 31.0, 32.0)
     assert (found.fault(recipe) is None) if fault is None else fault in found.fault(recipe)
-    untrue = replace(found, true_kl=0.4)
-    assert "transformers" in untrue.fault(recipe)
+    assert replace(found, true_kl=0.4).fault(recipe) is not None
 
 
 @pytest.mark.parametrize(
