@@ -28,11 +28,13 @@ _SHAPES = (
 )
 """Keys that the shapes of the weights show: a model that ignores them does not fit its weights."""
 _HARMLESS = re.compile(
-    f"_.*|{_MENDED}|{_SHAPES}|.*(dropout|pdrop|_coef|_loss|token_ids?|_std|initializer.*)|.*_config"
-    "|(output|return|use_cache|id2label|label2id|problem|tokenizer|summary|quantization|is_).*"
+    f"_.*|{_MENDED}|{_SHAPES}|.*(dropout|pdrop|_coef|_loss|token_ids?|_std|initializer.*)"
+    "|(output|return|use_cache|id2label|label2id|problem|tokenizer|summary|quantization).*"
+    "|(text|vision|audio)_config|is_(encoder_)?decoder|add_cross_attention"
     "|(torch_)?dtype|architectures|transformers_version|pretraining_tp|chunk_size_feed_forward"
-    "|max_position_embeddings|max_window_layers|use_sliding_window|.*_pattern|time_step_(min|max|fl.*)"
+    "|max_position_embeddings|max_window_layers|use_sliding_window|time_step_(min|max|fl.*)"
     "|use_mamba_kernels|mamba_expand|num_logits_to_keep|(mamba_)?chunk_size|block_size"
+    "|sliding_window_pattern"
 )
 """Keys that change no prediction: training, output, tokens, and what the other keys say too."""
 _WITHOUT_TRUTH = {"rope_parameters", "rope_scaling", "partial_rotary_factor", "sliding_window"}
@@ -196,6 +198,10 @@ def _check_unread(config: Mapping[str, Any], read: frozenset[str], truth: Any, w
     normalised = known(truth, "norm_topk_prob", truth.model_type == "afmoe")
     if normalised and known(truth, "num_experts_per_tok") == 1:
         _refuse(where, "num_experts_per_tok", 1, "mlx-lm does not normalise the weight of one")
+    if groups := known(truth, "n_group"):
+        most = (known(truth, "n_routed_experts") or 0) // groups * known(truth, "topk_group", 1)
+        if 0 < most < known(truth, "num_experts_per_tok", 0):
+            _refuse(where, "num_experts_per_tok", most + 1, f"its groups have {most} experts")
 
 
 def _check_alone(config: Mapping[str, Any], keys: KnownKeys, where: str) -> None:

@@ -116,6 +116,10 @@ def _frequencies(
         turns = frequencies(size, theta, None).turns
         slow = [turn / rope.get("factor", 1.0) for turn in turns[: int(part * size // 2)]]
         return size, Frequencies(slow + [0.0] * (len(turns) - len(slow)), 1.0)
+    if kind == "longrope" and known(truth, "index_topk"):
+        raise UnsupportedModelError(
+            f"{where}: longrope is not supported with an index of keys: use another model"
+        )
     if part != 1 and "partial_rotary_factor" not in str(ropes_of(type(truth)())):
         raise UnsupportedModelError(
             f"{where}: partial_rotary_factor is {part}, which this kind of model has not: copy"
