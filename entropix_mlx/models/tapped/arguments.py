@@ -120,7 +120,7 @@ def translated(
         found["text_config"] = translated(text, keys, truth.text_config, where)
     _check_unread(config, keys.read, truth, where)
     found |= {name: value for name, value in _renamed(truth, where) if name in keys.named}
-    for name in keys.named - found.keys():
+    for name in keys.named - found.keys() - {"rope_scaling"}:
         value = known(truth, name, known(language_of(truth), name, _NOTHING))
         if isinstance(value, bool | int | float | str | list | tuple | dict | None):
             found[name] = value
