@@ -88,7 +88,10 @@ class Session(ChatSession):
         turn = self.conversation.last
         answered = len(turn.answer.steps) if turn.answers else 0
         try:
-            return len(conversation_prompt(self._tokenizer, self.conversation.asked)) + answered
+            return (
+                len(conversation_prompt(self._tokenizer, self.conversation.prompt_messages))
+                + answered
+            )
         except EntropixError:  # the template refuses an opened chat; the next question will say so
             return answered
 
@@ -101,16 +104,16 @@ class Session(ChatSession):
         return resolve(self.settings.profile, self._model.config, self.settings.changes)
 
     def begin(
-        self, asked: Conversation, reply: Reply, forced: Sequence[int], cancel: Event
+        self, conversation: Conversation, reply: Reply, forced: Sequence[int], cancel: Event
     ) -> Generator[Step, None, None]:
         size = self._model.config.vocab_size
         if beyond := [token for token in forced if not 0 <= token < size]:
             raise SessionError(f"there is no token {beyond[0]} in this model's vocabulary")
         resolved = self._checked_settings().with_seed(reply.seed)
         if forced:
-            prompt = self._context.resumed(asked, [step.token for step in reply.steps])
+            prompt = self._context.resumed(conversation, [step.token for step in reply.steps])
         else:
-            prompt = self._context.fit(asked, self.settings.max_tokens)
+            prompt = self._context.fit(conversation, self.settings.max_tokens)
         return self._generate(reply, prompt, resolved, forced, cancel)
 
     def _checked_settings(self) -> ResolvedSettings:
@@ -152,7 +155,7 @@ class Session(ChatSession):
             sampler=self.settings.sampler,
             profile=resolved.profile,
             seed=resolved.seed,
-            messages=self.conversation.asked,
+            messages=self.conversation.prompt_messages,
             context_length=self.context_length,
             prompt_tokens=prompt_tokens,
             options=self.settings.options,
@@ -197,7 +200,7 @@ class Context:
         return self._checked(self._encode(conversation) + answer)
 
     def _encode(self, conversation: Conversation) -> list[int]:
-        return conversation_prompt(self.tokenizer, conversation.asked)
+        return conversation_prompt(self.tokenizer, conversation.prompt_messages)
 
     def _checked(self, prompt: list[int]) -> list[int]:
         if len(prompt) >= self.length:
