@@ -151,7 +151,7 @@ CONFIGURATIONS = [
     ({"model_type": "olmo"}, UnsupportedModelError, "'olmo' is not supported"),
     ({"model_type": "cache"}, UnsupportedModelError, "'cache' is not supported"),
     ({"model_type": "../x"}, UnsupportedModelError, "'../x' is not supported"),
-    ({"model_type": "gpt_neox"}, UnsupportedModelError, "config.json lacks 'layer_norm_eps'"),
+    ({"model_type": "lfm2"}, UnsupportedModelError, "config.json lacks 'block_dim'"),
     ({"model_type": "gemma2"}, WeightsError, "the weights do not fit"),
     ({"model_type": "gemma2", "model_file": "x.py"}, UnsupportedModelError, "code of its own"),
     ({"model_type": "gemma2", "head_dim": "x"}, UnsupportedModelError, "mlx-lm cannot run"),
