@@ -84,9 +84,9 @@ def all_tasks(prompts: Sequence[PromptLine], n: int) -> list[Task]:
     return [Task(asked, sample) for asked in prompts for sample in range(n)]
 
 
-def check_count(answers: int) -> None:
-    if answers > limits.ANSWERS:
-        raise PromptError(f"{answers:,} answers are too many: ask for {limits.ANSWERS:,} at most")
+def check_count(answers: int, most: int = limits.ANSWERS) -> None:
+    if answers > most:
+        raise PromptError(f"{answers:,} answers are too many: ask for {most:,} at most")
 
 
 def records(

@@ -76,7 +76,7 @@ MISTAKES = [
     ("jsonl", '{"prompt": "a", "max_tokens": "many"}', 1, SettingsError, "max_tokens"),
     ("jsonl", '{"prompt": "a", "sampler": "best"}', 1, SamplerError, "best"),
     ("jsonl", '{"prompt": "a", "changes": {"think": {"x": 1}}}', 1, ProfileError, "think.x"),
-    ("jsonl", '{"prompt": "a", "logit_bias": {"x": 1}}', 1, PromptError, "no token id"),
+    ("jsonl", '{"prompt": "a", "logit_bias": {"x": 1}}', 1, SamplerError, "logit_bias"),
     ("csv", "question\nWhy?", 1, PromptError, 'no column "prompt"'),
     ("csv", "prompt,prompt\nWhy?", 1, PromptError, "twice"),
     ("csv", "prompt,sed\nWhy?,1", 1, PromptError, "did you mean seed?"),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ... import limits
 from ...answer.hooks import Hooks
 from ...api.answers_file import check_count, records
 from ...api.prompt_file import PromptLine
@@ -133,7 +134,7 @@ def plan(
     Raises:
         PromptError: they are too many.
     """
-    check_count(len(problems) * len(arms) * seeds)
+    check_count(len(problems) * len(arms) * seeds, limits.GRADED)
     return [
         PlannedAnswer(
             asked=prompt_of(
