@@ -62,7 +62,8 @@ RANKS = 512  # of a group
 PORT = 65535
 ANSWER_CHARACTERS = 10**5  # of a right answer in a file of questions
 PATTERN_CHARACTERS = 1000  # a regular expression that grades answers
-PATTERN_SECONDS = 1.0  # CPU time in which it must have graded one
+PATTERN_REPEATS = 1000  # all counts in braces multiplied
+PATTERN_SECONDS = 1.0  # in which it must have graded one
 NUMBER = 1e30  # the magnitude of a number that a configuration states; float32 ends at 3.4e38
 
 
