@@ -15,6 +15,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from . import open_files
 from ._version import __version__
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ _PUBLIC = {
 _HOMES = {name: module for module, names in _PUBLIC.items() for name in names}
 
 __all__ = ["__version__", *_HOMES]  # noqa: PLE0604 - they are all texts
+
+open_files.keep_limit()
 
 
 def __getattr__(name: str) -> Any:

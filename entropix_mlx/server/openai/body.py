@@ -21,7 +21,7 @@ class Body:
         self._fields = {name: value for name, value in fields.items() if value is not None}
 
     @classmethod
-    def parse(cls, content: bytes) -> Body:
+    def parse(cls, content: bytes | bytearray) -> Body:
         try:
             value = json.loads(
                 content, parse_constant=_refuse_constant, parse_int=_whole, parse_float=_number
@@ -30,7 +30,7 @@ class Body:
         except UnicodeEncodeError:
             message = "the body holds half of a surrogate pair, which is no character"
             raise RequestError(message) from None
-        except (ValueError, RecursionError) as error:  # a ValueError: not UTF-8, or not JSON
+        except ValueError as error:  # not UTF-8, or not JSON
             raise RequestError(f"the body is not JSON: {first_line(error)}") from None
         if not isinstance(value, dict):
             raise RequestError('the body must be a JSON object, such as {"messages": […]}')
