@@ -15,8 +15,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from . import open_files
 from ._version import __version__
+from .models import open_files
 
 if TYPE_CHECKING:
     from .api.batch import batch_generate as batch_generate

@@ -23,7 +23,7 @@ CHANGES_THE_LIMIT = "mlx_lm.utils"
 class _Loader(SourceFileLoader):
     def exec_module(self, module: ModuleType) -> None:
         set_limit = resource.setrlimit
-        resource.setrlimit = lambda *_: None  # type: ignore[assignment]
+        resource.setrlimit = lambda *_: None
         try:
             super().exec_module(module)
         finally:
