@@ -12,7 +12,8 @@ import contextlib
 import heapq
 import itertools
 import secrets
-from collections.abc import AsyncIterator, Callable, Generator, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
@@ -30,12 +31,14 @@ from .openai.responses import Choice, TokenText
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-PIECE = 2**15
-"""Characters of a text that are tokenized at once: some hundredths of a second."""
-CUT = 64
+PIECE = 2**13
+"""Characters of a text that are tokenized at once: about a hundredth of a second."""
+CUT = 16
 """Tokens that a piece may have more than its part of the whole text has."""
 SMALL_BODY = 2**16
 """Bytes up to which a body is parsed at once."""
+MOST_REST = 3
+"""Times its own duration that a piece of a large request is followed by none."""
 
 Parse = Callable[[Body, ServedModel], CompletionRequest]
 T = TypeVar("T")
@@ -54,8 +57,8 @@ class Intake:
         self._most_bytes = self._context * max(len(t.encode()) for t in tokenizer.get_vocab())
         # One thread: tokenizers are not made to be used by several at once.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tokenizer")
-        self._turns = Turns()
-        self._large = asyncio.Semaphore(served.limits.large_bodies)
+        self._turns, self._large_turns = Turns(), Turns()
+        self._large = 0
 
     async def read(self, request: Request, held: contextlib.AsyncExitStack) -> bytearray:
         """Return a request's body; `held` gets the place of a large one among those there may be.
@@ -79,14 +82,22 @@ class Intake:
                     if len(content) > limits.body_bytes:
                         raise too_long
                     if len(content) > SMALL_BODY and not is_large:
-                        if self._large.locked():
-                            raise busy_error("too many large requests come at once", close)
                         is_large = True
-                        await held.enter_async_context(self._large)
+                        held.enter_context(self._place())
         except TimeoutError:
             message = "the body came too slowly"
             raise RequestError(message, status=408, code="timeout", headers=close) from None
         return content
+
+    @contextlib.contextmanager
+    def _place(self) -> Iterator[None]:
+        if self._large >= self._served.limits.large_bodies:
+            raise busy_error("too many large requests come at once", {"Connection": "close"})
+        self._large += 1
+        try:
+            yield
+        finally:
+            self._large -= 1
 
     async def parse(self, content: bytearray, parse: Parse) -> CompletionRequest:
         """Return the request that a body holds.
@@ -96,12 +107,8 @@ class Intake:
         """
         if len(content) <= SMALL_BODY:
             return self._parse(content, parse)
-
-        def work() -> Work[CompletionRequest]:
-            yield
-            return self._parse(content, parse)
-
-        return await self._do(len(content), work())
+        async with self._large_turns.of(len(content)):
+            return await asyncio.to_thread(self._parse, content, parse)
 
     async def tokenize(self, request: CompletionRequest, size: int) -> list[Choice]:
         """Return a choice for each answer of a request, whose body had so many bytes.
@@ -112,12 +119,23 @@ class Intake:
         return await self._do(size, self._choices(request))
 
     async def _do(self, size: int, work: Work[T]) -> T:
-        loop = asyncio.get_running_loop()
         while True:
-            async with self._turns.of(size):
-                found = await loop.run_in_executor(self._thread, _next, work)
+            found = await self._piece(size, work)
             if found:
                 return found[0]
+
+    async def _piece(self, size: int, work: Work[T]) -> tuple[T] | None:
+        loop = asyncio.get_running_loop()
+        if size <= SMALL_BODY:
+            async with self._turns.of(size):
+                return await loop.run_in_executor(self._thread, _next, work)
+        async with self._large_turns.of(size):
+            async with self._turns.of(size):
+                began = time.perf_counter()
+                found = await loop.run_in_executor(self._thread, _next, work)
+            # Python runs one thread at a time: where large requests abound, they rest meanwhile.
+            await asyncio.sleep(min(self._large - 1, MOST_REST) * (time.perf_counter() - began))
+            return found
 
     def _parse(self, content: bytearray, parse: Parse) -> CompletionRequest:
         try:

@@ -10,6 +10,7 @@ import json
 import os
 import resource
 import socket
+import sys
 from types import FrameType
 from typing import Any
 
@@ -36,6 +37,8 @@ GONE_SECONDS = 0.5
 STILL_HERE = b"HTTP/1.1 100 Continue\r\n\r\n"
 WRITE_SECONDS = 60.0
 """In which a client must take something of what it is sent."""
+SWITCH_SECONDS = 0.001
+"""After which Python lets another thread run: the model's and the event loop's wait for that."""
 CLOSING_SECONDS = 2.0
 """Granted to send the last chunks after the running answers were ended."""
 
@@ -82,6 +85,7 @@ class Listener(uvicorn.Server):
 
 
 def listen(server: Server, bound: socket.socket) -> None:
+    sys.setswitchinterval(SWITCH_SECONDS)
     listener = Listener(make_app(server), server)
     try:
         listener.run(sockets=[bound])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
@@ -12,6 +13,10 @@ from .errors import RequestError
 
 LARGEST_DIGITS = 30
 """Digits of a whole number in a request: none that means something has more."""
+
+# What is looked at more closely, which takes longer:
+_LONG = re.compile(rb"[0-9]{%d}" % (LARGEST_DIGITS + 1))
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 class Body:
@@ -23,10 +28,12 @@ class Body:
     @classmethod
     def parse(cls, content: bytes | bytearray) -> Body:
         try:
+            whole = _whole if _LONG.search(content) else int
             value = json.loads(
-                content, parse_constant=_refuse_constant, parse_int=_whole, parse_float=_number
+                content, parse_constant=_refuse_constant, parse_int=whole, parse_float=_number
             )
-            json.dumps(value, ensure_ascii=False).encode()
+            if _SURROGATE.search(content):
+                json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError:
             message = "the body holds half of a surrogate pair, which is no character"
             raise RequestError(message) from None
