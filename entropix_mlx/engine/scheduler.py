@@ -109,8 +109,8 @@ class Scheduler:
             if (slot.undecided is not None or slot in self._waiting) and slot.cancelled:
                 slot.end()
         self._waiting = [slot for slot in self._waiting if not slot.ended]
-        # 2. Prompts are computed as far as the chunk goes: in one turn those first of which the least
-        # is left, and in the next those that came first, so that none waits for ever.
+        # 2. Prompts are computed as far as the chunk goes: in one turn those first of which least
+        # is left, in the next those that came first, so that none waits for ever.
         waited, left = 0.0, self._chunk()
         prompts = list(dict.fromkeys(slot.prompt for slot in self._waiting))
         self._shortest_first = not self._shortest_first

@@ -1,5 +1,6 @@
 """The runner on a tiny model: who is admitted, what prompts share, who leaves."""
 
+from dataclasses import replace
 from threading import Event
 
 import mlx.core as mx
@@ -156,6 +157,64 @@ def test_the_text_of_a_failed_answer_serves_nobody(make):
     finish(runner)
     assert isinstance(slot.error, RuntimeError)
     assert len(cache) == 0
+
+
+def test_a_cancelled_answers_text_holds_what_was_committed(make, tiny_model, tokenizer):
+    cache, cancel = PromptCache(2**20), Event()
+    runner = make(cache=cache)
+    slot = runner.add(PROMPT, runner.resolve(replace(PLAIN, max_tokens=50)), Hooks(cancel=cancel))
+    with runner:
+        taken = [step.token for _ in range(5) for _, step in runner.advance()]
+        cancel.set()
+        while not runner.idle:
+            taken += [step.token for _, step in runner.advance()]
+    assert slot.ended
+    (text,) = [cache.take([*PROMPT, *taken, 1])]
+    assert text.ids == [*PROMPT, *taken][: len(text.ids)]
+    assert len(text.ids) in (len(PROMPT) + len(taken) - 1, len(PROMPT) + len(taken))
+
+
+def test_one_cancelled_answer_does_not_hold_back_the_prompt_that_others_share(make, monkeypatch):
+    cancel, chunks = Event(), prefilled(monkeypatch)
+    leaves = Hooks(cancel=cancel, on_prefill=lambda done, total: cancel.set())
+    runner = make(batch=2)
+    for hooks in (leaves, None):
+        runner.add(PROMPT, runner.resolve(PLAIN), hooks)
+    with runner:
+        runner.advance()
+        assert chunks == [PROMPT[:-1]]
+
+
+def test_a_turn_computes_no_more_of_all_prompts_than_one_chunk(make, monkeypatch):
+    monkeypatch.setattr("entropix_mlx.engine.scheduler.PREFILL_CHUNK", 20)
+    runner, chunks = make(batch=8, steady=True), prefilled(monkeypatch)
+    for number in range(6):
+        runner.add([number, *PROMPT[:12]], runner.resolve(PLAIN))
+    with runner:
+        while not runner.idle:
+            before = sum(map(len, chunks))
+            runner.advance()
+            assert sum(map(len, chunks)) - before <= 20
+
+
+def test_a_short_prompt_does_not_wait_for_a_long_one(make, monkeypatch):
+    monkeypatch.setattr("entropix_mlx.engine.scheduler.PREFILL_CHUNK", 20)
+    runner = make(batch=2, steady=True)
+    long = runner.add([65] * 150, runner.resolve(PLAIN))
+    short = runner.add(PROMPT, runner.resolve(PLAIN))
+    order = list(finish(runner))
+    assert order == [short, long]
+
+
+def test_the_answers_to_one_request_do_not_hold_back_another(make):
+    runner, many, order = make(batch=2), Hooks(), []
+    answers = [runner.add([n, *PROMPT], runner.resolve(PLAIN), many) for n in range(8)]
+    other = runner.add(PROMPT, runner.resolve(PLAIN))
+    with runner:
+        while not runner.idle:
+            order += [slot for slot, _ in runner.advance() if slot not in order]
+    assert order.index(other) <= 2
+    assert {*order} == {other, *answers}
 
 
 def test_a_prompt_may_be_scored(make, tiny_model):
