@@ -101,6 +101,9 @@ class Responder:
         left = len(self.response.choices)
         while left:
             for event in await self._events.get():
+                # Lets the loop see to others, and notice that this client has gone: neither the
+                # queue nor `send` waits while there is more.
+                await asyncio.sleep(0)
                 if isinstance(event, Begun | Stepped):
                     self.response.choices[event.index].add(event)
                 if isinstance(event, Stepped):

@@ -159,19 +159,24 @@ def test_the_text_of_a_failed_answer_serves_nobody(make):
     assert len(cache) == 0
 
 
-def test_a_cancelled_answers_text_holds_what_was_committed(make, tiny_model, tokenizer):
-    cache, cancel = PromptCache(2**20), Event()
+def test_the_text_of_an_answer_is_cached_without_its_stop_string(make, tokenizer):
+    cache, (letter,) = PromptCache(2**20), tokenizer.encode("a")
     runner = make(cache=cache)
-    slot = runner.add(PROMPT, runner.resolve(replace(PLAIN, max_tokens=50)), Hooks(cancel=cancel))
+    stopped = Settings(max_tokens=9, sampler="greedy", logit_bias={letter: 100.0}, stop=("aaa",))
+    runner.add(PROMPT, runner.resolve(stopped))
+    finish(runner)
+    assert cache.take([*PROMPT, *[letter] * 5]).ids == PROMPT
+
+
+def test_a_text_is_not_cached_while_another_answer_begins_with_it(make):
+    cache = PromptCache(2**20)
+    runner = make(batch=2, cache=cache)
+    short, long = (runner.add(PROMPT, runner.resolve(replace(PLAIN, max_tokens=n))) for n in (1, 9))
     with runner:
-        taken = [step.token for _ in range(5) for _, step in runner.advance()]
-        cancel.set()
-        while not runner.idle:
-            taken += [step.token for _, step in runner.advance()]
-    assert slot.ended
-    (text,) = [cache.take([*PROMPT, *taken, 1])]
-    assert text.ids == [*PROMPT, *taken][: len(text.ids)]
-    assert len(text.ids) in (len(PROMPT) + len(taken) - 1, len(PROMPT) + len(taken))
+        while not short.ended:
+            runner.advance()
+        assert not long.ended
+        assert len(cache) == 0
 
 
 def test_one_cancelled_answer_does_not_hold_back_the_prompt_that_others_share(make, monkeypatch):
