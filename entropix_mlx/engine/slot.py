@@ -138,7 +138,7 @@ class Slot:
             self.end()
 
     def end(self, error: Exception | None = None) -> None:
-        """Stop here; the cache holds what was committed, all but the last token."""
+        """Stop here; `settle` removes from the cache what nobody took."""
         if self.ended:
             return
         self._requests.close()
@@ -148,8 +148,6 @@ class Slot:
         self._branches = self._request = self._flight = None
         if self._speculation is not None:
             self._speculation.close()
-        if self.text is not None:
-            self.text.take_back()
 
     def settle(self, taken: int) -> None:
         """Shorten the text to the steps that were taken, all but the last, and before a stop

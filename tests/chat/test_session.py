@@ -20,7 +20,7 @@ from entropix_mlx.errors import (
 )
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.step import Origin
-from entropix_mlx.traces.trace import TraceFolder, TraceWriter, read_trace
+from entropix_mlx.traces.trace import TraceFolder, TraceWriter
 from tests.conftest import make_tiny_model
 
 pytestmark = pytest.mark.slow
@@ -145,16 +145,6 @@ def test_an_answer_from_elsewhere_joins_the_conversation(make):
     check_cache(session, make, tolerance=2e-3)
 
 
-def test_several_tokens_may_be_put_in_the_place_of_one(session):
-    first = session.conversation.last.answer.steps
-    new = list(session.fork(np.int64(3), [np.uint16(65), 66, 67]))
-    assert [step.token for step in new[:3]] == [65, 66, 67]
-    assert [step.origin is Origin.CHOSEN for step in new[:4]] == [True] * 3 + [False]
-    assert session.conversation.last.answer.steps[:3] == first[:3]
-    session.select(np.int32(0))
-    assert session.conversation.last.selected == 0
-
-
 def test_only_what_is_new_is_computed(make):
     computed = []
     session = make(on_prefill=lambda done, total: computed.append(total))
@@ -190,10 +180,10 @@ def test_regenerating_differs_and_a_seed_repeats(make):
 def test_a_fork_keeps_what_came_before_and_the_old_answer(make):
     session = make(Settings(max_tokens=20, seed=2, profile=INTERVENING))
     old = list(session.send("Hello"))
-    new = list(session.fork(6, 65))
+    new = list(session.fork(np.int64(6), [np.uint16(65), 66]))
     assert [step.index for step in new] == list(range(6, 26))
-    assert new[0].token == 65
-    assert new[0].origin is Origin.CHOSEN
+    assert [step.token for step in new[:2]] == [65, 66]
+    assert [step.origin is Origin.CHOSEN for step in new[:3]] == [True, True, False]
     turn = session.conversation.turns[0]
     assert [answer.steps for answer in turn.answers] == [old, old[:6] + new]
     assert turn.selected == 1
@@ -216,18 +206,6 @@ def test_a_fork_with_the_same_token_is_the_same_answer(make, seed):
         assert [s.token for s in again] == [s.token for s in steps[step.index :]]
         assert [s.origin for s in again[1:]] == [s.origin for s in steps[step.index + 1 :]]
         session.select(0)
-
-
-def test_an_edit_drops_what_followed(make):
-    session = make()
-    for question in ("One?", "Two?", "Three?"):
-        list(session.send(question))
-    list(session.send("Zwei?", 1))
-    assert questions(session) == ["One?", "Zwei?"]
-    list(session.send("Dos?", 1))
-    assert questions(session) == ["One?", "Dos?"]
-    list(session.send("Tres?", 0))
-    assert questions(session) == ["Tres?"]
 
 
 @pytest.mark.parametrize("begin", [Session.regenerate, lambda session: session.fork(3, 65)])
@@ -338,43 +316,18 @@ def test_a_trace_that_cannot_be_written_leaves_a_session_that_can_be_used(
     check_cache(session, make)
 
 
-def test_the_trace_of_a_fork_begins_with_the_steps_taken_over(make, tmp_path):
-    session = make(traces=TraceFolder(tmp_path, "tiny"))
-    list(session.send("Hello"))
-    new = list(session.fork(3, 65))
-    trace = read_trace(tmp_path / "002.jsonl")
-    old = session.conversation.turns[0].answers[0].steps
-    assert [step.token for step in trace.steps] == [step.token for step in [*old[:3], *new]]
-    assert [step.index for step in trace.steps] == list(range(len(trace.steps)))
-    assert trace.header.messages == [{"role": "user", "content": "Hello"}]
-    assert trace.header.prompt_tokens == read_trace(tmp_path / "001.jsonl").header.prompt_tokens
-
-
 def test_save_and_load(make, tmp_path):
     session = make(system_prompt="Be brief.")
     list(session.send("One? é"))
-    second = text_of(session.regenerate())
-    assert session.messages == [
-        {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": "One? é"},
-        {"role": "assistant", "content": second},
-    ]
-    list(itertools.islice(session.send("Two?"), 3))
+    list(session.regenerate())
     session.select(0)
-    file, again = tmp_path / "talk.json", tmp_path / "again.json"
-    session.save(file)
+    session.save(tmp_path / "talk.json")
     other = make()
-    other.load(file)
+    other.load(tmp_path / "talk.json")
+    other.save(tmp_path / "again.json")
+    assert (tmp_path / "again.json").read_text() == (tmp_path / "talk.json").read_text()
     assert other.messages == session.messages
-    assert other.conversation.turns[0].selected == 1
-    saved, loaded = (
-        [answer.seed for turn in s.conversation.turns for answer in turn.answers]
-        for s in (session, other)
-    )
-    assert saved == loaded
-    other.save(again)
-    assert again.read_text() == file.read_text()
-    assert set(tmp_path.iterdir()) == {file, again}
+    assert other.conversation.last.selected == 0
     check_cache(other, make)
 
 
@@ -401,12 +354,6 @@ def test_a_file_that_is_no_conversation(session, tmp_path, content):
     with pytest.raises(SessionError, match=r"talk\.json"):
         session.load(file)
     assert session.messages == before
-
-
-def test_a_path_that_cannot_be_written(session, tmp_path):
-    for path in (tmp_path, tmp_path / "absent" / "talk.json"):
-        with pytest.raises(SessionError):
-            session.save(path)
 
 
 def test_an_answer_of_another_model_cannot_be_forked(session, make, tmp_path):

@@ -104,6 +104,14 @@ def test_another_version_on_one_rank_is_refused_before_anything_is_loaded(tmp_pa
     assert told[1] == ("", "")
 
 
+def test_another_model_on_one_rank_is_refused_before_anything_is_loaded(tmp_path):
+    command = [*GENERATE, "--model", str(tmp_path / "none")]
+    codes, told = ended(launch(tmp_path, 2, command, last=["--model", str(tmp_path / "other")]))
+    assert codes == [USAGE, USAGE]
+    assert "rank 1 (127.0.0.1)" in told[0][1]
+    assert "--model" in told[0][1]
+
+
 def test_a_rank_that_is_lost_before_all_have_come_ends_all_with_one_message(tmp_path, monkeypatch):
     monkeypatch.setenv(PATIENCE, "2")
     ranks = launch(tmp_path, 2, [*GENERATE, "--model", str(tmp_path / "none")])

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
+import json
 import os
 import signal
 import socket
@@ -178,6 +180,11 @@ class Coordinator:
                     f"{self.place.name(rank)} has {package} {other}, and rank 0 has {version}:"
                     " install the same versions on all machines"
                 )
+        if said.get("command") != hello["command"]:
+            raise GroupError(
+                f"{self.place.name(rank)} was started with other arguments than rank 0 (another"
+                " --model?): start all ranks with one mlx.launch"
+            )
 
 
 def coordinate(place: RankEnvironment, run: Callable[[Coordinator], int]) -> NoReturn:
@@ -205,7 +212,9 @@ def coordinate(place: RankEnvironment, run: Callable[[Coordinator], int]) -> NoR
 
 
 def hello() -> dict[str, Any]:
-    return {"host": socket.gethostname(), "versions": installed_versions()}
+    command = hashlib.sha256(json.dumps(sys.argv[1:]).encode()).hexdigest()
+    said = {"host": socket.gethostname(), "versions": installed_versions(), "command": command}
+    return said | {"launch": os.getppid()}  # a launcher starts all ranks of a machine itself
 
 
 def check_command(arguments: argparse.Namespace) -> None:
