@@ -108,7 +108,11 @@ class Intake:
         if len(content) <= SMALL_BODY:
             return self._parse(content, parse)
         async with self._large_turns.of(len(content)):
-            return await asyncio.to_thread(self._parse, content, parse)
+            began = time.perf_counter()
+            try:
+                return await asyncio.to_thread(self._parse, content, parse)
+            finally:
+                await self._rest(began)
 
     async def tokenize(self, request: CompletionRequest, size: int) -> list[Choice]:
         """Return a choice for each answer of a request, whose body had so many bytes.
@@ -133,9 +137,12 @@ class Intake:
             async with self._turns.of(size):
                 began = time.perf_counter()
                 found = await loop.run_in_executor(self._thread, _next, work)
-            # Python runs one thread at a time: where large requests abound, they rest meanwhile.
-            await asyncio.sleep(min(self._large - 1, MOST_REST) * (time.perf_counter() - began))
+            await self._rest(began)
             return found
+
+    async def _rest(self, began: float) -> None:
+        """Leave Python, which runs one thread at a time, to others where large requests abound."""
+        await asyncio.sleep(min(self._large - 1, MOST_REST) * (time.perf_counter() - began))
 
     def _parse(self, content: bytearray, parse: Parse) -> CompletionRequest:
         try:
