@@ -221,9 +221,9 @@ class HttpResponse:
         self._cancel = cancel
         self._closed = threading.Event()
         self._open = contextlib.ExitStack()
-        headers = {"Content-Type": "application/json"}
+        headers = {"Content-Type": b"application/json"}
         if address.key is not None:
-            headers["Authorization"] = f"Bearer {address.key}"
+            headers["Authorization"] = f"Bearer {address.key}".encode()
         with self._explained():
             connection = address.connection()
             self._open.callback(connection.close)
