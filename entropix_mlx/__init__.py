@@ -16,7 +16,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ._version import __version__
-from .models import open_files
 
 if TYPE_CHECKING:
     from .api.batch import batch_generate as batch_generate
@@ -61,8 +60,6 @@ _PUBLIC = {
 _HOMES = {name: module for module, names in _PUBLIC.items() for name in names}
 
 __all__ = ["__version__", *_HOMES]  # noqa: PLE0604 - they are all texts
-
-open_files.keep_limit()
 
 
 def __getattr__(name: str) -> Any:

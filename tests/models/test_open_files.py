@@ -8,7 +8,9 @@ import pytest
 CODE = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, tuple(map(int, sys.argv[1:])))
-import entropix_mlx.models.open_files, mlx_lm.utils
+from entropix_mlx.models import open_files
+open_files.keep_limit()
+import mlx_lm.utils
 print(*resource.getrlimit(resource.RLIMIT_NOFILE))
 """
 
