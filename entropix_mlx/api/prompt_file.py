@@ -49,7 +49,7 @@ class PromptLine:
     """What the file calls it; anything that JSON can hold."""
 
     @property
-    def asked(self) -> dict[str, Any]:
+    def content(self) -> dict[str, Any]:
         if self.prompt is None:
             return {"messages": [dict(message) for message in self.messages]}
         system = {} if self.system_prompt is None else {"system_prompt": self.system_prompt}

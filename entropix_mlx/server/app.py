@@ -15,7 +15,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingR
 from starlette.routing import Route
 
 from ..errors import EntropixError
-from ..palette import LOOKS
+from ..palette import SWATCHES
 from .batching import Batcher
 from .intake import Intake, Parse
 from .metrics import ServerMetrics
@@ -149,5 +149,5 @@ async def _http_error(request: Request, error: HTTPException) -> Response:
 @functools.cache
 def page() -> str:
     text = (resources.files(__package__) / "page.html").read_text(encoding="utf-8")
-    looks = {name: (look.glyph, f"rgb{look.rgb}") for name, look in LOOKS.items()}
-    return text.replace("$looks", json.dumps(looks))
+    swatches = {name: (swatch.glyph, f"rgb{swatch.rgb}") for name, swatch in SWATCHES.items()}
+    return text.replace("$swatches", json.dumps(swatches))

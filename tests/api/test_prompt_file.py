@@ -35,7 +35,7 @@ def test_a_text_file_has_a_prompt_a_line(read):
         (4, "last"),
     ]
     assert {p.settings.seed for p in found} == {4}
-    assert found[0].asked == {"prompt": "first", "system_prompt": "be brief"}
+    assert found[0].content == {"prompt": "first", "system_prompt": "be brief"}
 
 
 def test_a_line_of_json_has_options_of_its_own(read):

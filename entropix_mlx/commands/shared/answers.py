@@ -12,7 +12,7 @@ from typing import Any
 
 from ... import limits
 from ...api.answers_file import Task
-from ...palette import LOOKS, paint, paint_step
+from ...palette import SWATCHES, paint, paint_step
 from ...profiles.confidence import Verdict
 from ...step import Fork, Step
 from ...summary import Summary
@@ -63,9 +63,9 @@ def print_statistics(summary: Summary, color: str, *lines: str) -> None:
 
 def shares(summary: Summary, colour: bool) -> str:
     labels = []
-    for strategy, look in LOOKS.items():
+    for strategy, swatch in SWATCHES.items():
         if number := summary.strategies[strategy]:
-            label = f"{look.glyph} {strategy} {number / summary.completion_tokens:.0%}"
+            label = f"{swatch.glyph} {strategy} {number / summary.completion_tokens:.0%}"
             labels.append(paint(label, strategy) if colour else label)
     return "  ".join(labels) or "no tokens"
 

@@ -137,7 +137,7 @@ def plan(
     check_count(len(problems) * len(arms) * seeds, limits.GRADED)
     return [
         PlannedAnswer(
-            asked=prompt_of(
+            prompt=prompt_of(
                 problem,
                 form,
                 line,
@@ -214,10 +214,10 @@ def _answers_together(
 ) -> Iterator[tuple[PlannedAnswer, dict[str, Any]]]:
     prompts: dict[int, list[int]] = {}
     for one in planned:
-        if one.asked.line not in prompts:
-            prompts[one.asked.line] = one.asked.tokens(tokenizer, bare=one.form == PLAIN)
+        if one.prompt.line not in prompts:
+            prompts[one.prompt.line] = one.prompt.tokens(tokenizer, bare=one.form == PLAIN)
     batch = begin(
-        [prompts[one.asked.line] for one in planned],
+        [prompts[one.prompt.line] for one in planned],
         [one.settings for one in planned],
         hooks=[Hooks(retrieve=notes.about(one.question.text)) for one in planned]
         if notes

@@ -42,7 +42,7 @@ class PlannedAnswer(Task):
     @property
     def settings(self) -> Settings:
         """Those of the prompt, which has the seed of this answer already."""
-        return self.asked.settings
+        return self.prompt.settings
 
     @property
     def header(self) -> dict[str, Any]:
