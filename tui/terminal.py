@@ -7,6 +7,7 @@ import codecs
 import os
 import signal
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 from entropix_mlx.errors import PromptError
@@ -14,8 +15,8 @@ from entropix_mlx.errors import PromptError
 if TYPE_CHECKING:  # the checks come before what takes long to import
     from textual.app import App
 
-LOOK_SECONDS = 1.0
-"""Between two looks whether the terminal is still there."""
+CHECK_SECONDS = 1.0
+"""Between two checks whether the terminal is still there."""
 
 
 def require_full_screen(instead: str) -> None:
@@ -37,6 +38,14 @@ def require_full_screen(instead: str) -> None:
         )
 
 
+def take_any_bytes() -> None:
+    """Have Textual show what is typed and is no UTF-8 as U+FFFD, where it would end the app."""
+    from textual.drivers import linux_driver
+
+    decoder = partial(codecs.getincrementaldecoder("utf-8"), errors="replace")
+    linux_driver.getincrementaldecoder = lambda _: decoder  # type: ignore[attr-defined]
+
+
 def end_with_terminal(app: App[None]) -> None:
     """End an app where its terminal is closed, or on a signal: as if the user had quit.
 
@@ -49,9 +58,9 @@ def end_with_terminal(app: App[None]) -> None:
 
     keyboard = sys.__stdin__.fileno() if sys.__stdin__ else -1
 
-    def look() -> None:
+    def check() -> None:
         if not os.isatty(keyboard):
             app.exit()
 
     if os.isatty(keyboard):
-        app.set_interval(LOOK_SECONDS, look)
+        app.set_interval(CHECK_SECONDS, check)

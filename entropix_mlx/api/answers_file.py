@@ -7,13 +7,16 @@ off, and knows which answers are there.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..errors import OutputError
-from ..files import write_whole, writing
+from .. import limits
+from ..errors import OutputError, PromptError
+from ..files import write_line, write_whole, writing
 from ..old_names import of_settings
 from ..palette import to_json
 from ..settings import Settings
@@ -30,14 +33,14 @@ T = TypeVar("T", bound="Task")
 class Task:
     """One answer that is to be generated."""
 
-    asked: PromptLine
+    prompt: PromptLine
     sample: int
     """Its number among the answers to the prompt, from 0."""
 
     @property
     def settings(self) -> Settings:
         """Those of the prompt; each answer has the seed that follows the one before."""
-        settings = self.asked.settings
+        settings = self.prompt.settings
         if settings.seed is None:
             return settings
         return replace(settings, seed=settings.seed + self.sample)
@@ -47,22 +50,22 @@ class Task:
         seed = self.settings.seed
         seeded = {} if seed is None else {"seed": seed}
         named = {"sampler": self.settings.sampler, "options": self.settings.options}
-        known: dict[str, Any] = json.loads(to_json(self.asked.asked | named | seeded))
+        known: dict[str, Any] = json.loads(to_json(self.prompt.content | named | seeded))
         return known
 
     @property
     def key(self) -> tuple[int, int]:
-        return self.asked.line, self.sample
+        return self.prompt.line, self.sample
 
     @property
     def name(self) -> str:
         """For messages."""
-        return self.asked.id or f"line {self.asked.line}"
+        return self.prompt.id or f"line {self.prompt.line}"
 
     def record(self, answer: BatchAnswer, batch: int) -> dict[str, Any]:
         """Return the line of an answer; rounding depends on `batch`, the answers at once."""
-        named = {} if self.asked.id is None else {"id": self.asked.id}
-        begun = {"line": self.asked.line, "sample": self.sample} | named | self.header
+        named = {} if self.prompt.id is None else {"id": self.prompt.id}
+        begun = {"line": self.prompt.line, "sample": self.sample} | named | self.header
         begun |= {"seed": answer.seed, "batch": batch}
         if answer.error is not None:
             return begun | {"error": str(answer.error)}
@@ -72,8 +75,18 @@ class Task:
 
 
 def all_tasks(prompts: Sequence[PromptLine], n: int) -> list[Task]:
-    """Return `n` answers to each prompt; those of one prompt follow one another."""
-    return [Task(asked, sample) for asked in prompts for sample in range(n)]
+    """Return `n` answers to each prompt; those of one prompt follow one another.
+
+    Raises:
+        PromptError: they are too many.
+    """
+    check_count(len(prompts) * n)
+    return [Task(prompt, sample) for prompt in prompts for sample in range(n)]
+
+
+def check_count(answers: int, most: int = limits.ANSWERS) -> None:
+    if answers > most:
+        raise PromptError(f"{answers:,} answers are too many: ask for {most:,} at most")
 
 
 def records(
@@ -115,11 +128,11 @@ class AnswersFile:
         """The keys of the answers that are in the file."""
         self.path = Path(path)
         self._tasks = {task.key: task for task in tasks}
-        if self.path.is_dir():
+        if os.path.isdir(self.path):
             raise OutputError(f"{path} is a folder: name a file in it")
         if resume:
             self._resume()
-        elif self.path.exists():
+        elif os.path.lexists(self.path):
             raise OutputError(
                 f"{path} exists already: add --resume to continue it, or name another file"
             )
@@ -130,29 +143,26 @@ class AnswersFile:
         Raises:
             OutputError: the file cannot be written.
         """
-        rest = memoryview((to_json(record) + "\n").encode("utf-8"))
         with writing(self.path, OutputError):
-            while rest:  # a disk that gets full takes a part
-                rest = rest[self._file.write(rest) :]
+            write_line(self._file, to_json(record))
         self.done.add(task.key)
 
     def __enter__(self) -> AnswersFile:
         with writing(self.path, OutputError):
-            self._file = open(self.path, "ab", buffering=0)
+            self._file = FileIO(self.path, "a")
         return self
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
     def _resume(self) -> None:
+        if not os.path.exists(self.path):
+            return
+        lines = limits.read_lines(self.path, limits.ANSWERS_BYTES, OutputError)
+        valid = [line for number, line in lines if self._is_answer(number, line)]
         with writing(self.path, OutputError):
-            old = self.path.read_bytes() if self.path.exists() else b""
-        *lines, cut_off = old.split(b"\n")
-        valid = [line for number, line in enumerate(lines, 1) if self._is_answer(number, line)]
-        if cut_off or len(valid) < len(lines):
-            text = "".join(line.decode("utf-8") + "\n" for line in valid)
-            with writing(self.path, OutputError):
-                write_whole(self.path, text)
+            if sum(map(len, valid)) < self.path.stat().st_size:
+                write_whole(self.path, b"".join(valid).decode("utf-8"))
 
     def _is_answer(self, number: int, line: bytes) -> bool:
         """Tell whether a line stays, and note which answer it is.
@@ -162,7 +172,7 @@ class AnswersFile:
         """
         where = f"{self.path}, line {number}"
         try:
-            record = json.loads(line)
+            record = json.loads(line.decode("utf-8"))
             key = record["line"], record["sample"]
             task = self._tasks.get(key)
             record["options"] = of_settings(record.get("options", {}))

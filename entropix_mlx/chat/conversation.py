@@ -204,12 +204,7 @@ class Conversation:
     @classmethod
     def load(cls, path: str | Path) -> Conversation:
         """Read a file of `save`; a `SessionError` says why it cannot be read."""
-        try:
-            text = limits.read_text(Path(path), limits.CONVERSATION_BYTES)
-        except OSError as error:
-            raise SessionError(f"cannot read {path}: {error.strerror}") from error
-        except ValueError as error:  # no UTF-8
-            raise SessionError(f"{path} is not a saved conversation: {error}") from error
+        text = limits.read_named(path, limits.CONVERSATION_BYTES, SessionError)
         return cls.from_json(text, path)
 
     @classmethod

@@ -48,11 +48,16 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
     add = parser.add_argument
     options.add_model(parser)
-    add("--prompts", metavar="FILE", help="prompts, one a line (default: a varied set)")
+    add(
+        "--prompts",
+        type=options.file,
+        metavar="FILE",
+        help="prompts, one a line (default: a varied set)",
+    )
     add("--tokens", type=options.positive, default=32, help="the most an answer (default: 32)")
     add("--seed", type=int, default=0, help="the same seed gives the same profile (default: 0)")
     place = "where to write the profile (default: where --profile auto finds it)"
-    add("--output", "-o", metavar="FILE", help=place)
+    add("--output", "-o", type=options.file, metavar="FILE", help=place)
     resume = "resume a calibration that was stopped, from the file of findings beside OUTPUT"
     add("--resume", action="store_true", help=resume)
     _add_abstain(parser)
@@ -70,7 +75,7 @@ def _add_abstain(parser: argparse.ArgumentParser) -> None:
     add("--level", type=float, help=level)
     add("--score", choices=tuple(SCORES), help="default: the one that separates best")
     limit = f"questions of each half (default {LIMIT}, or as many as there are)"
-    add("--limit", type=options.positive, metavar="N", help=limit)
+    add("--limit", type=options.questions, metavar="N", help=limit)
     add("--sampler", default="greedy", help="that answers (default: greedy)")
     add("--form", choices=FORMS, default=PLAIN, help="as for entropix eval (default: plain)")
 

@@ -14,6 +14,7 @@ from math import exp
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .. import limits
 from ..backends.remote import KEY_VARIABLE, NO_ASKING, NO_TRACE, Address
 from ..chat import slash
 from ..chat.attachments import with_files
@@ -322,7 +323,11 @@ class PlainChat:
 def _lines(interactive: bool) -> Iterator[str]:
     """Yield the lines of stdin that are not empty; Ctrl-C at the prompt ends, as Ctrl-D does."""
     if not interactive:
-        yield from filter(None, map(str.strip, iter(sys.stdin.readline, "")))
+        while line := sys.stdin.readline(limits.ATTACHED_BYTES + 1):
+            if len(line) > limits.ATTACHED_BYTES:
+                raise PromptError(f"a line has more than {limits.ATTACHED_BYTES:,} characters")
+            if line.strip():
+                yield line.strip()
         return
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401 - gives input() a history and editing

@@ -76,7 +76,7 @@ def _add_questions(parser: argparse.ArgumentParser) -> None:
         " svamp=FILE, gsm8k=FILE, or a .jsonl file of yours; may be repeated (default: arithmetic)",
     )
     limit = "questions of each task (default: 200 of generated ones, all of the others)"
-    add("--limit", type=options.positive, metavar="N", help=limit)
+    add("--limit", type=options.questions, metavar="N", help=limit)
     add("--levels", metavar="NAMES", help="only these levels of the tasks, with commas between")
     half = "which half of the questions (default: report; all of a file)"
     add("--split", choices=SPLITS, help=half)
@@ -112,7 +112,7 @@ def _add_arms(parser: argparse.ArgumentParser) -> None:
     length = f"of an answer (default: {MAX_TOKENS})"
     add("--max-tokens", "-m", type=options.token_count, default=MAX_TOKENS, help=length)
     seeds = "answers of each arm to each question (default: 1)"
-    add("--seeds", type=options.positive, default=1, metavar="N", help=seeds)
+    add("--seeds", type=options.questions, default=1, metavar="N", help=seeds)
     seed = "of questions, examples and draws (default: 0)"
     add("--seed", type=int, default=0, help=seed)
     for option, what in (
@@ -174,22 +174,26 @@ class Study(argparse.Action):
 
     def _read(self, path: Path) -> dict[str, Any]:
         try:
-            return tomllib.loads(limits.read_text(path, limits.CONFIGURATION_BYTES))
-        except (OSError, ValueError) as error:
-            raise PromptError(f"it cannot be read: {error}") from error
+            text = limits.read_named(path, limits.CONFIGURATION_BYTES, PromptError)
+            return tomllib.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise PromptError(f"it is not TOML: {error}") from error
 
     def _words(self, study: dict[str, Any], known: set[str]) -> Iterator[str]:
-        for name, settings in study.pop("arms", {}).items():
+        arms, contrasts = study.pop("arms", {}), study.pop("contrasts", [])
+        if not isinstance(arms, dict) or not isinstance(contrasts, list):
+            raise PromptError('write [arms] as a table, and contrasts as a list of "ARM - ARM"')
+        for name, settings in arms.items():
             yield from ("--arm", f"{name}: {settings}")
-        for contrast in study.pop("contrasts", []):
-            first, minus, second = contrast.partition(" - ")
+        for contrast in contrasts:
+            first, minus, second = str(contrast).partition(" - ")
             if not minus:
                 raise PromptError(f"contrast {contrast!r}: write 'ARM - ARM'")
             yield from ("--contrast", first.strip(), second.strip())
         study.pop("about", None)
         for key, value in study.items():
             option = f"--{key}"
-            if option not in known:
+            if option not in known or option == self.option_strings[0]:
                 raise PromptError(f"unknown key {key!r}; {hint(option, known)}")
             if isinstance(value, bool):
                 yield from [option] if value else []

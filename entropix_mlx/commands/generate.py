@@ -65,7 +65,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     options.add_model(parser)
     prompts.add_prompt(parser, many=True)
-    add("--n", type=options.positive, default=1, help="answers per prompt (default: 1)")
+    add("--n", type=options.questions, default=1, help="answers per prompt (default: 1)")
     what = "write each answer as a line of this file as soon as it ends (JSON Lines)"
     options.add_answers_file(parser, what, batch=None)
     options.add_mode(parser)
@@ -194,7 +194,7 @@ def _answer_tasks(
         batch=request.batch,
         steady=True,
         hooks=[
-            Hooks(retrieve=notes.about(task.asked.question) if notes else None, draft_model=draft)
+            Hooks(retrieve=notes.about(task.prompt.question) if notes else None, draft_model=draft)
             for task in tasks
         ],
     )
@@ -219,17 +219,17 @@ def _encode(
     prompt: PromptOptions, tokenizer: TokenizerWrapper, tasks: Sequence[Task]
 ) -> list[list[int]]:
     found: dict[int, list[int]] = {}
-    for asked in {task.asked.line: task.asked for task in tasks}.values():
-        with at_line(prompt.file, asked.line) if prompt.file else nullcontext():
-            found[asked.line] = asked.tokens(tokenizer, bare=prompt.bare)
-    return [found[task.asked.line] for task in tasks]
+    for line in {task.prompt.line: task.prompt for task in tasks}.values():
+        with at_line(prompt.file, line.line) if prompt.file else nullcontext():
+            found[line.line] = line.tokens(tokenizer, bare=prompt.bare)
+    return [found[task.prompt.line] for task in tasks]
 
 
 def _printing(request: GenerateRequest) -> Write:
     """Return a function that prints an answer: an object a line, or a text below a heading."""
 
     def write_text(task: Task, record: dict[str, Any]) -> None:
-        prompt = f"prompt {task.asked.line}, " if request.prompt.file else ""
+        prompt = f"prompt {task.prompt.line}, " if request.prompt.file else ""
         output.write(f"── {prompt}answer {task.sample + 1}, seed {record['seed']} ──\n")
         output.write_text(record.get("text", "") + "\n")
 

@@ -302,12 +302,20 @@ class Runner:
             slot.end()
             self._waiting.remove(slot)
             self._keep_text(slot)
-        while self._waiting and len(self._admitted) < self._batch and self._fits(self._waiting[0]):
-            slot = self._waiting.popleft()
+        while self._waiting and len(self._admitted) < self._batch:
+            slot = min(self._waiting, key=self._company)
+            if not self._fits(slot):
+                return
+            self._waiting.remove(slot)
             self._share_prompt(slot)
             self._admitted.append(slot)
             self._taken[slot] = 0
             self._scheduler.add(slot)
+
+    def _company(self, slot: Slot) -> int:
+        """Return how many run of those that share an answer's hooks: the answers to one request,
+        behind which the first answer to another does not wait."""
+        return sum(other.hooks is slot.hooks for other in self._admitted)
 
     def _fits(self, slot: Slot) -> bool:
         """Tell whether the memory holds an answer beside those that run; one alone always may."""

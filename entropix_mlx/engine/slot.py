@@ -88,7 +88,7 @@ class Slot:
         self.text: CachedText | None = None  # until the prompt is in the cache
         self._answer = answer
         self._requests = answer.live(prompt.tokens[-1], forced)
-        self._hooks = hooks or Hooks()
+        self.hooks = hooks or Hooks()
         self._clock = clock or Clock()
         self._states = states
         self._speculation = speculation
@@ -104,11 +104,11 @@ class Slot:
 
     @property
     def cancelled(self) -> bool:
-        return self._hooks.cancelled()
+        return self.hooks.cancelled()
 
     @property
     def choose(self) -> Choose | None:
-        return self._hooks.choose
+        return self.hooks.choose
 
     @property
     def longest(self) -> float:
@@ -116,10 +116,10 @@ class Slot:
         return math.inf if most < 0 else len(self.prompt.tokens) + most
 
     def report_prefill(self, done: int, total: int) -> None:
-        if self._hooks.on_prefill is None:
+        if self.hooks.on_prefill is None:
             return
         try:
-            self._hooks.on_prefill(done, total)
+            self.hooks.on_prefill(done, total)
         except Exception as error:  # this answer's alone: the others go on
             self.end(error)
 

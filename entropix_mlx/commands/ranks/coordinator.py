@@ -213,7 +213,8 @@ def coordinate(place: RankEnvironment, run: Callable[[Coordinator], int]) -> NoR
 
 def hello() -> dict[str, Any]:
     command = hashlib.sha256(json.dumps(sys.argv[1:]).encode()).hexdigest()
-    return {"host": socket.gethostname(), "versions": installed_versions(), "command": command}
+    said = {"host": socket.gethostname(), "versions": installed_versions(), "command": command}
+    return said | {"launch": os.getppid()}  # a launcher starts all ranks of a machine itself
 
 
 def check_command(arguments: argparse.Namespace) -> None:

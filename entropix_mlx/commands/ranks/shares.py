@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from ... import limits
 from ...api.answers_file import AnswersFile, Task
-from ...errors import EntropixError, PromptError
+from ...errors import EntropixError, OutputError, PromptError
 from ..shared import loading, output
 from ..shared.options import ModelOptions
 from ..shared.output import USAGE
@@ -111,12 +112,17 @@ def answer(
     if share:
         run(model, tokenizer, share, part)
 
-    own = own_path.read_text(encoding="utf-8").splitlines() if own_path.exists() else []
-    records = ranks.gather_answers([json.loads(line) for line in own])
+    records = ranks.gather_answers(list(_written(own_path)))
     code = _join(file, missing, records) if file else 0
     ranks.end_shares()
     own_path.unlink(missing_ok=True)
     return code
+
+
+def _written(path: Path) -> Iterator[dict[str, Any]]:
+    if path.exists():
+        for _, line in limits.read_lines(path, limits.ANSWERS_BYTES, OutputError):
+            yield json.loads(line)
 
 
 def _join(file: AnswersFile, tasks: Sequence[Task], records: Iterable[dict[str, Any]]) -> int:

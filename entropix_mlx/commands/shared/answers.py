@@ -10,8 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ... import limits
 from ...api.answers_file import Task
-from ...palette import LOOKS, paint, paint_step
+from ...palette import SWATCHES, paint, paint_step
 from ...profiles.confidence import Verdict
 from ...step import Fork, Step
 from ...summary import Summary
@@ -62,9 +63,9 @@ def print_statistics(summary: Summary, color: str, *lines: str) -> None:
 
 def shares(summary: Summary, colour: bool) -> str:
     labels = []
-    for strategy, look in LOOKS.items():
+    for strategy, swatch in SWATCHES.items():
         if number := summary.strategies[strategy]:
-            label = f"{look.glyph} {strategy} {number / summary.completion_tokens:.0%}"
+            label = f"{swatch.glyph} {strategy} {number / summary.completion_tokens:.0%}"
             labels.append(paint(label, strategy) if colour else label)
     return "  ".join(labels) or "no tokens"
 
@@ -89,7 +90,7 @@ def choose_branch(fork: Fork) -> int:
     choices = [str(number) for number in range(1, len(fork.branches) + 1)]
     while True:
         output.report(f"which one? 1 to {len(choices)}, Enter for {fork.winner + 1}: ", end="")
-        answer = sys.stdin.readline().strip() if sys.stdin else ""
+        answer = sys.stdin.readline(limits.ATTACHED_BYTES).strip() if sys.stdin else ""
         if not answer:
             return fork.winner
         if answer in choices:

@@ -9,8 +9,9 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ... import limits
 from ...answer.hooks import Hooks
-from ...api.answers_file import records
+from ...api.answers_file import check_count, records
 from ...api.prompt_file import PromptLine
 from ...errors import PromptError, first_line
 from ...profiles.fields import hint, overlaid
@@ -128,10 +129,15 @@ def plan(
     seed: int = 0,
     seeds: int = 1,
 ) -> list[PlannedAnswer]:
-    """Return all answers of a run by question, then by arm, then by seed, counted from `seed`."""
+    """Return all answers of a run by question, then by arm, then by seed, counted from `seed`.
+
+    Raises:
+        PromptError: they are too many.
+    """
+    check_count(len(problems) * len(arms) * seeds, limits.GRADED)
     return [
         PlannedAnswer(
-            asked=prompt_of(
+            prompt=prompt_of(
                 problem,
                 form,
                 line,
@@ -208,10 +214,10 @@ def _answers_together(
 ) -> Iterator[tuple[PlannedAnswer, dict[str, Any]]]:
     prompts: dict[int, list[int]] = {}
     for one in planned:
-        if one.asked.line not in prompts:
-            prompts[one.asked.line] = one.asked.tokens(tokenizer, bare=one.form == PLAIN)
+        if one.prompt.line not in prompts:
+            prompts[one.prompt.line] = one.prompt.tokens(tokenizer, bare=one.form == PLAIN)
     batch = begin(
-        [prompts[one.asked.line] for one in planned],
+        [prompts[one.prompt.line] for one in planned],
         [one.settings for one in planned],
         hooks=[Hooks(retrieve=notes.about(one.question.text)) for one in planned]
         if notes

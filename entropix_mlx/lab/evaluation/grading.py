@@ -6,22 +6,29 @@ A longer text gets no second try.
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from ...errors import PromptError
+import regex
+
+from ... import limits
+from ...errors import PromptError, brief
 
 _NUMBER = re.compile(r"[-−]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?")
 _EQUATION = re.compile(r"^[\s\d.,+*/x×÷()−-]+=")
 _END = re.compile(r"[.,;:!?()\n]")
 _MARK = "####"
+_REPEATS = re.compile(r"(?<=[{,])[1-9]\d*(?=[},])")
 _OPTION = re.compile(r"^\W*([A-Za-z])(?![A-Za-z])")
 
 
 def is_right(rule: str, text: str, answers: Sequence[str]) -> bool:
     if rule in _PATTERNS:
-        return any(_PATTERNS[rule](answer).search(first_line(text)) for answer in answers)
+        line = first_line(text)
+        return any(_search(_PATTERNS[rule](answer), line) for answer in answers)
     of_answer = _solution if rule == "final" else RULES[rule]
     given = RULES[rule](text)
     return bool(given) and given in {of_answer(answer) for answer in answers}
@@ -38,22 +45,57 @@ def check_rule(rule: object, answers: Sequence[str]) -> None:
     Raises:
         PromptError: there is no such rule, or an answer that it cannot use.
     """
-    if rule not in RULES:
-        raise PromptError(f"no grading rule {rule!r}: use one of {', '.join(RULES)}")
+    if not isinstance(rule, str) or rule not in RULES:
+        raise PromptError(f"no grading rule {brief(rule)}: use one of {', '.join(RULES)}")
     for answer in answers:
-        if rule in ("number", "last", "final") and not _first_number(answer):
+        if len(answer) > limits.ANSWER_CHARACTERS:
             raise PromptError(
-                f"the answer {answer!r} is no number: use another rule, such as exact"
+                f"an answer of {len(answer):,} characters is too long: write"
+                f" {limits.ANSWER_CHARACTERS:,} at most"
+            )
+        if rule in ("number", "last", "final") and _first_number(answer) in ("", "inf", "-inf"):
+            raise PromptError(
+                f"the answer {brief(answer)} is no number: use another rule, such as exact"
             )
         if rule == "choice" and not _choice(answer):
-            raise PromptError(f"the answer {answer!r} is no letter, which the rule choice needs")
+            raise PromptError(
+                f"the answer {brief(answer)} is no letter, which the rule choice needs"
+            )
         if rule == "regex":
-            try:
-                re.compile(answer)
-            except re.error as error:
-                raise PromptError(
-                    f"the answer {answer!r} is no regular expression: {error}"
-                ) from None
+            _check_pattern(answer)
+
+
+def _check_pattern(answer: str) -> None:
+    if len(answer) > limits.PATTERN_CHARACTERS:
+        raise PromptError(
+            f"a regular expression may have {limits.PATTERN_CHARACTERS:,} characters, not"
+            f" {len(answer):,}"
+        )
+    repeats = math.prod(int(count) for count in _REPEATS.findall(answer))
+    if repeats > limits.PATTERN_REPEATS:  # they are written out when it is compiled
+        raise PromptError(
+            f"a regular expression may repeat a part {limits.PATTERN_REPEATS:,} times, and"
+            f" {brief(answer)} has repeats of {brief(repeats)}"
+        )
+    try:
+        regex.compile(answer)
+    except (regex.error, RecursionError) as error:
+        raise PromptError(f"the answer {brief(answer)} is no regular expression: {error}") from None
+
+
+def _search(pattern: Any, line: str) -> bool:
+    """Search for an expression, for a bounded time: one with repeats in repeats may need for ever.
+
+    Raises:
+        PromptError: the time is over.
+    """
+    try:
+        return pattern.search(line, timeout=limits.PATTERN_SECONDS) is not None
+    except TimeoutError:
+        raise PromptError(
+            f"a regular expression took more than {limits.PATTERN_SECONDS:g} s on this answer:"
+            " write it without repeats within repeats"
+        ) from None
 
 
 def first_line(text: str) -> str:
@@ -120,8 +162,10 @@ RULES: dict[str, Callable[[str], str]] = {
 }
 """By name: what a rule compares of a text."""
 
-_PATTERNS: dict[str, Callable[[str], re.Pattern[str]]] = {
-    "regex": re.compile,
-    "contains": lambda answer: re.compile(rf"(?<!\w){re.escape(answer)}(?!\w)", re.IGNORECASE),
+_PATTERNS: dict[str, Callable[[str], Any]] = {
+    "regex": regex.compile,
+    "contains": lambda answer: regex.compile(
+        rf"(?<!\w){regex.escape(answer)}(?!\w)", regex.IGNORECASE
+    ),
 }
 """Rules that look for an answer anywhere in the first line."""
