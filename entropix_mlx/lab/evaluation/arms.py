@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -16,6 +15,7 @@ from ...api.prompt_file import PromptLine
 from ...errors import PromptError, first_line
 from ...profiles.fields import hint, overlaid
 from ...profiles.profile import Profile
+from ...records import parse_toml
 from ...samplers.registry import find_sampler
 from ...settings import BATCH, Settings
 from .questions import Problem
@@ -77,7 +77,7 @@ def changed(base: Settings, assignments: str, source: str) -> Settings:
     given: dict[str, Any] = {}
     for assignment in filter(None, map(str.strip, assignments.split(";"))):
         try:
-            given = overlaid(given, tomllib.loads(assignment))
+            given = overlaid(given, parse_toml(assignment))
         except ValueError as error:
             raise PromptError(
                 f"{source}: {assignment!r} is not NAME=VALUE with a TOML value (a text needs"
