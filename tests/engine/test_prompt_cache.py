@@ -11,10 +11,10 @@ from entropix_mlx.engine.prompt_cache import PromptCache
 def make(tiny_model):
     engine = Engine(tiny_model)
 
-    def text(first):
-        """Return a text of 40 tokens that begins like no other."""
+    def text(first, length=40):
+        """Return a text that begins like none with another first token."""
         made = CachedText.empty(tiny_model)
-        engine.prefill(made, [first] * 40)
+        engine.prefill(made, [first] * length)
         return made
 
     return text
@@ -56,3 +56,11 @@ def test_a_used_text_stays_longer(full, make):
     assert len(part.ids) == 20
     full.give(make(4))
     assert known(full, [1, 2, 3, 4]) == [1, 3, 4]
+
+
+def test_a_text_takes_the_place_of_its_beginning(make):
+    cache = PromptCache(2**30)
+    for text in (make(1), make(2), make(1, 60)):
+        cache.give(text)
+    assert len(cache) == 2
+    assert cache.bytes == sum(a.nbytes for one in (make(2), make(1, 60)) for a in one.arrays())
