@@ -22,6 +22,7 @@ from itertools import accumulate, count
 from typing import Any, NamedTuple
 
 from ..step import Step
+from .places import escaped
 
 LIKELY = 0.01
 """Probability among the allowed tokens from which on another one is listed as an alternative."""
@@ -123,7 +124,7 @@ class _Walk:
         key = str(self._decode())
         self._skip()
         self._take(":")
-        return key.replace("~", "~0").replace("/", "~1")
+        return escaped(key)
 
     def _decode(self) -> Any:
         found, self.at = _DECODER.raw_decode(self.text, self.at)
