@@ -34,6 +34,8 @@ JSON_OPTIONS: Any = {
 }
 """All that a schema could change by itself under ``x-guidance``. Escapes such as ``\\u0061`` are
 left out, since a key that is spelled by them would replace that of a listed property."""
+BEGINNING = 4
+"""Tokens that a constraint is tried with when it is compiled."""
 FAILED = "the constraint cannot be followed: "
 NOTHING_MATCHES = "nothing matches it that this tokenizer can spell"
 OVERLAPPING = "oneOf is followed only where no two of its schemas can match the same; use anyOf"
@@ -106,7 +108,7 @@ class Matcher:
         """
         ahead = self.copy()
         first = np.flatnonzero(np.unpackbits(ahead._mask().view(np.uint8), bitorder="little"))
-        for token in ahead.forced() or first[:1]:
+        for token in ahead.forced()[:BEGINNING] or first[:1]:
             ahead.add(int(token))
             ahead._mask()
 
@@ -122,7 +124,8 @@ class Matcher:
 
 def said_by(matcher: LLMatcher) -> str:
     """Return why a matcher failed, in one line."""
-    said = " ".join(matcher.get_error().split())[: limits.MESSAGE_CHARACTERS]
+    said = " ".join(matcher.get_error().partition("<non-verbose/>")[0].split())
+    said = said[: limits.MESSAGE_CHARACTERS]
     return NOTHING_MATCHES if said.startswith("NoExtension") else said
 
 
