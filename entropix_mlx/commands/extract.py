@@ -5,15 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import limits
-from ..api.answers_file import AnswersFile, Task, all_tasks, records
+from ..api.answers_file import AnswersFile, Task, all_tasks, records, written
 from ..api.prompt_file import PromptLine
-from ..errors import PromptError
 from ..extraction.documents import Document, read_documents
 from ..extraction.rows import Row, row_of, write_rows
 from ..extraction.task import Extraction, read_examples
@@ -63,7 +61,15 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     known = "text, Markdown, HTML or PDF files; with --text-column, CSV or JSON Lines files"
     add("files", nargs="+", metavar="FILE", help=known)
-    options.add_schema(parser)
+    add(
+        "--schema",
+        type=options.file,
+        required=True,
+        metavar="FILE",
+        help="the fields: a JSON schema",
+    )
+    shown = "worked examples: JSON Lines with text and fields; two or three help a small model"
+    add("--examples", type=options.file, metavar="FILE", help=shown)
     column = "take the texts from this column of the files"
     add("--text-column", metavar="NAME", help=column)
     least = "the least confidence of each field, as entropix calibrate --fields writes it"
@@ -75,7 +81,6 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(max_tokens=MAX_TOKENS)
     rows = "write the rows to this file: CSV where it ends with .csv, else JSON Lines"
     options.add_answers_file(parser, rows, batch=BATCH)
-    options.add_mode(parser)
     options.add_verbose(parser)
 
 
@@ -83,12 +88,12 @@ def parse_request(arguments: argparse.Namespace) -> ExtractRequest:
     options.check_answers_file(arguments)
     if arguments.output:
         check_target(arguments.output)
-    extraction = options.extraction(arguments)
+    examples = read_examples(arguments.examples) if arguments.examples else []
     settings = options.to_settings(arguments)
     return ExtractRequest(
         model=options.model_options(arguments),
-        settings=replace(settings, constraint=extraction.constraint),
-        extraction=extraction,
+        settings=settings,
+        extraction=Extraction(options.read_schema(arguments.schema), tuple(examples)),
         documents=read_documents(arguments.files, arguments.text_column),
         thresholds=read_thresholds(arguments.thresholds) if arguments.thresholds else {},
         output=arguments.output,
@@ -121,11 +126,11 @@ def run(arguments: argparse.Namespace) -> int:
         code = shares.answer(
             request.model, request.answers, all_tasks(prompts, 1), answer, resume=request.resume
         )
-    if request.output is None:
+    if request.answers is None or request.output is None:
         for row in rows.values():
             output.write_json(row.to_dict())
     else:
-        for record in read_answers(request.answers):
+        for record in written(request.answers):
             rows[record["line"] - 1] = request.row(record)
         write_rows(request.output, [rows[place] for place in sorted(rows)])
         output.write(f"{request.output}\n")

@@ -56,7 +56,11 @@ def _document(path: str | Path) -> Document:
         text = "\n".join(formats.pages(file))
     except formats.Unreadable as error:
         return Document(str(path), error=str(error))
-    return Document(str(path), text) if text.strip() else Document(str(path), error="the file is empty")
+    return (
+        Document(str(path), text)
+        if text.strip()
+        else Document(str(path), error="the file is empty")
+    )
 
 
 def _rows(path: str | Path, column: str) -> Iterator[Document]:

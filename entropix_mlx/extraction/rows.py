@@ -16,7 +16,8 @@ from ..files import write_whole, writing
 from ..palette import to_json
 
 OWN = ("document", "unsure", "error")
-"""Columns of a CSV file that are no fields; a field of such a name is written as ``fields.NAME``."""
+"""Columns of a CSV file that are no fields; a field of such a name is written as
+``fields.NAME``."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def flattened(value: Any, name: str = "") -> dict[str, Any]:
     """Return the fields of a JSON value by name; those of an object inside as ``outer/inner``."""
     if not isinstance(value, dict):
         return {name or "value": value}
-    found = {}
+    found: dict[str, Any] = {}
     for key, one in value.items():
         found |= flattened(one, f"{name}/{key}" if name else key)
     return found

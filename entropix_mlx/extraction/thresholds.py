@@ -1,11 +1,11 @@
 """The least confidence of each field: a file that `entropix calibrate --fields` writes.
 
-    risk = 0.02
-    rows = 300
+risk = 0.02
+rows = 300
 
-    [thresholds]
-    total = 0.93
-    "customer/name" = inf      # no threshold keeps the risk: always to be reviewed
+[thresholds]
+total = 0.93
+"customer/name" = inf      # no threshold keeps the risk: always to be reviewed
 """
 
 from __future__ import annotations
@@ -37,9 +37,7 @@ def read_thresholds(path: str | Path) -> dict[str, float]:
         ) from error
 
 
-def write_thresholds(
-    path: Path, thresholds: Mapping[str, float], risk: float, rows: int
-) -> None:
+def write_thresholds(path: Path, thresholds: Mapping[str, float], risk: float, rows: int) -> None:
     """Write such a file.
 
     Raises:

@@ -24,7 +24,7 @@ from pathlib import Path
 from ..errors import NotesError
 from ..files import expanded
 from ..step import Passage, Source
-from . import formats, files
+from . import files, formats
 from .files import Note
 
 SCHEMA = 1  # of the database; one of another number is made anew
