@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..api.answers_file import AnswersFile, Task, all_tasks, records, written
 from ..api.prompt_file import PromptLine
@@ -20,6 +20,7 @@ from ..files import check_target
 from ..settings import BATCH, Settings
 from .ranks import shares
 from .shared import answers, loading, options, output
+from .shared.answers import Record
 from .shared.options import ModelOptions
 
 if TYPE_CHECKING:
@@ -51,7 +52,12 @@ class ExtractRequest:
     def answers(self) -> Path | None:
         return None if self.output is None else self.output.with_suffix(ANSWERS)
 
-    def row(self, record: Mapping[str, Any]) -> Row:
+    def prompt(self, place: int) -> PromptLine:
+        document = self.documents[place]
+        messages = self.extraction.messages(document.text)
+        return PromptLine(place + 1, self.settings, messages=messages, id=document.name)
+
+    def row(self, record: Record) -> Row:
         """Return the row of a line of the file of answers."""
         return row_of(self.documents[record["line"] - 1].name, record, self.thresholds)
 
@@ -105,40 +111,49 @@ def parse_request(arguments: argparse.Namespace) -> ExtractRequest:
 def run(arguments: argparse.Namespace) -> int:
     request = parse_request(arguments)
     output.info(f"{len(request.documents)} documents")
-    rows = {
-        place: Row(document.name, error=document.error)
-        for place, document in enumerate(request.documents)
-        if document.error
-    }
-    prompts = [
-        PromptLine(
-            place + 1,
-            request.settings,
-            messages=request.extraction.messages(document.text),
-            id=document.name,
-        )
-        for place, document in enumerate(request.documents)
-        if place not in rows
-    ]
+    rows, code = extract_rows(request)
+    if request.output is not None:
+        write_rows(request.output, rows)
+        output.write(f"{request.output}\n")
+    return code or (output.USAGE if any(row.error for row in rows) else 0)
+
+
+def extract_rows(request: ExtractRequest) -> tuple[list[Row], int]:
+    """Return a row for each document, those of an earlier run included, and an exit code.
+
+    Where there is no file for them, the rows are printed as they come.
+    """
+    rows: dict[int, Row] = {}
+    for place, document in enumerate(request.documents):
+        if document.error:
+            rows[place] = Row(document.name, error=document.error)
+            _print(request, rows[place])
+    tasks = all_tasks(
+        [request.prompt(place) for place in range(len(request.documents)) if place not in rows], 1
+    )
+
+    def keep(task: Task, record: Record) -> None:
+        rows[task.prompt.line - 1] = request.row(record)
+        _print(request, request.row(record))
+
     code = 0
-    if prompts:
-        answer = partial(_answer, request)
-        code = shares.answer(
-            request.model, request.answers, all_tasks(prompts, 1), answer, resume=request.resume
-        )
-    if request.answers is None or request.output is None:
-        for row in rows.values():
-            output.write_json(row.to_dict())
-    else:
+    if tasks:
+        answer = partial(_answer, request, keep)
+        code = shares.answer(request.model, request.answers, tasks, answer, resume=request.resume)
+    if request.answers is not None:
         for record in written(request.answers):
             rows[record["line"] - 1] = request.row(record)
-        write_rows(request.output, [rows[place] for place in sorted(rows)])
-        output.write(f"{request.output}\n")
-    return code or (output.USAGE if any(row.error for row in rows.values()) else 0)
+    return [rows[place] for place in sorted(rows)], code
+
+
+def _print(request: ExtractRequest, row: Row) -> None:
+    if request.output is None:
+        output.write_json(row.to_dict())
 
 
 def _answer(
     request: ExtractRequest,
+    keep: Callable[[Task, Record], None],
     model: LanguageModel,
     tokenizer: TokenizerWrapper,
     tasks: Sequence[Task],
@@ -155,12 +170,10 @@ def _answer(
         batch=request.batch,
         steady=True,
     )
-
-    def write_row(task: Task, record: dict[str, Any]) -> None:
-        output.write_json(request.row(record).to_dict())
-
-    write = file.write if file else write_row
     with file or nullcontext():
         return answers.write_answers(
-            partial(records, batch, tasks), len(tasks), write, request.output
+            partial(records, batch, tasks),
+            len(tasks),
+            file.write if file else keep,
+            request.output,
         )
