@@ -33,9 +33,10 @@ from ..profiles.selection import profile_for, user_folder
 from ..profiles.writing import prepare, write_profile
 from ..settings import BATCH, Settings
 from ..tables import Table
-from . import extract
 from .shared import loading, options, output
 from .shared.answers import progress_bar
+from .shared.extraction import MAX_TOKENS as EXTRACTED_TOKENS
+from .shared.extraction import ExtractRequest, extract_rows
 
 if TYPE_CHECKING:  # MLX is imported where a model is needed
     from ..lab.calibration.ablation import AblationEffect
@@ -251,12 +252,12 @@ def calibrate_fields(arguments: argparse.Namespace) -> int:
         )
     schema = options.read_schema(arguments.schema)
     shown = read_examples(arguments.examples) if arguments.examples else []
-    request = extract.ExtractRequest(
+    request = ExtractRequest(
         model=options.model_options(arguments),
         settings=Settings(
             sampler="greedy",
             seed=arguments.seed,
-            max_tokens=extract.MAX_TOKENS,
+            max_tokens=EXTRACTED_TOKENS,
             constraint=Constraint(JSON_SCHEMA, schema),
         ),
         extraction=Extraction(schema, tuple(shown)),
@@ -269,7 +270,7 @@ def calibrate_fields(arguments: argparse.Namespace) -> int:
         resume=arguments.resume,
         batch=BATCH,
     )
-    rows, code = extract.extract_rows(request)
+    rows, code = extract_rows(request)
     if code == output.INTERRUPTED:
         return code
     found = fit_fields(rows, [example.fields for example in labelled], risk)
