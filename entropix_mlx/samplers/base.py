@@ -55,6 +55,8 @@ class Drawing(NamedTuple):
     max_top_k: int | None = None  # the largest top-k of a plan; None where plans set none
     needs_order: bool = False  # any top-k or top-p needs tokens in order of probability
     draws: int = 1  # for the strategy `adaptive`, which keeps the best token; 0: none is ever drawn
+    best: tuple[Strategy, ...] = (Strategy.ARGMAX,)
+    """Strategies whose draw is the most probable token, where tokens are needed in order."""
     takes_chance: bool = False
     """Whether plans are partly left to chance: then `draws` is 2, and the second of the position's
     random numbers is `Measured.chance`."""
