@@ -26,6 +26,7 @@ def build(name: str, profile: Profile, given: Mapping[str, float]) -> Sampler:
     """Build the sampler of a profile; given parameters replace the profile's base parameters."""
     profile = profile.replace({"base": given})
     rows = table(profile)
+    argmax = profile.branch.unforked == UNFORKED_ARGMAX
     return Sampler(
         name=name,
         profile=profile,
@@ -35,14 +36,9 @@ def build(name: str, profile: Profile, given: Mapping[str, float]) -> Sampler:
             max_top_k=max(_highest_top_k(row) for row in rows),
             needs_order=True,
             draws=profile.adaptive.candidates,
-            best=_most_probable(profile),
+            surest=Strategy.BRANCH if argmax else Strategy.ARGMAX,
         ),
     )
-
-
-def _most_probable(profile: Profile) -> tuple[Strategy, ...]:
-    argmax = profile.branch.unforked == UNFORKED_ARGMAX
-    return (Strategy.ARGMAX, Strategy.BRANCH) if argmax else (Strategy.ARGMAX,)
 
 
 def _highest_top_k(row: TreeRow) -> int:

@@ -1,5 +1,6 @@
 """Calibrating thoughts: what a text does at a place, which one is chosen, going on after a stop."""
 
+import dataclasses
 import json
 import math
 from types import SimpleNamespace
@@ -19,8 +20,9 @@ from entropix_mlx.lab.calibration.ablation import (
     AblationEffect,
     only,
     without,
-    without_harm,
+    without_rejected,
 )
+from entropix_mlx.lab.calibration.calibrate import TRIED
 from entropix_mlx.lab.calibration.thoughts import (
     FOLLOWING,
     LEAST_FOLLOWING,
@@ -231,17 +233,21 @@ def test_a_journal_of_something_else_is_refused(tmp_path):
 
 
 def test_what_does_harm_is_left_out():
-    bad, unclear = (-0.2, -0.1) * 20, (-0.2, 0.3) * 20
+    good, bad, unclear = (0.1, 0.2) * 20, (-0.2, -0.1) * 20, (-0.2, 0.3) * 20
     found = [
         AblationEffect("think", "all", unclear, unclear, 0.1),
         AblationEffect("branch", "all", bad, bad, 1.0),
         AblationEffect("resample", "code", bad, bad, 0.0),
     ]
-    profile = without_harm(Profile.load(), found)
+    tried = Profile.load().replace({"branch": TRIED})
+    profile = without_rejected(tried, found)
     assert profile.branch.max_branches == 0
-    assert profile.think == Profile.load().think
-    assert profile.thresholds == Profile.load().thresholds, "harmful to one kind only"
+    assert profile.think == tried.think
+    assert profile.thresholds == tried.thresholds, "harmful to one kind only"
     assert found[1].to_dict()["logprob_per_forward_token"] == -0.15
+    forks, hot = (AblationEffect(name, "all", unclear, unclear, 1.0) for name in ("branch", "hot"))
+    assert without_rejected(tried, [forks, hot]) == without(tried, "branch", "hot"), "no gain"
+    assert without_rejected(tried, [dataclasses.replace(forks, logprobs=good)]) == tried
 
 
 def test_reserved_are_added_tokens_that_nothing_uses():
