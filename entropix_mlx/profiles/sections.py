@@ -28,6 +28,8 @@ BY_STRATEGY, BY_ENTROPY, BY_MARGIN, BY_CHANCE = "strategy", "entropy", "margin",
 TRIGGERS = (BY_STRATEGY, BY_ENTROPY, BY_MARGIN, BY_CHANCE)
 """What makes a position a fork: see `ForkRule.forks`."""
 UNFORKED_ARGMAX, UNFORKED_DRAW = "argmax", "draw"
+MOST_FORKS = 8
+"""`max_branches` where forks are turned on and no number is given."""
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ from ...models.base import LanguageModel
 from ...models.config import fingerprint
 from ...models.llama.weight_layout import precision
 from ...profiles.profile import Profile
-from ...profiles.sections import UNFORKED_DRAW
+from ...profiles.sections import MOST_FORKS, UNFORKED_DRAW
 from ...step import Metrics, Step
 from ..answering import Answered, Answerer, Journal
 from .ablation import (
@@ -73,7 +73,7 @@ SITE_ROUNDS = 3
 """Rounds, each with other seeds, of the prompts in whose answers a thought can stand."""
 ALONE_ROUNDS, TOGETHER_ROUNDS = 3, 6
 """Rounds of the held-out prompts to measure interventions, alone and together."""
-TRIED = {"max_branches": 8, "unforked": UNFORKED_DRAW}
+TRIED = {"max_branches": MOST_FORKS, "unforked": UNFORKED_DRAW}
 """Of `branch`: forks and hot draws are tried, whatever the base profile does."""
 
 HELD_OUT_EVERY = 3
