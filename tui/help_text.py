@@ -115,12 +115,13 @@ def strategies(profile: Profile | None = None) -> Content:
 
 
 def _thought(profile: Profile | None) -> str:
-    """Return the first thinking text of a profile, if it is one that can be read."""
+    """Return the thinking texts of a profile that can be read."""
     if profile is None:
         return ""
     texts = profile.think.text if isinstance(profile.think.text, list) else [profile.think.text]
-    text = printable(texts[0]).strip() if texts and isinstance(texts[0], str) else ""
-    return f"its text: “{text}”" if text else ""
+    shown = [printable(text).strip() for text in texts if isinstance(text, str)]
+    quoted = ", ".join(f"“{text}”" for text in shown if text)
+    return f"its text: {quoted}" if quoted else ""
 
 
 def marks() -> Content:

@@ -280,7 +280,8 @@ class Runner:
     ) -> list[Intervention]:
         """Return what may be done in place of committing the drawn token, first things first."""
         tokenizer, sampler = self._tokenizer, resolved.sampler
-        thinking = Thinking(sampler.profile.think, tokenizer, self._model.config.vocab_size, prompt)
+        rule, vocab_size = sampler.profile.think, self._model.config.vocab_size
+        thinking = Thinking(rule, tokenizer, vocab_size, prompt, resolved.seed)
         forks = Forks(
             sampler.fork_rule,
             tokenizer,
@@ -292,8 +293,8 @@ class Runner:
         )
         if hooks.retrieve is None:
             return [thinking, forks]
-        rule = resolved.profile.notes
-        return [Retrieval(rule, tokenizer, hooks.retrieve, forks.due), thinking, forks]
+        notes = resolved.profile.notes
+        return [Retrieval(notes, tokenizer, hooks.retrieve, forks.due), thinking, forks]
 
     # ── Admission ───────────────────────────────────────────────────────────────────────────────
 

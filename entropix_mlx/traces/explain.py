@@ -217,8 +217,7 @@ def _action(step: Step, profile: Profile | None) -> str:
 
 def _done(step: Step, profile: Profile | None) -> str:
     if step.origin is Origin.INSERTED:
-        text = profile.think.text if profile else None
-        said = text.strip() if isinstance(text, str) else ""
+        said = _thought(step, profile.think.text) if profile else ""
         what = f"“{said}”" if said else "a thinking text"
         waited = step.triggered_at is not None and step.triggered_at < step.index
         trigger = f", triggered at token {step.triggered_at}" if waited else ""
@@ -233,6 +232,15 @@ def _done(step: Step, profile: Profile | None) -> str:
     if step.strategy is Strategy.BRANCH and step.origin is Origin.SAMPLED and profile:
         return _unforked(profile.branch)
     return "the most probable token" if step.strategy is Strategy.ARGMAX else ""
+
+
+def _thought(step: Step, text: str | int | list[str | int]) -> str:
+    """Return the thinking text that begins with a step; empty where several may, or none."""
+    texts = text if isinstance(text, list) else [text]
+    written = [each.strip() for each in texts if isinstance(each, str)]
+    first = step.text.strip().lower()
+    begun = [each for each in written if each.lower().startswith(first)]
+    return begun[0] if len(begun) == 1 else ""
 
 
 def _unforked(rule: BranchStrategy) -> str:
