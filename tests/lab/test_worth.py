@@ -89,12 +89,12 @@ def test_a_fork_effects_what_its_winner_leads_by():
 
 
 def test_interventions_act_where_their_strategies_are():
-    profile = Profile.load()
+    profile = Profile.load().replace({"branch": TRIED})
     steps = [
         make_step(n, "x", entropy=entropy, varentropy=varentropy, margin=0.1)
         for n, (entropy, varentropy) in enumerate([(1.0, 1.0), (4.0, 9.0), (6.0, 9.0)])
     ]
-    assert used(profile.replace({"branch": TRIED})) == list(OFF)
+    assert used(profile) == list(OFF)
     assert used(only(profile, BRANCH)) == [BRANCH]
     assert first_place(steps, profile) == 1
     assert first_place(steps, only(profile, RESAMPLE)) == 2

@@ -113,16 +113,14 @@ class Thinking:
     def _next_text(self) -> str | int | None:
         """Return the text whose turn it is, of those that do not stand in the conversation yet."""
         turn = (self._first + self._allowance.count) % len(self._texts)
-        unused = (
-            text
-            for text in (*self._texts[turn:], *self._texts[:turn])
-            if isinstance(text, int) or not (self._answer.repeats(text) or self._said_before(text))
-        )
-        return next(unused, None)
+        in_turn = (*self._texts[turn:], *self._texts[:turn])
+        return next((text for text in in_turn if not self._stands(text)), None)
 
-    def _said_before(self, text: str) -> bool:
+    def _stands(self, text: str | int) -> bool:
+        if isinstance(text, int):  # a token that says nothing may come again
+            return False
         words = words_of(text)
-        return bool(words) and contains(self._conversation, words)
+        return self._answer.repeats(text) or (bool(words) and contains(self._conversation, words))
 
     @cached_property
     def _conversation(self) -> list[str]:
