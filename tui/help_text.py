@@ -20,7 +20,7 @@ from .styles import ORIGIN_MARKS, STYLES
 MEANINGS = {
     Strategy.ARGMAX: ("sure", "takes the most probable token"),
     Strategy.THINK: ("uncertain", "inserts a thought"),
-    Strategy.BRANCH: ("a fork", "takes the top token, or compares branches"),
+    Strategy.BRANCH: ("a fork", "follows the top token, or branches"),
     Strategy.RESAMPLE: ("wide open", "resamples at a higher temperature"),
     Strategy.ADAPTIVE: ("mixed", "samples; H and V set the temperature"),
 }

@@ -122,6 +122,11 @@ class TuneScreen(ModalScreen[TunedSettings | None]):
         self._show(preview, profile)
         self._say(f"{preview.changed} of {len(preview.steps)} tokens would get another strategy")
 
+    def on_checkbox_changed(self, event: Checkbox.Changed) -> None:
+        """Whoever wants to be asked at forks wants forks."""
+        if event.checkbox.id == "ask" and event.value:
+            self.query_one("#branch", Tick).value = True
+
     def on_tuning_plane_dragged(self, event: TuningPlane.Dragged) -> None:
         for name in event.names:
             slider = self.query_one(f"#slider-{name}", Slider)
