@@ -45,7 +45,7 @@ def test_accuracy_cost_and_contrasts_are_paired():
     assert contrast.difference == pytest.approx(-0.3)
     assert contrast.p_value == contrast.adjusted == pytest.approx(2 * 6 / 32)
     assert contrast.interval.low < -0.3 < contrast.interval.high
-    assert contrast.logprob == pytest.approx(-0.5 - 4.5 + 1.0)
+    assert contrast.logprob == pytest.approx(-5.0 + 0.1)
     assert contrast.logprob_interval.low < contrast.logprob < contrast.logprob_interval.high
 
 
