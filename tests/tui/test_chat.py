@@ -62,7 +62,7 @@ async def test_an_unsure_answer_is_reported_with_advice(make_chat):
     async with running(app) as pilot:
         await ask(pilot, "one")
         assert "mean log p" in notices(app)
-        assert "another seed" in notices(app)
+        assert "check it" in notices(app)
 
 
 async def test_a_question_typed_while_the_model_loads_is_answered(make_chat):
