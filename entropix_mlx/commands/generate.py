@@ -19,7 +19,7 @@ from ..files import check_target
 from ..settings import BATCH, ResolvedSettings, Settings
 from ..step import Step
 from ..summary import Summary
-from ..traces.trace import TraceWriter, make_folder, recorded
+from ..traces.trace import make_folder, recorded
 from .ranks import shares
 from .shared import answers, loading, options, output, prompts
 from .shared.options import ModelOptions, OutputOptions
@@ -252,9 +252,8 @@ def _write_trace(
     turns = [dict(message) for message in line.messages] or header.messages
     header = replace(header, messages=turns, prompt_tokens=answer.prompt_tokens)
     path = Path(request.trace or "") / f"{line.line:03}-{task.sample + 1}.jsonl"
-    with TraceWriter(path, header) as writer:
-        for step in answer.steps:
-            writer.add(step)
+    for _ in recorded(answer.steps, path, header):
+        pass
 
 
 def _read_prompts(request: GenerateRequest) -> list[PromptLine]:

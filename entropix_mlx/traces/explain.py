@@ -217,7 +217,8 @@ def _action(step: Step, profile: Profile | None) -> str:
 
 def _done(step: Step, profile: Profile | None) -> str:
     if step.origin is Origin.INSERTED:
-        said = _thought(step, profile.think.text) if profile else ""
+        text = profile.think.text if profile else None
+        said = text.strip() if isinstance(text, str) else ""
         what = f"“{said}”" if said else "a thinking text"
         waited = step.triggered_at is not None and step.triggered_at < step.index
         trigger = f", triggered at token {step.triggered_at}" if waited else ""
@@ -234,20 +235,10 @@ def _done(step: Step, profile: Profile | None) -> str:
     return "the most probable token" if step.strategy is Strategy.ARGMAX else ""
 
 
-def _thought(step: Step, text: str | int | list[str | int]) -> str:
-    """Return the thinking text that begins with a step; empty where several may, or none."""
-    texts = text if isinstance(text, list) else [text]
-    written = [each.strip() for each in texts if isinstance(each, str)]
-    first = step.text.strip().lower()
-    begun = [each for each in written if each.lower().startswith(first)]
-    return begun[0] if len(begun) == 1 else ""
-
-
 def _unforked(rule: BranchStrategy) -> str:
     taken = "the most probable token" if rule.unforked == UNFORKED_ARGMAX else "no fork here"
-    if not rule.max_branches:
-        return f"{taken} (forks are off: --branch turns them on)"
-    return f"{taken} (at most {rule.max_branches} forks an answer, {rule.min_gap} tokens apart)"
+    most = f"at most {rule.max_branches} forks an answer, {rule.min_gap} tokens apart"
+    return f"{taken} ({most if rule.max_branches else 'forks are off: --branch turns them on'})"
 
 
 def _chosen(fork: Fork) -> str:

@@ -152,7 +152,6 @@ def _interventions(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """
     think: dict[str, Any] = {}
     branches: dict[str, Any] = {}
-    forks: dict[str, Any] = {}
     if given.get("think"):
         think["max_insertions"] = Profile.load().think.max_insertions
     if given.get("no_think"):
@@ -160,8 +159,8 @@ def _interventions(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     for name in ("width", "depth"):
         if given.get(f"branch_{name}") is not None:
             branches[name] = given[f"branch_{name}"]
-    if given.get("branch") or given.get("ask") or branches:
-        forks["max_branches"] = MOST_FORKS
+    turned_on = given.get("branch") or given.get("ask") or branches
+    forks = {"max_branches": MOST_FORKS} if turned_on else {}
     if given.get("no_branch"):
         branches["max_branches"] = 0
     return {"think": think, "branch": forks | branches, "cntp": branches}

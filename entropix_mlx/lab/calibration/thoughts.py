@@ -217,11 +217,6 @@ class TextEffects:
     def interval(self, name: str = "total") -> Interval:
         return bootstrap_mean(self._by_place(name))
 
-    def joins(self, winner: TextEffects) -> bool:
-        """Whether the text can take turns with the best one: words, and not clearly behind."""
-        has_words = isinstance(self.text, str) and bool(words_of(self.text))
-        return self is not winner and has_words and not self.behind(winner)
-
     def behind(self, best: TextEffects) -> bool:
         return not self.mostly_accepted or self.interval().high < best.interval().low
 
@@ -341,15 +336,16 @@ def choose(
     behind.sort(key=lambda one: one.rank, reverse=True)
     finalists = measured("final", final, racing[:FINALISTS])
     winner = max(finalists, key=lambda one: one.rank)
-    others = tuple(one.text for one in finalists if one.joins(winner))
+    equals = [one.text for one in finalists if one is not winner and not one.behind(winner)]
+    others = tuple(text for text in equals if isinstance(text, str) and words_of(text))
     chosen = TextEffects(winner.text, (), ())
     for number in range(1, SEEDS + 1):
         answerer.journal.expect(len(fresh))
         seed = answerer.seed + number * OTHER_SEEDS
         where = improving.reseeded(f"again {number}", fresh, seed)
         answerer.journal.expect(len(where))
-        turns = cycle((winner.text, *others))
-        effects = improving.effects(f"fresh {number}", list(zip(where, turns, strict=False)))
+        turns = zip(where, cycle((winner.text, *others)), strict=False)
+        effects = improving.effects(f"fresh {number}", list(turns))
         chosen += TextEffects(chosen.text, tuple(where), tuple(effects))
     if not chosen.sites:
         return None

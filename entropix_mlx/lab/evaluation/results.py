@@ -23,6 +23,7 @@ from .records import AnswerRecord
 from .statistics import Interval, bootstrap_mean, holm, sign_test, wilson
 
 ALL_LEVELS = "all"
+Means = dict[str, dict[str, float]]  # by arm and question
 Pair = tuple[str, str]
 """The names of two arms, of which the first is compared with the second."""
 
@@ -131,7 +132,7 @@ def _contrasts(by_arm: dict[str, list[AnswerRecord]], pairs: Sequence[Pair] = ()
     check_pairs(pairs, by_arm)
     shares, logprobs = (
         {arm: _means(answers, value) for arm, answers in by_arm.items()}
-        for value in (_right, _mean_logprob)
+        for value in (lambda answer: float(answer.graded.right), _mean_logprob)
     )
     every = [(first, second) for second, first in combinations(by_arm, 2)]
     found = [_contrast(pair, shares, logprobs) for pair in pairs or every]
@@ -158,14 +159,6 @@ def _means(
     for answer in answers:
         found[answer.question.id].append(value(answer))
     return {question: fmean(each) for question, each in found.items()}
-
-
-def _right(answer: AnswerRecord) -> float:
-    return float(answer.graded.right)
-
-
-Means = dict[str, dict[str, float]]
-"""A value by arm and question."""
 
 
 def _differences(pair: Pair, values: Means) -> list[float]:

@@ -164,10 +164,10 @@ def _switches(body: Body) -> dict[str, Any]:
         sizes.check_names(("width", "depth"))
         own = {name: sizes.read(name, size) for name in ("width", "depth") if name in sizes}
         changes |= {"branch": own | {"max_branches": MOST_FORKS}, "cntp": own}
-    elif "branch" in body:
+    elif body.read("branch", check_flag, False):
         changes["branch"] = {"max_branches": MOST_FORKS}
-        if not body.read("branch", check_flag, True):
-            changes |= {"branch": {"max_branches": 0}, "cntp": {"max_branches": 0}}
+    elif "branch" in body:
+        changes |= {"branch": {"max_branches": 0}, "cntp": {"max_branches": 0}}
     return changes
 
 

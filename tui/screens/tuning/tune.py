@@ -193,14 +193,7 @@ class TuneScreen(ModalScreen[TunedSettings | None]):
         thresholds = {slider.name or "": slider.value for slider in self.query(Slider)}
         think = self._switched("think", "max_insertions")
         branch = self._switched("branch", "max_branches")
-        return self._profile.replace(
-            {
-                "thresholds": thresholds,
-                "think": think,
-                "branch": branch,
-                "cntp": {} if branch.get("max_branches") else branch,  # which has forks always
-            }
-        )
+        return self._profile.replace({"thresholds": thresholds, "think": think, "branch": branch})
 
     def _switched(self, section: str, limit: str) -> dict[str, Any]:
         """Return the change that switches an intervention on or off, as its box says."""
