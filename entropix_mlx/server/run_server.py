@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import resource
+import signal
 import socket
 import sys
 from types import FrameType
@@ -17,6 +17,7 @@ from typing import Any
 import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import HANDLED_SIGNALS
 
 from ..errors import SettingsError
 from .app import Server, make_app
@@ -57,11 +58,19 @@ class Listener(uvicorn.Server):
             http=HttpConnection,
             ws="none",
             lifespan="off",
-            timeout_graceful_shutdown=int(seconds + CLOSING_SECONDS) + 1,
+            timeout_graceful_shutdown=int(seconds + 2 * CLOSING_SECONDS) + 1,
             h11_max_incomplete_event_size=2**16,
             backlog=BACKLOG,
         )
         super().__init__(config)
+
+    def listen(self, bound: socket.socket) -> None:
+        """Serve until a signal; afterwards, leave the process with `output.leave`."""
+        sys.setswitchinterval(SWITCH_SECONDS)
+        try:
+            self.run(sockets=[bound])
+        finally:
+            self._server.batcher.stop()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Stop at a signal; at a second one, do not wait for running answers."""
@@ -75,6 +84,7 @@ class Listener(uvicorn.Server):
         ending = asyncio.create_task(self._end_late())
         try:
             await super().shutdown(sockets)
+            await self._hang_up()
         finally:
             ending.cancel()
 
@@ -82,17 +92,23 @@ class Listener(uvicorn.Server):
         """End after a while all that still runs, so that every stream gets its last chunk."""
         await asyncio.sleep(self._server.served.limits.shutdown_seconds)
         self._server.batcher.interrupt()
+        await asyncio.sleep(CLOSING_SECONDS)
+        await self._hang_up()
+
+    async def _hang_up(self) -> None:
+        """Have what still runs end as if its clients had gone; cancelled, it would report that."""
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        if self.server_state.tasks:
+            await asyncio.wait(self.server_state.tasks, timeout=CLOSING_SECONDS)
 
 
-def listen(server: Server, bound: socket.socket) -> None:
-    sys.setswitchinterval(SWITCH_SECONDS)
+def make_listener(server: Server) -> Listener:
+    """Return what serves; from now on it stops at a signal, whatever it does then."""
     listener = Listener(make_app(server), server)
-    try:
-        listener.run(sockets=[bound])
-    finally:
-        server.batcher.stop()
-    if server.batcher.alive:  # inside MLX: the interpreter would be aborted
-        os._exit(0)
+    for sig in HANDLED_SIGNALS:  # uvicorn sets its own only while it runs
+        signal.signal(sig, listener.handle_exit)
+    return listener
 
 
 def bind(host: str, port: int) -> socket.socket:
