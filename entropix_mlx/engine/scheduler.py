@@ -106,22 +106,25 @@ class Scheduler:
         """
         # 1. Who was cancelled leaves, unless a pass of its own will see to it.
         for slot in self.slots:
-            if (slot.undecided is not None or slot in self._waiting) and slot.cancelled:
+            idle = slot.sits_out or slot.undecided is not None or slot in self._waiting
+            if idle and slot.cancelled:
                 slot.end()
         self._waiting = [slot for slot in self._waiting if not slot.ended]
         # 2. Prompts are computed as far as the chunk goes: in one turn those first of which least
-        # is left, in the next those that came first, so that none waits for ever.
+        # is left, in the next those that came first, so that none waits for ever. One that begins
+        # as another takes that over when it is computed.
         waited, left = 0.0, self._chunk()
-        prompts = list(dict.fromkeys(slot.prompt for slot in self._waiting))
+        waiting = [slot for slot in self._waiting if not slot.sits_out]
+        prompts = list(dict.fromkeys(slot.prompt for slot in waiting))
         self._shortest_first = not self._shortest_first
         if self._shortest_first:
             prompts.sort(key=lambda p: p.unread if p.opened else len(p.tokens))
         for prompt in prompts:
-            if left > 0 and prompt.unread:
+            if left > 0 and not any(map(prompt.follows, prompts)) and prompt.unread:
                 waited += self._finish_pass()  # or its time would be taken for that of the chunk
                 left -= self._read_chunk(prompt, left)
         # 3. Answers begin whose prompt is in the cache.
-        for slot in [slot for slot in self._waiting if slot.prompt.complete and not slot.ended]:
+        for slot in [slot for slot in waiting if slot.prompt.complete and not slot.ended]:
             self._waiting.remove(slot)
             slot.start()
             self._running.append(slot)
@@ -151,7 +154,7 @@ class Scheduler:
 
     def _chunk(self) -> int:
         """Return how many tokens of prompts to compute now: fewer where answers wait for it."""
-        if self._steady or not self._running:
+        if self._steady or all(slot.sits_out for slot in self._running):
             return PREFILL_CHUNK
         if not self._token_seconds.value or not self._pass_seconds.value:
             return SMALLEST_CHUNK
@@ -166,7 +169,8 @@ class Scheduler:
         kinds = list(dict.fromkeys(kind_of(slot.resolved) for slot in self._running))
         slots = sorted(self._running, key=lambda slot: kinds.index(kind_of(slot.resolved)))
         # 2. Each brings its rows, which need not be known to the host yet.
-        queued = [(slot, slot.queue(self._pass, alone=len(slots) == 1)) for slot in slots]
+        alone = sum(not slot.sits_out for slot in slots) == 1
+        queued = [(slot, slot.queue(self._pass, alone)) for slot in slots]
         groups = [group for _, found in queued for group in found]
         if not groups:
             return None

@@ -66,6 +66,7 @@ class Slot:
         *,
         forced: Sequence[int] = (),
         hooks: Hooks | None = None,
+        client: str | None = None,
         clock: Clock | None = None,
         states: SamplerStates | None = None,
         speculation: Speculation | None = None,
@@ -74,6 +75,7 @@ class Slot:
 
         Args:
             forced: tokens to commit first.
+            client: who asks, if others may: they share the places for answers.
             clock: stands still while a person chooses.
             states: None where the sampler does not remember the text.
             speculation: None where nothing is proposed.
@@ -85,6 +87,11 @@ class Slot:
         self.ended = False
         self.undecided: Fork | None = None
         """The fork that a person is to decide; see `reply`."""
+        self.unread = False
+        """Whether whoever asks takes nothing more of the answer for now."""
+        self.sits_out = False
+        """Whether it has given up its place for now; it keeps what was computed."""
+        self.client = client
         self.text: CachedText | None = None  # until the prompt is in the cache
         self._answer = answer
         self._requests = answer.live(prompt.tokens[-1], forced)
@@ -173,6 +180,8 @@ class Slot:
         """Return the rows of this slot in the next pass, behind its flight in the last one."""
         self._alone = alone
         self._members, self._places, self._block = [], {}, ()
+        if self.sits_out:
+            return []
         if self._chosen is not None:
             fork, self._chosen = self._chosen, None
             try:

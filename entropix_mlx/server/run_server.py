@@ -36,6 +36,8 @@ OTHER_FILES = 64
 GONE_SECONDS = 0.5
 """The interval at which a client that sends nothing more is asked whether it still listens."""
 STILL_HERE = b"HTTP/1.1 100 Continue\r\n\r\n"
+SEND_BYTES = 2**15
+"""Of answers on their way to a client: what it does not take is seen when they are full."""
 WRITE_SECONDS = 60.0
 """In which a client must take something of what it is sent."""
 SWITCH_SECONDS = 0.001
@@ -120,6 +122,7 @@ def bind(host: str, port: int) -> socket.socket:
         # on a connection that is kept alive waits 40 ms and more for an acknowledgement.
         bound = socket.socket(family, kind, protocol)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
         bound.bind(address)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
@@ -146,6 +149,7 @@ class HttpConnection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        transport.set_write_buffer_limits(SEND_BYTES)
         self._await_head()
         if len(self.connections) > most_connections():
             self._take_place()
