@@ -49,7 +49,7 @@ from .slot import Slot
 from .speculation.speculation import speculation_for
 
 LEAST_TURN = 32
-"""Passes for which an answer has its place at least, unless its client or request has others."""
+"""Turns after which an answer gives way to one that had to sit out."""
 RESOLVED = 16
 """Settings whose samplers are cached: slots that share a sampler are measured together."""
 _NOT_DECIDING: dict[str, Any] = {
@@ -96,7 +96,7 @@ class Runner:
         self._waiting: deque[Slot] = deque()
         self._admitted: list[Slot] = []
         self._turn = 0
-        self._placed_at: dict[Slot, int] = {}
+        self._since: dict[Slot, int] = {}
         self._taken: dict[Slot, int] = {}
         self._resolved: deque[tuple[Settings, ResolvedSettings]] = deque(maxlen=RESOLVED)
         self._open = contextlib.ExitStack()
@@ -313,7 +313,8 @@ class Runner:
             self._waiting.remove(slot)
             self._keep_text(slot)
         for slot in self._placed:
-            slot.sits_out = slot.unread
+            if slot.unread:
+                self._set_out(slot)
         # 1. Free places: those that sit out before those that have waited for less.
         while self.running < self._batch and (ready := [*self._returning, *self._waiting]):
             if not self._fits(slot := min(ready, key=self._share)):
@@ -321,17 +322,43 @@ class Runner:
                     return
                 slot = min(ready, key=self._share)
             self._place(slot)
-        # 2. Places for the first answers to requests.
-        while ready := [slot for slot in self._waiting if self._is_first(slot)]:
-            slot = min(ready, key=self._share)
-            other = self._to_give_way(slot)
-            if other is None or not self._fits(slot):
-                return
-            other.sits_out = True
+        # 2. Places that others can spare.
+        while claims := self._claims():
+            slot, others = claims
+            other = max(others, key=lambda other: (*self._share(other), self._had(other)))
+            self._set_out(other)
             self._place(slot)
 
+    def _claims(self) -> tuple[Slot, list[Slot]] | None:
+        """Return an answer that may take another's place, and who can spare one for it."""
+        first = [slot for slot in self._waiting if self._is_first(slot) and self._fits(slot)]
+        for slot in [*sorted(first, key=self._share), *self._returning]:
+            if others := [other for other in self._placed if self._spares(other, slot)]:
+                return slot, others
+        return None
+
+    def _spares(self, other: Slot, slot: Slot) -> bool:
+        """Tell whether an answer gives way to another: its client has two places more, or no fewer
+        and its own request has two, or it has had its own for some time."""
+        (client, request), (own, _) = self._share(other), self._share(slot)
+        if client >= own + 2:
+            return True
+        if slot.client is None or (client <= own and other.client != slot.client):
+            return False
+        if slot in self._waiting:  # for its first token
+            return request >= 2 or self._had(other) > 0
+        return self._had(other) >= LEAST_TURN
+
+    def _had(self, slot: Slot) -> int:
+        """Return for how many turns an answer has its place, the first token apart."""
+        return self._turn - self._since[slot] if self._taken[slot] else 0
+
+    def _set_out(self, slot: Slot) -> None:
+        slot.sits_out = True
+        self._since[slot] = self._turn
+
     def _place(self, slot: Slot) -> None:
-        self._placed_at[slot] = self._turn
+        self._since[slot] = self._turn
         slot.sits_out = False
         if slot in self._waiting:
             self._waiting.remove(slot)
@@ -346,7 +373,8 @@ class Runner:
 
     @property
     def _returning(self) -> list[Slot]:
-        return [slot for slot in self._admitted if slot.sits_out and not slot.unread]
+        found = [slot for slot in self._admitted if slot.sits_out and not slot.unread]
+        return sorted(found, key=self._since.__getitem__)
 
     def _share(self, slot: Slot) -> tuple[int, int]:
         """Return how many places the client has that asks for an answer, and how many the answers
@@ -357,18 +385,6 @@ class Runner:
     def _is_first(self, slot: Slot) -> bool:
         begun = any(other.hooks is slot.hooks for other in self._admitted)
         return slot.client is not None and not begun
-
-    def _to_give_way(self, first: Slot) -> Slot | None:
-        """Return an answer that can spare its place: its client has two more than another, its
-        request has two, or it had its place for some time."""
-        placed, own = self._placed, self._share(first)[0]
-        had = {slot: self._turn - self._placed_at[slot] for slot in placed if self._taken[slot]}
-        slot = max(placed, key=lambda slot: (*self._share(slot), had.get(slot, 0)), default=None)
-        if slot is None:
-            return None
-        client, request = self._share(slot)
-        spares = client >= own + 2 or request >= 2 or had.get(slot, 0) >= LEAST_TURN
-        return slot if spares else None
 
     def _fits(self, slot: Slot) -> bool:
         """Tell whether the memory holds an answer beside those that run; one alone always may."""
@@ -402,7 +418,7 @@ class Runner:
     def _retire(self) -> None:
         for slot in [slot for slot in self._admitted if slot.ended]:
             self._admitted.remove(slot)
-            del self._placed_at[slot]
+            del self._since[slot]
             slot.settle(self._taken.pop(slot))
             self._keep_text(slot)
 

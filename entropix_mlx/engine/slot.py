@@ -110,6 +110,16 @@ class Slot:
         self._prefilled = False
 
     @property
+    def is_new(self) -> bool:
+        """Whether none of its rows was in a pass yet."""
+        return not self._prefilled
+
+    @property
+    def width(self) -> int:
+        """How many rows it asks for, as far as that is known."""
+        return 0 if self._request is None else len(self._request.tokens)
+
+    @property
     def cancelled(self) -> bool:
         return self.hooks.cancelled()
 
@@ -176,12 +186,14 @@ class Slot:
 
     # ── 1. Queue ────────────────────────────────────────────────────────────────────────────────
 
+    def skip(self) -> None:
+        """Have no rows in the next pass."""
+        self._members, self._places, self._block = [], {}, ()
+
     def queue(self, last: Pass | None, alone: bool = True) -> list[SlotRows]:
         """Return the rows of this slot in the next pass, behind its flight in the last one."""
         self._alone = alone
-        self._members, self._places, self._block = [], {}, ()
-        if self.sits_out:
-            return []
+        self.skip()
         if self._chosen is not None:
             fork, self._chosen = self._chosen, None
             try:

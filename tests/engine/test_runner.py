@@ -242,8 +242,8 @@ LONG = replace(PLAIN, max_tokens=120)
         ([("a", 8)], 4),
         ([("a", 1)] * 8, 4),
         ([("b", 8)], 4),
-        ([("b", 1)] * 8, 70),
-        ([("b", 1)] * 2 + [("a", 3), ("a", 3)], 40),
+        ([("b", 1)] * 8, 12),
+        ([("b", 1)] * 2 + [("a", 3), ("a", 3)], 4),
     ],
     ids=["one request", "one client", "its own request", "its own client", "several"],
 )
