@@ -49,7 +49,7 @@ from .scheduler import Scheduler
 from .slot import Slot
 from .speculation.speculation import speculation_for
 
-LEAST_TURN = 32
+LEAST_TURN = 8
 """Turns after which an answer gives way to one that had to sit out."""
 RESOLVED = 16
 """Settings whose samplers are cached: slots that share a sampler are measured together."""

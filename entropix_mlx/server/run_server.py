@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import resource
 import signal
 import socket
@@ -36,6 +37,9 @@ OTHER_FILES = 64
 GONE_SECONDS = 0.5
 """The interval at which a client that sends nothing more is asked whether it still listens."""
 STILL_HERE = b"HTTP/1.1 100 Continue\r\n\r\n"
+SMALL_CHUNK = re.compile(rb"\r\n[0-9A-Fa-f]{1,2}\r\n")
+MOST_SMALL_CHUNKS = 4096
+"""Of less than 256 bytes, in the body of a request; each takes as long as some kilobytes."""
 SEND_BYTES = 2**15
 """Of answers on their way to a client: what it does not take is seen when they are full."""
 WRITE_SECONDS = 60.0
@@ -143,6 +147,7 @@ class HttpConnection(H11Protocol):
     """One connection, with limits on the time that a client may take."""
 
     _since = 0.0
+    _small_chunks = 0
     _head_timer: asyncio.TimerHandle | None = None
     _write_timer: asyncio.TimerHandle | None = None
     _gone_timer: asyncio.TimerHandle | None = None
@@ -153,6 +158,13 @@ class HttpConnection(H11Protocol):
         self._await_head()
         if len(self.connections) > most_connections():
             self._take_place()
+
+    def data_received(self, data: bytes) -> None:
+        self._small_chunks += len(SMALL_CHUNK.findall(data))
+        if self._small_chunks > MOST_SMALL_CHUNKS:
+            self.transport.abort()
+        else:
+            super().data_received(data)
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Keep the connection for the answer, if a whole request came; the client may listen."""
@@ -196,6 +208,7 @@ class HttpConnection(H11Protocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        self._small_chunks = 0
         self._await_head()
 
     def pause_writing(self) -> None:
