@@ -59,6 +59,9 @@ class Scheduler:
         self._waiting: list[Slot] = []
         self._running: list[Slot] = []
         self._shortest_first = self._only_new = False
+        self._credit = 0.0
+        """Seconds that passes for first tokens only may take before others must have had as
+        many."""
         self._rows = 0
         self._pass: Pass | None = None
         self._pass_seconds = _RunningMean()
@@ -91,8 +94,9 @@ class Scheduler:
         self._pass = queued
         if not pipelined:
             steps += self._read_last()
+        seconds = waited + time.perf_counter() - began
+        self._credit = min(LONGEST_PASS, self._credit + (-seconds if self._only_new else seconds))
         if steps and not self._only_new:
-            seconds = waited + time.perf_counter() - began
             self._pass_seconds.add(seconds)
             self._row_seconds.add(seconds / max(self._rows, 1))
         for slot in [slot for slot in self._running if slot.ended]:
@@ -204,15 +208,15 @@ class Scheduler:
     def _taking_part(self) -> list[Slot]:
         """Return whose rows are in the next pass.
 
-        Where passes take long, every other one is for first tokens only, and the others have no
-        more rows than fit into `LONGEST_PASS`: who has taken part comes last in the next.
+        Where passes take long, first tokens have some to themselves, for half of the time, and the
+        others have no more rows than fit into `LONGEST_PASS`: who took part comes last in the next.
         """
         ready = [slot for slot in self._running if not slot.sits_out]
         if not self._passes_are_long:
             self._only_new = False
             return ready
         new = [slot for slot in ready if slot.is_new]
-        self._only_new = bool(new) and not self._only_new
+        self._only_new = bool(new) and self._credit > 0
         if self._only_new:
             return new
         most = LONGEST_PASS / self._row_seconds.value
