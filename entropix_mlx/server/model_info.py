@@ -33,6 +33,7 @@ class Limits:
     stop_characters: int = 512
     biases: int = 2048
     top_logprobs: int = 20
+    tools: int = 128
     profile_fields: int = 512
     profile_bytes: int = 2**16
     """Of an inline profile, or of `set`, as JSON."""

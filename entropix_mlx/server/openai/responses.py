@@ -16,6 +16,7 @@ from ...settings import Settings
 from ...step import Step
 from ...summary import Summary
 from ..batching import Begun, Stepped
+from .calls import CallingMessage
 from .parse import CompletionRequest
 
 if TYPE_CHECKING:
@@ -46,6 +47,10 @@ class Choice:
     cached: int = 0
     """Tokens of the prompt that were in the cache."""
     summary: Summary = field(default_factory=Summary)
+    calling: CallingMessage | None = None
+    """Separates the text from the calls, where there may be calls."""
+    _delta: Json = field(default_factory=dict)
+    """Of the last step, in a chat."""
     _scores: Sequence[Likelihood] = ()
     _steps: list[Step] = field(default_factory=list)
     _offset: int = 0
@@ -55,6 +60,8 @@ class Choice:
             self.cached, self._scores = event.cached, event.scores
         else:
             self.summary.add(event.step)
+            text = {"content": event.step.text}
+            self._delta = text if self.calling is None else self.calling.add(event.step)
             if self.request.logprobs and not self.request.stream:
                 self._steps.append(event.step)
 
@@ -70,17 +77,22 @@ class Choice:
             )
         step = event.step
         logprobs = self._logprobs([step]) if self.request.logprobs else None
-        content: Any = {"content": step.text} if self.request.chat else step.text
+        content: Any = self._delta if self.request.chat else step.text
         return self._chunk(content, logprobs) | {"entropix": step.to_dict()}
 
     def last_chunk(self) -> Json:
-        chunk = self._chunk({} if self.request.chat else "")
+        left: Json = {} if self.calling is None else self.calling.finish()
+        chunk = self._chunk(left if self.request.chat else "")
         return chunk | {"finish_reason": self._finish_reason, "entropix": self._totals()}
 
     def whole(self) -> Json:
         text = self.summary.text
+        if self.calling is not None:
+            self.calling.finish()
         choice: Json = {"index": self.index, "finish_reason": self._finish_reason}
-        if self.request.chat:
+        if self.calling is not None:
+            choice["message"] = self.calling.whole()
+        elif self.request.chat:
             choice["message"] = {"role": "assistant", "content": text, "refusal": None}
         else:
             choice["text"] = self.echoed + text if self.request.echo else text
@@ -93,13 +105,16 @@ class Choice:
 
     @property
     def _finish_reason(self) -> str:
-        return self.summary.finish_reason or "length"
+        reason = self.summary.finish_reason or "length"
+        called = self.calling is not None and self.calling.calls
+        return "tool_calls" if called and reason == "stop" else reason
 
     def _totals(self) -> Json:
         summary = self.summary
         strategies = {str(name): count for name, count in summary.strategies.items()}
         verdict = Profile.load(self.settings.profile).abstain.verdict(summary.metrics)
-        return {
+        calls = {"tool_calls": self.calling.confidences()} if self.calling else {}
+        return calls | {
             "confidence": summary.confidence,
             "certainty": None if verdict is None else verdict.to_dict(),
             "mean_entropy": summary.mean_entropy,

@@ -1,0 +1,142 @@
+"""What a request's tools and constraint mean for the model that is served."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..constraints.constraint import GRAMMAR, Constraint
+from ..errors import ConstraintError
+from ..tools.formats import CallFormat, Format, json_rule
+from .openai.errors import RequestError
+from .openai.parse import CompletionRequest, Message, Prompt
+from .openai.tools import Tools
+
+if TYPE_CHECKING:
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+
+class Compiler:
+    """Compiles the constraints of requests, on the thread that tokenizes their prompts."""
+
+    def __init__(self, tokenizer: TokenizerWrapper, vocab: int) -> None:
+        self._tokenizer = tokenizer
+        self._vocab = vocab
+
+    def prepare(self, request: CompletionRequest) -> tuple[CompletionRequest, Format | None]:
+        """Return a request with its whole constraint, and the format of its calls, if it has any.
+
+        Raises:
+            RequestError: the model knows no tools, or the constraint cannot be compiled.
+        """
+        form = None
+        if request.tools is not None or any(map(_has_calls, request.prompts)):
+            form = self._format
+            if form is None:
+                field = "messages" if request.tools is None else "tools"
+                message = f"{field}: the chat template of this model shows it no tools: leave them out"
+                raise RequestError(message, field, code="unsupported")
+            if isinstance(form, CallFormat) and form.id_length:
+                short = tuple(_with_ids(prompt, form.id_length) for prompt in request.prompts)
+                request = replace(request, prompts=short)
+        if request.tools is not None and form is not None:
+            request = self._with_tools(request, request.tools, form)
+        elif request.settings.constraint is not None:
+            self._check(request.settings.constraint, request.constrained_by)
+        return request, form
+
+    @functools.cached_property
+    def _format(self) -> Format | None:
+        from ..api.tools import call_format
+
+        return call_format(self._tokenizer)
+
+    @functools.cached_property
+    def _special(self) -> dict[str, int]:
+        from ..api.tools import special_tokens
+
+        return special_tokens(self._tokenizer)
+
+    def _with_tools(
+        self, request: CompletionRequest, tools: Tools, form: Format
+    ) -> CompletionRequest:
+        constraint = request.settings.constraint
+        if isinstance(form, CallFormat):
+            grammar = form.grammar(
+                tools.functions,
+                self._special,
+                required=tools.required,
+                several=tools.several,
+                answer=_answer_rule(constraint, request.constrained_by),
+            )
+            combined = Constraint(GRAMMAR, grammar)
+            try:
+                self._check(combined, "tools")
+            except RequestError:
+                self._find_wrong(tools)
+                raise
+            return replace(request, settings=replace(request.settings, constraint=combined))
+        why = "calls in the format of this model cannot be constrained"
+        if tools.required:
+            raise RequestError(f"tool_choice may only be auto: {why}", "tool_choice")
+        if constraint is not None:
+            field = request.constrained_by
+            raise RequestError(f"{field} and tools cannot both hold: {why}", field)
+        return request
+
+    def _find_wrong(self, tools: Tools) -> None:
+        """Raise the error of the function whose schema cannot be compiled, if there is one."""
+        for function in tools.functions:
+            named = f"the parameters of {function.name}"
+            self._check(Constraint("json_schema", function.parameters), "tools", named)
+
+    def _check(self, constraint: Constraint, field: str | None, named: str = "") -> None:
+        from ..constraints.matcher import matcher_for
+
+        try:
+            matcher_for(constraint, self._tokenizer, self._vocab)
+        except ConstraintError as error:
+            message = f"{named or field}: {error}"
+            raise RequestError(message, field, code="bad_constraint") from None
+
+
+def _answer_rule(constraint: Constraint | None, field: str | None) -> str | None:
+    if constraint is None:
+        return None
+    if not constraint.is_json:
+        raise RequestError(f"{field} and tools cannot both hold: leave one out", field)
+    return json_rule(constraint.value)
+
+
+def _has_calls(prompt: Prompt) -> bool:
+    return any(
+        isinstance(part, dict) and (part["role"] == "tool" or "tool_calls" in part)
+        for part in prompt
+    )
+
+
+def _with_ids(prompt: Prompt, length: int) -> Prompt:
+    """Return messages whose ids of calls have the length that the chat template takes."""
+    if isinstance(prompt, str):
+        return prompt
+    return tuple(  # type: ignore[return-value]
+        _with_short_ids(part, length) if isinstance(part, dict) else part for part in prompt
+    )
+
+
+def _with_short_ids(message: Message, length: int) -> Message:
+    short = dict(message)
+    if "tool_call_id" in message:
+        short["tool_call_id"] = _short(message["tool_call_id"], length)
+    if "tool_calls" in message:
+        calls = message["tool_calls"]
+        short["tool_calls"] = [{**call, "id": _short(call["id"], length)} for call in calls]
+    return short
+
+
+def _short(number: str, length: int) -> str:
+    if len(number) == length and number.isalnum():
+        return number
+    return hashlib.sha256(number.encode()).hexdigest()[:length]

@@ -1,0 +1,86 @@
+"""The message of an answer that may call functions: its text, its calls, and how sure they are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from ...step import Step
+from ...tools.formats import Format
+from ...tools.reader import Call, CallReader, Piece
+
+Json = dict[str, Any]
+
+
+class CallingMessage:
+    """What the assistant says and calls, as OpenAI sends it, whole or as it grows."""
+
+    def __init__(self, form: Format, listed: Sequence[Json]) -> None:
+        self._reader = CallReader(form, listed)
+        self._steps: list[Step] = []
+        self._ends = [0]
+        """Where the text of each step ends in the answer; before all of them, 0."""
+        self._text = ""
+
+    @property
+    def calls(self) -> list[Call]:
+        return self._reader.calls
+
+    def add(self, step: Step) -> Json:
+        """Return the delta of a step."""
+        self._steps.append(step)
+        self._ends.append(self._ends[-1] + len(step.text))
+        return self._delta(self._reader.add(step.text))
+
+    def finish(self) -> Json:
+        """Return the delta of what waited for more when the answer ended."""
+        return self._delta(self._reader.finish())
+
+    def whole(self) -> Json:
+        message: Json = {"role": "assistant", "content": self._text, "refusal": None}
+        if self.calls:
+            calls = [_described(call) | _function(call, call.arguments) for call in self.calls]
+            message |= {"content": self._text or None, "tool_calls": calls}
+        return message
+
+    def confidences(self) -> list[Json]:
+        """Return how sure each call is; see docs/server.md."""
+        return [
+            {"id": call.id, "name": call.name, "confidence": self._confidence(call)}
+            for call in self.calls
+        ]
+
+    def _confidence(self, call: Call) -> float:
+        end = math.inf if call.end is None else call.end
+        spans = zip(self._steps, pairwise(self._ends), strict=True)
+        own = [step for step, (first, last) in spans if first < end and last > call.start]
+        scores = [step.logprob if (p := step.allowed_logprob) is None else p for step in own]
+        free = [score for score in scores if score < 0]
+        return math.exp(math.fsum(free) / len(free)) if free else 1.0
+
+    def _delta(self, pieces: Sequence[Piece]) -> Json:
+        delta: Json = {}
+        changes: dict[int, Json] = {}
+        for piece in pieces:
+            if piece.call is None:
+                self._text += piece.text
+                delta["content"] = delta.get("content", "") + piece.text
+            elif not piece.text:
+                call = self.calls[piece.call]
+                changes[piece.call] = {"index": piece.call} | _described(call) | _function(call, "")
+            else:
+                known = {"index": piece.call, "function": {"arguments": ""}}
+                changes.setdefault(piece.call, known)["function"]["arguments"] += piece.text
+        if changes:
+            delta["tool_calls"] = list(changes.values())
+        return delta
+
+
+def _described(call: Call) -> Json:
+    return {"id": call.id, "type": "function"}
+
+
+def _function(call: Call, arguments: str) -> Json:
+    return {"function": {"name": call.name, "arguments": arguments}}

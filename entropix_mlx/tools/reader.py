@@ -1,0 +1,162 @@
+"""Reading an answer that may end with calls, as it grows."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .formats import CallFormat, Format, MarkedFormat
+
+
+@dataclass
+class Call:
+    """A call of a function, as far as it was read."""
+
+    name: str
+    start: int
+    """Where it begins in the answer, in characters."""
+    id: str = field(default_factory=lambda: secrets.token_hex(5)[:9])
+    """Nine letters or digits, which is what Mistral's templates take."""
+    arguments: str = ""
+    end: int | None = None
+    """Where its arguments end; None while they do not."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What a part of an answer adds: to its text, or to the arguments of a call."""
+
+    text: str
+    call: int | None = None
+    """The index of the call; its first piece is empty."""
+
+
+class CallReader:
+    """Separates an answer's text from its calls."""
+
+    def __init__(self, form: Format, tools: Sequence[Mapping[str, Any]] = ()) -> None:
+        self._format = form
+        self._tools = tools
+        self._waiting = ""
+        self._read = 0
+        self._scanner = _ObjectScanner()
+        self._inside = False
+        """Whether the text is behind the mark of the first call."""
+        self.calls: list[Call] = []
+
+    def add(self, text: str) -> list[Piece]:
+        """Return what a text adds; what may yet become a mark waits."""
+        self._waiting += text
+        return list(self._pieces())
+
+    def finish(self) -> list[Piece]:
+        """Return what is left when the answer has ended."""
+        left = list(self._pieces())
+        rest = self._take(len(self._waiting))
+        if not self._inside:
+            left.append(Piece(rest))
+        elif isinstance(self._format, MarkedFormat):
+            left += self._parsed(rest)
+        return left
+
+    def _pieces(self) -> Iterator[Piece]:
+        if not self._inside:
+            yield from self._before_calls()
+        if not self._inside:
+            return
+        if isinstance(self._format, MarkedFormat):
+            yield from self._marked(self._format)
+        else:
+            yield from self._written(self._format)
+
+    def _before_calls(self) -> Iterator[Piece]:
+        form, waiting = self._format, self._waiting
+        if isinstance(form, CallFormat) and not form.start:
+            # The answer is a call from its first character on, or has none.
+            found = 0 if not self._read and waiting.startswith(form.marker) else -1
+            held = len(waiting) if not self._read and form.marker.startswith(waiting) else 0
+        else:
+            found, held = waiting.find(form.marker), _overlap(waiting, form.marker)
+        self._inside = found >= 0
+        ready = found if self._inside else len(waiting) - held
+        if ready:
+            yield Piece(self._take(ready))
+
+    def _written(self, form: CallFormat) -> Iterator[Piece]:
+        while self._waiting:
+            if not self.calls or self.calls[-1].end is not None:
+                header = form.header.search(self._waiting)
+                if header is None:
+                    return
+                self._begin(header["name"], self._read + header.start())
+                self._take(header.end())
+                yield Piece("", len(self.calls) - 1)
+            length, ended = self._scanner.read(self._waiting)
+            text = self._take(length)
+            self.calls[-1].arguments += text
+            if ended:
+                self.calls[-1].end = self._read
+            yield Piece(text, len(self.calls) - 1)
+
+    def _marked(self, form: MarkedFormat) -> Iterator[Piece]:
+        while form.end and form.end in self._waiting:
+            yield from self._parsed(self._take(self._waiting.index(form.end) + len(form.end)))
+
+    def _parsed(self, text: str) -> Iterator[Piece]:
+        """Yield the calls that mlx-lm's parser finds; a text without any stays text."""
+        assert isinstance(self._format, MarkedFormat)
+        body = text.strip().removeprefix(self._format.marker).removesuffix(self._format.end)
+        if not body.strip():
+            return
+        try:
+            found = self._format.parse(body, list(self._tools))
+        except Exception:  # parsers raise what they like at what is no call
+            yield Piece(text)
+            return
+        for one in found if isinstance(found, list) else [found]:
+            call = self._begin(str(one["name"]), self._read - len(text))
+            call.arguments = json.dumps(one["arguments"], ensure_ascii=False)
+            call.end = self._read
+            yield Piece("", len(self.calls) - 1)
+            yield Piece(call.arguments, len(self.calls) - 1)
+
+    def _begin(self, name: str, start: int) -> Call:
+        self._scanner = _ObjectScanner()
+        self.calls.append(Call(name, start))
+        return self.calls[-1]
+
+    def _take(self, length: int) -> str:
+        taken, self._waiting = self._waiting[:length], self._waiting[length:]
+        self._read += length
+        return taken
+
+
+class _ObjectScanner:
+    """Finds the end of a JSON object that comes in pieces."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._quoted = self._escaped = False
+
+    def read(self, text: str) -> tuple[int, bool]:
+        """Return how many characters of a text belong to the object, and whether it ends there."""
+        for index, character in enumerate(text):
+            if self._quoted:
+                self._quoted = self._escaped or character != '"'
+                self._escaped = character == "\\" and not self._escaped
+            elif character == '"':
+                self._quoted = True
+            elif character in "{}":
+                self._depth += 1 if character == "{" else -1
+                if not self._depth:
+                    return index + 1, True
+        return len(text), False
+
+
+def _overlap(text: str, marker: str) -> int:
+    """Return how many characters at the end of a text may be the beginning of a mark."""
+    lengths = range(min(len(marker), len(text)), 0, -1)
+    return next((length for length in lengths if text.endswith(marker[:length])), 0)
