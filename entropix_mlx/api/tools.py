@@ -16,7 +16,11 @@ from .prompts import Tool, conversation_text
 _QUESTION = [{"role": "user", "content": "?"}]
 _TOOL = {
     "type": "function",
-    "function": {"name": "f", "description": "f", "parameters": {"type": "object", "properties": {}}},
+    "function": {
+        "name": "f",
+        "description": "f",
+        "parameters": {"type": "object", "properties": {}},
+    },
 }
 
 

@@ -36,7 +36,9 @@ class Compiler:
             form = self._format
             if form is None:
                 field = "messages" if request.tools is None else "tools"
-                message = f"{field}: the chat template of this model shows it no tools: leave them out"
+                message = (
+                    f"{field}: the chat template of this model shows it no tools: leave them out"
+                )
                 raise RequestError(message, field, code="unsupported")
             if isinstance(form, CallFormat) and form.id_length:
                 short = tuple(_with_ids(prompt, form.id_length) for prompt in request.prompts)

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..constraints.matcher import WHITE_SPACE
+
 Parse = Callable[[str, Any], Any]
 """One of mlx-lm's tool parsers: from a call's text and the tools to its name and arguments."""
 

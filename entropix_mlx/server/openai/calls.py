@@ -12,6 +12,8 @@ from ...tools.formats import Format
 from ...tools.reader import Call, CallReader, Piece
 
 Json = dict[str, Any]
+FORCED = -1e-3
+"""The log probability, given what was allowed, above which a token was as good as forced."""
 
 
 class CallingMessage:
@@ -56,8 +58,7 @@ class CallingMessage:
         end = math.inf if call.end is None else call.end
         spans = zip(self._steps, pairwise(self._ends), strict=True)
         own = [step for step, (first, last) in spans if first < end and last > call.start]
-        scores = [step.logprob if (p := step.allowed_logprob) is None else p for step in own]
-        free = [score for score in scores if score < 0]
+        free = [step.allowed_logprob for step in own if step.allowed_logprob < FORCED]
         return math.exp(math.fsum(free) / len(free)) if free else 1.0
 
     def _delta(self, pieces: Sequence[Piece]) -> Json:

@@ -23,19 +23,12 @@ def read_constraint(body: Body) -> tuple[Constraint | None, str | None]:
     Raises:
         RequestError: it is wrong, not supported, or not the only one.
     """
-    readers = {
-        "response_format": lambda: _read_format(Body(body.read("response_format", check_object))),
-        "structured_outputs": lambda: _read_outputs(
-            Body(body.read("structured_outputs", check_object))
-        ),
-        **{name: lambda name=name: _made(_GUIDED[name], body.get(name)) for name in _GUIDED},
-    }
     found: tuple[Constraint | None, str | None] = None, None
-    for name, read in readers.items():
+    for name in FIELDS:
         if name not in body:
             continue
         try:
-            constraint = read()
+            constraint = _read(name, body)
         except ConstraintError as error:
             raise RequestError(f"{name}: {error}", name, code="bad_constraint") from None
         except RequestError as error:
@@ -44,6 +37,13 @@ def read_constraint(body: Body) -> tuple[Constraint | None, str | None]:
             raise RequestError(f"{name} and {found[1]} cannot both hold: choose one", name)
         found = (constraint, name) if constraint is not None else found
     return found
+
+
+def _read(name: str, body: Body) -> Constraint | None:
+    if name in _GUIDED:
+        return _made(_GUIDED[name], body.get(name))
+    stated = Body(body.read(name, check_object))
+    return _read_format(stated) if name == "response_format" else _read_outputs(stated)
 
 
 def _read_format(stated: Body) -> Constraint | None:

@@ -182,11 +182,11 @@ def _read_message(value: Any, number: int) -> Message:
         return read | {"tool_calls": tools.read_calls(calls, where)}
     read["content"] = _read_content(content, where)
     if role == "tool":
-        number = value.get("tool_call_id")
-        if not isinstance(number, str):
-            message = f"{where}.tool_call_id must be a text, not {shown(number)}"
+        call = value.get("tool_call_id")
+        if not isinstance(call, str):
+            message = f"{where}.tool_call_id must be a text, not {shown(call)}"
             raise RequestError(message, "messages")
-        read["tool_call_id"] = number
+        read["tool_call_id"] = call
     return read
 
 
