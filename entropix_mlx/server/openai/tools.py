@@ -27,7 +27,7 @@ class Tools:
     """The functions of a request."""
 
     listed: tuple[Json, ...]
-    """As the chat template shows them."""
+    """As the chat template shows them: each with a name, a description and parameters."""
     functions: tuple[Function, ...]
     """Those that may be called."""
     required: bool
@@ -61,7 +61,14 @@ def read_tools(body: Body, limits: Limits) -> Tools | None:
         raise RequestError("tool_choice is required, and there are no tools", "tool_choice")
     if not functions or choice == "none":
         return None
-    return Tools(tuple(listed or ()), tuple(functions), choice != "auto", several)
+    return Tools(tuple(map(_shown_to_model, listed or ())), tuple(functions), choice != "auto", several)
+
+
+def _shown_to_model(tool: Json) -> Json:
+    given = {name: tool["function"].get(name) for name in ("name", "description", "parameters")}
+    empty = {"description": "", "parameters": {"type": "object", "properties": {}}}
+    function = {name: value or empty.get(name) for name, value in given.items()}
+    return {"type": "function", "function": function}
 
 
 def _chosen(choice: Any) -> Any:
