@@ -130,8 +130,12 @@ HERMES = CallFormat(
 )
 """Of Qwen 2.5 and 3, SmolLM3, Granite 4 and many others."""
 
-MISTRAL_LIST = CallFormat(start="[TOOL_CALLS][", before=_OBJECT, after="}", between=", ", end="]", id_length=9)
-MISTRAL_NAMES = CallFormat(start="[TOOL_CALLS]", before="{name}[ARGS]", between="[TOOL_CALLS]", id_length=9)
+MISTRAL_LIST = CallFormat(
+    start="[TOOL_CALLS][", before=_OBJECT, after="}", between=", ", end="]", id_length=9
+)
+MISTRAL_NAMES = CallFormat(
+    start="[TOOL_CALLS]", before="{name}[ARGS]", between="[TOOL_CALLS]", id_length=9
+)
 """Of Mistral's models since the end of 2024."""
 
 LLAMA = CallFormat(start="", before='{"name": "{name}", "parameters": ', after="}", several=False)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+from ...constraints.fields import fields_of
 from ...step import Step
 from ...tools.formats import Format
 from ...tools.reader import Call, CallReader, Piece
@@ -48,18 +49,20 @@ class CallingMessage:
         return message
 
     def confidences(self) -> list[Json]:
-        """Return how sure each call is; see docs/server.md."""
-        return [
-            {"id": call.id, "name": call.name, "confidence": self._confidence(call)}
-            for call in self.calls
-        ]
+        """Return how sure each call and each of its arguments is; see docs/server.md."""
+        return [self._confidence(call) for call in self.calls]
 
-    def _confidence(self, call: Call) -> float:
+    def _confidence(self, call: Call) -> Json:
         end = math.inf if call.end is None else call.end
         spans = zip(self._steps, pairwise(self._ends), strict=True)
         own = [step for step, (first, last) in spans if first < end and last > call.start]
         free = [step.allowed_logprob for step in own if step.allowed_logprob < FORCED]
-        return math.exp(math.fsum(free) / len(free)) if free else 1.0
+        return {
+            "id": call.id,
+            "name": call.name,
+            "confidence": math.exp(math.fsum(free) / len(free)) if free else 1.0,
+            "fields": [field.to_dict() for field in fields_of(own, call.arguments)],
+        }
 
     def _delta(self, pieces: Sequence[Piece]) -> Json:
         delta: Json = {}

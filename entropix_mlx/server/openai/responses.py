@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from ...answer.position import Likelihood
@@ -113,8 +114,14 @@ class Choice:
         summary = self.summary
         strategies = {str(name): count for name, count in summary.strategies.items()}
         verdict = Profile.load(self.settings.profile).abstain.verdict(summary.metrics)
-        calls = {"tool_calls": self.calling.confidences()} if self.calling else {}
-        return calls | {
+        found: Json = {}
+        if self.calling is not None:
+            found["tool_calls"] = self.calling.confidences()
+        if strains := summary.strains:
+            found["strain"] = {"mean": fmean(strains), "largest": max(strains)}
+        if self.request.constrained_by is not None:
+            found["fields"] = [one.to_dict() for one in summary.fields]
+        return found | {
             "confidence": summary.confidence,
             "certainty": None if verdict is None else verdict.to_dict(),
             "mean_entropy": summary.mean_entropy,

@@ -61,7 +61,9 @@ def read_tools(body: Body, limits: Limits) -> Tools | None:
         raise RequestError("tool_choice is required, and there are no tools", "tool_choice")
     if not functions or choice == "none":
         return None
-    return Tools(tuple(map(_shown_to_model, listed or ())), tuple(functions), choice != "auto", several)
+    return Tools(
+        tuple(map(_shown_to_model, listed or ())), tuple(functions), choice != "auto", several
+    )
 
 
 def _shown_to_model(tool: Json) -> Json:
