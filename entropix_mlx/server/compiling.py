@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ..constraints.constraint import GRAMMAR, Constraint
+from ..constraints.constraint import GRAMMAR, JSON_SCHEMA, Constraint
 from ..errors import ConstraintError
 from ..tools.formats import CallFormat, Format, json_rule
 from .openai.errors import RequestError
-from .openai.parse import CompletionRequest, Message, Prompt
+from .openai.parse import CompletionRequest, Prompt
 from .openai.tools import Tools
 
 if TYPE_CHECKING:
@@ -40,13 +39,10 @@ class Compiler:
                     f"{field}: the chat template of this model shows it no tools: leave them out"
                 )
                 raise RequestError(message, field, code="unsupported")
-            if isinstance(form, CallFormat) and form.id_length:
-                short = tuple(_with_ids(prompt, form.id_length) for prompt in request.prompts)
-                request = replace(request, prompts=short)
         if request.tools is not None and form is not None:
             request = self._with_tools(request, request.tools, form)
-        elif request.settings.constraint is not None:
-            self._check(request.settings.constraint, request.constrained_by)
+        elif (stated := request.settings.constraint) is not None:
+            self._checked(stated.kind, stated.value, request.constrained_by)
         return request, form
 
     @functools.cached_property
@@ -73,11 +69,12 @@ class Compiler:
                 several=tools.several,
                 answer=_answer_rule(constraint, request.constrained_by),
             )
-            combined = Constraint(GRAMMAR, grammar)
             try:
-                self._check(combined, "tools")
+                combined = self._checked(GRAMMAR, grammar, "tools")
             except RequestError:
-                self._find_wrong(tools)
+                for function in tools.functions:  # one of them, by its name
+                    named = f"the parameters of {function.name}"
+                    self._checked(JSON_SCHEMA, function.parameters, "tools", named)
                 raise
             return replace(request, settings=replace(request.settings, constraint=combined))
         why = "calls in the format of this model cannot be constrained"
@@ -88,20 +85,16 @@ class Compiler:
             raise RequestError(f"{field} and tools cannot both hold: {why}", field)
         return request
 
-    def _find_wrong(self, tools: Tools) -> None:
-        """Raise the error of the function whose schema cannot be compiled, if there is one."""
-        for function in tools.functions:
-            named = f"the parameters of {function.name}"
-            self._check(Constraint("json_schema", function.parameters), "tools", named)
-
-    def _check(self, constraint: Constraint, field: str | None, named: str = "") -> None:
+    def _checked(self, kind: str, value: Any, field: str | None, named: str = "") -> Constraint:
         from ..constraints.matcher import matcher_for
 
         try:
+            constraint = Constraint(kind, value)
             matcher_for(constraint, self._tokenizer, self._vocab)
         except ConstraintError as error:
             message = f"{named or field}: {error}"
             raise RequestError(message, field, code="bad_constraint") from None
+        return constraint
 
 
 def _answer_rule(constraint: Constraint | None, field: str | None) -> str | None:
@@ -117,28 +110,3 @@ def _has_calls(prompt: Prompt) -> bool:
         isinstance(part, dict) and (part["role"] == "tool" or "tool_calls" in part)
         for part in prompt
     )
-
-
-def _with_ids(prompt: Prompt, length: int) -> Prompt:
-    """Return messages whose ids of calls have the length that the chat template takes."""
-    if isinstance(prompt, str):
-        return prompt
-    return tuple(  # type: ignore[return-value]
-        _with_short_ids(part, length) if isinstance(part, dict) else part for part in prompt
-    )
-
-
-def _with_short_ids(message: Message, length: int) -> Message:
-    short = dict(message)
-    if "tool_call_id" in message:
-        short["tool_call_id"] = _short(message["tool_call_id"], length)
-    if "tool_calls" in message:
-        calls = message["tool_calls"]
-        short["tool_calls"] = [{**call, "id": _short(call["id"], length)} for call in calls]
-    return short
-
-
-def _short(number: str, length: int) -> str:
-    if len(number) == length and number.isalnum():
-        return number
-    return hashlib.sha256(number.encode()).hexdigest()[:length]

@@ -14,6 +14,8 @@ from ..constraints.matcher import WHITE_SPACE
 Parse = Callable[[str, Any], Any]
 """One of mlx-lm's tool parsers: from a call's text and the tools to its name and arguments."""
 
+MOST_CALLS = 32
+"""Calls of one answer; a model that finds no end finds one here."""
 _NAME = "{name}"
 
 
@@ -39,8 +41,6 @@ class CallFormat:
     end: str = ""
     several: bool = True
     """Whether an answer may have more than one call."""
-    id_length: int | None = None
-    """Letters of a call's id, where the template takes no other."""
 
     @property
     def marker(self) -> str:
@@ -78,7 +78,11 @@ class CallFormat:
             f" {json_rule(function.parameters)} {_literal(self.after, special)}"
             for function in functions
         ]
-        more = f" ({_literal(self.between, special)} call)*" if several and self.several else ""
+        more = (
+            f" ({_literal(self.between, special)} call){{0,{MOST_CALLS - 1}}}"
+            if several and self.several
+            else ""
+        )
         begun = f"{_literal(self.start, special)} calls"
         rules = [
             "%llguidance {}",
@@ -130,12 +134,8 @@ HERMES = CallFormat(
 )
 """Of Qwen 2.5 and 3, SmolLM3, Granite 4 and many others."""
 
-MISTRAL_LIST = CallFormat(
-    start="[TOOL_CALLS][", before=_OBJECT, after="}", between=", ", end="]", id_length=9
-)
-MISTRAL_NAMES = CallFormat(
-    start="[TOOL_CALLS]", before="{name}[ARGS]", between="[TOOL_CALLS]", id_length=9
-)
+MISTRAL_LIST = CallFormat(start="[TOOL_CALLS][", before=_OBJECT, after="}", between=", ", end="]")
+MISTRAL_NAMES = CallFormat(start="[TOOL_CALLS]", before="{name}[ARGS]", between="[TOOL_CALLS]")
 """Of Mistral's models since the end of 2024."""
 
 LLAMA = CallFormat(start="", before='{"name": "{name}", "parameters": ', after="}", several=False)

@@ -10,6 +10,9 @@ from typing import Any
 
 from .formats import CallFormat, Format, MarkedFormat
 
+ID_LENGTH = 9
+"""Letters and digits in the id of a call, which is what Mistral's templates take."""
+
 
 @dataclass
 class Call:
@@ -18,15 +21,14 @@ class Call:
     name: str
     start: int
     """Where it begins in the answer, in characters."""
-    id: str = field(default_factory=lambda: secrets.token_hex(5)[:9])
-    """Nine letters or digits, which is what Mistral's templates take."""
+    id: str = field(default_factory=lambda: secrets.token_hex(ID_LENGTH)[:ID_LENGTH])
     arguments: str = ""
     end: int | None = None
     """Where its arguments end; None while they do not."""
 
 
 @dataclass(frozen=True)
-class Piece:
+class Addition:
     """What a part of an answer adds: to its text, or to the arguments of a call."""
 
     text: str
@@ -47,22 +49,22 @@ class CallReader:
         """Whether the text is behind the mark of the first call."""
         self.calls: list[Call] = []
 
-    def add(self, text: str) -> list[Piece]:
+    def add(self, text: str) -> list[Addition]:
         """Return what a text adds; what may yet become a mark waits."""
         self._waiting += text
         return list(self._pieces())
 
-    def finish(self) -> list[Piece]:
+    def finish(self) -> list[Addition]:
         """Return what is left when the answer has ended."""
         left = list(self._pieces())
         rest = self._take(len(self._waiting))
         if not self._inside:
-            left.append(Piece(rest))
+            left.append(Addition(rest))
         elif isinstance(self._format, MarkedFormat):
             left += self._parsed(rest)
         return left
 
-    def _pieces(self) -> Iterator[Piece]:
+    def _pieces(self) -> Iterator[Addition]:
         if not self._inside:
             yield from self._before_calls()
         if not self._inside:
@@ -72,7 +74,7 @@ class CallReader:
         else:
             yield from self._written(self._format)
 
-    def _before_calls(self) -> Iterator[Piece]:
+    def _before_calls(self) -> Iterator[Addition]:
         form, waiting = self._format, self._waiting
         if isinstance(form, CallFormat) and not form.start:
             # The answer is a call from its first character on, or has none.
@@ -83,9 +85,9 @@ class CallReader:
         self._inside = found >= 0
         ready = found if self._inside else len(waiting) - held
         if ready:
-            yield Piece(self._take(ready))
+            yield Addition(self._take(ready))
 
-    def _written(self, form: CallFormat) -> Iterator[Piece]:
+    def _written(self, form: CallFormat) -> Iterator[Addition]:
         while self._waiting:
             if not self.calls or self.calls[-1].end is not None:
                 header = form.header.search(self._waiting)
@@ -93,19 +95,19 @@ class CallReader:
                     return
                 self._begin(header["name"], self._read + header.start())
                 self._take(header.end())
-                yield Piece("", len(self.calls) - 1)
+                yield Addition("", len(self.calls) - 1)
             length, ended = self._scanner.read(self._waiting)
             text = self._take(length)
             self.calls[-1].arguments += text
             if ended:
                 self.calls[-1].end = self._read
-            yield Piece(text, len(self.calls) - 1)
+            yield Addition(text, len(self.calls) - 1)
 
-    def _marked(self, form: MarkedFormat) -> Iterator[Piece]:
+    def _marked(self, form: MarkedFormat) -> Iterator[Addition]:
         while form.end and form.end in self._waiting:
             yield from self._parsed(self._take(self._waiting.index(form.end) + len(form.end)))
 
-    def _parsed(self, text: str) -> Iterator[Piece]:
+    def _parsed(self, text: str) -> Iterator[Addition]:
         """Yield the calls that mlx-lm's parser finds; a text without any stays text."""
         assert isinstance(self._format, MarkedFormat)
         body = text.strip().removeprefix(self._format.marker).removesuffix(self._format.end)
@@ -114,14 +116,14 @@ class CallReader:
         try:
             found = self._format.parse(body, list(self._tools))
         except Exception:  # parsers raise what they like at what is no call
-            yield Piece(text)
+            yield Addition(text)
             return
         for one in found if isinstance(found, list) else [found]:
             call = self._begin(str(one["name"]), self._read - len(text))
             call.arguments = json.dumps(one["arguments"], ensure_ascii=False)
             call.end = self._read
-            yield Piece("", len(self.calls) - 1)
-            yield Piece(call.arguments, len(self.calls) - 1)
+            yield Addition("", len(self.calls) - 1)
+            yield Addition(call.arguments, len(self.calls) - 1)
 
     def _begin(self, name: str, start: int) -> Call:
         self._scanner = _ObjectScanner()

@@ -10,7 +10,7 @@ from typing import Any
 from ...constraints.fields import fields_of
 from ...step import Step
 from ...tools.formats import Format
-from ...tools.reader import Call, CallReader, Piece
+from ...tools.reader import Addition, Call, CallReader
 
 Json = dict[str, Any]
 FORCED = -1e-3
@@ -64,10 +64,10 @@ class CallingMessage:
             "fields": [field.to_dict() for field in fields_of(own, call.arguments)],
         }
 
-    def _delta(self, pieces: Sequence[Piece]) -> Json:
+    def _delta(self, additions: Sequence[Addition]) -> Json:
         delta: Json = {}
         changes: dict[int, Json] = {}
-        for piece in pieces:
+        for piece in additions:
             if piece.call is None:
                 self._text += piece.text
                 delta["content"] = delta.get("content", "") + piece.text

@@ -160,8 +160,7 @@ def _messages(limits: Limits) -> Rule:
             raise ValueError(f"must be a list of messages, at least one, not {shown(value)}")
         if len(value) > limits.messages:
             raise ValueError(f"may hold {limits.messages} at most")
-        read = (_read_message(message, number) for number, message in enumerate(value))
-        return tools.with_names(tuple(read))
+        return tuple(_read_message(message, number) for number, message in enumerate(value))
 
     return check
 
@@ -182,11 +181,7 @@ def _read_message(value: Any, number: int) -> Message:
         return read | {"tool_calls": tools.read_calls(calls, where)}
     read["content"] = _read_content(content, where)
     if role == "tool":
-        call = value.get("tool_call_id")
-        if not isinstance(call, str):
-            message = f"{where}.tool_call_id must be a text, not {shown(call)}"
-            raise RequestError(message, "messages")
-        read["tool_call_id"] = call
+        read["tool_call_id"] = tools.read_id(value.get("tool_call_id"), f"{where}.tool_call_id")
     return read
 
 

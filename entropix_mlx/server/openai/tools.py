@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from typing import Any
 
 from ...profiles.fields import check_flag, shown
 from ...tools.formats import Function
+from ...tools.reader import ID_LENGTH
 from ..model_info import Limits
 from .body import Body
 from .errors import RequestError
@@ -123,22 +125,13 @@ def _read_call(call: Any, where: str) -> Json:
     if not isinstance(read, Mapping):
         message = f"{where}.function.arguments must be a JSON object, not {shown(arguments)}"
         raise RequestError(message, "messages")
-    number = call.get("id")
-    if not isinstance(number, str):
-        raise RequestError(f"{where}.id must be a text, not {shown(number)}", "messages")
     named = {"name": function["name"], "arguments": read}
-    return {"id": number, "type": "function", "function": named}
+    return {"id": read_id(call.get("id"), f"{where}.id"), "type": "function", "function": named}
 
 
-def with_names(messages: tuple[Json, ...]) -> tuple[Json, ...]:
-    """Return messages where each result of a call has the name of its function."""
-    names: dict[str, str] = {}
-    for message in messages:
-        for call in message.get("tool_calls", ()):
-            names[call["id"]] = call["function"]["name"]
-    return tuple(
-        {**message, "name": names[message["tool_call_id"]]}
-        if message.get("tool_call_id") in names
-        else message
-        for message in messages
-    )
+def read_id(given: Any, where: str) -> str:
+    """Return the id of a call in nine letters or digits: Mistral's templates take no other."""
+    if not isinstance(given, str):
+        raise RequestError(f"{where} must be a text, not {shown(given)}", "messages")
+    fits = len(given) == ID_LENGTH and given.isalnum()
+    return given if fits else hashlib.sha256(given.encode()).hexdigest()[:ID_LENGTH]
