@@ -203,8 +203,7 @@ def _alternatives(
 ) -> Iterator[FieldAlternative]:
     before = text[leaf.begin : max(place[0], leaf.begin)]
     for other in step.allowed:
-        probability = math.exp(other.logprob)
-        if other.token != step.token and probability >= LIKELY:
-            yield FieldAlternative(
-                step.index, other.token, before + other.text.lstrip(), probability
-            )
+        tried, probability = before + other.text.lstrip(), math.exp(other.logprob)
+        respelt = text.startswith(tried, leaf.begin)  # the same value in other tokens
+        if probability >= LIKELY and not respelt:
+            yield FieldAlternative(step.index, other.token, tried, probability)

@@ -36,7 +36,7 @@ NEAR_THE_END = 8
 class ConstrainedText:
     """The matchers of one answer: that of its text and, at a fork, of each branch."""
 
-    def __init__(self, matcher: Matcher, reasoning: Reasoning) -> None:
+    def __init__(self, matcher: Matcher, reasoning: ReasoningSpan) -> None:
         self._text = matcher
         self._reasoning = reasoning
         self._branches: list[Matcher] = []
@@ -93,7 +93,7 @@ class ConstrainedText:
         self._branches = []
 
 
-class Reasoning:
+class ReasoningSpan:
     """Whether a text is inside the model's reasoning, which no constraint is put on.
 
     Where the prompt leaves it open, it lasts until its end tag. Where it may still begin, the first
@@ -151,7 +151,7 @@ def constrained_text(
         ConstraintError: it cannot be compiled, or does not allow those tokens.
     """
     matcher = matcher_for(constraint, tokenizer, vocab)
-    text = ConstrainedText(matcher, Reasoning(tokenizer, prompt))
+    text = ConstrainedText(matcher, ReasoningSpan(tokenizer, prompt))
     for token in answered:
         text.add(token)
     return text

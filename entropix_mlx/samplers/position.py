@@ -92,7 +92,7 @@ class DrawnToken(NamedTuple):
     decision: Decision
     token: int
     logprob: float  # natural log probability of the token at temperature 1
-    best: Alternatives
+    alternatives: Alternatives
     strain: float | None = None
     allowed: Alternatives = ()
 
@@ -148,7 +148,7 @@ def _read(row: list[float], allowed: int) -> DrawnToken:
         listed, others = _pairs(others[: 2 * allowed]), others[2 * allowed :]
         listed = tuple((token, p) for token, p in listed if p > NOT_ALLOWED)
         drawn = drawn._replace(strain=max(strain, 0.0), allowed=listed)
-    return drawn._replace(best=_pairs(others))
+    return drawn._replace(alternatives=_pairs(others))
 
 
 def _pairs(columns: list[float]) -> Alternatives:
