@@ -67,7 +67,7 @@ class Compiler:
                 self._special,
                 required=tools.required,
                 several=tools.several,
-                answer=_answer_rule(constraint, request.constrained_by),
+                answer=_answer_rule(constraint, request.constrained_by, form),
             )
             try:
                 combined = self._checked(GRAMMAR, grammar, "tools")
@@ -97,10 +97,10 @@ class Compiler:
         return constraint
 
 
-def _answer_rule(constraint: Constraint | None, field: str | None) -> str | None:
+def _answer_rule(constraint: Constraint | None, field: str | None, form: CallFormat) -> str | None:
     if constraint is None:
         return None
-    if not constraint.is_json:
+    if not constraint.is_json or not form.start:  # calls could not be told from other JSON
         raise RequestError(f"{field} and tools cannot both hold: leave one out", field)
     return json_rule(constraint.value)
 

@@ -18,13 +18,15 @@ MOST_CALLS = 32
 """Calls of one answer; a model that finds no end finds one here."""
 _NAME = "{name}"
 
+NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}
+
 
 @dataclass(frozen=True)
 class Function:
     """A function that a model may call."""
 
     name: str
-    parameters: Mapping[str, Any] = field(default_factory=lambda: {"type": "object"})
+    parameters: Mapping[str, Any] = field(default_factory=lambda: NO_PARAMETERS)
     """The JSON schema of its arguments."""
 
 

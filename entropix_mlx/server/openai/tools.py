@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...profiles.fields import check_flag, shown
-from ...tools.formats import Function
+from ...tools.formats import NO_PARAMETERS, Function
 from ...tools.reader import ID_LENGTH
 from ..model_info import Limits
 from .body import Body
@@ -70,7 +70,7 @@ def read_tools(body: Body, limits: Limits) -> Tools | None:
 
 def _shown_to_model(tool: Json) -> Json:
     given = {name: tool["function"].get(name) for name in ("name", "description", "parameters")}
-    empty = {"description": "", "parameters": {"type": "object", "properties": {}}}
+    empty = {"description": "", "parameters": NO_PARAMETERS}
     function = {name: value or empty.get(name) for name, value in given.items()}
     return {"type": "function", "function": function}
 
@@ -96,7 +96,7 @@ def _read_function(tool: Any, where: str) -> Function:
         Body(fields).check_names(("name", "description", "parameters", "strict"))
     except RequestError as error:
         raise RequestError(f"{where}: {error}", "tools", code=error.code) from None
-    name, parameters = fields.get("name"), fields.get("parameters") or {"type": "object"}
+    name, parameters = fields.get("name"), fields.get("parameters") or NO_PARAMETERS
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         wanted = "1 to 64 letters, digits, _ or -"
         raise RequestError(f"{where}.function.name must be {wanted}, not {shown(name)}", "tools")
