@@ -162,10 +162,10 @@ class Intake:
         return request
 
     def _choices(self, request: CompletionRequest) -> Work[list[Choice]]:
-        request, form = self._compiler.prepare(request)
-        yield
         listed = request.tools.listed if request.tools else ()
         yield from self._count(json.dumps(listed))
+        request, form = self._compiler.prepare(request)
+        yield
         seed = request.settings.seed
         first = secrets.randbits(SEED_BITS) if seed is None else seed
         prefix = request.prefix
