@@ -5,8 +5,9 @@ A field that is wrong, unknown or not supported raises a `RequestError` with its
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from ...profiles.fields import Number, Rule, check_flag, check_text, shown
 from ...settings import Settings
@@ -45,6 +46,14 @@ _UNSUPPORTED = (
 )
 
 
+class Translator(Protocol):
+    """Tells chats in another protocol; see `protocols.translator`."""
+
+    def events(self, chunk: dict[str, Any], usage: dict[str, Any]) -> Iterable[dict[str, Any]]: ...
+    def failed(self, error: dict[str, Any]) -> dict[str, Any]: ...
+    def whole(self, response: dict[str, Any]) -> dict[str, Any]: ...
+
+
 @dataclass(frozen=True)
 class CompletionRequest:
     """A request for answers, as it was read from HTTP."""
@@ -65,6 +74,8 @@ class CompletionRequest:
     tools: tools.Tools | None = None
     constrained_by: str | None = None
     """The field that states the constraint of the settings."""
+    translator: Translator | None = None
+    """Makes the response one of another protocol."""
 
     @property
     def answers(self) -> int:

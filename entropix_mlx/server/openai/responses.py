@@ -6,6 +6,7 @@ import codecs
 import re
 import time
 import uuid
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -55,12 +56,17 @@ class Choice:
     _scores: Sequence[Likelihood] = ()
     _steps: list[Step] = field(default_factory=list)
     _offset: int = 0
+    _last_tokens: deque[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._last_tokens = deque(maxlen=max(map(len, self.settings.stop), default=0) + 1)
 
     def add(self, event: Begun | Stepped) -> None:
         if isinstance(event, Begun):
             self.cached, self._scores = event.cached, event.scores
         else:
             self.summary.add(event.step)
+            self._last_tokens.append(event.step.token)
             text = {"content": event.step.text}
             self._delta = text if self.calling is None else self.calling.add(event.step)
             if self.request.logprobs and not self.request.stream:
@@ -132,7 +138,16 @@ class Choice:
             "dropped": summary.dropped,
             "roll_backs": summary.roll_backs,
             "seed": self.settings.seed,
+            "stop_string": self._stop_string,
         }
+
+    @property
+    def _stop_string(self) -> str | None:
+        """The stop string that ended the answer."""
+        if self.summary.finish_reason != "stop":
+            return None
+        tail = b"".join(map(self.tokens.bytes_of, self._last_tokens)).decode("utf-8", "replace")
+        return next((stop for stop in self.settings.stop if stop in tail), None)
 
     def _all_logprobs(self) -> Json:
         if not self.request.echo:
