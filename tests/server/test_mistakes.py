@@ -100,8 +100,9 @@ def test_an_error_before_the_first_token_is_no_stream(client):
     ("method", "path", "status"),
     [
         *[("GET", "/v1/nothing", 404), ("GET", "/v1/completions", 405), ("DELETE", "/", 405)],
-        *[("POST", "/v1/models", 405), ("GET", "/v1/models/", 404), ("GET", "/%2e%2e/", 404)],
-        *[("GET", "/v1/chat/completions/", 404), ("OPTIONS", "/v1/completions", 405)],
+        *[("POST", "/v1/models", 405), ("GET", "/v1/model", 404), ("GET", "/%2e%2e/", 404)],
+        *[("GET", "/v1/chat/completions/", 405), ("OPTIONS", "/v1/completions", 405)],
+        *[("POST", "/v1/embeddings", 404), ("GET", "/v1/responses/resp_1", 404)],
     ],
 )
 def test_routes_that_there_are_not(client, method, path, status):

@@ -53,7 +53,7 @@ def _parse(body: Body, served: ServedModel, most: Any) -> CompletionRequest:
     chat = {
         **body.without((*_FIELDS, *_UNSUPPORTED)),
         "messages": messages,
-        "prefix": prefix,
+        "prefix": body.get("prefix") if prefix is None else prefix,
         "max_tokens": most,
         "stop": body.get("stop_sequences") or None,
         "tools": [_tool(tool) for tool in body.get("tools") or []],

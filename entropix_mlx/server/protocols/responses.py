@@ -282,7 +282,7 @@ class _ResponseTranslator(Translator):
             "entropix": choice["entropix"],
             "usage": {
                 "input_tokens": usage["prompt_tokens"],
-                "input_tokens_details": usage["prompt_tokens_details"],
+                "input_tokens_details": {**usage["prompt_tokens_details"], "cache_write_tokens": 0},
                 "output_tokens": usage["completion_tokens"],
                 "output_tokens_details": {"reasoning_tokens": 0},
                 "total_tokens": usage["total_tokens"],
