@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..constraints.constraint import GRAMMAR, JSON_SCHEMA, Constraint
 from ..errors import ConstraintError
 from ..tools.formats import CallFormat, Format, json_rule
+from ..tools.reader import CallReader, ReasoningReader
 from .openai.errors import RequestError
+from .openai.message import ChatMessage
 from .openai.parse import CompletionRequest, Prompt
 from .openai.tools import Tools
 
@@ -44,6 +47,20 @@ class Compiler:
         elif (stated := request.settings.constraint) is not None:
             self._checked(stated.kind, stated.value, request.constrained_by)
         return request, form
+
+    def message(
+        self, request: CompletionRequest, form: Format | None, prompt: Sequence[int]
+    ) -> ChatMessage:
+        """Return the empty message of an answer to a prompt."""
+        calls = reasoning = None
+        if request.tools is not None and form is not None:
+            calls = CallReader(form, request.tools.listed)
+        if request.chat and self._tokenizer.has_thinking:
+            begun = self._tokenizer.rfind_think_start(list(prompt))
+            is_open = begun > self._tokenizer.rfind_think_end(list(prompt))
+            tags = self._tokenizer.think_start, self._tokenizer.think_end
+            reasoning = ReasoningReader(*tags, is_open)
+        return ChatMessage(reasoning, calls)
 
     @functools.cached_property
     def _format(self) -> Format | None:

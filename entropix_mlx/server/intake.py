@@ -26,7 +26,6 @@ from ..settings import SEED_BITS
 from .compiling import Compiler
 from .model_info import ServedModel
 from .openai.body import Body
-from .openai.calls import CallingMessage
 from .openai.errors import RequestError, busy_error
 from .openai.parse import CompletionRequest, Message, Prompt, check_model
 from .openai.responses import Choice, TokenText
@@ -183,8 +182,7 @@ class Intake:
                 settings = replace(request.settings, seed=first + sample)
                 index = len(choices)
                 choice = Choice(index, tokens, settings, request, self._tokens, echoed)
-                if request.tools and form:
-                    choice.calling = CallingMessage(form, listed)
+                choice.message = self._compiler.message(request, form, tokens)
                 choices.append(choice)
             yield
         return choices

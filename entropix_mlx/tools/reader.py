@@ -1,4 +1,4 @@
-"""Reading an answer that may end with calls, as it grows."""
+"""Reading an answer that may begin with reasoning and end with calls, as it grows."""
 
 from __future__ import annotations
 
@@ -162,3 +162,46 @@ def _overlap(text: str, marker: str) -> int:
     """Return how many characters at the end of a text may be the beginning of a mark."""
     lengths = range(min(len(marker), len(text)), 0, -1)
     return next((length for length in lengths if text.endswith(marker[:length])), 0)
+
+
+class ReasoningReader:
+    """Separates the reasoning that an answer may begin with from what follows it."""
+
+    def __init__(self, start: str, end: str, is_open: bool) -> None:
+        """Begin an answer; `is_open` says whether its prompt has begun the reasoning already."""
+        self._start = "" if is_open else start
+        """The mark that has to come first; empty when it has come."""
+        self._end = end
+        """The mark that has to come then; empty when nothing is reasoning any more."""
+        self._waiting = ""
+        self._lines = ""
+        """Line breaks between the reasoning and the answer, which belong to neither."""
+
+    def add(self, text: str) -> tuple[str, str]:
+        """Return what a text adds to the reasoning, and to what follows it."""
+        self._waiting += text
+        if self._start:
+            written = self._waiting.lstrip()
+            if self._start != written and self._start.startswith(written):
+                return "", ""
+            if written.startswith(self._start):
+                self._waiting = written.removeprefix(self._start)
+            else:
+                self._end = ""
+            self._start = ""
+        reasoning = ""
+        if self._end:
+            reasoning, ended, rest = self._waiting.partition(self._end)
+            if not ended:
+                ready = len(reasoning) - _overlap(reasoning, self._end)
+                self._waiting = reasoning[ready:]
+                return reasoning[:ready], ""
+            self._waiting, self._end, self._lines = rest, "", "\n"
+        rest = self._waiting.lstrip(self._lines)
+        self._waiting, self._lines = "", self._lines if not rest else ""
+        return reasoning, rest
+
+    def finish(self) -> tuple[str, str]:
+        """Return what waited for more when the answer ended."""
+        rest, self._waiting = self._waiting, ""
+        return (rest, "") if self._end and not self._start else ("", rest)

@@ -5,8 +5,10 @@ import re
 
 import jsonschema
 import pytest
+from mlx_lm.tokenizer_utils import BPEStreamingDetokenizer, TokenizerWrapper
 
 from tests.conftest import make_byte_tokenizer, make_tiny_model
+from tests.server.conftest import Client, make_server
 
 SCHEMA = {
     "type": "object",
@@ -35,8 +37,6 @@ def load():
 
 @pytest.fixture(scope="module")
 def caller():
-    from tests.server.conftest import Client, make_server
-
     made = Client(make_server(load=load))
     yield made
     made.server.batcher.stop()
@@ -185,3 +185,26 @@ def test_a_schema_that_cannot_be_followed_is_named(caller):
 def test_other_constraints_and_tools_exclude_one_another(caller):
     reply = caller.chat(tools=TOOLS, guided_regex="a")
     assert (reply.status, reply.error["param"]) == (400, "guided_regex")
+
+
+def load_thinking():
+    _, tokenizer = load()
+    tokenizer._tokenizer.add_tokens(["<think>", "</think>"])
+    return make_tiny_model(max_position_embeddings=1024, vocab_size=260), TokenizerWrapper(
+        tokenizer._tokenizer, BPEStreamingDetokenizer
+    )
+
+
+def test_reasoning_is_no_part_of_the_answer():
+    caller = Client(make_server(load=load_thinking))
+    tokens = caller.server.batcher.tokenizer.encode("<think>Hm.</think>")
+    for stated in ({"response_format": FORMAT}, {"tools": TOOLS, "tool_choice": NAMED}):
+        options = {**stated, "forced": tokens, "max_tokens": 400}
+        message = caller.chat(**options).choice["message"]
+        assert message["reasoning_content"] == "Hm."
+        calls = message.get("tool_calls")
+        answer = calls[0]["function"]["arguments"] if calls else message["content"]
+        jsonschema.validate(json.loads(answer), SCHEMA)
+        deltas = [e["choices"][0]["delta"] for e in caller.chat(**options, stream=True).events]
+        assert "".join(d.get("reasoning_content", "") for d in deltas) == "Hm."
+    caller.server.batcher.stop()

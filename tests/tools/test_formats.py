@@ -14,7 +14,7 @@ from entropix_mlx.constraints.constraint import Constraint
 from entropix_mlx.constraints.matcher import matcher_for
 from entropix_mlx.errors import ConstraintError
 from entropix_mlx.tools.formats import HERMES, LLAMA, MISTRAL_LIST, MISTRAL_NAMES, Function
-from entropix_mlx.tools.reader import CallReader
+from entropix_mlx.tools.reader import CallReader, ReasoningReader
 from tests.conftest import make_byte_tokenizer
 
 FORMATS = {"hermes": HERMES, "list": MISTRAL_LIST, "names": MISTRAL_NAMES, "llama": LLAMA}
@@ -77,6 +77,21 @@ def test_the_reader_finds_text_and_calls_however_they_are_cut(form, text, calls,
 @given(st.sampled_from(list(FORMATS.values())), TEXTS, st.lists(st.integers(0, 400)))
 def test_a_text_without_calls_stays_as_it_is(form, text, cuts):
     assert read(form, split(text, cuts)) == (text, [])
+
+
+def separate(is_open, pieces):
+    reader = ReasoningReader("<think>", "</think>", is_open)
+    found = [reader.add(piece) for piece in pieces] + [reader.finish()]
+    return tuple(map("".join, zip(*found, strict=True)))
+
+
+@given(TEXTS, TEXTS, st.lists(st.integers(0, 60)))
+def test_reasoning_is_what_stands_between_its_tags(thought, text, cuts):
+    both = f"{thought}</think>\n{text}"
+    assert separate(True, split(both, cuts)) == (thought, text.lstrip("\n"))
+    assert separate(False, split(f"\n<think>{both}", cuts)) == (thought, text.lstrip("\n"))
+    assert separate(True, split(thought, cuts)) == (thought, "")  # it was cut
+    assert separate(False, split(text, cuts)) == ("", text)
 
 
 @pytest.fixture(scope="module")

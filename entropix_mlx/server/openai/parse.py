@@ -5,9 +5,8 @@ A field that is wrong, unknown or not supported raises a `RequestError` with its
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ...profiles.fields import Number, Rule, check_flag, check_text, shown
 from ...settings import Settings
@@ -15,6 +14,9 @@ from ..model_info import Limits, ServedModel
 from . import constraints, sampling, tools
 from .body import Body, check_object
 from .errors import RequestError
+
+if TYPE_CHECKING:
+    from ..protocols.translator import Translator
 
 Message = dict[str, Any]
 Prompt = tuple[Message, ...] | str | tuple[int, ...]
@@ -44,14 +46,6 @@ _UNSUPPORTED = (
     *("functions", "function_call", "modalities", "audio", "prediction", "reasoning_effort"),
     "web_search_options",
 )
-
-
-class Translator(Protocol):
-    """Tells chats in another protocol; see `protocols.translator`."""
-
-    def events(self, chunk: dict[str, Any], usage: dict[str, Any]) -> Iterable[dict[str, Any]]: ...
-    def failed(self, error: dict[str, Any]) -> dict[str, Any]: ...
-    def whole(self, response: dict[str, Any]) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True)

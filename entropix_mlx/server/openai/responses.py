@@ -18,7 +18,7 @@ from ...settings import Settings
 from ...step import Step
 from ...summary import Summary
 from ..batching import Begun, Stepped
-from .calls import CallingMessage
+from .message import ChatMessage
 from .parse import CompletionRequest
 
 if TYPE_CHECKING:
@@ -49,10 +49,10 @@ class Choice:
     cached: int = 0
     """Tokens of the prompt that were in the cache."""
     summary: Summary = field(default_factory=Summary)
-    calling: CallingMessage | None = None
-    """Separates the text from the calls, where there may be calls."""
+    message: ChatMessage = field(default_factory=ChatMessage)
+    """What a chat shows of the answer."""
     _delta: Json = field(default_factory=dict)
-    """Of the last step, in a chat."""
+    """What the last step added to the message."""
     _scores: Sequence[Likelihood] = ()
     _steps: list[Step] = field(default_factory=list)
     _offset: int = 0
@@ -67,8 +67,8 @@ class Choice:
         else:
             self.summary.add(event.step)
             self._last_tokens.append(event.step.token)
-            text = {"content": event.step.text}
-            self._delta = text if self.calling is None else self.calling.add(event.step)
+            if self.request.chat:
+                self._delta = self.message.add(event.step)
             if self.request.logprobs and not self.request.stream:
                 self._steps.append(event.step)
 
@@ -88,19 +88,15 @@ class Choice:
         return self._chunk(content, logprobs) | {"entropix": step.to_dict()}
 
     def last_chunk(self) -> Json:
-        left: Json = {} if self.calling is None else self.calling.finish()
-        chunk = self._chunk(left if self.request.chat else "")
+        chunk = self._chunk(self.message.finish() if self.request.chat else "")
         return chunk | {"finish_reason": self._finish_reason, "entropix": self._totals()}
 
     def whole(self) -> Json:
         text = self.summary.text
-        if self.calling is not None:
-            self.calling.finish()
+        self.message.finish()
         choice: Json = {"index": self.index, "finish_reason": self._finish_reason}
-        if self.calling is not None:
-            choice["message"] = self.calling.whole()
-        elif self.request.chat:
-            choice["message"] = {"role": "assistant", "content": text, "refusal": None}
+        if self.request.chat:
+            choice["message"] = self.message.whole()
         else:
             choice["text"] = self.echoed + text if self.request.echo else text
         choice["logprobs"] = self._all_logprobs() if self.request.logprobs else None
@@ -113,16 +109,15 @@ class Choice:
     @property
     def _finish_reason(self) -> str:
         reason = self.summary.finish_reason or "length"
-        called = self.calling is not None and self.calling.calls
-        return "tool_calls" if called and reason == "stop" else reason
+        return "tool_calls" if self.message.calls and reason == "stop" else reason
 
     def _totals(self) -> Json:
         summary = self.summary
         strategies = {str(name): count for name, count in summary.strategies.items()}
         verdict = Profile.load(self.settings.profile).abstain.verdict(summary.metrics)
         found: Json = {}
-        if self.calling is not None:
-            found["tool_calls"] = self.calling.confidences()
+        if self.request.tools is not None:
+            found["tool_calls"] = self.message.confidences()
         if strains := summary.strains:
             found["strain"] = {"mean": fmean(strains), "largest": max(strains)}
         if self.request.constrained_by is not None:

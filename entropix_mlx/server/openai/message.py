@@ -1,4 +1,5 @@
-"""The message of an answer that may call functions: its text, its calls, and how sure they are."""
+"""The message of an answer in a chat: its reasoning, its text and its calls, with their
+confidence."""
 
 from __future__ import annotations
 
@@ -9,40 +10,53 @@ from typing import Any
 
 from ...constraints.fields import fields_of
 from ...step import Step
-from ...tools.formats import Format
-from ...tools.reader import Addition, Call, CallReader
+from ...tools.reader import Addition, Call, CallReader, ReasoningReader
 
 Json = dict[str, Any]
 FORCED = -1e-3
 """The log probability, given what was allowed, above which a token was as good as forced."""
 
 
-class CallingMessage:
+class ChatMessage:
     """What the assistant says and calls, as OpenAI sends it, whole or as it grows."""
 
-    def __init__(self, form: Format, listed: Sequence[Json]) -> None:
-        self._reader = CallReader(form, listed)
+    def __init__(
+        self, reasoning: ReasoningReader | None = None, calls: CallReader | None = None
+    ) -> None:
+        """Begin a message, whose text may have reasoning before it and calls behind it."""
+        self._reasoning_reader = reasoning
+        self._call_reader = calls
         self._steps: list[Step] = []
         self._ends = [0]
-        """Where the text of each step ends in the answer; before all of them, 0."""
-        self._text = ""
+        """Where the text of each step ends, without reasoning; before all of them, 0."""
+        self._reasoning = self._text = ""
 
     @property
     def calls(self) -> list[Call]:
-        return self._reader.calls
+        return [] if self._call_reader is None else self._call_reader.calls
 
     def add(self, step: Step) -> Json:
         """Return the delta of a step."""
+        reader = self._reasoning_reader
+        reasoning, text = ("", step.text) if reader is None else reader.add(step.text)
+        if self._call_reader is None:
+            return self._delta(reasoning, [Addition(text)])
         self._steps.append(step)
-        self._ends.append(self._ends[-1] + len(step.text))
-        return self._delta(self._reader.add(step.text))
+        self._ends.append(self._ends[-1] + len(text))
+        return self._delta(reasoning, self._call_reader.add(text))
 
     def finish(self) -> Json:
         """Return the delta of what waited for more when the answer ended."""
-        return self._delta(self._reader.finish())
+        reader, calls = self._reasoning_reader, self._call_reader
+        reasoning, text = ("", "") if reader is None else reader.finish()
+        if calls is not None:
+            return self._delta(reasoning, [*calls.add(text), *calls.finish()])
+        return self._delta(reasoning, [Addition(text)] if text else [])
 
     def whole(self) -> Json:
         message: Json = {"role": "assistant", "content": self._text, "refusal": None}
+        if self._reasoning:
+            message["reasoning_content"] = self._reasoning
         if self.calls:
             calls = [_described(call) | _function(call, call.arguments) for call in self.calls]
             message |= {"content": self._text or None, "tool_calls": calls}
@@ -64,8 +78,9 @@ class CallingMessage:
             "fields": [field.to_dict() for field in fields_of(own, call.arguments)],
         }
 
-    def _delta(self, additions: Sequence[Addition]) -> Json:
-        delta: Json = {}
+    def _delta(self, reasoning: str, additions: Sequence[Addition]) -> Json:
+        self._reasoning += reasoning
+        delta: Json = {"reasoning_content": reasoning} if reasoning else {}
         changes: dict[int, Json] = {}
         for piece in additions:
             if piece.call is None:
