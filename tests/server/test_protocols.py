@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 
 from entropix_mlx.server.model_info import Limits
 from tests.server.conftest import Client, make_server
-from tests.server.test_tools import SCHEMA, load
+from tests.server.test_tools import SCHEMA, load, load_thinking
 
 RESPONSES, MESSAGES = "/v1/responses", "/v1/messages"
 HI = [{"role": "user", "content": "Hi"}]
@@ -112,6 +112,24 @@ def test_stored_responses_have_a_limit():
     kept = respond(caller, max_output_tokens=1, store=False).json["id"]
     statuses = [caller.get(f"{RESPONSES}/{name}").status for name in (*ids, kept)]
     assert statuses == [404, 200, 200, 404]
+    caller.server.batcher.stop()
+
+
+def test_reasoning_is_an_item_of_its_own():
+    caller = Client(make_server(load=load_thinking))
+    tokens = caller.server.batcher.tokenizer.encode("<think>Hm.</think>So")
+    options = {"forced": tokens, "max_output_tokens": 12, "sampler": "greedy"}
+    response = respond(caller, **options).json
+    RESPONSE.validate_python(response)
+    thought, message = response["output"]
+    assert thought["content"] == [{"type": "reasoning_text", "text": "Hm."}]
+    streamed = events(respond(caller, **options, stream=True))
+    for event in streamed:
+        RESPONSE_EVENT.validate_python(event)
+    kind = "response.reasoning_text.delta"
+    assert "".join(event["delta"] for event in streamed if event["type"] == kind) == "Hm."
+    blocks = write(caller, forced=tokens, max_tokens=12, sampler="greedy").json["content"]
+    assert blocks == [{"type": "text", "text": message["content"][0]["text"]}]
     caller.server.batcher.stop()
 
 

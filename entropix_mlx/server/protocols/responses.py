@@ -216,15 +216,11 @@ class _ResponseTranslator(Translator):
 
     def _grow(self, choice: Json) -> Iterator[Json]:
         delta = choice["delta"]
+        if text := delta.get("reasoning_content"):
+            yield from self._write({"type": "reasoning", "summary": []}, text)
         if text := delta.get("content"):
-            if self._open is None or self._open["type"] != "message":
-                yield from self._close()
-                yield from self._begin_message()
             logprobs = (choice.get("logprobs") or {}).get("content", [])
-            part = self.result["output"][-1]["content"][0]
-            part["text"] += text
-            part["logprobs"] += logprobs
-            yield self._about("response.output_text.delta", delta=text, logprobs=logprobs)
+            yield from self._write({"type": "message", "role": "assistant"}, text, logprobs)
         for call in delta.get("tool_calls") or ():
             if "id" in call:
                 yield from self._close()
@@ -235,12 +231,23 @@ class _ResponseTranslator(Translator):
                 self.result["output"][-1]["arguments"] += more
                 yield self._about("response.function_call_arguments.delta", delta=more)
 
-    def _begin_message(self) -> Iterator[Json]:
-        item = {"type": "message", "id": _new_id("msg"), "role": "assistant", "content": []}
-        yield self._begin(item)
-        part: Json = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
-        self.result["output"][-1]["content"].append(part)
-        yield self._about("response.content_part.added", part=_copied(part))
+    def _write(self, item: Json, text: str, logprobs: list[Json] | None = None) -> Iterator[Json]:
+        """Let a text join the open item if it is of the kind of an item, or else that one."""
+        if self._open is None or self._open["type"] != item["type"]:
+            yield from self._close()
+            yield self._begin({**item, "id": _new_id(item["type"]), "content": []})
+            part: Json = {"type": "reasoning_text", "text": ""}
+            if logprobs is not None:
+                part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+            self.result["output"][-1]["content"].append(part)
+            yield self._about("response.content_part.added", part=_copied(part))
+        part = self.result["output"][-1]["content"][0]
+        part["text"] += text
+        more = {}
+        if logprobs is not None:
+            part["logprobs"] += logprobs
+            more = {"logprobs": logprobs}
+        yield self._about(f"response.{part['type']}.delta", delta=text, **more)
 
     def _begin(self, item: Json) -> Json:
         self._open = {**item, "status": "in_progress"}
@@ -250,10 +257,10 @@ class _ResponseTranslator(Translator):
         return self._event("response.output_item.added", output_index=index, item=added)
 
     def _about(self, kind: str, **fields: Any) -> Json:
-        """Return an event about the last item; a message has one part, with the index 0."""
+        """Return an event about the last item; a text in it is the part of index 0."""
         last = self.result["output"][-1]
         place = {"item_id": last["id"], "output_index": len(self.result["output"]) - 1}
-        if last["type"] == "message":
+        if "content" in last:
             place["content_index"] = 0
         return self._event(kind, **place, **fields)
 
@@ -261,10 +268,10 @@ class _ResponseTranslator(Translator):
         item, self._open = self._open, None
         if item is None:
             return
-        if item["type"] == "message":
+        if "content" in item:
             [part] = item["content"]
-            done = {"text": part["text"], "logprobs": part["logprobs"]}
-            yield self._about("response.output_text.done", **done)
+            done = {name: part[name] for name in ("text", "logprobs") if name in part}
+            yield self._about(f"response.{part['type']}.done", **done)
             yield self._about("response.content_part.done", part=part)
         else:
             done = {"name": item["name"], "arguments": item["arguments"]}
