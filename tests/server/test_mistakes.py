@@ -143,9 +143,19 @@ GOOD = {
     **{"set": {"thresholds.low_entropy": 1.0}, "model": "tiny", "user": "x"},
 }
 FREE = {"response_format": {"type": "text"}, "tools": [], "guided_regex": r"(.|\n)*"}
+BLOCKS = [*HI, {"role": "assistant", "content": [{"type": "text", "text": "So"}]}]
 GOODS = {
     CHAT: GOOD | {"messages": HI, "logprobs": True, "top_logprobs": 2, **FREE},
     TEXT: GOOD | {"prompt": ["Hi", [65]], "logprobs": 2, "best_of": 2},
+    "/v1/responses": {
+        **{"input": [{"type": "message", **HI[0]}], "instructions": "a", "max_output_tokens": 2},
+        **{"text": {"format": {"type": "text"}}, "tools": [], "tool_choice": "auto", "seed": 1},
+        **{"store": False, "include": [], "reasoning": {"effort": None}, "top_logprobs": 2},
+    },
+    "/v1/messages": {
+        **{"messages": BLOCKS, "system": [{"type": "text", "text": "a"}], "max_tokens": 2},
+        **{"stop_sequences": ["x"], "tools": [], "tool_choice": {"type": "auto"}, "top_k": 5},
+    },
 }
 HEADERS = (
     *({}, {}, {}, {"Content-Type": "text/plain"}, {"Content-Encoding": "gzip"}),

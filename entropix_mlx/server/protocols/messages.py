@@ -13,7 +13,7 @@ from ..model_info import ServedModel
 from ..openai.body import Body, check_object
 from ..openai.errors import RequestError
 from ..openai.parse import CompletionRequest, parse_chat
-from .translator import Json, Translator, check_absent, read_parts
+from .translator import Json, Translator, check_absent, read_parts, read_tools
 
 PATH = "/v1/messages"
 
@@ -56,7 +56,7 @@ def _parse(body: Body, served: ServedModel, most: Any) -> CompletionRequest:
         "prefix": body.get("prefix") if prefix is None else prefix,
         "max_tokens": most,
         "stop": body.get("stop_sequences") or None,
-        "tools": [_tool(tool) for tool in body.get("tools") or []],
+        "tools": read_tools(body, _tool),
         "tool_choice": _choice(choice),
         "parallel_tool_calls": False if choice.get("disable_parallel_tool_use") else None,
         "response_format": _format(body),

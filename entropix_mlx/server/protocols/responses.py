@@ -15,7 +15,7 @@ from ..model_info import ServedModel
 from ..openai.body import Body, check_object
 from ..openai.errors import RequestError
 from ..openai.parse import CompletionRequest, parse_chat
-from .translator import Json, Translator, check_absent, read_parts
+from .translator import Json, Translator, check_absent, read_parts, read_tools
 
 _FIELDS = (
     *("input", "instructions", "max_output_tokens", "text", "tools", "tool_choice", "store"),
@@ -48,13 +48,13 @@ class StoredResponses:
         left_out = (*_FIELDS, *_UNSUPPORTED, *_WITHOUT_EFFECT, "reasoning")
         previous = body.read("previous_response_id", check_text)
         history = [*self._messages(previous), *self._read_input(body.get("input"))]
-        include = body.get("include") or []
+        include = body.read("include", _check_list, [])
         best = body.get("top_logprobs")
         chat = {
             **body.without(left_out),
             "messages": [*_instructions(body), *history],
             "max_completion_tokens": body.get("max_output_tokens"),
-            "tools": [_nested(tool) for tool in body.get("tools") or []],
+            "tools": read_tools(body, _nested),
             "tool_choice": _choice(body.get("tool_choice")),
             "response_format": _format(Body(body.read("text", check_object, {}))),
             "logprobs": True if best or _LOGPROBS in include else None,
@@ -140,6 +140,12 @@ def _calling(messages: list[Json]) -> Json:
         messages.append({"role": "assistant", "content": None})
     messages[-1].setdefault("tool_calls", [])
     return messages[-1]
+
+
+def _check_list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError(f"must be a list, not {shown(value)}")
+    return value
 
 
 def _instructions(body: Body) -> list[Json]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...profiles.fields import shown
+from ..openai.body import Body
 from ..openai.errors import RequestError
 
 Json = dict[str, Any]
@@ -45,14 +46,20 @@ def read_parts(content: Any, where: str, known: tuple[str, ...] = ("text",)) -> 
 
 
 def _read_part(part: Any, where: str, known: tuple[str, ...]) -> str:
-    kind = part.get("type") if isinstance(part, dict) else part
+    kind = part.get("type") if isinstance(part, dict) else None
     if kind not in known or not isinstance(part.get("text"), str):
         message = f"{where} has a part of type {shown(kind)}: this model reads text"
         raise RequestError(message, where, code="unsupported")
     return str(part["text"])
 
 
-def check_absent(body: Any, names: tuple[str, ...]) -> None:
+def read_tools(body: Body, convert: Callable[[Any], Any]) -> Any:
+    """Return the tools of a request as chats have them; what is no list is left to be refused."""
+    tools = body.get("tools")
+    return [convert(tool) for tool in tools] if isinstance(tools, list) else tools
+
+
+def check_absent(body: Body, names: tuple[str, ...]) -> None:
     """Refuse fields by which another answer would be meant than the one there would be."""
     for name in names:
         if body.get(name) not in (None, False, [], "disabled", {"type": "disabled"}):
