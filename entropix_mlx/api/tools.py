@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mlx_lm.tokenizer_utils import TokenizerWrapper, _infer_tool_parser
 
 from ..errors import PromptError
-from ..tools.formats import Format, MarkedFormat, find_format
+from ..tools.formats import CallFormat, find_format
 from . import chat_template
 from .prompts import Tool, conversation_text
 
@@ -24,13 +23,13 @@ _TOOL = {
 }
 
 
-def call_format(tokenizer: TokenizerWrapper) -> Format | None:
+def call_format(tokenizer: TokenizerWrapper) -> CallFormat | None:
     """Return how a model writes calls; None for one whose chat template shows it no tools."""
     if not tokenizer.has_chat_template or not _shows_tools(tokenizer):
         return None
     inner: Any = getattr(tokenizer, "_tokenizer", tokenizer)
     named = inner.init_kwargs.get("tool_parser_type") or _infer_tool_parser(inner)
-    return find_format(chat_template.own_template(tokenizer) or "", named, _marked)
+    return find_format(chat_template.own_template(tokenizer) or "", named)
 
 
 def special_tokens(tokenizer: TokenizerWrapper) -> dict[str, int]:
@@ -54,8 +53,3 @@ def _shown(tokenizer: TokenizerWrapper, tools: Sequence[Tool] = ()) -> str | Non
         return conversation_text(tokenizer, _QUESTION, tools)
     except PromptError:
         return None
-
-
-def _marked(name: str) -> MarkedFormat:
-    module = importlib.import_module(f"mlx_lm.tool_parsers.{name}")
-    return MarkedFormat(module.tool_call_start, module.tool_call_end, module.parse_tool_call)

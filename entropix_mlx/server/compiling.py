@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..constraints.constraint import GRAMMAR, JSON_SCHEMA, Constraint
 from ..errors import ConstraintError
-from ..tools.formats import CallFormat, Format, json_rule
+from ..tools.formats import CallFormat
 from ..tools.reader import CallReader, ReasoningReader
+from ..tools.rules import json_rule
 from .openai.errors import RequestError
 from .openai.message import ChatMessage
 from .openai.parse import CompletionRequest, Prompt
@@ -27,7 +28,7 @@ class Compiler:
         self._tokenizer = tokenizer
         self._vocab = vocab
 
-    def prepare(self, request: CompletionRequest) -> tuple[CompletionRequest, Format | None]:
+    def prepare(self, request: CompletionRequest) -> tuple[CompletionRequest, CallFormat | None]:
         """Return a request with its whole constraint, and the format of its calls, if it has any.
 
         Raises:
@@ -49,7 +50,7 @@ class Compiler:
         return request, form
 
     def message(
-        self, request: CompletionRequest, form: Format | None, prompt: Sequence[int]
+        self, request: CompletionRequest, form: CallFormat | None, prompt: Sequence[int]
     ) -> ChatMessage:
         """Return the empty message of an answer to a prompt."""
         calls = reasoning = None
@@ -63,7 +64,7 @@ class Compiler:
         return ChatMessage(reasoning, calls)
 
     @functools.cached_property
-    def _format(self) -> Format | None:
+    def _format(self) -> CallFormat | None:
         from ..api.tools import call_format
 
         return call_format(self._tokenizer)
@@ -75,32 +76,31 @@ class Compiler:
         return special_tokens(self._tokenizer)
 
     def _with_tools(
-        self, request: CompletionRequest, tools: Tools, form: Format
+        self, request: CompletionRequest, tools: Tools, form: CallFormat
     ) -> CompletionRequest:
-        constraint = request.settings.constraint
-        if isinstance(form, CallFormat):
+        stated, field = request.settings.constraint, request.constrained_by
+        answer = None if stated is None else _answer_rule(stated, field, form)
+        try:
             grammar = form.grammar(
                 tools.functions,
                 self._special,
                 required=tools.required,
                 several=tools.several,
-                answer=_answer_rule(constraint, request.constrained_by, form),
+                answer=answer,
             )
-            try:
-                combined = self._checked(GRAMMAR, grammar, "tools")
-            except RequestError:
-                for function in tools.functions:  # one of them, by its name
-                    named = f"the parameters of {function.name}"
-                    self._checked(JSON_SCHEMA, function.parameters, "tools", named)
-                raise
-            return replace(request, settings=replace(request.settings, constraint=combined))
-        why = "calls in the format of this model cannot be constrained"
-        if tools.required:
-            raise RequestError(f"tool_choice may only be auto: {why}", "tool_choice")
-        if constraint is not None:
-            field = request.constrained_by
-            raise RequestError(f"{field} and tools cannot both hold: {why}", field)
-        return request
+        except ConstraintError as error:
+            if tools.required or stated is not None:
+                field = field or "tool_choice"
+                raise RequestError(f"{field}: {error}", field, code="bad_constraint") from None
+            return request  # the model is asked to write what fits, and not held to it
+        try:
+            combined = self._checked(GRAMMAR, grammar, "tools")
+        except RequestError:
+            for function in tools.functions:  # one of them, by its name
+                named = f"the parameters of {function.name}"
+                self._checked(JSON_SCHEMA, function.parameters, "tools", named)
+            raise
+        return replace(request, settings=replace(request.settings, constraint=combined))
 
     def _checked(self, kind: str, value: Any, field: str | None, named: str = "") -> Constraint:
         from ..constraints.matcher import matcher_for
@@ -114,9 +114,7 @@ class Compiler:
         return constraint
 
 
-def _answer_rule(constraint: Constraint | None, field: str | None, form: CallFormat) -> str | None:
-    if constraint is None:
-        return None
+def _answer_rule(constraint: Constraint, field: str | None, form: CallFormat) -> str:
     if not constraint.is_json or not form.start:  # calls could not be told from other JSON
         raise RequestError(f"{field} and tools cannot both hold: leave one out", field)
     return json_rule(constraint.value)

@@ -3,16 +3,20 @@ answer."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..constraints.matcher import WHITE_SPACE
+from ..errors import ConstraintError
+from .gemma import GemmaArguments
+from .rules import json_rule, literal
 
 Parse = Callable[[str, Any], Any]
 """One of mlx-lm's tool parsers: from a call's text and the tools to its name and arguments."""
+Rule = Callable[[Mapping[str, Any], Mapping[str, int]], str]
 
 MOST_CALLS = 32
 """Calls of one answer; a model that finds no end finds one here."""
@@ -32,7 +36,7 @@ class Function:
 
 @dataclass(frozen=True)
 class CallFormat:
-    """A format whose arguments are JSON."""
+    """How calls are written, one after the other."""
 
     start: str
     """What begins the first call; without any, a call is the whole answer."""
@@ -43,6 +47,10 @@ class CallFormat:
     end: str = ""
     several: bool = True
     """Whether an answer may have more than one call."""
+    arguments: Rule | None = json_rule
+    """Makes the rule of the arguments from their schema; None if they cannot be constrained."""
+    parse: Parse | None = None
+    """Reads a call, up to what follows its arguments; None for JSON, which is read as it comes."""
 
     @property
     def marker(self) -> str:
@@ -74,22 +82,26 @@ class CallFormat:
             required: whether there must be a call.
             several: whether there may be more than one.
             answer: a rule for an answer without calls; free text, also before calls, if None.
+
+        Raises:
+            ConstraintError: the arguments of a function cannot be constrained in this format.
         """
         calls = [
-            f"{_literal(self.before.replace(_NAME, function.name), special)}"
-            f" {json_rule(function.parameters)} {_literal(self.after, special)}"
+            f"{literal(self.before.replace(_NAME, function.name), special)}"
+            f" {self._arguments(function, special)} {literal(self.after, special)}"
             for function in functions
         ]
         more = (
-            f" ({_literal(self.between, special)} call){{0,{MOST_CALLS - 1}}}"
+            f" ({literal(self.between, special)} call){{0,{MOST_CALLS - 1}}}"
             if several and self.several
             else ""
         )
-        begun = f"{_literal(self.start, special)} calls"
+        begun = f"{literal(self.start, special)} calls"
         rules = [
             "%llguidance {}",
-            f"calls: call{more} {_literal(self.end, special)}",
+            f"calls: call{more} {literal(self.end, special)}",
             f"call: {' | '.join(calls)}",
+            r"QUOTED: /(.|\n)*/",
         ]
         if required:
             rules.append(f"start: {begun}")
@@ -98,6 +110,14 @@ class CallFormat:
         else:
             rules += self._behind_text(begun, special)
         return "\n".join(rules) + "\n"
+
+    def _arguments(self, function: Function, special: Mapping[str, int]) -> str:
+        if self.arguments is None:
+            raise ConstraintError("calls in the format of this model cannot be constrained")
+        try:
+            return self.arguments(function.parameters, special)
+        except ConstraintError as error:
+            raise ConstraintError(f"the parameters of {function.name}: {error}") from None
 
     def _behind_text(self, begun: str, special: Mapping[str, int]) -> list[str]:
         """Return the rules of a text that calls may follow, and that cannot hold one itself."""
@@ -110,21 +130,10 @@ class CallFormat:
             return [f"start: before TEXT | {begun}", before, text]
         if self.marker in special:
             return [f"start: before TEXT | before TEXT {begun}", before, text]
-        rest = _literal(self.start.removeprefix(self.marker), special)
+        rest = literal(self.start.removeprefix(self.marker), special)
         trigger = f"trigger[lazy]: TEXT {json.dumps(self.marker)}"
         return [f"start: before TEXT | before trigger {rest} calls", before, trigger, text]
 
-
-@dataclass(frozen=True)
-class MarkedFormat:
-    """A format that mlx-lm reads, one call between two marks; its arguments are not constrained."""
-
-    marker: str
-    end: str
-    parse: Parse
-
-
-Format = CallFormat | MarkedFormat
 
 _OBJECT = '{"name": "{name}", "arguments": '
 
@@ -144,20 +153,23 @@ LLAMA = CallFormat(start="", before='{"name": "{name}", "parameters": ', after="
 """Of Llama 3.1 to 3.3."""
 
 
-def find_format(
-    template: str, parser: str | None, marked: Callable[[str], Format]
-) -> Format | None:
+_GEMMA = {
+    "function_gemma": GemmaArguments("<escape>", nested=False).rule,
+    "gemma4": GemmaArguments('<|"|>', nested=True).rule,
+}
+
+
+def find_format(template: str, parser: str | None) -> CallFormat | None:
     """Return the format that a chat template asks for.
 
     Args:
         template: the template, as far as it is a text.
         parser: the name of the tool parser that mlx-lm infers for it.
-        marked: makes the format of such a parser.
     """
     if parser == "mistral":
         return MISTRAL_NAMES if "[ARGS]" in template else MISTRAL_LIST
     if parser is not None and parser != "json_tools":
-        return marked(parser)
+        return _parsed_format(parser)
     if "<tool_call>" in template:
         return HERMES
     if '{"name": ' in template and '"parameters": ' in template:
@@ -165,21 +177,15 @@ def find_format(
     return None
 
 
-def json_rule(schema: Mapping[str, Any]) -> str:
-    """Return the rule of a JSON text that fits a schema."""
-    options = {"whitespace_pattern": WHITE_SPACE}
-    return f"%json {json.dumps({**schema, 'x-guidance': options})}"
-
-
-def _literal(text: str, special: Mapping[str, int]) -> str:
-    """Return a text in a grammar: special tokens by their ids, the rest quoted."""
-    pieces = [text]
-    for token in special:
-        pieces = [part for piece in pieces for part in _split(piece, token)]
-    named = (f"<[{special[p]}]>" if p in special else json.dumps(p) for p in pieces if p)
-    return " ".join(named)
-
-
-def _split(text: str, token: str) -> list[str]:
-    before, *rest = text.split(token)
-    return [before, *(part for piece in rest for part in (token, piece))]
+def _parsed_format(parser: str) -> CallFormat:
+    """Return the format of one of mlx-lm's tool parsers."""
+    module = importlib.import_module(f"mlx_lm.tool_parsers.{parser}")
+    start, end = module.tool_call_start, module.tool_call_end
+    return CallFormat(
+        start=start,
+        before="call:{name}" if parser in _GEMMA else "",
+        after=end,
+        between=start,
+        arguments=_GEMMA.get(parser),
+        parse=module.parse_tool_call,
+    )

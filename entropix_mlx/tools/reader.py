@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .formats import CallFormat, Format, MarkedFormat
+from .formats import CallFormat, Parse
 
 ID_LENGTH = 9
 """Letters and digits in the id of a call, which is what Mistral's templates take."""
@@ -39,7 +39,7 @@ class Addition:
 class CallReader:
     """Separates an answer's text from its calls."""
 
-    def __init__(self, form: Format, tools: Sequence[Mapping[str, Any]] = ()) -> None:
+    def __init__(self, form: CallFormat, tools: Sequence[Mapping[str, Any]] = ()) -> None:
         self._format = form
         self._tools = tools
         self._waiting = ""
@@ -60,8 +60,8 @@ class CallReader:
         rest = self._take(len(self._waiting))
         if not self._inside:
             left.append(Addition(rest))
-        elif isinstance(self._format, MarkedFormat):
-            left += self._parsed(rest)
+        elif self._format.parse is not None:
+            left += self._parsed(rest, self._format.parse)
         return left
 
     def _pieces(self) -> Iterator[Addition]:
@@ -69,14 +69,14 @@ class CallReader:
             yield from self._before_calls()
         if not self._inside:
             return
-        if isinstance(self._format, MarkedFormat):
-            yield from self._marked(self._format)
+        if self._format.parse is not None:
+            yield from self._marked(self._format.after, self._format.parse)
         else:
             yield from self._written(self._format)
 
     def _before_calls(self) -> Iterator[Addition]:
         form, waiting = self._format, self._waiting
-        if isinstance(form, CallFormat) and not form.start:
+        if not form.start:
             # The answer is a call from its first character on, or has none.
             found = 0 if not self._read and waiting.startswith(form.marker) else -1
             held = len(waiting) if not self._read and form.marker.startswith(waiting) else 0
@@ -103,18 +103,17 @@ class CallReader:
                 self.calls[-1].end = self._read
             yield Addition(text, len(self.calls) - 1)
 
-    def _marked(self, form: MarkedFormat) -> Iterator[Addition]:
-        while form.end and form.end in self._waiting:
-            yield from self._parsed(self._take(self._waiting.index(form.end) + len(form.end)))
+    def _marked(self, end: str, parse: Parse) -> Iterator[Addition]:
+        while end in self._waiting:
+            yield from self._parsed(self._take(self._waiting.index(end) + len(end)), parse)
 
-    def _parsed(self, text: str) -> Iterator[Addition]:
+    def _parsed(self, text: str, parse: Parse) -> Iterator[Addition]:
         """Yield the calls that mlx-lm's parser finds; a text without any stays text."""
-        assert isinstance(self._format, MarkedFormat)
-        body = text.strip().removeprefix(self._format.marker).removesuffix(self._format.end)
+        body = text.strip().removeprefix(self._format.start).removesuffix(self._format.after)
         if not body.strip():
             return
         try:
-            found = self._format.parse(body, list(self._tools))
+            found = parse(body, list(self._tools))
         except Exception:  # parsers raise what they like at what is no call
             yield Addition(text)
             return
