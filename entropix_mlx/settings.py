@@ -13,6 +13,7 @@ from .profiles.confidence import AnswerMetrics, Verdict
 from .profiles.fields import LARGEST_WHOLE, Number, shown
 from .profiles.profile import REFERENCE, Profile
 from .profiles.sampler_specs import check_parameters, parameters
+from .profiles.sections import MOST_ANSWERS
 from .profiles.selection import AUTO, resolve
 from .samplers.registry import find_sampler, make_sampler
 
@@ -25,6 +26,7 @@ NO_LIMIT = -1  # the `max_tokens` of an answer that may fill the context
 BATCH = 8  # answers that are generated at once, unless the caller says otherwise
 ATTENTION_LAYERS = ("last", "all")
 SPECULATION_MODES = ("auto", "off")
+ANSWERS_MODES = ("auto",)
 MAX_PROPOSED = 16  # tokens that may be proposed for one pass
 SEED_BITS = 32  # of a seed that was drawn: short enough to be typed again
 
@@ -82,6 +84,10 @@ class Settings:
     stop: tuple[str, ...] = ()
     """Strings that end an answer and are no part of it; a single text stands for itself. Text that
     may yet become one is held back, and is lost where the answer is cancelled meanwhile."""
+    answers: str | int = 1
+    """Answers that are drawn, of which one is chosen by the section ``answers`` of the profile: a
+    number, or ``"auto"`` for more than one only where the first is not sure. For `stream_answers`,
+    `generate`, `batch_generate` and `Session`."""
 
     def __post_init__(self) -> None:
         for name, rule in _WHOLE_NUMBERS.items():
@@ -93,7 +99,8 @@ class Settings:
                 f"attention_layers must be one of {', '.join(ATTENTION_LAYERS)},"
                 f" not {shown(self.attention_layers)}"
             )
-        object.__setattr__(self, "speculation", _speculation(self.speculation))
+        self._keep_mode("speculation", MAX_PROPOSED, SPECULATION_MODES)
+        self._keep_mode("answers", MOST_ANSWERS, ANSWERS_MODES)
         object.__setattr__(self, "stop", _stop_strings(self.stop))
         if not isinstance(self.sampler, str):
             raise SettingsError(f"sampler must be a name, not {shown(self.sampler)}")
@@ -152,6 +159,14 @@ class Settings:
         except ValueError as error:
             raise SettingsError(f"{name} {error}") from None
 
+    def _keep_mode(self, name: str, most: int, modes: tuple[str, ...]) -> None:
+        value = getattr(self, name)
+        try:
+            kept = str(value) if value in modes else int(Number(1, most, whole=True)(value))
+            object.__setattr__(self, name, kept)
+        except ValueError as error:
+            raise SettingsError(f"{name} {error}, or one of {', '.join(modes)}") from None
+
 
 def draw_seed() -> int:
     return secrets.randbits(SEED_BITS)
@@ -175,16 +190,6 @@ class ResolvedSettings:
     def verdict(self, tokens: AnswerMetrics) -> Verdict | None:
         """Return whether an answer is unsure; None where the profile has no threshold."""
         return self.profile.abstain.verdict(tokens)
-
-
-def _speculation(value: Any) -> str | int:
-    if value in SPECULATION_MODES:
-        return str(value)
-    try:
-        return int(Number(1, MAX_PROPOSED, whole=True)(value))
-    except ValueError as error:
-        modes = ", ".join(SPECULATION_MODES)
-        raise SettingsError(f"speculation {error}, or one of {modes}") from None
 
 
 def _stop_strings(value: Any) -> tuple[str, ...]:

@@ -66,6 +66,11 @@ def generate(
     settings: Settings | None = None,
     **options: Any,
 ) -> str:
+    """Return the text of an answer; of several (`answers`), that of the one that is chosen."""
+    if options.get("answers", getattr(settings, "answers", 1)) != 1:
+        from .answers import stream_answers  # which needs this module
+
+        return stream_answers(model, tokenizer, prompt, settings, **options).finish().text
     steps = stream_generate(model, tokenizer, prompt, settings, **options)
     return "".join(step.text for step in steps)
 

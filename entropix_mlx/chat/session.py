@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Event
 
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..answer.hooks import Choose, Hooks
 from ..answer.interventions.thinking import Thinking
+from ..answer.selection import Choice
+from ..api.answers import Several, several_answers
 from ..api.prompts import conversation_prompt
 from ..engine.cached_text import CachedText
 from ..engine.runner import Runner
@@ -48,6 +50,10 @@ class Session(ChatSession):
     Attributes:
         notes: where passages are retrieved from, or None.
         draft_model: proposes tokens, as for `stream_generate`.
+        choice: where `settings.answers` is not 1: the answers to the last question, and which of
+            them was chosen. The steps that are returned are those of the first answer. The others
+            come behind its last step; they become answers of the turn, with the chosen one
+            selected. None for a single answer.
     """
 
     def __init__(
@@ -75,6 +81,7 @@ class Session(ChatSession):
         self.fingerprint = fingerprint(model.config)
         self.notes: Notes | None = None
         self.draft_model: DraftModel | None = None
+        self.choice: Choice | None = None
         self._model, self._tokenizer = model, tokenizer
         self._traces = traces
         self.context_length = model.config.max_position_embeddings
@@ -111,7 +118,7 @@ class Session(ChatSession):
             prompt = self._context.resumed(asked, [step.token for step in reply.steps])
         else:
             prompt = self._context.fit(asked, self.settings.max_tokens)
-        return self._generate(reply, prompt, resolved, forced, cancel)
+        return self._generate(asked, reply, prompt, resolved, forced, cancel)
 
     def _checked_settings(self) -> ResolvedSettings:
         """Return the settings of the next answer, or raise what the runner would raise later."""
@@ -123,6 +130,7 @@ class Session(ChatSession):
 
     def _generate(
         self,
+        asked: Conversation,
         reply: Reply,
         prompt: list[int],
         resolved: ResolvedSettings,
@@ -137,14 +145,36 @@ class Session(ChatSession):
         hooks = Hooks(
             cancel, self.on_prefill, self.choose, self.on_fork, retrieve, self.draft_model
         )
-        runner = Runner(self._model, self._tokenizer)
-        slot = runner.add(prompt, resolved, hooks, answered=before, forced=forced, text=self._text)
-        steps = traced = runner.stream(slot)
+        self.choice = None
+        if resolved.settings.answers == 1 or forced:  # a person's choice is the only answer
+            alone = replace(resolved, settings=replace(resolved.settings, answers=1))
+            runner = Runner(self._model, self._tokenizer)
+            slot = runner.add(prompt, alone, hooks, answered=before, forced=forced, text=self._text)
+            steps = runner.stream(slot)
+        else:
+            several = several_answers(
+                self._model, self._tokenizer, prompt, resolved, hooks, self._text
+            )
+            steps = self._several(asked, several)
+        traced = steps
         if self._traces is not None:
             header = self._header(self._traces.model, resolved, len(prompt) - len(before))
             traced = self._traces.record(steps, header, before)
         with contextlib.closing(steps), contextlib.closing(traced):
             yield from traced
+
+    def _several(self, asked: Conversation, several: Several) -> Generator[Step, None, None]:
+        """Yield the steps of the first answer, and add the others to the turn behind it."""
+        with contextlib.closing(several.stream()) as steps:
+            for number, step in steps:
+                if number == 0:
+                    yield step
+        self.choice = several.selection.choice()
+        turn = asked.last
+        first = turn.selected
+        for candidate in several.candidates[1:]:
+            turn.add(Reply(candidate.seed, candidate.steps, self.fingerprint))
+        turn.selected = first + self.choice.chosen
 
     def _header(self, model: str, resolved: ResolvedSettings, prompt_tokens: int) -> Header:
         return Header(

@@ -35,7 +35,7 @@ from ..answer.interventions.forks import Forks
 from ..answer.interventions.retrieval import Retrieval
 from ..answer.interventions.thinking import Thinking
 from ..answer.writer import Clock, Writer
-from ..errors import ContextLengthError, PromptError
+from ..errors import ContextLengthError, PromptError, SettingsError
 from ..models.base import LanguageModel
 from ..models.memory import cache_tokens, wired_memory
 from ..settings import ResolvedSettings, Settings, draw_seed
@@ -56,6 +56,7 @@ _NOT_DECIDING: dict[str, Any] = {
     "top_logprobs": 0,
     "speculation": "off",
     "stop": (),
+    "answers": 1,
 }
 """Fields of `Settings` that no sampler reads."""
 
@@ -116,10 +117,11 @@ class Runner:
     def idle(self) -> bool:
         return not (self._waiting or self._admitted)
 
-    def capacity(self, slots: Collection[Slot]) -> int:
-        """Return how many of some answers run at once, if all become as long as they may."""
+    def capacity(self, slots: Collection[Slot], answers: int) -> int:
+        """Return how many of some answers like these run at once, if all become as long as they
+        may."""
         longest = max((self._held(slot) for slot in slots), default=1)
-        return max(1, min(self._batch, len(slots), self._cache_tokens // longest))
+        return max(1, min(self._batch, answers, self._cache_tokens // longest))
 
     def resolve(self, settings: Settings) -> ResolvedSettings:
         """Return settings as `Settings.resolved` does; those that decide alike share a sampler.
@@ -145,6 +147,7 @@ class Runner:
         forced: Sequence[int] = (),
         text: CachedText | None = None,
         scored: int | None = None,
+        beside: Slot | None = None,
     ) -> Slot:
         """Put an answer into the queue.
 
@@ -157,12 +160,15 @@ class Runner:
             text: what is in the cache already, updated in place. When the answer ends, however it
                 does, it holds the tokens of the prompt and of the answer but the last.
             scored: as in `Prompt`; nothing of the prompt is taken from the cache then.
+            beside: an answer of this runner to the same prompt, not begun or ended, whose cached
+                prompt serves this one too. Behind one that ended, it goes before all that wait.
 
         Raises:
             PromptError: the prompt is empty, or holds a token that the model does not have.
             ContextLengthError: the prompt leaves no room in the context.
             ProfileError: the thinking text does not fit the tokenizer.
             SamplerError: a bias is of a token that the model does not have.
+            SettingsError: they ask for several answers, of which each is added by itself.
             TokenizerError: the draft model reads other tokens.
             UnsupportedModelError: speculation was asked for, and the model cannot take tokens back.
         """
@@ -173,6 +179,10 @@ class Runner:
             resolved.sampler,
             self._model.config.vocab_size,
         )
+        if settings.answers != 1:
+            raise SettingsError(
+                f"answers={settings.answers} gives several: use stream_answers or batch_generate"
+            )
         base = text.base if text is not None else 0
         context_room = self._context_room([*prompt], forced, base)
         check_biased(sampler, vocab)
@@ -193,7 +203,7 @@ class Runner:
         draft = hooks.draft_model
         slot = Slot(
             answer,
-            self._prompt(prompt, text, scored),
+            self._prompt(prompt, text, scored) if beside is None else self._prompt_of(beside),
             resolved,
             forced=forced,
             hooks=hooks,
@@ -203,7 +213,10 @@ class Runner:
         )
         if room == 0 and scored is None:
             slot.end()
-        self._waiting.append(slot)
+        if beside is not None and beside.ended:
+            self._waiting.insert(sum(one.prompt is slot.prompt for one in self._waiting), slot)
+        else:
+            self._waiting.append(slot)
         return slot
 
     def advance(self) -> list[tuple[Slot, Step]]:
@@ -263,6 +276,16 @@ class Runner:
         if scored is not None:  # every token must be computed
             return Prompt(tokens, lambda _: CachedText.empty(self._model), scored=scored)
         return Prompt(tokens, self._find_text)
+
+    def _prompt_of(self, slot: Slot) -> Prompt:
+        """Return the prompt of an answer for another one, without what the cache holds behind."""
+        prompt = slot.prompt
+        if self._cache is not None:  # which has the text now, for anyone
+            return Prompt(prompt.tokens, self._find_text)
+        if prompt.opened and not prompt.shared:
+            prompt.text.shorten(len(prompt.tokens) - 1)
+        prompt.shared = True
+        return prompt
 
     def _context_room(self, prompt: list[int], forced: Sequence[int], base: int) -> int:
         if not prompt:

@@ -27,6 +27,9 @@ from .fields import (
 BY_STRATEGY, BY_ENTROPY, BY_MARGIN, BY_CHANCE = "strategy", "entropy", "margin", "chance"
 TRIGGERS = (BY_STRATEGY, BY_ENTROPY, BY_MARGIN, BY_CHANCE)
 """What makes a position a fork: see `ForkRule.forks`."""
+BEST, VOTE = "best", "vote"
+"""How one of several answers is chosen."""
+MOST_ANSWERS = 64  # to one question
 
 
 @dataclass(frozen=True)
@@ -243,3 +246,20 @@ class Abstain:
         if self.score == NO_SCORE:
             return None
         return Verdict(self.score, score_of(self.score, tokens), self.threshold, self.risk)
+
+
+@dataclass(frozen=True)
+class AnswersRule:
+    """When more answers are drawn to a question, and how one of them is chosen."""
+
+    gate: str = ruled(check_score)
+    threshold: float = threshold()
+    count: int = whole(2, MOST_ANSWERS)
+    temperature: float = real(0)
+    selection: str = ruled(one_of(BEST, VOTE))
+    score: str = ruled(one_of("lowest_logprob", "mean_logprob"))
+    posterior: float = real(0.5, 1)
+
+    def opens(self, tokens: AnswerMetrics) -> bool:
+        """Return whether more answers are drawn behind a first one; always without a gate."""
+        return self.gate == NO_SCORE or not score_of(self.gate, tokens) >= self.threshold

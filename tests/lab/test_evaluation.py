@@ -7,8 +7,9 @@ import pytest
 from entropix_mlx import cli
 from entropix_mlx.errors import EntropixError
 from entropix_mlx.lab.evaluation.arms import Arm, arms_of, named_arm, plan, prompt_of, seed_of
-from entropix_mlx.lab.evaluation.records import forward_tokens, read_records
+from entropix_mlx.lab.evaluation.records import read_records
 from entropix_mlx.settings import Settings
+from entropix_mlx.summary import forward_tokens
 from tests.lab.test_tasks import of
 
 SHIPPED = "smollm2-135m-instruct"

@@ -7,14 +7,12 @@ A longer text gets no second try.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Callable, Sequence
 
+from ...answer.short_texts import bare, bare_words, numbers, right_hand_side
 from ...errors import PromptError
 
-_NUMBER = re.compile(r"[-−]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?")
-_EQUATION = re.compile(r"^[\s\d.,+*/x×÷()−-]+=")
-_END = re.compile(r"[.,;:!?()\n]")
+_END = re.compile(r"[.,;:!?()\n](?!\d)")
 _MARK = "####"
 _OPTION = re.compile(r"^\W*([A-Za-z])(?![A-Za-z])")
 
@@ -62,14 +60,11 @@ def first_line(text: str) -> str:
 
 def _number(text: str) -> str:
     """Return the first number of the line, or of what follows its equals sign."""
-    line = first_line(text)
-    repeated = _EQUATION.match(line)
-    return _first_number(line[repeated.end() :] if repeated else line)
+    return _first_number(right_hand_side(first_line(text)))
 
 
 def _last(text: str) -> str:
-    found = _NUMBER.findall(first_line(text))
-    return _first_number(found[-1]) if found else ""
+    return next(reversed(numbers(first_line(text))), "")
 
 
 def _final(text: str) -> str:
@@ -82,11 +77,7 @@ def _solution(answer: str) -> str:
 
 
 def _first_number(text: str) -> str:
-    """Return the first number in a text, plainly written; thousands may be set off by commas."""
-    found = _NUMBER.search(text)
-    if found is None:
-        return ""
-    return f"{float(found[0].replace(',', '').replace('−', '-')) + 0.0:.15g}"  # not "-0"
+    return next(iter(numbers(text)), "")
 
 
 def _choice(text: str) -> str:
@@ -99,14 +90,8 @@ def _plain(text: str) -> str:
 
     So "The Paris, of course." and "paris" are the same.
     """
-    decomposed = unicodedata.normalize("NFKD", first_line(text).casefold())
-    bare = "".join(letter for letter in decomposed if not unicodedata.combining(letter))
-    bare = bare.strip(" \t\"'*`“”‘’")
-    bare = _END.split(bare, maxsplit=1)[0] if not _END.match(bare) else bare
-    words = bare.replace("-", " ").replace("'", "").replace("’", "").strip(' "*`“”').split()
-    if words and words[0] in ("the", "a", "an"):
-        words = words[1:]
-    return " ".join(words)
+    line = bare(first_line(text))
+    return bare_words(line if _END.match(line) else _END.split(line, maxsplit=1)[0])
 
 
 RULES: dict[str, Callable[[str], str]] = {

@@ -1,0 +1,95 @@
+"""Normal forms of short texts, by which two answers that say the same can be told from two that do
+not."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from typing import Any
+
+LONGEST = 200
+"""Characters of an answer that can be compared as a text: longer ones hardly ever agree."""
+LONGEST_JSON = 10_000
+ARTICLES = (["the"], ["a"], ["an"])
+EXACT_DIGITS = 15  # that a float holds exactly
+
+_NUMBER = re.compile(r"[-−]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?")
+_EQUATION = re.compile(r"^[\s\d.,+*/x×÷()−-]+=")
+_CHOICE = re.compile(r"^\(?([A-Za-z])(?:\)|[.:]?$)")
+_FENCE = re.compile(r"^```\w*\s*(.*?)\s*```$", re.DOTALL)
+_HYPHEN = re.compile(r"(?<=\w)-(?=\w)")
+_QUOTES = " \t\"'*`“”‘’"
+
+
+def numbers(text: str) -> list[str]:
+    """Return the numbers in a text, plainly written."""
+    return [plain_number(found) for found in _NUMBER.findall(text)]
+
+
+def plain_number(number: str) -> str:
+    """Return a number without what sets thousands off, and with an ASCII sign."""
+    plain = number.replace(",", "").replace("−", "-")
+    exact = len(plain) <= EXACT_DIGITS
+    return f"{float(plain) + 0.0:.{EXACT_DIGITS}g}" if exact else plain  # 0.0: not "-0"
+
+
+def right_hand_side(line: str) -> str:
+    """Return what follows the equals sign of a line that repeats a sum, or the line."""
+    repeated = _EQUATION.match(line)
+    return line[repeated.end() :] if repeated else line
+
+
+def bare(text: str) -> str:
+    """Return a text without case, accents, and quotes around it."""
+    decomposed = unicodedata.normalize("NFKD", text.casefold())
+    kept = "".join(letter for letter in decomposed if not unicodedata.combining(letter))
+    return kept.strip(_QUOTES)
+
+
+def bare_words(text: str) -> str:
+    """Return the words of a bare text without an article before them."""
+    joined = text.replace("'", "").replace("’", "").strip(_QUOTES)
+    words = _HYPHEN.sub(" ", joined).split()
+    return " ".join(words[1:] if words[:1] in ARTICLES else words)
+
+
+def comparable(text: str) -> str | None:
+    """Return what is equal for two answers that say the same; None for a text too long to compare.
+
+    JSON is compared by its values, a choice by its letter, a sum by its result; all other texts by
+    their words and numbers. A text that says nothing is empty.
+    """
+    text = text.strip()
+    fenced = _FENCE.match(text)
+    value = _container(fenced[1] if fenced else text)
+    if value is not None:
+        return json.dumps(_plain_value(value), sort_keys=True)
+    if len(text) > LONGEST:
+        return None
+    if choice := _CHOICE.match(text):
+        return choice[1].upper()
+    return _said(right_hand_side(text))
+
+
+def _container(text: str) -> Any:
+    """Return the object or list that a text writes in JSON, or None."""
+    if text[:1] not in ("{", "[") or len(text) > LONGEST_JSON:
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _plain_value(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain_value(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_plain_value(item) for item in value]
+    return _said(value if isinstance(value, str) else json.dumps(value))
+
+
+def _said(text: str) -> str:
+    plain = _NUMBER.sub(lambda found: plain_number(found[0]), bare(text))
+    return bare_words(" ".join(plain.split()).rstrip(".!?,;:"))
