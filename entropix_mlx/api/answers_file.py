@@ -61,7 +61,8 @@ class Task:
             return begun | {"error": str(answer.error)}
         verdict = answer.certainty
         judged = {} if verdict is None else {"certainty": verdict.to_dict()}
-        return begun | Summary.of(answer.steps, answer.prompt_tokens).to_dict() | judged
+        several = {} if answer.choice is None else {"answers": answer.choice.to_dict()}
+        return begun | Summary.of(answer.steps, answer.prompt_tokens).to_dict() | judged | several
 
 
 def all_tasks(prompts: Sequence[PromptLine], n: int) -> list[Task]:

@@ -171,10 +171,12 @@ class Session(ChatSession):
                     yield step
         self.choice = several.selection.choice()
         turn = asked.last
-        first = turn.selected
-        for candidate in several.candidates[1:]:
-            turn.add(Reply(candidate.seed, candidate.steps, self.fingerprint))
-        turn.selected = first + self.choice.chosen
+        chosen = turn.selected
+        for number, candidate in enumerate(several.candidates):
+            if number and candidate.steps:
+                turn.add(Reply(candidate.seed, candidate.steps, self.fingerprint))
+                chosen = turn.selected if number == self.choice.chosen else chosen
+        turn.selected = chosen
 
     def _header(self, model: str, resolved: ResolvedSettings, prompt_tokens: int) -> Header:
         return Header(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +15,6 @@ from ..api.prompt_file import PromptLine, at_line, read_prompt_file
 from ..errors import PromptError
 from ..files import check_target
 from ..settings import BATCH, ResolvedSettings, Settings
-from ..step import Step
 from ..summary import Summary
 from ..traces.trace import recorded
 from .ranks import shares
@@ -27,6 +26,7 @@ from .shared.prompts import PromptOptions
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
+    from ..answer.selection import Choice
     from ..api.batch import Batch
     from ..models.base import LanguageModel
     from ..notes.notes import Notes
@@ -70,6 +70,10 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     options.add_model(parser)
     prompts.add_prompt(parser, many=True)
     add("--n", type=options.positive, default=1, help="answers per prompt (default: 1)")
+    several = (
+        "choose the best of N answers; auto draws more than one only where the first is unsure"
+    )
+    add("--answers", type=options.number_or_mode, default=1, metavar="auto|N", help=several)
     what = "write each answer as a line of this file as soon as it ends (JSON Lines)"
     options.add_answers_file(parser, what, batch=None)
     options.add_mode(parser)
@@ -104,6 +108,8 @@ def parse_request(arguments: argparse.Namespace) -> GenerateRequest:
         if getattr(arguments, name):
             why = "is for one answer" if request.many else "needs --prompts, --n or --output"
             raise PromptError(f"--{name.replace('_', '-')} {why}: leave it out")
+    if request.trace and request.settings.answers != 1:
+        raise PromptError("--trace records one answer, and --answers draws several: leave one out")
     options.check_answers_file(arguments)
     return request
 
@@ -122,9 +128,12 @@ def answer_one(request: GenerateRequest) -> int:
     draft = loading.load_draft(request.model, model, tokenizer)
     resolved = loading.resolve(request.settings, model)
     cache, tokens = request.prompt.load_cache(), request.prompt.encode(tokenizer, prompt)
+    from ..api.answers import stream_answers
     from ..api.generate import stream_generate
 
-    steps: Iterator[Step] = stream_generate(
+    several = resolved.settings.answers != 1
+    stream: Callable[..., Any] = stream_answers if several else stream_generate
+    steps = stream(
         model,
         tokenizer,
         tokens,
@@ -135,6 +144,10 @@ def answer_one(request: GenerateRequest) -> int:
         retrieve=notes.about(prompt) if notes else None,
         draft_model=draft,
     )
+    if several:
+        code, summary = answers.show_answers(steps, request.output, len(tokens))
+        _show_totals(request.output, resolved, summary, steps.choice)
+        return code
     if request.trace:
         system = request.prompt.system_prompt
         header = prompts.trace_header(
@@ -147,11 +160,15 @@ def answer_one(request: GenerateRequest) -> int:
     return code
 
 
-def _show_totals(form: OutputOptions, resolved: ResolvedSettings, summary: Summary) -> None:
+def _show_totals(
+    form: OutputOptions, resolved: ResolvedSettings, summary: Summary, choice: Choice | None = None
+) -> None:
     verdict = resolved.verdict(summary.metrics)
     if form.json:
-        certainty = {} if verdict is None else {"certainty": verdict.to_dict()}
-        output.write_json(summary.to_dict() | {"seed": resolved.seed} | certainty, indent=2)
+        more: dict[str, Any] = {"seed": resolved.seed}
+        more |= {} if verdict is None else {"certainty": verdict.to_dict()}
+        more |= {} if choice is None else {"answers": choice.to_dict()}
+        output.write_json(summary.to_dict() | more, indent=2)
     elif not form.jsonl:
         output.write("\n")
     speculation = ""
@@ -167,6 +184,7 @@ def _show_totals(form: OutputOptions, resolved: ResolvedSettings, summary: Summa
         f" {summary.time_to_first_token:.1f} s; {summary.completion_tokens} tokens at"
         f" {summary.tokens_per_second:.1f} tokens/s{speculation}",
         f"finished: {summary.finish_reason}; seed {resolved.seed}",
+        *([] if choice is None else [str(choice)]),
     )
     answers.report_if_unsure(verdict)
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...palette import LOOKS, paint, paint_step
 from ...profiles.confidence import Verdict
@@ -16,6 +16,9 @@ from ...summary import Summary
 from ...traces.explain import fate, standing
 from . import output
 from .options import OutputOptions
+
+if TYPE_CHECKING:
+    from ...api.answers import AnswerStream
 
 ADVICE = "ask more precisely, try another seed, let it think (think.max_insertions), or abstain"
 """With an answer that is unsure."""
@@ -38,6 +41,38 @@ def show_steps(steps: Iterable[Step], form: OutputOptions, summary: Summary) -> 
         summary.finish_reason = "interrupted"
         return output.INTERRUPTED
     return 0
+
+
+def show_answers(
+    stream: AnswerStream, form: OutputOptions, prompt_tokens: int
+) -> tuple[int, Summary]:
+    """Print several answers, and return the exit code and the totals of the chosen one.
+
+    On a terminal the first one is shown as it comes, and where another one is chosen, that one
+    below it. Elsewhere, as in a pipe, only the chosen one is printed.
+    """
+    colour = output.use_colour(form.color, sys.stdout)
+    text = not (form.json or form.jsonl)
+    live = text and sys.stdout.isatty()
+    code = 0
+    try:
+        for number, step in stream:
+            if form.jsonl:
+                output.write_json({"answer": number} | step.to_dict())
+            elif live and number == 0:
+                write_step(step, colour)
+    except KeyboardInterrupt:
+        code = output.INTERRUPTED
+    choice = stream.choice
+    if form.jsonl:
+        output.write_json({"answers": choice.to_dict()})
+    if live and choice.chosen:
+        output.write(f"\n── answer {choice.chosen + 1} of {len(choice.answers)} was chosen ──\n")
+    for step in stream.steps if text and (choice.chosen or not live) else []:
+        write_step(step, colour)
+    summary = Summary.of(stream.steps, prompt_tokens)
+    summary.finish_reason = summary.finish_reason or "interrupted"
+    return code, summary
 
 
 def write_step(step: Step, colour: bool) -> None:

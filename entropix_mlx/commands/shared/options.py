@@ -242,7 +242,7 @@ def add_generation(parser: argparse.ArgumentParser) -> None:
     add_attention_layers(parser)
     add(
         "--speculation",
-        type=speculation,
+        type=number_or_mode,
         default=Settings.speculation,
         metavar="auto|off|N",
         help="propose N tokens at a time where the text repeats itself (default: auto)",
@@ -365,7 +365,7 @@ def json_object(text: str) -> dict[str, Any]:
     return value
 
 
-def speculation(text: str) -> str | int:
+def number_or_mode(text: str) -> str | int:
     return int(text) if text.isdecimal() else text  # which `Settings` checks
 
 

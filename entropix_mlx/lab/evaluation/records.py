@@ -61,6 +61,8 @@ class PlannedAnswer(Task):
         if answer.error is not None:
             return record
         committed, discarded = forward_tokens(answer.steps)
+        if answer.choice is not None:
+            discarded = answer.choice.forward_tokens - committed
         own = [step.text for step in answer.steps if step.origin is not Origin.RETRIEVED]
         graded = {
             "right": grading.is_right(self.question.rule, "".join(own), self.question.answers),
