@@ -92,7 +92,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class OneOfSeveral:
-    """One of the answers of a `Choice`."""
+    """One of the answers of a `AnswerChoice`."""
 
     text: str
     seed: int
@@ -105,7 +105,7 @@ class OneOfSeveral:
 
 
 @dataclass(frozen=True)
-class Choice:
+class AnswerChoice:
     """The answers to one question, and which of them is taken."""
 
     answers: tuple[OneOfSeveral, ...]
@@ -140,7 +140,7 @@ class Choice:
         )
 
 
-class Selection:
+class AnswerSelection:
     """The answers to one question, how many of them are needed, and which is taken."""
 
     def __init__(self, rule: AnswersRule, answers: int | str, seed: int) -> None:
@@ -177,7 +177,7 @@ class Selection:
         self._behind.update(behind)
         return behind
 
-    def choice(self) -> Choice:
+    def choice(self) -> AnswerChoice:
         """Return which answer is taken, of those that are complete by now."""
         rule = self._rule
         votes = self._votes()
@@ -188,7 +188,7 @@ class Selection:
         agreeing = next((len(group) for group in votes if chosen in group), len(complete[:1]))
         by_vote = voting and len(complete) > 1
         tokens = score_of("mean_logprob", self.candidates[chosen].metrics)
-        return Choice(
+        return AnswerChoice(
             answers=tuple(self._record(number) for number in range(len(self.candidates))),
             chosen=chosen,
             stopped=self._stopped(),

@@ -26,7 +26,7 @@ from typing import Any
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..answer.hooks import Hooks
-from ..answer.selection import Candidate, Choice, Selection, most_answers
+from ..answer.selection import AnswerChoice, AnswerSelection, Candidate, most_answers
 from ..engine.cached_text import CachedText
 from ..engine.runner import Runner
 from ..engine.slot import Slot
@@ -60,7 +60,7 @@ class Several:
             hooks: `choose`, `on_fork` and `on_prefill` are called for the first answer only.
         """
         settings, rule = resolved.settings, resolved.profile.answers
-        self.selection = Selection(rule, settings.answers, resolved.seed)
+        self.selection = AnswerSelection(rule, settings.answers, resolved.seed)
         self._runner = runner
         self._prompt, self._text = prompt, text
         self._further = runner.resolve(further(settings, rule))
@@ -154,7 +154,7 @@ class AnswerStream:
     def __iter__(self) -> Iterator[tuple[int, Step]]:
         return self._steps
 
-    def finish(self) -> Choice:
+    def finish(self) -> AnswerChoice:
         for _ in self:
             pass
         return self.choice
@@ -167,7 +167,7 @@ class AnswerStream:
         return self._several.candidates
 
     @property
-    def choice(self) -> Choice:
+    def choice(self) -> AnswerChoice:
         return self._several.selection.choice()
 
     @property

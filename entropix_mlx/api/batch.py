@@ -11,7 +11,7 @@ from typing import Any
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..answer.hooks import Hooks
-from ..answer.selection import Choice
+from ..answer.selection import AnswerChoice
 from ..engine.runner import Runner
 from ..engine.slot import Slot
 from ..errors import EntropixError, whole_number
@@ -135,7 +135,7 @@ class BatchAnswer:
     steps: list[Step] = field(default_factory=list)
     error: Exception | None = None
     """What ended the answer, if it was not its own end."""
-    choice: Choice | None = None
+    choice: AnswerChoice | None = None
     """Where there are several answers to the prompt: all of them, of which this one was chosen."""
 
     @property

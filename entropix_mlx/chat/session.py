@@ -16,7 +16,7 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..answer.hooks import Choose, Hooks
 from ..answer.interventions.thinking import Thinking
-from ..answer.selection import Choice
+from ..answer.selection import AnswerChoice
 from ..api.answers import Several, several_answers
 from ..api.prompts import conversation_prompt
 from ..engine.cached_text import CachedText
@@ -81,7 +81,7 @@ class Session(ChatSession):
         self.fingerprint = fingerprint(model.config)
         self.notes: Notes | None = None
         self.draft_model: DraftModel | None = None
-        self.choice: Choice | None = None
+        self.choice: AnswerChoice | None = None
         self._model, self._tokenizer = model, tokenizer
         self._traces = traces
         self.context_length = model.config.max_position_embeddings

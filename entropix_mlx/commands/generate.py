@@ -26,7 +26,7 @@ from .shared.prompts import PromptOptions
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-    from ..answer.selection import Choice
+    from ..answer.selection import AnswerChoice
     from ..api.batch import Batch
     from ..models.base import LanguageModel
     from ..notes.notes import Notes
@@ -161,7 +161,10 @@ def answer_one(request: GenerateRequest) -> int:
 
 
 def _show_totals(
-    form: OutputOptions, resolved: ResolvedSettings, summary: Summary, choice: Choice | None = None
+    form: OutputOptions,
+    resolved: ResolvedSettings,
+    summary: Summary,
+    choice: AnswerChoice | None = None,
 ) -> None:
     verdict = resolved.verdict(summary.metrics)
     if form.json:
