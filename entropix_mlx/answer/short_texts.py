@@ -62,9 +62,8 @@ def comparable(text: str) -> str | None:
     """
     text = text.strip()
     fenced = _FENCE.match(text)
-    value = _container(fenced[1] if fenced else text)
-    if value is not None:
-        return json.dumps(_plain_value(value), sort_keys=True)
+    if values := _json_values(fenced[1] if fenced else text):
+        return values
     if len(text) > LONGEST:
         return None
     if choice := _CHOICE.match(text):
@@ -72,14 +71,14 @@ def comparable(text: str) -> str | None:
     return _said(right_hand_side(text))
 
 
-def _container(text: str) -> Any:
-    """Return the object or list that a text writes in JSON, or None."""
+def _json_values(text: str) -> str:
+    """Return the object or list that a text writes in JSON, in one form; empty without one."""
     if text[:1] not in ("{", "[") or len(text) > LONGEST_JSON:
-        return None
+        return ""
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+        return json.dumps(_plain_value(json.loads(text)), sort_keys=True)
+    except (ValueError, RecursionError):  # also nested too deeply, or of too many digits
+        return ""
 
 
 def _plain_value(value: Any) -> Any:
