@@ -12,6 +12,7 @@ The file is TOML and has three sections, each of which may be missing::
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Mapping
@@ -21,7 +22,7 @@ from typing import Any
 
 from . import limits
 from .errors import ConfigurationError
-from .files import reason, write_whole, writing
+from .files import write_whole, writing
 from .profiles.selection import user_folder
 
 OPTIONS, SCREEN, KEYS = "options", "screen", "keys"
@@ -56,13 +57,9 @@ class Configuration:
             ConfigurationError: it cannot be read, is not TOML, or has an unknown section or key.
         """
         try:
-            text = limits.read_text(path, limits.CONFIGURATION_BYTES)
+            text = limits.read_named(path, limits.CONFIGURATION_BYTES, ConfigurationError)
             content = tomllib.loads(text)
-        except OSError as error:
-            raise ConfigurationError(f"cannot read {path}: {reason(error)}") from error
-        except UnicodeDecodeError as error:
-            raise ConfigurationError(f"{path} is not a text in UTF-8: {error.reason}") from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ConfigurationError(f"{path} is not TOML: {error}") from error
         return cls(path, text=text)._with(content)
 
@@ -74,7 +71,7 @@ class Configuration:
             ConfigurationError: as for `load`.
         """
         path = default_path()
-        return cls.load(path) if path.exists() else cls(path)
+        return cls.load(path) if os.path.lexists(path) else cls(path)
 
     def fault(self, section: str, key: str, message: str) -> ConfigurationError:
         line = _line_of(self.text, section, key)
@@ -127,7 +124,8 @@ def change(path: Path, section: str, values: Mapping[str, Value | None]) -> None
 
     try:
         if path.exists():
-            document = tomlkit.parse(limits.read_text(path, limits.CONFIGURATION_BYTES))
+            text = limits.read_named(path, limits.CONFIGURATION_BYTES, ConfigurationError)
+            document = tomlkit.parse(text)
         else:
             document = tomlkit.document()
             document.add(tomlkit.comment(HEADER))
@@ -138,9 +136,7 @@ def change(path: Path, section: str, values: Mapping[str, Value | None]) -> None
             elif key in table:
                 del table[key]
         text = tomlkit.dumps(document)
-    except OSError as error:
-        raise ConfigurationError(f"cannot read {path}: {reason(error)}") from error
-    except (ValueError, TypeError, TOMLKitError) as error:
+    except (OSError, ValueError, TypeError, RecursionError, TOMLKitError) as error:
         raise ConfigurationError(f"{path} cannot be changed: {error}") from error
     with writing(path, ConfigurationError):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Paths that users name, and writing files so that there is never half of one."""
+"""Paths that users name, what goes wrong with them, and writing so that there is never half."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import os
 import secrets
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 from typing import IO, Any
 
-from .errors import EntropixError, OutputError
+from .errors import EntropixError, OutputError, brief
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -20,12 +21,18 @@ def expanded(path: str | Path, error: type[Exception]) -> Path:
     """Return a path with a leading ``~`` or ``~user`` replaced by that home folder.
 
     Raises:
-        error: that user has no home folder.
+        error: that user has no home folder, or no file could have such a name.
     """
     try:
-        return Path(path).expanduser()
+        found = Path(path).expanduser()
+        os.lstat(found)
     except RuntimeError as cause:
         raise error(f"no home folder is known for {path}: write the path out") from cause
+    except (OSError, ValueError) as cause:  # a ValueError: it holds a NUL
+        if getattr(cause, "errno", errno.ENAMETOOLONG) == errno.ENAMETOOLONG:
+            why = getattr(cause, "strerror", None) or cause
+            raise error(f"no file can be called {brief(str(path))}: {why}") from cause
+    return found
 
 
 def check_target(target: Path) -> None:
@@ -34,7 +41,7 @@ def check_target(target: Path) -> None:
     Raises:
         OutputError: it is a folder, or its folder does not exist.
     """
-    if target.is_dir() or not target.resolve().parent.is_dir():
+    if os.path.isdir(target) or not os.path.isdir(os.path.realpath(target.parent)):
         raise OutputError(f"cannot write {target}: name a file in a folder that exists")
 
 
@@ -53,6 +60,23 @@ def keep_source(target: str | Path | None, source: str | Path) -> None:
 
 
 @contextmanager
+def reading(path: str | Path, error: type[EntropixError]) -> Iterator[None]:
+    """Report what goes wrong while a file is read as "cannot read PATH: …".
+
+    Raises:
+        error: in place of any OSError, and where the content is not UTF-8.
+    """
+    try:
+        yield
+    except UnicodeDecodeError as cause:
+        line = cause.object.count(b"\n", 0, cause.start) + 1
+        raise error(f"{path}, line {line} is not text in UTF-8: {cause.reason}") from cause
+    except (OSError, ValueError) as cause:  # a ValueError: a NUL in the name
+        why = getattr(cause, "strerror", None) or cause
+        raise error(f"cannot read {path}: {why}") from cause
+
+
+@contextmanager
 def writing(path: str | Path, error: type[EntropixError]) -> Iterator[None]:
     """Report what goes wrong while a file or folder is written as "cannot write PATH: …".
 
@@ -63,6 +87,23 @@ def writing(path: str | Path, error: type[EntropixError]) -> Iterator[None]:
         yield
     except OSError as cause:
         raise error(f"cannot write {path}: {reason(cause)}") from cause
+
+
+def write_line(file: FileIO, line: str) -> None:
+    """Write a line to an unbuffered file; where the disk gets full, nothing of it is left there.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    rest = memoryview(f"{line}\n".encode())
+    begun = 0
+    try:
+        while rest[begun:]:
+            begun += file.write(rest[begun:])
+    except OSError:
+        with suppress(OSError):  # a pipe or a device takes nothing back
+            file.truncate(file.seek(-begun, os.SEEK_CUR))
+        raise
 
 
 def reason(error: OSError) -> str:

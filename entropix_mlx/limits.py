@@ -1,21 +1,26 @@
-"""Every bound on what a file, a header or a template may claim, in one place.
+"""Every bound on what a file, a header, a template or a number may claim, in one place.
 
-A model comes from a stranger. Whatever is read of it has a kind (a regular file, nothing that
-waits or never ends) and a size that is generous for honest files and harmless for others.
+A model comes from a stranger. Whatever is read of it, or of a file that the user names, has a kind
+(a regular file, nothing that waits or never ends) and a size that is generous for honest files and
+harmless for others.
 ``docs/security.md`` explains what is promised with these numbers, and what is not.
 """
 
 from __future__ import annotations
 
 import errno
+import itertools
 import os
+import re
 import stat
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from .files import without_waiting
+from .errors import EntropixError
+from .files import expanded, reading, without_waiting
 
 # Sizes of files in bytes, each some ten times that of the largest honest file.
 CONFIG_BYTES = 10**7  # `config.json`, `params.json`, `generation_config.json`: some thousand
@@ -24,13 +29,14 @@ TOKENIZER_BYTES = 3 * 10**8  # each file of a tokenizer: 33 million for a vocabu
 TEMPLATE_BYTES = 10**6  # a chat template: usually some thousand
 PROFILE_BYTES = 10**6  # a profile in TOML: some thousand
 TRACE_BYTES = 10**9  # a trace, which is read line by line: some thousand bytes a token
-TRACE_LINE_BYTES = 2 * 10**7  # a line of a trace; the longest hold a whole prompt or answer
+ANSWERS_BYTES = 2 * 10**9  # a file of answers, read line by line: some thousand an answer
+LINE_BYTES = 2 * 10**7  # a line of either; the longest hold a whole prompt or answer
 TEXT_BYTES = 10**8  # a text to be measured; the longest contexts hold some million characters
-PROMPTS_BYTES = 10**7  # the prompts of a calibration, one a line
+PROMPTS_BYTES = 3 * 10**7  # a file of prompts or questions: GSM8K's has 4 million
 CONVERSATION_BYTES = 2 * 10**8  # a saved conversation, parsed in one piece: some thousand a token
 NOTE_BYTES = 10**7  # a file of a folder of notes; a long book has a million characters
 ATTACHED_BYTES = 10**6  # a file that a question names: more than any context holds
-CONFIGURATION_BYTES = 10**6  # a configuration file in TOML: some hundred
+CONFIGURATION_BYTES = 10**6  # a configuration, a study, a list of hosts, a key: some hundred
 GGUF_HEADER_BYTES = 5 * 10**7  # metadata and tensor table: 10 million for large vocabularies
 PICKLE_BYTES = 5 * 10**6  # tensors described in a `.pth` file: a hundred thousand for a thousand
 
@@ -48,23 +54,85 @@ HEAD_DIM = 4096  # numbers in an attention head: at most some hundred
 DIMENSIONS = 8  # dimensions of a tensor; weights have one or two
 ZIP_ENTRIES = 10**4  # entries of a `.pth` file: some hundred tensors, one each
 FOLDER_ENTRIES = 10**5  # files and folders inside a model folder
+WHOLE = 2**31 - 1  # a whole number on the command line or in the environment
+ANSWERS = 10**6  # answers of one command, and prompts of a file
+QUESTIONS = 10**5  # questions of a task, and answers to each
+RANKS = 512  # of a group
+PORT = 65535
+ANSWER_CHARACTERS = 10**5  # of a right answer in a file of questions
+PATTERN_CHARACTERS = 1000  # a regular expression that grades answers
+PATTERN_SECONDS = 1.0  # CPU time in which it must have graded one
 NUMBER = 1e30  # the magnitude of a number that a configuration states; float32 ends at 3.4e38
+
+
+_OPEN_ALREADY = re.compile(r"/dev/stdin|(/dev|/proc/self)/fd/\d+")
 
 
 def read_bytes(path: Path, most: int) -> bytes:
     """Return the content of a regular file of at most so many bytes.
 
     A FIFO or a device is refused at once: one may wait for ever, or never end. That is decided on
-    the opened file, so that nothing can be put in its place meanwhile.
+    the opened file, so that nothing can be put in its place meanwhile. What the shell opened, such
+    as ``<(command)``, may be any stream that ends.
 
     Raises:
         OSError: it cannot be read, is no regular file, or is larger than that.
     """
+    if _OPEN_ALREADY.fullmatch(str(path)):
+        with open(path, "rb") as stream:
+            return _read(stream, path, most)
     with open_regular(path, most) as file:
-        content = file.read(most + 1)
+        return _read(file, path, most)
+
+
+def _read(file: BinaryIO, path: Path, most: int) -> bytes:
+    content = file.read(most + 1)
     if len(content) > most:
         raise _too_large(path, most)
     return content
+
+
+def read_named(path: str | Path, most: int, error: type[EntropixError]) -> str:
+    """Return the text of a file that the user names, as for `read_text`.
+
+    Raises:
+        error: it cannot be read, or is not UTF-8; the message says why.
+    """
+    with reading(path, error):
+        return read_bytes(expanded(path, error), most).decode("utf-8-sig")
+
+
+def read_stdin(error: type[EntropixError], most: int = TEXT_BYTES) -> bytes:
+    """Return all of stdin.
+
+    Raises:
+        error: there is none, or it is larger than that.
+    """
+    if sys.stdin is None:
+        raise error("there is no stdin to read: name a text or a file")
+    with reading("stdin", error):
+        return _read(sys.stdin.buffer, Path("stdin"), most)
+
+
+def read_lines(
+    path: str | Path, most: int, error: type[EntropixError], *, whole: bool = True
+) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of a regular file of at most so many bytes by their numbers, from 1.
+
+    Only line feeds end them. Where they must be `whole`, a last one without, which was cut off, is
+    left out.
+
+    Raises:
+        error: it cannot be read, or a line is longer than `LINE_BYTES`.
+    """
+    with reading(path, error), open_regular(Path(path), most) as file:
+        for number in itertools.count(1):
+            line = file.readline(LINE_BYTES + 1)
+            if len(line) > LINE_BYTES:
+                raise error(f"cannot read {path}: a line of it is too long for such a file")
+            if not line or (whole and not line.endswith(b"\n")):
+                return
+            yield number, line
 
 
 @contextmanager
@@ -94,6 +162,15 @@ def read_text(path: Path, most: int) -> str:
         UnicodeDecodeError: it is not UTF-8.
     """
     return read_bytes(path, most).decode("utf-8")
+
+
+def whole(text: str, least: int, most: int = WHOLE) -> int | None:
+    """Return a whole number within bounds; None where a text is something else."""
+    try:
+        number = int(text)
+    except ValueError:  # also where Python refuses to read thousands of digits
+        return None
+    return number if least <= number <= most else None
 
 
 def check_regular(status: os.stat_result, path: Path) -> None:

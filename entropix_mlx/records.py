@@ -6,15 +6,31 @@ Files may be written by another version, cut off, or edited by hand; readers can
 from __future__ import annotations
 
 import dataclasses
+import json
 import types
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from .errors import brief
+from .errors import EntropixError, brief, first_line
 
 T = TypeVar("T")
+
+
+def parse_json(text: str, what: str, error: type[EntropixError]) -> Any:
+    """Return what JSON says; halves of surrogate pairs, which no tokenizer can encode, become "?".
+
+    Raises:
+        error: `what` is no JSON, is nested too deeply, or states a number of thousands of digits.
+    """
+    try:
+        value = json.loads(text)
+        if "\\ud" in text.lower():
+            value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+        return value
+    except (ValueError, RecursionError) as cause:
+        raise error(f"{what} is not JSON: {first_line(cause)}") from cause
 
 
 def from_record(kind: type[T], record: Any, where: str = "") -> T:

@@ -10,6 +10,7 @@ from typing import Any
 
 from .profiles.confidence import AnswerMetrics
 from .step import NOT_OF_THE_MODEL, Origin, Step, Strategy
+from .tables import Table
 
 REPETITION_LENGTH = 4  # tokens in a row that the same answer has already
 
@@ -284,14 +285,5 @@ def _speed(summaries: list[Summary]) -> float:
     return sum(summary.decoded_tokens for summary in summaries) / elapsed if elapsed else 0.0
 
 
-def to_table(results: Iterable[Result], columns: Mapping[str, str] = COLUMNS) -> str:
-    rows = [list(columns), *([form.format(r) for form in columns.values()] for r in results)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = (
-        "  ".join(
-            cell.rjust(width) if place else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    )
-    return "\n".join(lines) + "\n"
+def to_table(results: Iterable[Result], columns: Mapping[str, str] = COLUMNS) -> Table:
+    return Table(list(columns), [[form.format(r) for form in columns.values()] for r in results])

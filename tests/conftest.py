@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from pathlib import Path
 
@@ -19,16 +19,19 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 import entropix_mlx
+from entropix_mlx import cli
 from entropix_mlx.checkpoints import locate
 from entropix_mlx.conversion import convert
 from entropix_mlx.conversion.recipe import Recipe
 from entropix_mlx.engine.runner import Runner
 from entropix_mlx.models.config import LlamaConfig
 from entropix_mlx.models.llama.model import Model
+from entropix_mlx.step import Step
 
-settings.register_profile("entropix", max_examples=60, deadline=None)
+settings.register_profile("entropix", max_examples=40, deadline=None)
 settings.load_profile("entropix")
 
+PROMPT = list(b"The quick brown fox")
 TINY = {
     "vocab_size": 258,
     "hidden_size": 32,
@@ -103,6 +106,10 @@ def wrapped(tokenizer: Tokenizer, special: list[str]) -> TokenizerWrapper:
     return TokenizerWrapper(fast, BPEStreamingDetokenizer)
 
 
+def tokens(steps: Iterable[Step]) -> list[int]:
+    return [step.token for step in steps]
+
+
 def run_answer(model, tokenizer, prompt, resolved, *, pipelined=True, **more):
     """Return the steps of one answer with resolved settings, which may be forced to begin so."""
     runner = Runner(model, tokenizer, pipelined=pipelined)
@@ -148,12 +155,34 @@ def endless(word_tokenizer: TokenizerWrapper, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.fixture
+def sentences(monkeypatch: pytest.MonkeyPatch) -> TokenizerWrapper:
+    """A tokenizer most of whose tokens are sentences; answers end at their limit only."""
+    tokenizer = make_word_tokenizer("ĠA{}ĠseesĠme.")
+    monkeypatch.setattr(tokenizer, "_eos_token_ids", set())
+    return tokenizer
+
+
+@pytest.fixture
 def tiny_folder(tmp_path: Path, tiny_model: Model, byte_tokenizer: TokenizerWrapper) -> Path:
     """A loadable model folder, to be damaged."""
     folder = tmp_path / "tiny"
     folder.mkdir()
     convert.save(tiny_model, byte_tokenizer, folder)
     return folder
+
+
+@pytest.fixture
+def entropix(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run a command line; return its exit code, stdout and stderr."""
+
+    def entropix(*arguments: object) -> tuple[int, str, str]:
+        try:
+            code = cli.main(list(map(str, arguments)))
+        except SystemExit as stop:  # argparse's own refusals
+            code = int(stop.code or 0)
+        return code, *capsys.readouterr()
+
+    return entropix
 
 
 @pytest.fixture(scope="session")

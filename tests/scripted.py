@@ -3,14 +3,14 @@
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from entropix_mlx.answer.answer import Answer
 from entropix_mlx.answer.interventions.forks import Forks, chosen
 from entropix_mlx.answer.interventions.retrieval import Retrieval
 from entropix_mlx.answer.interventions.thinking import Thinking
 from entropix_mlx.answer.position import Position
-from entropix_mlx.answer.requests import TEXT, Advance, Ask, Keep, Split
+from entropix_mlx.answer.requests import NOTHING, TEXT, Advance, Ask, Keep, Split
 from entropix_mlx.answer.writer import Writer
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.step import Decision, Metrics, Strategy
@@ -63,16 +63,18 @@ class Host:
     cached: list[int] = field(default_factory=lambda: PROMPT[:-1])
     branches: list[list[int]] | None = None
     asked: int = 0
+    computed: list[tuple[int, ...]] = field(default_factory=list)
+    """Every text whose next position was asked for."""
 
     def serve(self, request):
         match request:
             case Advance(tokens) if self.branches is None:
                 self.cached.append(tokens[TEXT])
-                return [scripted(self.cached, *self.script)]
+                return self.positions([self.cached])
             case Advance(tokens):
                 for number, token in tokens.items():
                     self.branches[number].append(token)
-                return [scripted(self.cached + self.branches[n], *self.script) for n in tokens]
+                return self.positions([self.cached + self.branches[n] for n in tokens])
             case Split(count):
                 assert self.branches is None
                 self.branches = [[] for _ in range(count)]
@@ -84,6 +86,10 @@ class Host:
                 self.asked += 1
                 return chosen(fork, self.chance.randrange(len(fork.branches)))
         return None
+
+    def positions(self, texts):
+        self.computed += map(tuple, texts)
+        return [scripted(text, *self.script) for text in texts]
 
 
 @dataclass
@@ -120,8 +126,15 @@ def make_profile(chance):
         "min_gap": chance.choice([0, 3]),
         "ask_margin": chance.choice([0.0, 0.2, 100.0]),
         "margin": chance.choice([0.0, 0.5]),
+        "copy_length": chance.choice([0, 2, 4]),
     }
-    return Profile.load().replace({"think": think, "branch": fork})
+    return changed(Profile.load(), think=think, branch=fork)
+
+
+def changed(profile, **sections):
+    """Return a profile with other fields in some sections, unchecked: `replace` takes longer."""
+    own = {name: replace(getattr(profile, name), **sections[name]) for name in sections}
+    return replace(profile, **own)
 
 
 @dataclass
@@ -147,6 +160,8 @@ class Course:
                 request = requests.send(sent)
             except StopIteration:
                 return [*steps, *answer.steps]
+            if isinstance(request, Advance) and answer.room == 1 and self.host.branches is None:
+                assert request.then == NOTHING, "nobody needs what follows the last token"
             sent = self.host.serve(request)
             if self.host.chance.random() < 0.4:
                 steps += answer.steps

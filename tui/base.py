@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
+from rich.console import RenderableType
 from rich.traceback import Traceback
 from textual._context import active_message_pump
 from textual.actions import ActionParseResult
@@ -16,6 +17,7 @@ from textual.app import App, ComposeResult, SystemCommand
 from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
 from textual.dom import DOMNode
+from textual.driver import Driver
 from textual.filter import LineFilter
 from textual.screen import Screen
 from textual.theme import BUILTIN_THEMES
@@ -30,6 +32,7 @@ from .containers import MainScreen
 from .keys import KeyBar, palette_commands, unknown_key
 from .screens.help import HelpScreen
 from .styles import ReadableColours
+from .terminal import take_any_bytes
 from .transcript.transcript import Transcript
 from .workspace import Workspace
 
@@ -244,6 +247,15 @@ class WorkspaceApp(App[None]):
         if removed or len(self.screen_stack) == 1:
             return AwaitComplete()
         return super().pop_screen()
+
+    def get_driver_class(self) -> type[Driver]:
+        take_any_bytes()
+        return super().get_driver_class()
+
+    def panic(self, *renderables: RenderableType) -> None:
+        """End with a message, and with the exit code of a crash on whatever thread it was."""
+        self.exit(return_code=1)
+        super().panic(*renderables)
 
     def _fatal_error(self) -> None:
         """End after an error nobody expected, with a traceback that leaves out the local variables.

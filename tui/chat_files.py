@@ -192,7 +192,7 @@ def _export(workspace: Workspace, path: Path) -> None:
             sampler=status.sampler,
             profile=workspace.profile,
             seed=answer.seed,
-            messages=conversation.asked,
+            messages=conversation.prompt_messages,
             context_length=status.context_length,
             prompt_tokens=max(0, status.context_used - len(answer.steps)),
         )

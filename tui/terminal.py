@@ -7,6 +7,7 @@ import codecs
 import os
 import signal
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 from entropix_mlx.errors import PromptError
@@ -35,6 +36,14 @@ def require_full_screen(instead: str) -> None:
             f"the terminal UI draws in UTF-8, and this terminal's encoding is {encoding}:"
             f" set LANG to a UTF-8 locale, or {instead}"
         )
+
+
+def take_any_bytes() -> None:
+    """Have Textual show what is typed and is no UTF-8 as U+FFFD, where it would end the app."""
+    from textual.drivers import linux_driver
+
+    decoder = partial(codecs.getincrementaldecoder("utf-8"), errors="replace")
+    linux_driver.getincrementaldecoder = lambda _: decoder  # type: ignore[attr-defined]
 
 
 def end_with_terminal(app: App[None]) -> None:

@@ -86,7 +86,6 @@ class Writer:
         self._skipped = step.time
 
     def write(self, position: Position, origin: Origin, record: Record = NOTHING_ELSE) -> Step:
-        """Return the next step, which commits the token of a position."""
         decision = position.decision
         given = origin is Origin.READ
         finish_reason = ("read" if given else "length") if self.room == 1 else None

@@ -111,8 +111,8 @@ class Several:
             while not self.done:
                 found = self._runner.advance()
                 yield from [(self.add(slot, step), step) for slot, step in found]
-                if self.first.asked is not None and self.first.choose is not None:
-                    self.first.reply(self.first.choose(self.first.asked))
+                if self.first.undecided is not None and self.first.choose is not None:
+                    self.first.reply(self.first.choose(self.first.undecided))
                 self.proceed()
         if self.first.error is not None:
             raise self.first.error

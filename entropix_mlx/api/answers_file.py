@@ -1,19 +1,22 @@
 """Files of answers: JSON Lines, one answer a line, written as the answers end.
 
 A run that was stopped can go on: `AnswersFile` reads what is there, drops a last line that was cut
-off, and lists the answers that are missing.
+off, and knows which answers are there.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..errors import OutputError
-from ..files import write_whole, writing
+from .. import limits
+from ..errors import OutputError, PromptError
+from ..files import write_line, write_whole, writing
 from ..old_names import of_settings
 from ..palette import to_json
 from ..settings import Settings
@@ -21,7 +24,9 @@ from ..summary import Summary
 from .prompt_file import PromptLine
 
 if TYPE_CHECKING:  # what is left to do is known before MLX is loaded
-    from .batch import BatchAnswer
+    from .batch import Batch, BatchAnswer
+
+T = TypeVar("T", bound="Task")
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,11 @@ class Task:
     def key(self) -> tuple[int, int]:
         return self.asked.line, self.sample
 
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return self.asked.id or f"line {self.asked.line}"
+
     def record(self, answer: BatchAnswer, batch: int) -> dict[str, Any]:
         """Return the line of an answer; rounding depends on `batch`, the answers at once."""
         named = {} if self.asked.id is None else {"id": self.asked.id}
@@ -66,8 +76,38 @@ class Task:
 
 
 def all_tasks(prompts: Sequence[PromptLine], n: int) -> list[Task]:
-    """Return `n` answers to each prompt; those of one prompt follow one another."""
+    """Return `n` answers to each prompt; those of one prompt follow one another.
+
+    Raises:
+        PromptError: they are too many.
+    """
+    check_count(len(prompts) * n)
     return [Task(asked, sample) for asked in prompts for sample in range(n)]
+
+
+def check_count(answers: int) -> None:
+    if answers > limits.ANSWERS:
+        raise PromptError(f"{answers:,} answers are too many: ask for {limits.ANSWERS:,} at most")
+
+
+def records(
+    batch: Batch, tasks: Sequence[T], on_token: Callable[[], None]
+) -> Iterator[tuple[T, dict[str, Any]]]:
+    """Yield each task with its record as its answer ends; those that failed come last."""
+    left = set(range(len(tasks)))
+
+    def end(index: int) -> tuple[T, dict[str, Any]]:
+        left.remove(index)
+        record = tasks[index].record(batch.answers[index], batch.size)
+        batch.answers[index].steps.clear()  # thousands of answers would fill the memory
+        return tasks[index], record
+
+    for index, step in batch:
+        on_token()
+        if step.finish_reason:
+            yield end(index)
+    for index in sorted(left):
+        yield end(index)
 
 
 class AnswersFile:
@@ -89,18 +129,14 @@ class AnswersFile:
         """The keys of the answers that are in the file."""
         self.path = Path(path)
         self._tasks = {task.key: task for task in tasks}
-        if self.path.is_dir():
+        if os.path.isdir(self.path):
             raise OutputError(f"{path} is a folder: name a file in it")
         if resume:
             self._resume()
-        elif self.path.exists():
+        elif os.path.lexists(self.path):
             raise OutputError(
                 f"{path} exists already: add --resume to continue it, or name another file"
             )
-
-    @property
-    def missing(self) -> list[Task]:
-        return [task for key, task in self._tasks.items() if key not in self.done]
 
     def write(self, task: Task, record: dict[str, Any]) -> None:
         """Append an answer.
@@ -108,29 +144,26 @@ class AnswersFile:
         Raises:
             OutputError: the file cannot be written.
         """
-        rest = memoryview((to_json(record) + "\n").encode("utf-8"))
         with writing(self.path, OutputError):
-            while rest:  # a disk that gets full takes a part
-                rest = rest[self._file.write(rest) :]
+            write_line(self._file, to_json(record))
         self.done.add(task.key)
 
     def __enter__(self) -> AnswersFile:
         with writing(self.path, OutputError):
-            self._file = open(self.path, "ab", buffering=0)
+            self._file = FileIO(self.path, "a")
         return self
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
     def _resume(self) -> None:
+        if not os.path.exists(self.path):
+            return
+        lines = limits.read_lines(self.path, limits.ANSWERS_BYTES, OutputError)
+        valid = [line for number, line in lines if self._is_answer(number, line)]
         with writing(self.path, OutputError):
-            old = self.path.read_bytes() if self.path.exists() else b""
-        *lines, cut_off = old.split(b"\n")
-        valid = [line for number, line in enumerate(lines, 1) if self._is_answer(number, line)]
-        if cut_off or len(valid) < len(lines):
-            text = "".join(line.decode("utf-8") + "\n" for line in valid)
-            with writing(self.path, OutputError):
-                write_whole(self.path, text)
+            if sum(map(len, valid)) < self.path.stat().st_size:
+                write_whole(self.path, b"".join(valid).decode("utf-8"))
 
     def _is_answer(self, number: int, line: bytes) -> bool:
         """Tell whether a line stays, and note which answer it is.
@@ -140,7 +173,7 @@ class AnswersFile:
         """
         where = f"{self.path}, line {number}"
         try:
-            record = json.loads(line)
+            record = json.loads(line.decode("utf-8"))
             key = record["line"], record["sample"]
             task = self._tasks.get(key)
             record["options"] = of_settings(record.get("options", {}))

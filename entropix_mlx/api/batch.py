@@ -238,7 +238,9 @@ class Batch:
 
     def _ask(self) -> None:
         """Have people asked, one after the other, and go on with what they chose."""
-        asking = [slot for slot in self._left if slot.asked is not None and slot.choose is not None]
+        asking = [
+            slot for slot in self._left if slot.undecided is not None and slot.choose is not None
+        ]
         if self._question is None and asking:
             self._question = asking[0], _asked(asking[0])
         if self._question is None:
@@ -287,7 +289,7 @@ def _choose(answer: BatchAnswer, several: Several) -> None:
 def _asked(slot: Slot) -> Future[int]:
     """Ask a person on another thread, so that other answers go on; nobody joins it at the end."""
     choice: Future[int] = Future()
-    choose, fork = slot.choose, slot.asked
+    choose, fork = slot.choose, slot.undecided
 
     def ask() -> None:
         try:

@@ -15,9 +15,11 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import EntropixError, PromptError, first_line
+from .. import limits
+from ..errors import EntropixError, PromptError
 from ..old_names import SETTINGS, of_settings
 from ..profiles.fields import hint, overlaid, shown
+from ..records import parse_json
 from ..settings import Settings
 
 if TYPE_CHECKING:  # a file is read, and its mistakes are reported, before a model is loaded
@@ -88,13 +90,15 @@ def read_prompt_file(
         EntropixError: the file cannot be read or has no prompt, or a line of it has a mistake; the
             message names the line.
     """
-    text = _read(Path(path))
+    text = limits.read_named(path, limits.PROMPTS_BYTES, PromptError)
     read = {".jsonl": _json_lines, ".csv": _csv_records}.get(Path(path).suffix.lower(), _text_lines)
     reader = _LineReader(settings or Settings(), system_prompt)
-    found = []
+    found: list[PromptLine] = []
     records = read(text, path)
     for line, record in records:
         with at_line(path, line):
+            if len(found) == limits.ANSWERS:
+                raise PromptError(f"more than {limits.ANSWERS:,} prompts: split the file")
             found.append(reader.read(line, record))
     if not found:
         raise PromptError(f"{path} has no prompts: write one per line")
@@ -108,16 +112,6 @@ def at_line(path: str | Path, line: int) -> Iterator[None]:
         yield
     except EntropixError as error:
         raise type(error)(f"{path}, line {line}: {error}") from error
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise PromptError(f"{path} is not a text in UTF-8: {error.reason}") from error
-    except (OSError, ValueError) as error:  # a ValueError: a NUL in the name
-        reason = getattr(error, "strerror", None) or error
-        raise PromptError(f"cannot read the prompts in {path}: {reason}") from error
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
@@ -135,7 +129,7 @@ def _text_lines(text: str, path: str | Path) -> Iterator[tuple[int, dict[str, An
 def _json_lines(text: str, path: str | Path) -> Iterator[tuple[int, Any]]:
     for number, line in _lines(text):
         with at_line(path, number):
-            yield number, _parse(line, "the line")
+            yield number, parse_json(line, "the line", PromptError)
 
 
 def _csv_records(text: str, path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -175,17 +169,10 @@ def _cells(header: list[str], cells: list[str]) -> dict[str, Any]:
             f"{len(cells)} cells under {len(header)} columns: quote a text that holds a comma"
         )
     return {
-        name: cell if name in _TEXTS else _parse(cell, name)
+        name: cell if name in _TEXTS else parse_json(cell, name, PromptError)
         for name, cell in zip(header, cells, strict=False)
         if cell.strip()
     }
-
-
-def _parse(text: str, what: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise PromptError(f"{what} is not JSON: {first_line(error)}") from error
 
 
 def _check_key(name: str, word: str) -> None:
@@ -246,19 +233,14 @@ def _optional_text(record: Mapping[str, Any], name: str, default: str | None) ->
     value = record.get(name, default)
     if value is not None and not isinstance(value, str):
         raise PromptError(f"{name} must be a text, not {shown(value)}")
-    return value if value is None else _utf8(value)
+    return value
 
 
 def _token(key: str) -> int:
-    try:
-        return int(key)
-    except ValueError:
-        raise PromptError(f"logit_bias: {shown(key)} is no token id") from None
-
-
-def _utf8(text: str) -> str:
-    """Return a text that a tokenizer can encode: JSON may spell half of a surrogate pair."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+    token = limits.whole(key, 0)
+    if token is None:
+        raise PromptError(f"logit_bias: {shown(key)} is no token id")
+    return token
 
 
 def _list(messages: Any) -> Sequence[Any]:
@@ -274,4 +256,4 @@ def _message(message: Any) -> dict[str, str]:
             f"a message is an object with role ({', '.join(ROLES)}) and content, a text; not"
             f" {shown(message)}"
         )
-    return {"role": message["role"], "content": _utf8(message["content"])}
+    return {"role": message["role"], "content": message["content"]}

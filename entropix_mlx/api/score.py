@@ -18,7 +18,7 @@ import mlx.core as mx
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..answer.hooks import Hooks
-from ..answer.position import Likelihood, Position
+from ..answer.position import Position
 from ..answer.writer import Clock, Writer
 from ..engine.cached_text import CachedText
 from ..engine.forward import LOGITS_AT_ONCE, PREFILL_CHUNK, Engine
@@ -252,25 +252,3 @@ class _Measuring:
         if self._memory:
             self._state = self._memory.observe(sampled.state, given, sampled.logprob)
         return sampled
-
-
-class Likelihoods:
-    """Log probabilities of given tokens, and nothing else; common beginnings are computed once."""
-
-    def __init__(self, model: LanguageModel) -> None:
-        self._engine = Engine(model)
-        self._text = CachedText.empty(model)
-
-    def of(self, before: Sequence[int], tokens: Sequence[int]) -> list[Likelihood]:
-        """Return how well some tokens are predicted after those `before` them, at least one."""
-        ids = [*before, *tokens]
-        first = len(before) - 1
-        begin = self._text.common(ids[:first])
-        self._text.shorten(begin)
-        for at in range(begin, first, PREFILL_CHUNK):
-            self._engine.prefill(self._text, ids[at : min(at + PREFILL_CHUNK, first)])
-        found: list[Likelihood] = []
-        for at in range(first, len(ids) - 1, PREFILL_CHUNK):
-            chunk = ids[at : at + PREFILL_CHUNK + 1]
-            found += self._engine.score(self._text, chunk[:-1], chunk[1:])
-        return found

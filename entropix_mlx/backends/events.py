@@ -51,7 +51,7 @@ class Duel:
     cancel: CancelToken
 
     @property
-    def asked(self) -> Conversation:
+    def with_question(self) -> Conversation:
         return self.conversation.asking(self.question.text, self.question.turn)
 
 

@@ -95,10 +95,10 @@ class LocalBackend:
         if self._loaded is None:
             raise SessionError("no model is loaded: choose one")
         model, tokenizer = self._loaded
-        asked, length = duel.asked, model.config.max_position_embeddings
+        conversation, length = duel.with_question, model.config.max_position_embeddings
         sides = [settings.resolved(model.config) for settings in duel.sides]
         context = Context(tokenizer, length)
-        prompts = [context.fit(asked, settings.max_tokens) for settings in duel.sides]
+        prompts = [context.fit(conversation, settings.max_tokens) for settings in duel.sides]
 
         def grown(side: int, _: int, fork: Fork) -> None:
             report(DuelForkGrew(duel.cancel, side, fork))
@@ -112,7 +112,7 @@ class LocalBackend:
                 sampler=side.settings.sampler,
                 profile=side.profile,
                 seed=side.seed,
-                messages=asked.asked,
+                messages=conversation.prompt_messages,
                 context_length=length,
                 prompt_tokens=answer.prompt_tokens,
             )

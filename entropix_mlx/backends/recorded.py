@@ -57,7 +57,6 @@ class Recording:
         )
 
     def side(self, question: str, sampler: str) -> Reply:
-        """Return the answer of a sampler to a question, for one side of a duel."""
         turn = self.turn_of(question)
         if sampler == TREE_SAMPLER:
             return turn.answers[0]
@@ -97,8 +96,8 @@ class Recording:
             yield key, item
 
     def _races(self, recorded: Reply) -> dict[int, list[Fork]]:
-        for turn, asked in enumerate(self.conversation.turns):
-            for number, answer in enumerate(asked.answers):
+        for turn, asking in enumerate(self.conversation.turns):
+            for number, answer in enumerate(asking.answers):
                 if answer is recorded:
                     races = self.races.items()
                     return {p[2]: grown for p, grown in races if p[:2] == (turn, number)}
@@ -146,10 +145,10 @@ class RecordedSession(ChatSession):
         return demo_profile()
 
     def begin(
-        self, asked: Conversation, reply: Reply, forced: Sequence[int], cancel: CancelToken
+        self, conversation: Conversation, reply: Reply, forced: Sequence[int], cancel: CancelToken
     ) -> Generator[Step, None, None]:
         """See `ChatSession.begin`; after the last answer to a question comes the first again."""
-        turn = asked.last
+        turn = conversation.last
         recorded = self._recording.turn_of(turn.question)
         turn.question, answers = recorded.question, recorded.answers
         if forced:
@@ -206,7 +205,9 @@ class RecordedBackend:
             except SessionError as error:
                 report(DuelStepsArrived(duel.cancel, side, [], ended=True, error=str(error)))
             else:
-                headers[side] = self._header(duel.asked, settings.sampler, answers[side].seed)
+                headers[side] = self._header(
+                    duel.with_question, settings.sampler, answers[side].seed
+                )
         report(DuelBegan(duel.cancel, tuple(headers)))
         for side, item in self.recording.play(answers, duel.cancel):
             if isinstance(item, Step):
@@ -215,14 +216,14 @@ class RecordedBackend:
             else:
                 report(DuelForkGrew(duel.cancel, side, item))
 
-    def _header(self, asked: Conversation, sampler: str, seed: int) -> Header:
-        texts = "".join(message["content"] for message in asked.messages)
+    def _header(self, conversation: Conversation, sampler: str, seed: int) -> Header:
+        texts = "".join(message["content"] for message in conversation.messages)
         return Header(
             model=self.model,
             sampler=sampler,
             profile=demo_profile(),
             seed=seed,
-            messages=asked.asked,
+            messages=conversation.prompt_messages,
             context_length=CONTEXT,
             prompt_tokens=len(texts) // CHARACTERS_A_TOKEN,
         )

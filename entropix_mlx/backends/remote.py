@@ -103,7 +103,6 @@ class RemoteSession(ChatSession):
 
     @property
     def context_used(self) -> int:
-        """Tokens of the last prompt and its answer, as the server counted them."""
         return self._context_used if self.conversation.turns else 0
 
     @property
@@ -114,30 +113,32 @@ class RemoteSession(ChatSession):
         return profile.replace(self.settings.changes)
 
     def begin(
-        self, asked: Conversation, reply: Reply, forced: Sequence[int], cancel: CancelToken
+        self, conversation: Conversation, reply: Reply, forced: Sequence[int], cancel: CancelToken
     ) -> Generator[Step, None, None]:
         """See `ChatSession.begin`; the oldest turns that the context cannot hold are left out."""
-        last = len(asked.turns) - 1
+        last = len(conversation.turns) - 1
         response = None
         while response is None and not cancel.is_set():
-            body = self._body(asked, reply, forced)
+            body = self._body(conversation, reply, forced)
             try:
                 response = self._address.post("/v1/chat/completions", body, cancel)
             except ServerError as error:
                 if cancel.is_set():
                     break
-                if error.code != "context_length_exceeded" or asked.dropped >= last:
+                if error.code != "context_length_exceeded" or conversation.dropped >= last:
                     raise
-                asked.dropped += (last - asked.dropped + 1) // 2
+                conversation.dropped += (last - conversation.dropped + 1) // 2
         return self._steps(response, len(reply.steps), cancel)
 
-    def _body(self, asked: Conversation, reply: Reply, forced: Sequence[int]) -> dict[str, Any]:
+    def _body(
+        self, conversation: Conversation, reply: Reply, forced: Sequence[int]
+    ) -> dict[str, Any]:
         settings = self.settings
         alternatives = min(settings.top_logprobs, MOST_ALTERNATIVES)
         given = {name: getattr(settings, name) for name in parameters()}
         changed = differences(self._served_profile, self.profile)
         return {
-            "messages": asked.asked,
+            "messages": conversation.prompt_messages,
             "stream": True,
             "stream_options": {"include_usage": True},
             "logprobs": alternatives > 0,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .. import limits
 from ..errors import SessionError
-from ..files import expanded, reason
+from ..files import expanded
 
 _NAMED = re.compile(r"(?<!\S)@(\S+)")
 _TRAILING = ".,;:!?)"
@@ -57,12 +57,7 @@ def _file(word: str) -> Path | None:
 
 
 def _quoted(path: Path) -> str:
-    try:
-        text = limits.read_text(path, limits.ATTACHED_BYTES)
-    except OSError as error:
-        raise SessionError(f"cannot read {path}: {reason(error)}") from error
-    except UnicodeDecodeError:
-        raise SessionError(f"{path} is not a text in UTF-8: only texts can be put in") from None
+    text = limits.read_named(path, limits.ATTACHED_BYTES, SessionError)
     fence = "```"
     while fence in text:
         fence += "`"

@@ -26,12 +26,12 @@ from .conversation import Conversation, Reply
 class ChatSession(ABC):
     """Messages in, steps out.
 
-    `send`, `regenerate`, `edit` and `fork` return an iterator of steps. The question is part of the
+    `send`, `regenerate` and `fork` return an iterator of steps. The question is part of the
     conversation at once, and the answer grows while the iterator is read. You may stop reading at
     any moment: the answer keeps the steps that were read, and the session can be used at once. Use
     a session on one thread; only `cancel` may be called from any thread.
 
-    The four take a `cancel` token, an event that stops the answer before its next token once it is
+    The three take a `cancel` token, an event that stops the answer before its next token once it is
     set, also if it was set before the call. Give each answer a token of its own.
 
     Attributes:
@@ -65,17 +65,16 @@ class ChatSession(ABC):
 
     @abstractmethod
     def begin(
-        self, asked: Conversation, reply: Reply, forced: Sequence[int], cancel: Event
+        self, conversation: Conversation, reply: Reply, forced: Sequence[int], cancel: Event
     ) -> Generator[Step, None, None]:
         """Return the steps of an answer to the last question of a conversation.
 
         Errors are raised here, before the session changes anything.
 
         Args:
-            asked: the conversation; turns that leave the context are counted in its `dropped`.
-            reply: the answer, with the steps that it takes over.
-            forced: tokens that come next in it; none where it begins anew.
-            cancel: stops it.
+            conversation: ends with the question; turns that leave the context are counted in its
+            `dropped`. reply: the answer, with the steps that it takes over. forced: tokens that
+            come next in it; none where it begins anew. cancel: stops it.
         """
 
     @property
@@ -85,8 +84,7 @@ class ChatSession(ABC):
 
     @property
     @abstractmethod
-    def profile(self) -> Profile:
-        """The profile that the settings mean for this model."""
+    def profile(self) -> Profile: ...
 
     @property
     def messages(self) -> list[dict[str, str]]:
@@ -125,19 +123,6 @@ class ChatSession(ABC):
         if not text.strip():
             raise PromptError("the message is empty: write a question")
         return self._answer(self.conversation.asking(text, turn), cancel)
-
-    def edit(self, message: int, text: str, *, cancel: Event | None = None) -> Iterator[Step]:
-        """Replace a question, drop all that followed it, and return the steps of the answer.
-
-        Args:
-            message: index in `messages`, of a question; a negative one counts from the end.
-
-        Raises:
-            SessionError: there is no question at that index.
-            EntropixError: as for `send`.
-        """
-        turn = self.conversation.turn_of(whole_number("message", message))
-        return self.send(text, turn, cancel=cancel)
 
     def regenerate(self, *, cancel: Event | None = None) -> Iterator[Step]:
         """Answer the last question once more, with the next seed; the old answer stays beside it.
@@ -215,7 +200,6 @@ class ChatSession(ABC):
         self.conversation = Conversation(self.conversation.system_prompt)
 
     def save(self, path: str | Path) -> None:
-        """Write the conversation as JSON; see `Conversation.save`."""
         self.close()
         self.conversation.save(path)
 
@@ -238,25 +222,25 @@ class ChatSession(ABC):
             self._running.end()
             self._running = None
 
-    def _answer(self, asked: Conversation, cancel: Event | None) -> Iterator[Step]:
+    def _answer(self, conversation: Conversation, cancel: Event | None) -> Iterator[Step]:
         """Answer the last question; each answer to it is drawn with another seed."""
-        seed, answers = self.settings.seed, len(asked.last.answers)
+        seed, answers = self.settings.seed, len(conversation.last.answers)
         own = secrets.randbits(SEED_BITS) if seed is None else seed + answers
-        return self._start(asked, Reply(own, [], self.fingerprint), [], cancel)
+        return self._start(conversation, Reply(own, [], self.fingerprint), [], cancel)
 
     def _start(
-        self, asked: Conversation, reply: Reply, forced: list[int], cancel: Event | None
+        self, conversation: Conversation, reply: Reply, forced: list[int], cancel: Event | None
     ) -> Iterator[Step]:
-        """Make an answer part of the conversation, which becomes the one that was asked."""
+        """Make an answer part of the conversation, which becomes the given one."""
         cancel = cancel or Event()
-        steps = _added(self.begin(asked, reply, forced, cancel), reply)
+        steps = _added(self.begin(conversation, reply, forced, cancel), reply)
         # Nothing below raises: an answer that was refused has left the conversation unchanged.
         here = self.conversation
-        if asked.dropped > here.dropped and self.on_drop:
-            self.on_drop(asked.dropped)
+        if conversation.dropped > here.dropped and self.on_drop:
+            self.on_drop(conversation.dropped)
         if forced:
-            here.set_aside(len(asked.turns) - 1)
-        here.turns, here.dropped = asked.turns, asked.dropped
+            here.set_aside(len(conversation.turns) - 1)
+        here.turns, here.dropped = conversation.turns, conversation.dropped
         self._running = _Running(steps, cancel, here, here.last.selected, len(reply.steps))
         here.last.add(reply)
         return steps

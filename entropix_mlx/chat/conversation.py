@@ -67,7 +67,6 @@ class Turn:
         return self.answers[self.selected]
 
     def add(self, answer: Reply) -> None:
-        """Add an answer, and make it part of the conversation."""
         self.answers.append(answer)
         self.selected = len(self.answers) - 1
 
@@ -106,7 +105,7 @@ class Conversation:
         return messages
 
     @property
-    def asked(self) -> list[dict[str, str]]:
+    def prompt_messages(self) -> list[dict[str, str]]:
         """The messages that the model sees when the last question is asked."""
         last = Turn(self.turns[-1].question)  # without its answers
         seen = Conversation(self.system_prompt, [*self.turns[self.dropped : -1], last])
@@ -149,7 +148,6 @@ class Conversation:
             self.bring_back(index)
 
     def set_aside(self, turn: int) -> None:
-        """Move the turns after a turn out of the conversation, to its answer."""
         if turn + 1 < len(self.turns):
             self.turns[turn].answer.following = self.turns[turn + 1 :]
             self.turns, self.dropped = self.turns[: turn + 1], 0
@@ -178,19 +176,9 @@ class Conversation:
         """
         last = len(self.turns) - 1
         if turn is None or turn != last or self.turns[turn].question != question:
-            asked = self.asking(question, turn)
-            self.turns, self.dropped = asked.turns, asked.dropped
+            asking = self.asking(question, turn)
+            self.turns, self.dropped = asking.turns, asking.dropped
         self.last.add(answer)
-
-    def turn_of(self, message: int) -> int:
-        """Return the index of the turn that a message of `messages`, a question, begins."""
-        messages = self.messages
-        if not -len(messages) <= message < len(messages):
-            raise SessionError(f"there is no message {message}: there are {len(messages)}")
-        message %= len(messages)
-        if messages[message]["role"] != "user":
-            raise SessionError(f"message {message} is no question: only questions can be edited")
-        return sum(earlier["role"] == "user" for earlier in messages[:message])
 
     def to_markdown(self) -> str:
         """Return the conversation as Markdown, for people: selected answers only."""
@@ -216,12 +204,7 @@ class Conversation:
     @classmethod
     def load(cls, path: str | Path) -> Conversation:
         """Read a file of `save`; a `SessionError` says why it cannot be read."""
-        try:
-            text = limits.read_text(Path(path), limits.CONVERSATION_BYTES)
-        except OSError as error:
-            raise SessionError(f"cannot read {path}: {error.strerror}") from error
-        except ValueError as error:  # no UTF-8
-            raise SessionError(f"{path} is not a saved conversation: {error}") from error
+        text = limits.read_named(path, limits.CONVERSATION_BYTES, SessionError)
         return cls.from_json(text, path)
 
     @classmethod

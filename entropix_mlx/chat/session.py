@@ -95,7 +95,10 @@ class Session(ChatSession):
         turn = self.conversation.last
         answered = len(turn.answer.steps) if turn.answers else 0
         try:
-            return len(conversation_prompt(self._tokenizer, self.conversation.asked)) + answered
+            return (
+                len(conversation_prompt(self._tokenizer, self.conversation.prompt_messages))
+                + answered
+            )
         except EntropixError:  # the template refuses an opened chat; the next question will say so
             return answered
 
@@ -108,17 +111,17 @@ class Session(ChatSession):
         return resolve(self.settings.profile, self._model.config, self.settings.changes)
 
     def begin(
-        self, asked: Conversation, reply: Reply, forced: Sequence[int], cancel: Event
+        self, conversation: Conversation, reply: Reply, forced: Sequence[int], cancel: Event
     ) -> Generator[Step, None, None]:
         size = self._model.config.vocab_size
         if beyond := [token for token in forced if not 0 <= token < size]:
             raise SessionError(f"there is no token {beyond[0]} in this model's vocabulary")
         resolved = self._checked_settings().with_seed(reply.seed)
         if forced:
-            prompt = self._context.resumed(asked, [step.token for step in reply.steps])
+            prompt = self._context.resumed(conversation, [step.token for step in reply.steps])
         else:
-            prompt = self._context.fit(asked, self.settings.max_tokens)
-        return self._generate(asked, reply, prompt, resolved, forced, cancel)
+            prompt = self._context.fit(conversation, self.settings.max_tokens)
+        return self._generate(conversation, reply, prompt, resolved, forced, cancel)
 
     def _checked_settings(self) -> ResolvedSettings:
         """Return the settings of the next answer, or raise what the runner would raise later."""
@@ -130,7 +133,7 @@ class Session(ChatSession):
 
     def _generate(
         self,
-        asked: Conversation,
+        conversation: Conversation,
         reply: Reply,
         prompt: list[int],
         resolved: ResolvedSettings,
@@ -155,7 +158,7 @@ class Session(ChatSession):
             several = several_answers(
                 self._model, self._tokenizer, prompt, resolved, hooks, self._text
             )
-            steps = self._several(asked, several)
+            steps = self._several(conversation, several)
         traced = steps
         if self._traces is not None:
             header = self._header(self._traces.model, resolved, len(prompt) - len(before))
@@ -163,14 +166,14 @@ class Session(ChatSession):
         with contextlib.closing(steps), contextlib.closing(traced):
             yield from traced
 
-    def _several(self, asked: Conversation, several: Several) -> Generator[Step, None, None]:
+    def _several(self, conversation: Conversation, several: Several) -> Generator[Step, None, None]:
         """Yield the steps of the first answer, and add the others to the turn behind it."""
         with contextlib.closing(several.stream()) as steps:
             for number, step in steps:
                 if number == 0:
                     yield step
         self.choice = several.selection.choice()
-        turn = asked.last
+        turn = conversation.last
         chosen = turn.selected
         for number, candidate in enumerate(several.candidates):
             if number and candidate.steps:
@@ -184,7 +187,7 @@ class Session(ChatSession):
             sampler=self.settings.sampler,
             profile=resolved.profile,
             seed=resolved.seed,
-            messages=self.conversation.asked,
+            messages=self.conversation.prompt_messages,
             context_length=self.context_length,
             prompt_tokens=prompt_tokens,
             options=self.settings.options,
@@ -229,7 +232,7 @@ class Context:
         return self._checked(self._encode(conversation) + answer)
 
     def _encode(self, conversation: Conversation) -> list[int]:
-        return conversation_prompt(self.tokenizer, conversation.asked)
+        return conversation_prompt(self.tokenizer, conversation.prompt_messages)
 
     def _checked(self, prompt: list[int]) -> list[int]:
         if len(prompt) >= self.length:

@@ -53,7 +53,6 @@ class Store:
         self.folder = folder or platform / "chats"
 
     def save(self, conversation: Conversation) -> None:
-        """Save a conversation under its id, in place of an earlier state."""
         path = self._path(conversation.id)
         with writing(path, SessionError):
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -64,6 +64,9 @@ class Tensor(NamedTuple):
     read: TensorReader
     locations: Callable[[], tuple[TensorLocation, ...]] = tuple
     """Returns where its numbers lie."""
+    packed_as: str = ""
+    """The name of its blocks in the file, such as ``Q4_K``; empty where each number has its own
+    bits."""
 
     def part(self, cut: Cut) -> Tensor:
         """Return a part, which cannot be cut again, as a tensor of its own."""

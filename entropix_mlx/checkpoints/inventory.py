@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -32,7 +31,7 @@ class LocalModel:
     nbytes: int
     """Its size on the disk."""
     precision: str | None
-    """The type of most of its weights, or their bits; None if it is unknown."""
+    """The type of most of its weights, or how they are packed; None if it is unknown."""
     context: int | None
     """The context length in tokens; None if it is unknown."""
     fault: str | None
@@ -100,14 +99,16 @@ def _describe(name: str, path: Path) -> LocalModel:
     fault = None
     if needed > memory:
         fault = f"needs {needed / 1e9:.1f} GB of memory; there are {memory / 1e9:.1f} GB"
-    dtypes: Counter[mx.Dtype] = Counter()
+    stored: Counter[tuple[mx.Dtype, str]] = Counter()
     for tensor in tensors.values():
-        dtypes[tensor.dtype] += math.prod(tensor.shape)
+        key = tensor.dtype, tensor.packed_as
+        stored[key] += sum(location.nbytes for location in tensor.locations())
+    dtype, packed_as = stored.most_common(1)[0][0]
     return LocalModel(
         name,
         path,
         nbytes,
-        str(precision(model, dtypes.most_common(1)[0][0])),
+        packed_as or str(precision(model, dtype)),
         model.config.max_position_embeddings,
         fault,
     )

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from ..tables import Table
 from .shared import loading, options, output
 
 if TYPE_CHECKING:
-    from ..lab.bench.figures import BenchReport, Figure
+    from ..lab.bench.figures import BenchReport, Figure, Ratio
 
-NAME_WIDTH, FIGURE_WIDTH, SPREAD_WIDTH = 24, 20, 18
 MADE_UP = "caches hold made-up keys and values, which a step's cost does not depend on"
-HOW_TO_READ = "÷ X: the figure divided by X's of the same repeat, median (lowest to highest)"
+HOW_TO_READ = "median (lowest to highest); ÷ X: divided by X's figure of the same repeat"
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -43,11 +43,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         output.write_json({"model": chosen.name} | report.to_dict(), indent=2)
     else:
-        output.write("\n".join(_table(chosen.name, report)) + "\n")
+        output.write("\n".join(_report(chosen.name, report)) + "\n")
     return 0
 
 
-def _table(model: str, report: BenchReport) -> Iterator[str]:
+def _report(model: str, report: BenchReport) -> Iterator[str]:
     machine = report.machine
     yield (
         f"{model} on {machine.system} {machine.processor}, {machine.cores} cores,"
@@ -56,30 +56,25 @@ def _table(model: str, report: BenchReport) -> Iterator[str]:
     yield f"decoding runs of {report.effort.tokens} tokens; {MADE_UP}"
     yield HOW_TO_READ
     for section, figures in groupby(report.rows, lambda figure: figure.section):
-        yield f"\n{section.upper()}"
-        for case, members in groupby(figures, lambda figure: figure.case):
-            yield case
-            yield from (line for figure in members for line in _lines(figure))
+        yield "\n" + _table(section, list(figures)).to_text().rstrip()
     yield f"\n{report.seconds:.0f} s in all"
 
 
-def _lines(figure: Figure) -> Iterator[str]:
-    median = f"{_number(figure.median)} {figure.unit}"
-    spread = _spread(figure.repeats, _number(figure.low), _number(figure.high))
-    start = f"  {figure.name:{NAME_WIDTH}}{median:>{FIGURE_WIDTH}}{spread:{SPREAD_WIDTH}}  "
-    remarks = [
-        f"{ratio.median:.2f} ÷ {ratio.other}"
-        + _spread(figure.repeats, f"{ratio.low:.2f}", f"{ratio.high:.2f}")
-        for ratio in figure.ratios
-    ]
-    remarks += [figure.note] if figure.note else []
-    for remark in remarks or [""]:
-        yield f"{start}{remark}".rstrip()
-        start = " " * len(start)
+def _table(section: str, figures: Sequence[Figure]) -> Table:
+    others = dict.fromkeys(ratio.other for figure in figures for ratio in figure.ratios)
+    rows = []
+    for figure in figures:
+        ratios = {ratio.other: _spread(ratio, figure.repeats) for ratio in figure.ratios}
+        measured = (_spread(figure, figure.repeats), figure.unit)
+        compared = (ratios.get(other, "") for other in others)
+        rows.append((figure.name, figure.case, *measured, *compared, figure.note))
+    header = ("", "", "median", "", *(f"÷ {other}" for other in others), "")
+    return Table(header, rows, section.upper())
 
 
-def _spread(repeats: int, low: str, high: str) -> str:
-    return f" ({low} to {high})" if repeats > 1 else ""
+def _spread(found: Figure | Ratio, repeats: int) -> str:
+    around = f" ({_number(found.low)} to {_number(found.high)})" if repeats > 1 else ""
+    return _number(found.median) + around
 
 
 def _number(value: float) -> str:

@@ -19,13 +19,14 @@ from ..lab.evaluation.arms import FORMS, PLAIN, Arm, answers, plan
 from ..lab.evaluation.confidence import RISK, Abstention, fit_threshold
 from ..lab.evaluation.questions import FIT, REPORT, Selection
 from ..lab.evaluation.records import AnswerRecord, parse_record
-from ..lab.evaluation.report import ReportTable, interval, percent
+from ..lab.evaluation.report import interval, percent
 from ..lab.evaluation.tasks import problems_of
 from ..models.config import fingerprint
 from ..profiles.confidence import SCORES
 from ..profiles.selection import profile_for, user_folder
 from ..profiles.writing import prepare, write_profile
 from ..settings import BATCH, Settings
+from ..tables import Table
 from .shared import loading, options, output
 from .shared.answers import progress_bar
 
@@ -47,11 +48,16 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
     add = parser.add_argument
     options.add_model(parser)
-    add("--prompts", metavar="FILE", help="prompts, one a line (default: a varied set)")
+    add(
+        "--prompts",
+        type=options.file,
+        metavar="FILE",
+        help="prompts, one a line (default: a varied set)",
+    )
     add("--tokens", type=options.positive, default=32, help="the most an answer (default: 32)")
     add("--seed", type=int, default=0, help="the same seed gives the same profile (default: 0)")
     place = "where to write the profile (default: where --profile auto finds it)"
-    add("--output", "-o", metavar="FILE", help=place)
+    add("--output", "-o", type=options.file, metavar="FILE", help=place)
     resume = "resume a calibration that was stopped, from the file of findings beside OUTPUT"
     add("--resume", action="store_true", help=resume)
     _add_abstain(parser)
@@ -69,7 +75,7 @@ def _add_abstain(parser: argparse.ArgumentParser) -> None:
     add("--level", type=float, help=level)
     add("--score", choices=tuple(SCORES), help="default: the one that separates best")
     limit = f"questions of each half (default {LIMIT}, or as many as there are)"
-    add("--limit", type=options.positive, metavar="N", help=limit)
+    add("--limit", type=options.questions, metavar="N", help=limit)
     add("--sampler", default="greedy", help="that answers (default: greedy)")
     add("--form", choices=FORMS, default=PLAIN, help="as for entropix eval (default: plain)")
 
@@ -130,16 +136,16 @@ def _solve_thresholds(arguments: argparse.Namespace, name: str, path: Path) -> N
             output.report(f"{intervention} is worth its price nowhere: left out")
 
 
-def _tables(result: Calibration) -> Iterator[ReportTable]:
+def _tables(result: Calibration) -> Iterator[Table]:
     rates = [(name, percent(share)) for name, share in result.rates.items()]
-    yield ReportTable("Tokens on held-out prompts", ("strategy", "share"), rates)
+    yield Table(("strategy", "share"), rates, "Tokens on held-out prompts")
     title = "AUROC for 'a draw at temperature 1 is not the top token'"
     aurocs = [(name, f"{value:.3f}") for name, value in result.auroc.items()]
-    yield ReportTable(title, ("measurement", "AUROC"), aurocs)
+    yield Table(("measurement", "AUROC"), aurocs, title)
     yield _effect_table(result.effects)
 
 
-def _effect_table(effects: Sequence[AblationEffect]) -> ReportTable:
+def _effect_table(effects: Sequence[AblationEffect]) -> Table:
     rows = []
     for effect in effects:
         record = effect.to_dict()
@@ -149,7 +155,7 @@ def _effect_table(effects: Sequence[AblationEffect]) -> ReportTable:
         rows.append((*name, *figures, "harmful" if effect.harms else ""))
     header = ("intervention", "texts", "n", "log p, nats (95 %)", "repeated, points (95 %)",
               "forward tokens a token", "")  # fmt: skip
-    return ReportTable("Answers with interventions, against answers without", header, rows)
+    return Table(header, rows, "Answers with interventions, against answers without")
 
 
 def _figures(found: Sequence[float], digits: int) -> str:

@@ -14,6 +14,7 @@ from math import exp
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .. import limits
 from ..backends.remote import KEY_VARIABLE, NO_ASKING, NO_TRACE, Address
 from ..chat import slash
 from ..chat.attachments import with_files
@@ -133,7 +134,6 @@ def _check_server(arguments: argparse.Namespace) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Converse on a full screen, or line by line."""
     request = parse_request(arguments)
     if request.demo:
         return run_demo(request)
@@ -178,25 +178,25 @@ def _remote(request: ChatRequest, server: Address) -> Backend:
 def _local(request: ChatRequest) -> Backend:
     from ..backends.local import LocalBackend
 
-    asked = request.model
+    chosen = request.model
 
     def load(model: str | None) -> tuple[LanguageModel, TokenizerWrapper]:
         from ..checkpoints.loading import Extras, load
 
         # The extras fit the model they were asked for with, and not another that is picked later.
-        extras = Extras(**asked.extras) if model == asked.model else None
-        return load(model, dequantize=asked.dequantize, extras=extras)
+        extras = Extras(**chosen.extras) if model == chosen.model else None
+        return load(model, dequantize=chosen.dequantize, extras=extras)
 
     return LocalBackend(
-        asked.name,
-        lambda: load(asked.model),
+        chosen.name,
+        lambda: load(chosen.model),
         request.settings,
         request.system_prompt,
         request.ask,
         request.traces,
         load_named=load,
         notes=loading.open_notes(request.notes),
-        load_draft=partial(loading.load_draft, asked),
+        load_draft=partial(loading.load_draft, chosen),
     )
 
 
@@ -323,7 +323,11 @@ class PlainChat:
 def _lines(interactive: bool) -> Iterator[str]:
     """Yield the lines of stdin that are not empty; Ctrl-C at the prompt ends, as Ctrl-D does."""
     if not interactive:
-        yield from filter(None, map(str.strip, iter(sys.stdin.readline, "")))
+        while line := sys.stdin.readline(limits.ATTACHED_BYTES + 1):
+            if len(line) > limits.ATTACHED_BYTES:
+                raise PromptError(f"a line has more than {limits.ATTACHED_BYTES:,} characters")
+            if line.strip():
+                yield line.strip()
         return
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401 - gives input() a history and editing

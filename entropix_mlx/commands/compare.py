@@ -38,7 +38,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         help=f"a sampler to compare ({options.samplers()}); say it once for each",
     )
     seeds = "answers of each sampler (default 5)"
-    add("--seeds", type=options.positive, default=5, metavar="N", help=seeds)
+    add("--seeds", type=options.questions, default=5, metavar="N", help=seeds)
     first = "of the first answer; the others count on (default 0)"
     add("--seed", type=int, default=0, help=first)
     options.add_generation(parser)
@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
         record = {"results": [asdict(result) for result in results], "answers": texts}
         output.write_json(record, indent=2)
     else:
-        output.write(to_table(results))
+        output.write(to_table(results).to_text())
     return 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import zip_longest
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import limits
-from ..api.answers_file import AnswersFile
+from ..api.answers_file import AnswersFile, Task
 from ..errors import OutputError, PromptError
 from ..lab.evaluation.arms import (
     FORMS,
@@ -33,8 +33,8 @@ from ..profiles.selection import AUTO
 from ..settings import BATCH, Settings
 from .ranks import shares
 from .shared import loading, options, output
-from .shared.answers import progress_bar
-from .shared.output import INTERRUPTED, USAGE
+from .shared.answers import write_answers
+from .shared.output import INTERRUPTED
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 MAX_TOKENS = 32
 """Of an answer: a longer text would not be graded any further."""
 DEFAULT_ARMS = ("greedy", "entropix")
-MOST_FAILURES = 5
-"""Failures reported at the end; the file of answers has all of them."""
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -78,7 +76,7 @@ def _add_questions(parser: argparse.ArgumentParser) -> None:
         " svamp=FILE, gsm8k=FILE, or a .jsonl file of yours; may be repeated (default: arithmetic)",
     )
     limit = "questions of each task (default: 200 of generated ones, all of the others)"
-    add("--limit", type=options.positive, metavar="N", help=limit)
+    add("--limit", type=options.questions, metavar="N", help=limit)
     add("--levels", metavar="NAMES", help="only these levels of the tasks, with commas between")
     half = "which half of the questions (default: report; all of a file)"
     add("--split", choices=SPLITS, help=half)
@@ -114,7 +112,7 @@ def _add_arms(parser: argparse.ArgumentParser) -> None:
     length = f"of an answer (default: {MAX_TOKENS})"
     add("--max-tokens", "-m", type=options.token_count, default=MAX_TOKENS, help=length)
     seeds = "answers of each arm to each question (default: 1)"
-    add("--seeds", type=options.positive, default=1, metavar="N", help=seeds)
+    add("--seeds", type=options.questions, default=1, metavar="N", help=seeds)
     seed = "of questions, examples and draws (default: 0)"
     add("--seed", type=int, default=0, help=seed)
     for option, what in (
@@ -176,22 +174,26 @@ class Study(argparse.Action):
 
     def _read(self, path: Path) -> dict[str, Any]:
         try:
-            return tomllib.loads(limits.read_text(path, limits.CONFIGURATION_BYTES))
-        except (OSError, ValueError) as error:
-            raise PromptError(f"it cannot be read: {error}") from error
+            text = limits.read_named(path, limits.CONFIGURATION_BYTES, PromptError)
+            return tomllib.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise PromptError(f"it is not TOML: {error}") from error
 
     def _words(self, study: dict[str, Any], known: set[str]) -> Iterator[str]:
-        for name, settings in study.pop("arms", {}).items():
+        arms, contrasts = study.pop("arms", {}), study.pop("contrasts", [])
+        if not isinstance(arms, dict) or not isinstance(contrasts, list):
+            raise PromptError('write [arms] as a table, and contrasts as a list of "ARM - ARM"')
+        for name, settings in arms.items():
             yield from ("--arm", f"{name}: {settings}")
-        for contrast in study.pop("contrasts", []):
-            first, minus, second = contrast.partition(" - ")
+        for contrast in contrasts:
+            first, minus, second = str(contrast).partition(" - ")
             if not minus:
                 raise PromptError(f"contrast {contrast!r}: write 'ARM - ARM'")
             yield from ("--contrast", first.strip(), second.strip())
         study.pop("about", None)
         for key, value in study.items():
             option = f"--{key}"
-            if option not in known:
+            if option not in known or option == self.option_strings[0]:
                 raise PromptError(f"unknown key {key!r}; {hint(option, known)}")
             if isinstance(value, bool):
                 yield from [option] if value else []
@@ -203,32 +205,18 @@ class Study(argparse.Action):
 def run(arguments: argparse.Namespace) -> int:
     _check(arguments)
     if arguments.read:
-        found = [record for file in arguments.read for record in read_records(file)]
-        return _report(arguments, found)
+        return _report(arguments, [one for file in arguments.read for one in read_records(file)])
     problems, arms = _problems(arguments), _arms(arguments)
     combined = combinations_of(arguments.vote, arguments.best_of)
     check_comparisons([arm.name for arm in arms], combined, arguments.contrast, arguments.seeds)
     model = options.model_options(arguments)
     planned = plan(problems, arms, model.name, arguments.form, arguments.seed, arguments.seeds)
-    if shares.is_shared(model, arguments.output):
-        run = partial(_answer_share, arguments)
-        code = shares.answer(model, arguments.output, planned, run, resume=arguments.resume)
-        if arguments.ranks.rank > 0:
-            return code
-        return _report(arguments, read_records(arguments.output)) or code
-    file, done = None, []
-    if arguments.output:
-        file = AnswersFile(arguments.output, planned, resume=arguments.resume)
-        planned = [task for task in planned if task.key not in file.done]
-        done = read_records(arguments.output) if file.done else []
-        if file.done:
-            output.info(f"{len(file.done)} answers exist, {len(planned)} to go")
-    code = 0
-    if planned:
-        with _notes(arguments, planned) as notes:
-            new, code = _generate(arguments, *loading.load_model(model), planned, file, notes)
-        done += new
-    return code if code == INTERRUPTED else _report(arguments, done) or code
+    found: list[AnswerRecord] = []
+    run = partial(_answer, arguments, found)
+    code = shares.answer(model, arguments.output, planned, run, resume=arguments.resume)
+    if code == INTERRUPTED or (model.ranks and model.ranks.rank > 0):
+        return code
+    return _report(arguments, read_records(arguments.output) if arguments.output else found) or code
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -267,7 +255,9 @@ def _arms(arguments: argparse.Namespace) -> list[Arm]:
 
 
 @contextmanager
-def _notes(arguments: argparse.Namespace, planned: list[PlannedAnswer]) -> Iterator[Notes | None]:
+def _notes(
+    arguments: argparse.Namespace, planned: Sequence[PlannedAnswer]
+) -> Iterator[Notes | None]:
     """Open the given folder; without one, the task `notes` brings its own."""
     if arguments.notes or not any(one.question.task == NOTES for one in planned):
         yield loading.open_notes(arguments.notes)
@@ -276,53 +266,25 @@ def _notes(arguments: argparse.Namespace, planned: list[PlannedAnswer]) -> Itera
             yield notes
 
 
-def _answer_share(
+def _answer(
     arguments: argparse.Namespace,
+    found: list[AnswerRecord],
     model: LanguageModel,
     tokenizer: TokenizerWrapper,
-    planned: list[PlannedAnswer],
-    file: AnswersFile,
-) -> int:
-    with _notes(arguments, planned) as notes:
-        return _generate(arguments, model, tokenizer, planned, file, notes)[1]
-
-
-def _generate(
-    arguments: argparse.Namespace,
-    model: LanguageModel,
-    tokenizer: TokenizerWrapper,
-    planned: list[PlannedAnswer],
+    planned: Sequence[PlannedAnswer],
     file: AnswersFile | None,
-    notes: Notes | None,
-) -> tuple[list[AnswerRecord], int]:
-    """Generate answers, and keep each as it ends; return them and an exit code."""
-    records: list[AnswerRecord] = []
-    failures: list[str] = []
-    with file or nullcontext(), progress_bar(len(planned)) as bar:
-        try:
-            for task, line in answers(
-                model,
-                tokenizer,
-                planned,
-                batch=arguments.batch,
-                on_token=bar.token,
-                notes=notes,
-            ):
-                if file:
-                    file.write(task, line)
-                if "error" in line:
-                    failures.append(f"{task.question.id}: {line['error']}")
-                else:
-                    records.append(parse_record(line))
-                bar.answer()
-        except KeyboardInterrupt:
-            again = f"; add --resume to go on with {arguments.output}" if file else ""
-            output.report(f"\nstopped: {len(records)} answers complete{again}")
-            return records, INTERRUPTED
-    output.info(f"{len(records)} answers, {bar.totals}")
-    for failure in failures[:MOST_FAILURES]:
-        output.report_error(failure)
-    return records, USAGE if failures else 0
+) -> int:
+    """Answer questions into a file; without one, add the answers to those `found`."""
+
+    def write(task: Task, record: dict[str, Any]) -> None:
+        if file:
+            file.write(task, record)
+        elif "error" not in record:
+            found.append(parse_record(record))
+
+    with _notes(arguments, planned) as notes, file or nullcontext():
+        begin = partial(answers, model, tokenizer, planned, batch=arguments.batch, notes=notes)
+        return write_answers(begin, len(planned), write, arguments.output)
 
 
 def _report(arguments: argparse.Namespace, records: list[AnswerRecord]) -> int:

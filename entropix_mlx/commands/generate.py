@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..api.answers_file import AnswersFile, Task, all_tasks
+from ..api.answers_file import AnswersFile, Task, all_tasks, records
 from ..api.prompt_file import PromptLine, at_line, read_prompt_file
 from ..errors import PromptError
 from ..files import check_target
@@ -20,21 +20,17 @@ from ..traces.trace import recorded
 from .ranks import shares
 from .shared import answers, loading, options, output, prompts
 from .shared.options import ModelOptions, OutputOptions
-from .shared.output import INTERRUPTED, USAGE
 from .shared.prompts import PromptOptions
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
     from ..answer.selection import AnswerChoice
-    from ..api.batch import Batch
     from ..models.base import LanguageModel
     from ..notes.notes import Notes
 
 MANY_ONLY = ("output", "resume", "batch")
 ONE_ONLY = ("jsonl", "trace", "ask", "prefill_response", "prompt_cache_file")
-MOST_FAILURES = 5
-"""Failures that are listed at the end; the answers' file has all of them."""
 
 Write = Callable[[Task, dict[str, Any]], None]
 
@@ -69,7 +65,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     options.add_model(parser)
     prompts.add_prompt(parser, many=True)
-    add("--n", type=options.positive, default=1, help="answers per prompt (default: 1)")
+    add("--n", type=options.questions, default=1, help="answers per prompt (default: 1)")
     several = (
         "choose the best of N answers; auto draws more than one only where the first is unsure"
     )
@@ -194,29 +190,17 @@ def _show_totals(
 
 def answer_many(request: GenerateRequest) -> int:
     tasks = all_tasks(_read_prompts(request), request.n)
-    if shares.is_shared(request.model, request.file) and request.file:
-        run = partial(_answer_tasks, request)
-        return shares.answer(request.model, request.file, tasks, run, resume=request.resume)
-    file = None
-    if request.file:
-        file = AnswersFile(request.file, tasks, resume=request.resume)
-        tasks = file.missing
-        if file.done:
-            output.info(f"{_count(len(file.done))} there, {len(tasks)} to go")
-    if not tasks:
-        return 0
-    notes = loading.open_notes(request.notes)
-    model, tokenizer = loading.load_model(request.model)
-    return _answer_tasks(request, model, tokenizer, tasks, file, notes)
+    run = partial(_answer_tasks, request, loading.open_notes(request.notes))
+    return shares.answer(request.model, request.file, tasks, run, resume=request.resume)
 
 
 def _answer_tasks(
     request: GenerateRequest,
+    notes: Notes | None,
     model: LanguageModel,
     tokenizer: TokenizerWrapper,
-    tasks: list[Task],
+    tasks: Sequence[Task],
     file: AnswersFile | None,
-    notes: Notes | None = None,
 ) -> int:
     from ..answer.hooks import Hooks
     from ..api.batch import batch_generate
@@ -235,11 +219,14 @@ def _answer_tasks(
             for task in tasks
         ],
     )
-    asked = min(request.batch, len(tasks))
-    fewer = f": the memory does not allow {asked}" if batch.size < asked else ""
-    output.info(f"{_count(batch.size)} at once{fewer}")
+    most = min(request.batch, len(tasks))
+    fewer = f": the memory does not allow {most}" if batch.size < most else ""
+    output.info(f"{batch.size} answers at once{fewer}")
+    write = file.write if file else _printing(request)
     with file or nullcontext():
-        return _generate(request, batch, tasks, file.write if file else _printing(request))
+        return answers.write_answers(
+            partial(records, batch, tasks), len(tasks), write, request.file
+        )
 
 
 def _read_prompts(request: GenerateRequest) -> list[PromptLine]:
@@ -250,7 +237,7 @@ def _read_prompts(request: GenerateRequest) -> list[PromptLine]:
 
 
 def _encode(
-    prompt: PromptOptions, tokenizer: TokenizerWrapper, tasks: list[Task]
+    prompt: PromptOptions, tokenizer: TokenizerWrapper, tasks: Sequence[Task]
 ) -> list[list[int]]:
     found: dict[int, list[int]] = {}
     for asked in {task.asked.line: task.asked for task in tasks}.values():
@@ -271,40 +258,3 @@ def _printing(request: GenerateRequest) -> Write:
         output.write_json(record)
 
     return write_json if request.output.json else write_text
-
-
-def _generate(request: GenerateRequest, batch: Batch, tasks: list[Task], write: Write) -> int:
-    written: set[int] = set()
-
-    def end(index: int) -> None:
-        answer = batch.answers[index]
-        write(tasks[index], tasks[index].record(answer, batch.size))
-        written.add(index)
-        answer.steps.clear()  # thousands of answers would fill the memory
-
-    with answers.progress_bar(len(tasks)) as bar:
-        try:
-            for index, step in batch:
-                bar.token()
-                if step.finish_reason:
-                    end(index)
-                    bar.answer()
-            for index in range(len(tasks)):
-                if index not in written:  # it failed, or was not allowed a token
-                    end(index)
-        except KeyboardInterrupt:
-            again = f"; add --resume to continue {request.file}" if request.file else ""
-            output.info(f"\nstopped: {_count(len(written))} complete{again}")
-            return INTERRUPTED
-    failed = [index for index, answer in enumerate(batch.answers) if answer.error]
-    output.info(f"{_count(len(tasks) - len(failed))}, {bar.totals}")
-    for index in failed[:MOST_FAILURES]:
-        line = f"line {tasks[index].asked.line}: " if request.prompt.file else ""
-        output.report_error(f"{line}{batch.answers[index].error}")
-    if len(failed) > MOST_FAILURES:
-        output.report_error(f"{len(failed)} answers failed in all")
-    return USAGE if failed else 0
-
-
-def _count(answers: int) -> str:
-    return f"{answers} answer{'' if answers == 1 else 's'}"

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
-from .shared import output
+from .shared import options, output
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
     parser.add_argument(
-        "folders", nargs="*", type=Path, metavar="FOLDER", help="list models in these folders, too"
+        "folders",
+        nargs="*",
+        type=options.file,
+        metavar="FOLDER",
+        help="list models in these folders, too",
     )
 
 

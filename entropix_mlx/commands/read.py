@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 from .. import limits
 from ..errors import PromptError
-from ..files import check_target, keep_source
+from ..files import check_target, keep_source, reading
 from ..settings import Settings
 from ..step import Step
 from ..summary import Summary
@@ -141,15 +140,7 @@ def _predictability(summary: Summary) -> dict[str, Any]:
 
 
 def _read(name: str) -> str:
-    try:
-        if name != "-":
-            path = options.file(name)
-            return limits.read_text(path, limits.TEXT_BYTES).removeprefix("\ufeff")
-        if sys.stdin is None:
-            raise PromptError("there is no stdin to read: name a file")
-        return sys.stdin.buffer.read().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise PromptError(f"{name} is not a text in UTF-8: {error.reason}") from error
-    except (OSError, ValueError) as error:  # a ValueError: a NUL in the name
-        reason = getattr(error, "strerror", None) or error
-        raise PromptError(f"cannot read {name}: {reason}") from error
+    if name != "-":
+        return limits.read_named(name, limits.TEXT_BYTES, PromptError)
+    with reading("stdin", PromptError):
+        return limits.read_stdin(PromptError).decode("utf-8")

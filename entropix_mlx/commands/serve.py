@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from .. import limits
 from ..backends.remote import KEY_VARIABLE
 from ..errors import EntropixError, SettingsError
 from ..profiles.selection import AUTO, resolve
@@ -17,7 +18,6 @@ from ..settings import BATCH
 from .shared import loading, options, output
 
 HOST, PORT = "127.0.0.1", 8080
-LARGEST_PORT = 65535
 MAX_TOKENS = 2048
 MAX_QUEUE = 128
 CACHE_MEMORY = 2**30
@@ -98,11 +98,7 @@ def _key(given: str | None, file: Path | None, none: bool) -> str | None:
     if sum((given is not None, file is not None, none)) > 1:
         raise SettingsError("choose one of --api-key-file, --api-key and --no-api-key")
     if file is not None:
-        try:
-            given = file.read_text(encoding="utf-8").strip()
-        except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or error
-            raise SettingsError(f"cannot read the API key in {file}: {why}") from error
+        given = limits.read_named(file, limits.CONFIGURATION_BYTES, SettingsError).strip()
     if given is None:
         given = os.environ.get(KEY_VARIABLE) or None
     if given is not None and not (given.strip() and given.isprintable()):
@@ -121,9 +117,10 @@ def _origin(text: str) -> str:
 
 
 def _port(text: str) -> int:
-    if not (text.isdecimal() and len(text) <= 5 and int(text) <= LARGEST_PORT):
-        raise argparse.ArgumentTypeError(f"expected a port up to {LARGEST_PORT}, not {text!r}")
-    return int(text)
+    port = limits.whole(text, 0, limits.PORT)
+    if port is None:
+        raise argparse.ArgumentTypeError(f"expected a port up to {limits.PORT}, not {text!r}")
+    return port
 
 
 def _size(text: str) -> int:

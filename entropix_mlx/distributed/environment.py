@@ -6,15 +6,15 @@ over which it shows at once that a rank is gone. It goes to rank 0, at the port 
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from ..errors import GroupError
+from .. import limits
+from ..errors import GroupError, brief
+from ..records import parse_json
 
 ADDRESS = "ENTROPIX_HUB"
 """The variable that says ``host:port`` where the launcher does not, or another one is wanted."""
@@ -56,60 +56,85 @@ def of_environment(environment: Mapping[str, str] = os.environ) -> RankEnvironme
     """
     for rank, size in _MPI:
         if rank in environment and size in environment:
-            return _placed(environment, environment[rank], int(environment[size]), None, ())
-    rank_given = environment.get("MLX_RANK")
-    if rank_given is None:
+            return _placed(environment, rank, _whole(environment, size, limits.RANKS))
+    if "MLX_RANK" not in environment:
         return None
     if environment.get("MLX_HOSTFILE"):
-        nodes = _read(environment["MLX_HOSTFILE"])
-        first = [str(node[0]).rpartition(":") for node in nodes]
-        hosts = tuple(host for host, _, _ in first)
-        ports = [int(port) for _, _, port in first]
-        return _placed(
-            environment, rank_given, len(nodes), (hosts[:1], min(ports, default=0)), hosts
-        )
+        nodes = [str(node[0]) for node in _nodes(environment["MLX_HOSTFILE"])]
+        first = [_split("MLX_HOSTFILE", node) for node in nodes]
+        hosts = tuple(host for host, _ in first)
+        mlx = (hosts[0], min(port for _, port in first)) if first else None
+        return _placed(environment, "MLX_RANK", len(hosts), mlx, hosts)
     if environment.get("MLX_IBV_DEVICES"):
-        size_found = len(_read(environment["MLX_IBV_DEVICES"]))
-        host, _, port = environment.get("MLX_JACCL_COORDINATOR", "").rpartition(":")
-        return _placed(environment, rank_given, size_found, ((host,), int(port or 0)), ())
+        size_found = len(_nodes(environment["MLX_IBV_DEVICES"]))
+        mlx = _address(environment, "MLX_JACCL_COORDINATOR")
+        return _placed(environment, "MLX_RANK", size_found, mlx)
     if environment.get("MLX_WORLD_SIZE"):
-        at = (environment.get("NCCL_HOST_IP", ""),), int(environment.get("NCCL_PORT", 0))
-        return _placed(environment, rank_given, int(environment["MLX_WORLD_SIZE"]), at, ())
+        mlx = None
+        if environment.get("NCCL_HOST_IP") and "NCCL_PORT" in environment:
+            mlx = environment["NCCL_HOST_IP"], _whole(environment, "NCCL_PORT", limits.PORT)
+        size_found = _whole(environment, "MLX_WORLD_SIZE", limits.RANKS)
+        return _placed(environment, "MLX_RANK", size_found, mlx)
     return None
+
+
+Address = tuple[str, int]
 
 
 def _placed(
     environment: Mapping[str, str],
     rank: str,
     size: int,
-    known: tuple[tuple[str, ...], int] | None,
-    hosts: tuple[str, ...],
+    mlx: Address | None = None,
+    hosts: tuple[str, ...] = (),
 ) -> RankEnvironment | None:
-    """Return a place among more than one; `known` is rank 0's host and MLX's lowest port."""
+    """Return a place among more than one; `mlx` is rank 0's host with MLX's lowest port."""
     if size < 2:
         return None
-    if not rank.isdecimal() or int(rank) >= size:
-        raise GroupError(f"this is rank {rank} of {size}: start all ranks with mlx.launch")
+    own = _whole(environment, rank, size - 1)
     here = len(set(hosts)) == 1
-    given = environment.get(PATIENCE, str(JOIN_HERE_SECONDS if here else JOIN_SECONDS))
-    if not re.fullmatch(r"\d+(\.\d+)?", given):
-        raise GroupError(f"{PATIENCE} is {given!r}, and must be a number of seconds")
-    host, _, port = environment.get(ADDRESS, "").rpartition(":")
-    if port.isdecimal():
-        return RankEnvironment(int(rank), size, (host, int(port)), hosts, float(given))
-    if known is None or not known[0] or known[1] < 2:
+    patience = JOIN_HERE_SECONDS if here else JOIN_SECONDS
+    if given := environment.get(PATIENCE):
+        if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", given):
+            raise GroupError(f"{PATIENCE} is {brief(given)}, and must be a number of seconds")
+        patience = float(given)
+    ours = _address(environment, ADDRESS) or (mlx and (mlx[0], mlx[1] - 1))
+    if not ours or ours[1] < 1:
         raise GroupError(
             f"the ranks do not know where rank 0 listens: set {ADDRESS}=HOST:PORT for all of them"
         )
-    return RankEnvironment(int(rank), size, (known[0][0], known[1] - 1), hosts, float(given))
+    return RankEnvironment(own, size, ours, hosts, patience)
 
 
-def _read(name: str) -> list[Any]:
-    try:
-        content = Path(name).read_text(encoding="utf-8").strip()
-        nodes = json.loads(content) if content else []
-        if not isinstance(nodes, list) or not all(isinstance(node, list) for node in nodes):
-            raise ValueError("it holds no list of ranks")
-    except (OSError, ValueError) as error:
-        raise GroupError(f"{name}: cannot be read as a list of ranks: {error}") from error
+def _address(environment: Mapping[str, str], name: str) -> Address | None:
+    """Return the host and the port of a variable; None where it is not set."""
+    return _split(name, environment[name]) if environment.get(name) else None
+
+
+def _split(name: str, text: str) -> Address:
+    host, _, port = text.rpartition(":")
+    return host, _whole({name: port}, name, limits.PORT)
+
+
+def _whole(environment: Mapping[str, str], name: str, most: int) -> int:
+    """Return the whole number that a variable states, or its port.
+
+    Raises:
+        GroupError: it is something else, or larger.
+    """
+    number = limits.whole(environment[name], 0, most)
+    if number is None:
+        raise GroupError(
+            f"{name} states {brief(environment[name])} and not a whole number up to {most}: start"
+            " all ranks with mlx.launch"
+        )
+    return number
+
+
+def _nodes(name: str) -> list[list[Any]]:
+    """Return the nodes of a file of `mlx.launch`, a list for each rank; MLX takes an empty file."""
+    text = limits.read_named(name, limits.CONFIGURATION_BYTES, GroupError).strip()
+    nodes = parse_json(text, name, GroupError) if text else []
+    if not isinstance(nodes, list) or not all(isinstance(node, list) and node for node in nodes):
+        raise GroupError(f"{name}: it holds no list of ranks: start all ranks with mlx.launch")
     return nodes

@@ -71,7 +71,9 @@ def _ending(line: socket.socket, lost: str) -> str | None:
         return lost
     try:
         record: Any = json.loads(said.partition(b"\n")[0])
-    except ValueError:
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(record, dict):
         return None
     if record.get("do") == "end":
         return ""

@@ -17,6 +17,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from queue import Queue
 from typing import Any
 
@@ -25,6 +26,13 @@ from .environment import PATIENCE, RankEnvironment
 
 HELLO_SECONDS = 2.0
 """Who connects and does not say within this who it is, is no rank."""
+HELLO_BYTES = 2**16
+"""The longest that a rank says of itself."""
+STRANGERS = 64
+"""Who are heard at once; of more, the first to come is dropped."""
+OWN_SECONDS = 2.0
+"""The time in which a rank of rank 0's own launch comes before one of another launch on its
+machine: two may have been given the same port."""
 RETRY_SECONDS = 0.05
 END_SECONDS = 1.0
 SILENT_SECONDS = 4
@@ -47,7 +55,7 @@ class Line:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         _watch_for_silence(connection)
         self._socket = connection
-        self._read = b""
+        self._read = bytearray()
         self._lock = threading.Lock()
 
     def send(self, record: Record) -> None:
@@ -58,18 +66,28 @@ class Line:
 
     def read(self) -> dict[str, Any] | None:
         """Return the next record, waiting for it; None where there will be none."""
-        parts = [self._read]
+        scanned = 0
+        while (end := self._read.find(b"\n", scanned)) < 0:
+            scanned = len(self._read)
+            if not self.receive(LONGEST_LINE):
+                return None
+        line = bytes(self._read[:end])
+        del self._read[: end + 1]
+        return _record(line)
+
+    def receive(self, most: int) -> bool:
+        """Wait for bytes; return whether there were some, and the line is not too long by now."""
         try:
-            while b"\n" not in parts[-1]:
-                part = self._socket.recv(RECEIVED_AT_ONCE)
-                if not part or sum(map(len, parts)) > LONGEST_LINE:
-                    return None
-                parts.append(part)
-            line, _, self._read = b"".join(parts).partition(b"\n")
-            record = json.loads(line)
-        except (OSError, ValueError):
-            return None
-        return record if isinstance(record, dict) else None
+            part = self._socket.recv(RECEIVED_AT_ONCE)
+        except OSError:
+            return False
+        self._read += part
+        return bool(part) and len(self._read) <= most
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether `read` has a record without waiting."""
+        return b"\n" in self._read
 
     @property
     def descriptor(self) -> int:
@@ -84,6 +102,14 @@ class Line:
         self._socket.close()
 
 
+def _record(line: bytes) -> dict[str, Any] | None:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
 def _watch_for_silence(connection: socket.socket) -> None:
     """Have the system close a connection to a machine that does not answer any more."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -96,6 +122,16 @@ def _watch_for_silence(connection: socket.socket) -> None:
             connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
+@dataclass
+class _Caller:
+    """Who connected before all ranks had come."""
+
+    line: Line
+    until: float
+    """When it is dropped or, once it has said which rank it is, taken as that rank."""
+    said: dict[str, Any] = field(default_factory=dict)
+
+
 class Hub:
     """Rank 0's side: a line to every other rank."""
 
@@ -106,7 +142,7 @@ class Hub:
         self.results: Queue[tuple[int, Record | None]] = Queue()
         """What the others sent that is no error, with their ranks; None where one is gone."""
         try:
-            self._server = socket.create_server(place.address, backlog=place.size)
+            self._server = socket.create_server(place.address, backlog=place.size + STRANGERS)
         except OSError as error:
             host, port = place.address
             raise GroupError(
@@ -127,32 +163,68 @@ class Hub:
             GroupError: one does not fit.
         """
         came: dict[int, Record] = {}
+        callers: dict[int, _Caller] = {}
         until = time.monotonic() + self._place.patience
         while len(self._lines) < self._place.size - 1:
             by_number = {line.descriptor: rank for rank, line in self._lines.items()}
-            watched = [self._server.fileno(), *by_number]
-            ready, _, _ = select.select(watched, [], [], max(0.0, until - time.monotonic()))
-            if not ready:
+            watched = [self._server.fileno(), *by_number, *callers]
+            first = min([until, *(caller.until for caller in callers.values())])
+            ready, _, _ = select.select(watched, [], [], max(0.0, first - time.monotonic()))
+            if time.monotonic() >= until:
                 raise LostRankError(self.missing())
             for gone in filter(by_number.get, ready):  # nobody says more before all have come
                 raise LostRankError(self._place.lost(by_number[gone]))
-            self._accept(came)
-        self._server.close()
+            for descriptor in callers.keys() & set(ready):
+                if not self._hear(callers[descriptor], hello):
+                    callers.pop(descriptor).line.close()  # a stranger
+            if self._server.fileno() in ready:
+                self._accept(callers)
+            self._admit(callers, came)
+        for caller in callers.values():
+            caller.line.close()
+        threading.Thread(target=self._refuse, daemon=True).start()
         for rank in sorted(came):
             check(rank, came[rank], hello)
         self.broadcast(hello)
 
-    def _accept(self, came: dict[int, Record]) -> None:
+    def _accept(self, callers: dict[int, _Caller]) -> None:
+        if len(callers) == STRANGERS:
+            callers.pop(next(iter(callers))).line.close()
         connection, _ = self._server.accept()
-        connection.settimeout(HELLO_SECONDS)
         line = Line(connection)
-        said = line.read()
-        rank = said.get("rank") if said else None
-        known = type(rank) is int and 0 < rank < self._place.size and rank not in self._lines
-        if said is None or not known:
-            line.close()  # a stranger
-        else:
-            self._lines[said["rank"]], came[said["rank"]] = line, said
+        callers[line.descriptor] = _Caller(line, time.monotonic() + HELLO_SECONDS)
+
+    def _hear(self, caller: _Caller, hello: Record) -> bool:
+        """Read what a caller sends; return whether it may be a rank."""
+        if caller.said or not caller.line.receive(HELLO_BYTES):
+            return False
+        if not caller.line.is_whole:
+            return True
+        said = caller.line.read() or {}
+        caller.said = said
+        elsewhere = said.get("host") != hello.get("host")
+        own = elsewhere or said.get("launch") == hello.get("launch")
+        caller.until = time.monotonic() + (0 if own else OWN_SECONDS)
+        rank = said.get("rank")
+        fits = type(rank) is int and 0 < rank < self._place.size
+        return fits and isinstance(said.get("versions"), dict)
+
+    def _admit(self, callers: dict[int, _Caller], came: dict[int, Record]) -> None:
+        """Take the callers whose time has come as ranks, and drop those that are none."""
+        for descriptor, caller in list(callers.items()):
+            if caller.until <= time.monotonic():
+                rank = caller.said["rank"] if caller.said else 0
+                if rank and rank not in self._lines:
+                    self._lines[rank], came[rank] = caller.line, caller.said
+                else:
+                    caller.line.close()
+                del callers[descriptor]
+
+    def _refuse(self) -> None:
+        """Keep the port, so that another launch cannot have it, and close who connects to it."""
+        with contextlib.suppress(OSError):
+            while True:
+                self._server.accept()[0].close()
 
     def missing(self) -> str:
         missing = [rank for rank in range(1, self._place.size) if rank not in self._lines]
@@ -198,6 +270,8 @@ class Hub:
                 thread.join(max(0.0, until - time.monotonic()))
 
     def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)  # wakes up whoever accepts
         self._server.close()
         for line in self._lines.values():
             line.close()

@@ -59,7 +59,6 @@ class CachedText:
         self.base = min(int(layer.offset) for layer in layers)
         """Number of tokens that the caches held when this text took them over. Their ids are not
         known; `ids` begins after them."""
-        trim(self.layers, self.base)  # an interrupt may have left more in some layers
         self.ids: list[int] = []
 
     @classmethod

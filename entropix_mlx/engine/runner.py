@@ -247,8 +247,8 @@ class Runner:
                         yield step
                         if step.finish_reason or slot.cancelled:
                             return
-                    if slot.asked is not None and slot.choose is not None:
-                        slot.reply(slot.choose(slot.asked))
+                    if slot.undecided is not None and slot.choose is not None:
+                        slot.reply(slot.choose(slot.undecided))
             if slot.error is not None:
                 raise slot.error
         finally:
@@ -263,7 +263,6 @@ class Runner:
         return dropped
 
     def close(self) -> None:
-        """End all answers; the caches hold what was committed."""
         self.drop_waiting()
         self._scheduler.close()
         self._retire()

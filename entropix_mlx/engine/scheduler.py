@@ -105,7 +105,7 @@ class Scheduler:
         """
         # 1. Who was cancelled leaves, unless a pass of its own will see to it.
         for slot in self.slots:
-            if (slot.asked is not None or slot in self._waiting) and slot.cancelled:
+            if (slot.undecided is not None or slot in self._waiting) and slot.cancelled:
                 slot.end()
         self._waiting = [slot for slot in self._waiting if not slot.ended]
         # 2. Prompts are computed in the order in which they came, as far as the chunk goes.

@@ -83,7 +83,7 @@ class Slot:
         self.error: Exception | None = None
         """What ended the answer, if it was not its own end."""
         self.ended = False
-        self.asked: Fork | None = None
+        self.undecided: Fork | None = None
         """The fork that a person is to decide; see `reply`."""
         self.text: CachedText | None = None  # until the prompt is in the cache
         self._answer = answer
@@ -138,18 +138,16 @@ class Slot:
             self.end()
 
     def end(self, error: Exception | None = None) -> None:
-        """Stop here; the cache holds what was committed, all but the last token."""
+        """Stop here; `settle` removes from the cache what nobody took."""
         if self.ended:
             return
         self._requests.close()
         self.error = error
         self.ended = True
-        self.asked = None
+        self.undecided = None
         self._branches = self._request = self._flight = None
         if self._speculation is not None:
             self._speculation.close()
-        if self.text is not None:
-            self.text.take_back()
 
     def settle(self, taken: int) -> None:
         """Shorten the text to the steps that were taken, all but the last, and before a stop
@@ -164,9 +162,9 @@ class Slot:
         Raises:
             ValueError: there is no such branch.
         """
-        if self.asked is not None:
-            self._chosen = chosen(self.asked, branch)
-            self.asked = None
+        if self.undecided is not None:
+            self._chosen = chosen(self.undecided, branch)
+            self.undecided = None
             self._clock.go_on()
 
     # ── 1. Queue ────────────────────────────────────────────────────────────────────────────────
@@ -316,7 +314,7 @@ class Slot:
             self.end()
             return
         if isinstance(request, Ask):
-            self.asked = request.fork
+            self.undecided = request.fork
             self._clock.stop()
         else:
             self._request = request

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
+from .. import limits
 from ..api.prompts import conversation_prompt
 from ..engine.prompt_cache import PromptCache
 from ..engine.runner import Runner
 from ..engine.slot import Slot
 from ..errors import OutputError
-from ..files import write_whole, writing
+from ..files import write_line, write_whole, writing
 from ..models.base import LanguageModel
 from ..samplers.base import Sampler
 from ..settings import ResolvedSettings, Settings
@@ -108,15 +111,14 @@ class Journal:
         """
         if self._path is None:
             return
-        with writing(self._path, OutputError):
-            old = self._path.read_bytes() if self._resume and self._path.exists() else b""
-        lines = old.split(b"\n")[:-1]  # what follows the last line end was cut off
+        lines: list[bytes] = []
+        if self._resume and os.path.exists(self._path):
+            read = limits.read_lines(self._path, limits.ANSWERS_BYTES, OutputError)
+            lines = [line for _, line in read]
         if lines:
             self._found = self._findings(lines, subject)
-        whole = b"".join(line + b"\n" for line in lines) or _line(subject)
-        if whole != old:
-            with writing(self._path, OutputError):
-                write_whole(self._path, whole.decode("utf-8"))
+        with writing(self._path, OutputError):
+            write_whole(self._path, b"".join(lines).decode("utf-8") or f"{json.dumps(subject)}\n")
 
     def get(self, stage: str, number: int) -> Any:
         return self._found.get((stage, number))
@@ -124,8 +126,8 @@ class Journal:
     def add(self, stage: str, number: int, finding: Any) -> None:
         self._found[stage, number] = finding
         if self._path is not None:
-            with writing(self._path, OutputError), self._path.open("ab", buffering=0) as file:
-                file.write(_line([stage, number, finding]))
+            with writing(self._path, OutputError), FileIO(self._path, "a") as file:
+                write_line(file, json.dumps([stage, number, finding]))
 
     def expect(self, more: int) -> None:
         self._total += more
@@ -143,22 +145,18 @@ class Journal:
 
     def _findings(self, lines: list[bytes], subject: Any) -> dict[tuple[str, int], Any]:
         try:
-            first, *rest = [json.loads(line) for line in lines]
+            first, *rest = [json.loads(line.decode("utf-8")) for line in lines]
             found = {(str(stage), int(number)): finding for stage, number, finding in rest}
-        except (ValueError, TypeError, RecursionError) as error:
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
             raise OutputError(
                 f"{self._path} is damaged: start again without --resume ({error})"
             ) from error
-        if first != json.loads(_line(subject)):
+        if first != json.loads(json.dumps(subject)):
             raise OutputError(
                 f"{self._path} is of another calibration (model, prompts, seed or tokens differ):"
                 " start again without --resume, or choose another --output"
             )
         return found
-
-
-def _line(value: Any) -> bytes:
-    return (json.dumps(value) + "\n").encode("utf-8")
 
 
 @dataclass

@@ -5,9 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
 from io import BytesIO
+from itertools import accumulate
 from pathlib import Path
+from string import whitespace
 from typing import NamedTuple
 
 from .. import limits
@@ -19,7 +22,7 @@ PDF = (".pdf",)
 NO_PDF_READER = "PDF files are read by pypdf: pip install 'entropix_mlx[notes]'"
 _BINARY = "\0"
 
-_HEADING = re.compile(r"\s{0,3}#{1,6}\s+(.*?)[\s#]*$")
+_HEADING = re.compile(r"\s{0,3}#{1,6}\s+(.*)")
 _UNDERLINE = re.compile(r"\s{0,3}(=+|-{3,})\s*$")
 _FENCE = re.compile(r"\s{0,3}(`{3,}|~{3,})")
 _SENTENCE = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])")
@@ -114,7 +117,9 @@ def _of_pdf(content: bytes) -> Iterator[Piece]:
         for number, page in enumerate(PdfReader(BytesIO(content)).pages, 1):
             if number > limits.NOTE_PAGES:
                 return
-            for piece in pieces(page.extract_text()):
+            text = page.extract_text()
+            text.encode("utf-8")  # a damaged font may give half a surrogate pair
+            for piece in pieces(text):
                 yield piece._replace(page=number)
     except Exception as error:  # of pypdf, which raises what it likes about a damaged file
         raise Unreadable(f"not a PDF file that can be read: {type(error).__name__}") from error
@@ -161,13 +166,18 @@ def pieces(text: str, *, markdown: bool = False) -> Iterator[Piece]:
         underlined = markdown and not fence and paragraph and _UNDERLINE.match(line)
         if found or underlined or not line.strip():
             if underlined and line.strip()[0] == "=":
-                heading = paragraph.pop()[1].strip()
+                heading = _short(paragraph.pop()[1])
             yield from _packed(paragraph, heading)
             paragraph = []
-            heading = found[1].strip() if found else heading
+            heading = _short(found[1].rstrip(f"#{whitespace}")) if found else heading
             continue
         paragraph.append((number, _MARKS.sub("", line) if markdown else line))
     yield from _packed(paragraph, heading)
+
+
+def _short(heading: str) -> str:
+    """Return a heading as long as a passage at most: each passage of its section repeats it."""
+    return heading.strip()[: limits.NOTE_PASSAGE_CHARACTERS]
 
 
 def _packed(paragraph: list[tuple[int, str]], heading: str) -> Iterator[Piece]:
@@ -186,19 +196,14 @@ def _packed(paragraph: list[tuple[int, str]], heading: str) -> Iterator[Piece]:
 
 def _sentences(paragraph: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     """Yield the sentences of a paragraph, each with its line; a line break ends none."""
-    starts: list[tuple[int, int]] = []
-    text = ""
-    for number, line in paragraph:
-        stripped = " ".join(line.split())
-        text += " " if text else ""
-        starts.append((len(text), number))
-        text += stripped
-    at = 0
+    lines = [(number, plain) for number, line in paragraph if (plain := " ".join(line.split()))]
+    starts = list(accumulate((len(line) + 1 for _, line in lines), initial=0))
+    text, at = " ".join(line for _, line in lines), 0
     for sentence in _SENTENCE.split(text):
         begun = text.index(sentence, at)
         at = begun + len(sentence)
         for offset, piece in _cut(sentence):
-            yield max(number for start, number in starts if start <= begun + offset), piece
+            yield lines[bisect_right(starts, begun + offset) - 1][0], piece
 
 
 def _cut(sentence: str) -> Iterator[tuple[int, str]]:

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..errors import ProfileError
+from ..errors import ConfigurationError, ProfileError
+from ..files import expanded
 from ..models.config import ModelShape, fingerprint
 from .profile import REFERENCE, Profile, builtin_names
 
@@ -15,8 +16,8 @@ AUTO = "auto"  # names the profile that fits the model
 
 
 def user_folder() -> Path:
-    home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    return Path(home) / "entropix" / "profiles"
+    home = expanded(os.environ.get("XDG_CONFIG_HOME") or "~/.config", ConfigurationError)
+    return home / "entropix" / "profiles"
 
 
 def profile_for(config: ModelShape) -> Profile:

@@ -25,15 +25,16 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
 from .. import limits, old_names
 from .._version import installed_versions
 from ..errors import EntropixError, TraceError
-from ..files import without_waiting, writing
+from ..files import without_waiting, write_line, writing
 from ..palette import to_json
 from ..profiles.fields import spell_infinities
 from ..profiles.profile import Profile
@@ -101,12 +102,11 @@ class TraceWriter:
         content = asdict(header)
         content["profile"] = spell_infinities(content["profile"])
         with writing(path, TraceError):
-            # Closed by __exit__.
-            self._file = open(path, "w", encoding="utf-8", opener=without_waiting)  # noqa: SIM115
+            self._file = FileIO(path, "w", opener=without_waiting)
         try:
             self._write("header", {"format": FORMAT, "version": VERSION} | content)
         except TraceError:
-            self._close()
+            self._file.close()
             raise
 
     def add(self, step: Step) -> None:
@@ -123,17 +123,11 @@ class TraceWriter:
         try:
             self._write("footer", totals)
         finally:
-            self._close()
-
-    def _close(self) -> None:
-        with writing(self._path, TraceError):  # closing tries once more what could not be written
             self._file.close()
 
     def _write(self, record: str, content: dict[str, Any]) -> None:
-        line = to_json({"record": record} | content)
         with writing(self._path, TraceError):
-            self._file.write(line + "\n")
-            self._file.flush()
+            write_line(self._file, to_json({"record": record} | content))
 
 
 class TraceFolder:
@@ -193,50 +187,32 @@ def read_trace(path: str | Path) -> Trace:
         TraceError: there is no such file, it is not a trace of this version, or a line of it is
             damaged; the message names the line and the field.
     """
-    lines = _lines(path)
-    header = _read_header(path, next(lines, ""))
+    lines = limits.read_lines(path, limits.TRACE_BYTES, TraceError, whole=False)
+    _, first = next(lines, (1, b""))
+    header = _read_header(path, first)
     steps: list[Step] = []
     totals = None
-    damage: TraceError | None = None
-    for number, line in enumerate(lines, 2):
-        if damage:  # it was not the last line
-            raise damage
+    for number, line in lines:
         try:
             content = _parse(line)
-        except ValueError as error:
-            damage = _damaged(path, number, error)
-            continue
-        try:
             if content["record"] == "step":
                 steps.append(_read_step(content, len(steps)))
             elif content["record"] == "footer":
                 totals = {key: value for key, value in content.items() if key != "record"}
         except ValueError as error:
-            raise _damaged(path, number, error) from error
+            if line.endswith(b"\n"):  # else it was cut off
+                raise _damaged(path, number, error) from error
     return Trace(header, steps, totals)
 
 
-def _lines(path: str | Path) -> Iterator[str]:
-    """Yield the lines of a file, which only line feeds end; the last may end within a character."""
-    try:
-        with limits.open_regular(Path(path), limits.TRACE_BYTES) as file:
-            while line := file.readline(limits.TRACE_LINE_BYTES + 1):
-                if len(line) > limits.TRACE_LINE_BYTES:
-                    raise TraceError(f"{path} is not a trace: a line of it is too long for one")
-                yield line.removesuffix(b"\n").decode("utf-8", "replace")
-    except (OSError, ValueError) as error:  # a ValueError: a NUL in the name
-        reason = getattr(error, "strerror", None) or error
-        raise TraceError(f"cannot read {path}: {reason}") from error
-
-
-def _parse(line: str) -> dict[str, Any]:
+def _parse(line: bytes) -> dict[str, Any]:
     """Return the object of a line, which has the key ``record``.
 
     Raises:
         ValueError: the line is something else.
     """
     try:
-        content = json.loads(line)
+        content = json.loads(line.decode("utf-8"))
     except RecursionError as error:
         raise ValueError("brackets are nested too deeply") from error
     if not isinstance(content, dict) or "record" not in content:
@@ -251,7 +227,7 @@ def _read_step(content: dict[str, Any], index: int) -> Step:
     return step
 
 
-def _read_header(path: str | Path, line: str) -> Header:
+def _read_header(path: str | Path, line: bytes) -> Header:
     try:
         content = _parse(line)
     except ValueError:

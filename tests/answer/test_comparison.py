@@ -71,6 +71,15 @@ def test_a_copy_completes_a_run_that_stood_before():
     assert copies.marks([]) == []
 
 
+def found_by_search(text, rest, length):
+    """Tell of each token that goes on from a text whether it completes a run that stood before."""
+    whole = text + rest
+    runs = [tuple(whole[max(0, end - length) : end]) for end in range(len(whole) + 1)]
+    return [
+        length > 0 and runs[end] in runs[length:end] for end in range(len(text) + 1, len(whole) + 1)
+    ]
+
+
 @pytest.mark.parametrize("length", [0, 1, 2, 5])
 def test_copies_are_found_as_by_searching(length):
     rng = np.random.default_rng(length)
@@ -78,10 +87,4 @@ def test_copies_are_found_as_by_searching(length):
     copies = Copies(length)
     for token in text:
         copies.follow([token])
-    whole = text + rest
-    expected = [
-        length > 0
-        and any(whole[at : at + length] == whole[end - length : end] for at in range(end - length))
-        for end in range(31, 61)
-    ]
-    assert copies.marks(rest) == expected
+    assert copies.marks(rest) == found_by_search(text, rest, length)

@@ -1,6 +1,5 @@
 """Forks on a tiny model: what is followed, what wins, and what it leaves in the cache."""
 
-import itertools
 import math
 from threading import Event
 from types import SimpleNamespace
@@ -13,10 +12,9 @@ from entropix_mlx import Settings, stream_generate
 from entropix_mlx.answer import writer
 from entropix_mlx.engine.runner import Runner
 from entropix_mlx.profiles.profile import Profile
-from entropix_mlx.step import ChosenBy, Origin, Stopped, Strategy
-from tests.conftest import make_tiny_model
+from entropix_mlx.step import Origin, Stopped, Strategy
+from tests.conftest import PROMPT, make_tiny_model
 
-PROMPT = list(b"The quick brown fox")
 EVERYWHERE = {
     "thresholds": {
         "low_entropy": -1,
@@ -84,61 +82,12 @@ def test_leads_are_those_of_the_definition(run, tiny_model):
     assert checked >= 15
 
 
-def test_the_winner_becomes_the_text(run):
-    steps = run()
-    for step in steps:
-        if step.fork:
-            firsts = [branch.tokens[0] for branch in step.fork.branches]
-            assert len(firsts) == len(set(firsts)) == 5
-            assert all(1 <= len(branch.tokens) <= 6 for branch in step.fork.branches)
-            winner = step.fork.branches[step.fork.winner].tokens
-            there = steps[step.index : step.index + len(winner)]
-            assert [s.token for s in there] == list(winner)[: len(there)]
-            assert all(s.origin is Origin.BRANCH for s in there)
-            assert [s.fork is not None for s in there] == [True] + [False] * (len(there) - 1)
-            assert step.strategy is Strategy.BRANCH
-            assert step.rolled_back == 1
-            assert step.fork.chosen_by is ChosenBy.SCORE
-
-
 def test_the_best_lead_wins_unless_the_margin_forbids_it(run):
     forks = records(run(30))
     assert len({fork.winner for fork in forks}) > 1
     for fork in forks:
         assert fork.winner == np.argmax([branch.lead for branch in fork.branches])
     assert all(b.winner == 0 for b in records(run(20, profile=always_branch(margin=1e6))))
-
-
-@pytest.mark.parametrize("sampler", ["entropix", "cntp"])
-def test_pipelining_does_not_change_the_steps(run, sampler):
-    profile = always_branch(min_gap=3).replace({"thresholds": {"think_max_varentropy": 4.0}})
-    options = {"profile": profile, "sampler": sampler, "top_logprobs": 2}
-    steps = run(**options)
-    assert steps == run(**options, pipelined=False)
-    assert records(steps)
-
-
-@pytest.mark.parametrize("taken", [1, 5, 30])
-def test_the_cache_is_that_of_decoding_one_by_one(tiny_model, byte_tokenizer, taken):
-    cache = tiny_model.make_cache()
-    stream = stream_generate(
-        tiny_model,
-        byte_tokenizer,
-        PROMPT,
-        max_tokens=40,
-        profile=always_branch(),
-        seed=1,
-        prompt_cache=cache,
-    )
-    steps = list(itertools.islice(stream, taken))
-    stream.close()
-    committed = PROMPT + [step.token for step in steps]
-    assert {layer.offset for layer in cache} == {len(committed) - 1}
-    other = tiny_model.make_cache()
-    for token in committed:
-        expected = tiny_model(mx.array([[token]]), other).logits[0, -1]
-    actual = tiny_model(mx.array([committed[-1:]]), cache).logits[0, -1]
-    np.testing.assert_allclose(actual, expected, atol=1e-4)
 
 
 def test_a_branch_is_what_would_have_been_generated(run, tiny_model, byte_tokenizer):
@@ -207,23 +156,6 @@ def test_forks_may_be_left_to_chance(run):
     assert len(starts) / 200 == pytest.approx(0.3, abs=0.08)
 
 
-def test_limits(run):
-    steps = run(60, profile=always_branch(max_branches=2, min_gap=5, depth=4))
-    starts = [step.index for step in steps if step.fork]
-    assert len(starts) == 2
-    length = len(steps[starts[0]].fork.branches[steps[starts[0]].fork.winner].tokens)
-    assert starts[1] == starts[0] + length + 5
-    assert not records(run(profile=always_branch(max_branches=0)))
-    assert not records(run(profile=always_branch(width=1)))
-
-
-def test_max_tokens_cuts_a_branch(run):
-    for limit in (1, 2, 5, 8):
-        steps = run(limit)
-        assert len(steps) == limit
-        assert [step.finish_reason for step in steps] == [None] * (limit - 1) + ["length"]
-
-
 def test_a_branch_may_end_the_text(run, byte_tokenizer):
     profile = always_branch(margin=1e6)  # the first wins, whatever the others are
     freely = run(40, profile=profile)
@@ -245,24 +177,6 @@ def test_a_cancel_stops_branches(run):
     steps = run(cancel=cancel, on_fork=watch, profile=always_branch(depth=16))
     assert len(steps) == 1
     assert max(len(branch.tokens) for branch in steps[0].fork.branches) == 3
-
-
-def test_the_user_may_choose(run):
-    asked = []
-
-    def worst(fork):
-        asked.append(fork)
-        return min(range(5), key=lambda i: fork.branches[i].lead)
-
-    steps = run(profile=always_branch(ask_margin=1e6), choose=worst)
-    taken = records(steps)
-    assert len(taken) == len(asked)
-    for fork in taken:
-        assert fork.chosen_by is ChosenBy.USER
-        assert fork.branches[fork.winner].lead == min(r.lead for r in fork.branches)
-    chosen = [step for step in steps if step.origin is Origin.CHOSEN]
-    assert len(chosen) >= len(taken)
-    assert run(profile=always_branch(ask_margin=1e6)) != steps
 
 
 def test_what_a_user_takes_to_choose_is_no_time_of_the_model(run, monkeypatch):

@@ -43,5 +43,6 @@ def test_no_thought_stands_in_a_text_with_a_voice_of_its_own(
 ):
     profile = Profile.load().replace(ALWAYS)
     prompt = word_tokenizer.encode(chat(("user", f"Tell me of the {word}.")))
-    steps = stream_generate(tiny_model, word_tokenizer, prompt, profile=profile, max_tokens=12)
+    options = {"profile": profile, "max_tokens": 12, "seed": 1}
+    steps = stream_generate(tiny_model, word_tokenizer, prompt, **options)
     assert any(step.origin is Origin.INSERTED for step in steps) is allowed

@@ -14,7 +14,7 @@ from entropix_mlx.answer.selection import AnswerSelection, Enough, RestsOn, deri
 from entropix_mlx.answer.short_texts import LONGEST, comparable
 from entropix_mlx.profiles.confidence import GROUP, AnswerMetrics, lowest_group, score_of
 from entropix_mlx.profiles.profile import Profile
-from tests.tui.conftest import make_step
+from tests.steps import make_step
 
 RULE = Profile.load().answers
 CERTAIN = replace(RULE, selection="vote", posterior=1.0)

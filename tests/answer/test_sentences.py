@@ -20,6 +20,7 @@ from entropix_mlx.answer.interventions.prose import sentence_end
         ('He said "no." Then', 'He said "no."'),
         ("**Really?** Yes", "**Really?**"),
         ("Stop! Go", "Stop!"),
+        ("He said no. Then", "He said no."),
         ("Well... maybe", "Well..."),
         ("Well… maybe", "Well…"),
         ("see example.com for", None),
@@ -65,7 +66,3 @@ def test_what_stands_before_is_context_only():
     assert sentence_end("Yes. It is 9. ", 4) == 13
     assert sentence_end("Yes. It is 9.11 m. ", 13) == 18
     assert sentence_end("I met Mrs" + ". Smith", 9) is None
-
-
-def test_no_means_no_where_no_number_follows():
-    assert sentence_end("He said no. Then") == 11

@@ -3,14 +3,12 @@
 import itertools
 import math
 import threading
-from dataclasses import replace
 
 import mlx.core as mx
 import pytest
 
 from entropix_mlx import Settings, batch_generate, stream_generate
 from entropix_mlx.answer.hooks import Hooks
-from entropix_mlx.engine.cached_text import CachedText
 from entropix_mlx.engine.forward import PREFILL_CHUNK
 from entropix_mlx.engine.runner import Runner
 from entropix_mlx.errors import (
@@ -124,18 +122,6 @@ def test_steps_come_as_they_are_committed(together):
     assert reported == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
-def test_two_batches_interleaved_are_as_each_alone(together, check_same):
-    settings = of_every_kind()[:4]
-    expected = [answer.steps for answer in together(PROMPTS, settings).finish()]
-    first, second = together(PROMPTS, settings), together(PROMPTS[::-1], settings[::-1])
-    streams = [iter(first), iter(second)]
-    while streams:
-        streams = [stream for stream in streams if next(stream, None) is not None]
-    for index, steps in enumerate(expected):
-        check_same(PROMPTS[index], settings[index], first.answers[index].steps, steps)
-        check_same(PROMPTS[index], settings[index], second.answers[3 - index].steps, steps)
-
-
 def check_others(alone, check_same, answers, touched, settings=PLAIN):
     for answer, prompt in zip(answers, PROMPTS, strict=True):
         if answer.index != touched:
@@ -208,27 +194,6 @@ def test_an_answer_that_waits_for_a_person(together, alone, check_same):
     assert len(batch.answers[0].steps) == 24
 
 
-def test_a_person_who_cannot_be_asked(together, alone, check_same):
-    def choose(fork):
-        raise OSError("nobody is there")
-
-    asking = Settings(seed=3, max_tokens=24, profile=always_branch(ask_margin=99.0))
-    hooks = [Hooks(choose=choose if index == 0 else None) for index in range(4)]
-    batch = together(PROMPTS, [asking, PLAIN, PLAIN, PLAIN], hooks=hooks)
-    check_others(alone, check_same, batch.finish(), 0)
-    assert isinstance(batch.answers[0].error, OSError)
-
-
-def test_samples_of_one_prompt_have_seeds_of_their_own(together, alone, check_same):
-    settings = Settings(seed=6, profile=INTERVENING, max_tokens=20)
-    answers = together(PROMPTS[:2], settings, n=3, batch=4).finish()
-    assert [answer.seed for answer in answers] == [6, 7, 8] * 2
-    for answer in answers:
-        own = Settings(seed=answer.seed, profile=INTERVENING, max_tokens=20)
-        prompt = PROMPTS[answer.index // 3]
-        check_same(prompt, own, answer.steps, alone(prompt, own))
-
-
 def test_samples_share_the_cache_of_their_prompt(endless):
     shape = {"head_dim": 64, "num_key_value_heads": 4, "num_hidden_layers": 2}
     model = make_tiny_model(max_position_embeddings=3000, **shape)
@@ -270,29 +235,6 @@ def test_a_long_prompt_is_read_in_chunks_while_others_decode(endless):
     first, last = events.index(read[1]), events.index(read[-1])
     between = events[first:last]
     assert not any(a != "step" and b != "step" for a, b in itertools.pairwise(between))
-
-
-@pytest.mark.parametrize("start", [3, 15])
-@pytest.mark.parametrize("profile", [None, INTERVENING])
-def test_a_stop_string_ends_the_answer_and_leaves_the_cache(
-    tiny_model, endless, alone, start, profile
-):
-    settings = Settings(seed=4, max_tokens=40, profile=profile or "reference")
-    whole = "".join(step.text for step in alone(PROMPTS[1], settings))
-    stop = whole[start : start + 3]
-    ends = whole.index(stop)
-    stopped = replace(settings, stop=("never in it", stop)).resolved(tiny_model.config)
-    runner, text = Runner(tiny_model, endless), CachedText.empty(tiny_model)
-    shown = ""
-    for step in runner.stream(runner.add(PROMPTS[1], stopped, text=text)):
-        shown += step.text
-        assert whole[:ends].startswith(shown), "nothing of the stop string is shown"
-    assert shown == whole[:ends]
-    assert step.finish_reason == "stop"
-    assert text.ids[: len(PROMPTS[1])] == PROMPTS[1]
-    answered = endless.decode(text.ids[len(PROMPTS[1]) :])
-    assert shown.startswith(answered.rstrip("\ufffd"))
-    assert all(layer.offset == len(text.ids) for layer in text.layers)
 
 
 @pytest.mark.parametrize(

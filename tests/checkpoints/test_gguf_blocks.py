@@ -59,6 +59,7 @@ def test_other_kinds_become_float16(tmp_path, name):
     (tensor,) = write(tmp_path / "a.gguf", kind, blocks).values()
     found = tensor.read()
     assert (found.dtype, found.shape) == (mx.float16, (ROWS, WIDTH))
+    assert tensor.packed_as == name
     expected = gguf.dequantize(blocks, kind)
     np.testing.assert_allclose(found.astype(mx.float32), expected, rtol=1e-3, atol=1e-4)
     if name in ("Q2_K", "Q6_K"):  # an independent reader knows these

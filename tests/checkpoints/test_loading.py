@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from entropix_mlx import load
+from entropix_mlx.checkpoints.locate import download
 from entropix_mlx.errors import (
     ModelNotFoundError,
     TokenizerError,
@@ -178,3 +179,17 @@ def test_unpacked_weights_are_counted_as_they_are(bits):
     dense = weight_layout.dense_bytes(model)
     nn.quantize(model, group_size=32, bits=bits)
     assert weight_layout.dense_bytes(model) == dense
+
+
+def test_weights_are_downloaded_last(tiny_folder, monkeypatch):
+    asked = []
+
+    def fetch(_, allow_patterns):
+        asked.append(allow_patterns)
+        return str(tiny_folder)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
+    assert download("owner/name") == tiny_folder
+    assert "config.json" in asked[0]
+    weights = [any(name.endswith(".safetensors") for name in patterns) for patterns in asked]
+    assert weights == [False, False, True]

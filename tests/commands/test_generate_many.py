@@ -79,7 +79,7 @@ def test_a_run_that_was_stopped_goes_on(generate, prompts, tmp_path, monkeypatch
     monkeypatch.undo()
     file.write_text(file.read_text() + '{"line": 4, "sample": 0, "te')
     code, _, err = generate(*options, "-o", file, "--resume")
-    assert (code, "3 answers there, 7 to go" in err) == (0, True)
+    assert (code, "7 to go" in err) == (0, True)
     assert answers(file) == answers(whole)
     before = file.read_bytes()
     assert generate(*options, "-o", file, "--resume")[0] == 0
@@ -128,4 +128,4 @@ def test_a_folder_or_a_full_disk_is_an_error(tmp_path):
     (tmp_path / "answers").symlink_to("/dev/full")
     with full, pytest.raises(OutputError, match="full"):
         full.write(task, task.record(BatchAnswer(0, 1), 1))
-    assert full.missing == [task]
+    assert not full.done

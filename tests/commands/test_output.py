@@ -14,8 +14,8 @@ import pytest
 from entropix_mlx.commands.shared import answers, output
 from entropix_mlx.step import Branch, Fork
 from tests.commands.conftest import Terminal
+from tests.steps import make_step
 from tests.traces.test_trace import HEADER
-from tests.tui.conftest import make_step
 
 
 @pytest.fixture

@@ -84,9 +84,9 @@ def test_interventions_have_options_of_their_own(profile_of, mine):
     assert profile_of(*own)["think"]["max_insertions"] == 0
     assert profile_of(*own, "--think")["think"] == profile_of()["think"]
     assert profile_of(*own, "--think", "--no-think")["think"]["max_insertions"] == 0
-    profile = profile_of(*own, "--no-branch", "--branch-width", 3)
-    for section in ("branch", "cntp"):
-        assert (profile[section]["max_branches"], profile[section]["width"]) == (0, 3)
+    profile = profile_of(*own, "--no-branch", "--branch-width", 3, "--branch-depth", 2)
+    for section in (profile["branch"], profile["cntp"]):
+        assert (section["max_branches"], section["width"], section["depth"]) == (0, 3, 2)
 
 
 @pytest.mark.parametrize(

@@ -28,21 +28,21 @@ def free_ports(count):
             return list(range(first, first + count))
 
 
-def launch(folder, size, command, paths=()):
+def launch(folder, size, command, paths=(), last=()):
     """Start a Python module on so many ranks; return their processes.
 
-    The last rank looks for modules in further folders first.
+    The last rank looks for modules in further folders first, and has further arguments.
     """
-    hosts, last = folder / "hosts.json", size - 1
+    hosts, end = folder / "hosts.json", size - 1
     # The first port is for what is not MLX's.
     hosts.write_text(json.dumps([[f"127.0.0.1:{port}"] for port in free_ports(size + 1)[1:]]))
     return [
         subprocess.Popen(
-            [sys.executable, *command],
+            [sys.executable, *command, *(last if rank == end else ())],
             env={PATIENCE: "60"}  # for a machine that is busy
             | os.environ
             | {"MLX_HOSTFILE": str(hosts), "MLX_RANK": str(rank)}
-            | {"PYTHONPATH": os.pathsep.join(map(str, [*paths, ROOT] if rank == last else [ROOT]))},
+            | {"PYTHONPATH": os.pathsep.join(map(str, [*paths, ROOT] if rank == end else [ROOT]))},
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -25,7 +25,7 @@ def scenarios():
     import mlx.core as mx
 
     from entropix_mlx import batch_generate, stream_generate
-    from entropix_mlx.api.score import Likelihoods, score
+    from entropix_mlx.api.score import score
     from entropix_mlx.chat.session import Session
     from entropix_mlx.settings import Settings
 
@@ -61,12 +61,6 @@ def scenarios():
         return score(model, tokenizer, REPEATS, attention_layers="all")
 
     yield "read", read
-
-    def likely(model, tokenizer):
-        tokens = tokenizer.encode(REPEATS)
-        return [one.logprob for one in Likelihoods(model).of(tokens[:3], tokens[3:])]
-
-    yield "likelihoods", likely
 
     def called(model, _):
         return model(mx.array([[1, 2, 3]])).logits[0, -1].tolist()

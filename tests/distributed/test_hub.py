@@ -11,7 +11,7 @@ import pytest
 
 from entropix_mlx.distributed.environment import RankEnvironment
 from entropix_mlx.distributed.hub import Hub, Spoke
-from entropix_mlx.errors import GroupError, LostRankError
+from entropix_mlx.errors import LostRankError
 
 HELLO = {"versions": {"mlx": "1"}}
 
@@ -80,15 +80,26 @@ def test_a_rank_that_is_gone_is_noticed_by_whom_it_was_connected_to(three):
     assert None in [ends.get(timeout=5), ends.get(timeout=5)]
 
 
-def test_strangers_are_not_taken_and_ranks_that_do_not_come_are_named():
-    first = places(3, patience=0.5)[0]
+def test_ranks_that_do_not_come_are_named():
+    named = pytest.raises(LostRankError, match=r"rank 1 \(127.0.0.1\), rank 2 .* did not come")
+    with contextlib.closing(Hub(places(3, patience=0.2)[0])) as hub, named:
+        hub.join(HELLO, accept)
+
+
+def test_a_rank_of_another_launch_does_not_take_the_place_of_an_own_one():
+    first, second = places(2)
+    own, other = ({"host": "here", "launch": launch} | HELLO for launch in (1, 2))
     with contextlib.ExitStack() as stack:
         hub = stack.enter_context(contextlib.closing(Hub(first)))
-        for said in (b"GET / HTTP/1.1\r\n\r\n", b'{"rank": 9}\n', b'{"rank": true}\n', b"[1]\n"):
-            stranger = stack.enter_context(socket.create_connection(first.address))
-            stranger.sendall(said)
-        with pytest.raises(LostRankError, match=r"rank 1 \(127.0.0.1\), rank 2 .* did not come"):
-            hub.join(HELLO, accept)
+        joining = threading.Thread(target=hub.join, args=(own, accept))
+        joining.start()
+        stranger, rank = (
+            stack.enter_context(contextlib.closing(Spoke.join(second, hello)))
+            for hello in (other, own)
+        )
+        assert rank.begin() == own
+        assert stranger.begin() is None
+        joining.join()
 
 
 def test_a_rank_that_is_gone_before_all_have_come_is_named():
@@ -99,15 +110,6 @@ def test_a_rank_that_is_gone_before_all_have_come_is_named():
         with pytest.raises(LostRankError, match=r"rank 1 \(127.0.0.1\) was lost"):
             hub.join(HELLO, accept)
         joining.join()
-
-
-def test_an_address_that_is_taken_is_told():
-    first = places(2)[0]
-    with (
-        contextlib.closing(Hub(first)),
-        pytest.raises(GroupError, match="another --starting-port"),
-    ):
-        Hub(first)
 
 
 def test_rank_0_that_does_not_answer_is_told():

@@ -46,7 +46,7 @@ UNEVEN = {"vocab_size": 259}
     [
         ("gpt_oss", UNEVEN, False, ["forks", "guesses", "batch"]),
         ("qwen3_5", {}, False, ["forks", "thinks", "chat"]),
-        ("qwen3_moe", TIED | UNEVEN, False, ["forks", "batch", "likelihoods"]),
+        ("qwen3_moe", TIED | UNEVEN, False, ["forks", "batch"]),
         ("iquestloopcoder", TIED, True, ["thinks", "read", "called"]),
         ("deepseek_v3", UNEVEN, True, ["guesses", "read", "called"]),
     ],
@@ -102,6 +102,14 @@ def test_another_version_on_one_rank_is_refused_before_anything_is_loaded(tmp_pa
     assert "rank 1 (127.0.0.1) has mlx 0.1, and rank 0 has" in told[0][1]
     assert "install the same versions" in told[0][1]
     assert told[1] == ("", "")
+
+
+def test_another_model_on_one_rank_is_refused_before_anything_is_loaded(tmp_path):
+    command = [*GENERATE, "--model", str(tmp_path / "none")]
+    codes, told = ended(launch(tmp_path, 2, command, last=["--model", str(tmp_path / "other")]))
+    assert codes == [USAGE, USAGE]
+    assert "rank 1 (127.0.0.1)" in told[0][1]
+    assert "--model" in told[0][1]
 
 
 def test_a_rank_that_is_lost_before_all_have_come_ends_all_with_one_message(tmp_path, monkeypatch):

@@ -7,8 +7,11 @@ import pytest
 
 from entropix_mlx import batch_generate, stream_generate
 from entropix_mlx.answer.hooks import Hooks
+from entropix_mlx.engine.cached_text import CachedText
+from entropix_mlx.engine.forward import Engine
 from entropix_mlx.models.llama.model import Block
 from tests.answer.test_forks import always_branch
+from tests.conftest import tokens
 
 PROMPT = list(b"The quick brown fox jumps")
 
@@ -33,10 +36,6 @@ def interrupted(monkeypatch):
     return arm
 
 
-def tokens(steps):
-    return [step.token for step in steps]
-
-
 def test_a_prefill_that_was_interrupted_leaves_a_cache_that_can_be_used(
     tiny_model, byte_tokenizer, interrupted
 ):
@@ -51,6 +50,33 @@ def test_a_prefill_that_was_interrupted_leaves_a_cache_that_can_be_used(
     again = tokens(stream_generate(tiny_model, byte_tokenizer, PROMPT[3:], **options))
     assert again == expected
     assert {layer.offset for layer in cache} == {len(PROMPT) + len(again) - 1}
+
+
+def test_an_interrupted_pass_leaves_what_all_layers_hold(tiny_model, interrupted):
+    text = CachedText.empty(tiny_model)
+    Engine(tiny_model).prefill(text, PROMPT[:5])
+    text.confirm(PROMPT[5:6])  # as a slot does before the pass
+    interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        tiny_model(mx.array([PROMPT[5:6]]), text.layers)
+    text.take_back()
+    assert text.ids == PROMPT[:5]
+    assert {layer.offset for layer in text.layers} == {5}
+
+
+def test_a_cache_whose_layers_differ_is_cut_to_the_shortest(
+    tiny_model, byte_tokenizer, interrupted
+):
+    cache = tiny_model.make_cache()
+    tiny_model(mx.array([PROMPT[:3]]), cache)
+    interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        tiny_model(mx.array([PROMPT[3:6]]), cache)
+    assert len({layer.offset for layer in cache}) == 2
+    options = {"max_tokens": 9, "seed": 1}
+    expected = tokens(stream_generate(tiny_model, byte_tokenizer, PROMPT, **options))
+    steps = stream_generate(tiny_model, byte_tokenizer, PROMPT[3:], prompt_cache=cache, **options)
+    assert tokens(steps) == expected
 
 
 def test_a_loop_over_a_batch_that_was_left_can_be_taken_up_again(tiny_model, byte_tokenizer):
@@ -92,15 +118,3 @@ def test_a_cancel_ends_an_answer_that_waits_for_a_person(tiny_model, byte_tokeni
     assert not released.is_set()
     assert answer.error is None
     released.set()
-
-
-def test_a_callback_that_fails_ends_its_own_answer_alone(tiny_model, byte_tokenizer):
-    def fail(done, total):
-        raise RuntimeError("a broken progress bar")
-
-    hooks = [Hooks(), Hooks(on_prefill=fail), Hooks()]
-    answers = batch_generate(
-        tiny_model, byte_tokenizer, [PROMPT] * 3, max_tokens=5, seed=1, hooks=hooks
-    ).finish()
-    assert [type(answer.error) for answer in answers] == [type(None), RuntimeError, type(None)]
-    assert [len(answer.steps) for answer in answers] == [5, 0, 5]

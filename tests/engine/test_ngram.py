@@ -10,7 +10,7 @@ from entropix_mlx.engine.speculation.ngram import LONGEST, SHORTEST, NgramPropos
 from entropix_mlx.engine.speculation.proposer import BATCHED, CAREFUL, Lengths
 from entropix_mlx.errors import SettingsError
 from entropix_mlx.profiles.profile import Profile
-from entropix_mlx.step import Origin, Step
+from entropix_mlx.step import Step
 from entropix_mlx.summary import Summary
 from tests.answer.test_forks import always_branch
 from tests.conftest import make_tiny_model
@@ -98,6 +98,13 @@ def test_proposals_grow_while_they_hold_and_end_where_they_do_not(costs):
     assert proposer.propose(text) == [], "after two tokens something else came each time"
 
 
+@pytest.mark.parametrize(
+    ("rates", "ahead", "best"), [([0.9, 0.1], 0, 1), ([0.9, 0.1], 1, 0), ([0.9, 0.9], 1, 1)]
+)
+def test_a_proposal_must_pay_behind_what_is_drawn_already(rates, ahead, best):
+    assert Lengths(costs=((1, 1.5),)).best(rates, ahead) == best
+
+
 @pytest.fixture(scope="module")
 def cyclic():
     """A model whose next token depends on the last one alone, so that it soon repeats itself."""
@@ -113,7 +120,7 @@ THINKING = Profile.load().replace({"thresholds": LOST, "think": {"place": "word"
 
 
 def speculated(model, tokenizer, length, **options):
-    options = {"max_tokens": 50, "seed": 1} | options
+    options = {"max_tokens": 36, "seed": 1} | options
     return list(stream_generate(model, tokenizer, PROMPT, speculation=length, **options))
 
 
@@ -152,22 +159,15 @@ def test_proposals_change_no_step(cyclic, endless, options):
 
 
 def test_proposals_save_passes(cyclic, endless):
-    without = speculated(cyclic, endless, "off", max_tokens=100, sampler="greedy")
-    for length, least in (("off", 1.0), (4, 2.5), ("auto", 2.5)):
-        steps = speculated(cyclic, endless, length, max_tokens=100, sampler="greedy")
+    without = speculated(cyclic, endless, "off", max_tokens=80, sampler="greedy")
+    for length, least in ((4, 2.0), ("auto", 2.0)):
+        steps = speculated(cyclic, endless, length, max_tokens=80, sampler="greedy")
         assert same(steps, without)
         summary = Summary.of(steps)
         assert summary.tokens_per_pass >= least
-        assert summary.proposed >= summary.accepted
-        assert (summary.accepted > 0) is (length != "off")
+        assert summary.proposed >= summary.accepted > 0
     assert summary.to_dict()["speculation"]["accepted"] == summary.accepted
     assert Step.from_dict(steps[-1].to_dict()).accepted == steps[-1].accepted
-
-
-def test_the_loop_need_not_run_ahead(cyclic, endless):
-    ahead = speculated(cyclic, endless, 4, profile=THINKING)
-    assert speculated(cyclic, endless, 4, profile=THINKING, pipelined=False) == ahead
-    assert any(step.origin is Origin.INSERTED for step in ahead)
 
 
 @pytest.mark.parametrize("length", [1, 20, 33])
@@ -175,13 +175,14 @@ def test_a_limit_may_fall_into_a_proposal(cyclic, endless, length):
     whole = speculated(cyclic, endless, 8, sampler="greedy")
     short = speculated(cyclic, endless, 8, sampler="greedy", max_tokens=length)
     assert [s.token for s in short] == [s.token for s in whole[:length]]
+    assert not short[-1].proposed, "nothing is proposed behind the last token"
 
 
 def test_what_is_left_early_keeps_the_cache_right(cyclic, endless):
-    whole = speculated(cyclic, endless, "off", sampler="greedy", max_tokens=60)
-    for stop in range(20, 32, 3):
+    whole = speculated(cyclic, endless, "off", sampler="greedy", max_tokens=40)
+    for stop in (20, 25):
         cache = cyclic.make_cache()
-        options = {"sampler": "greedy", "max_tokens": 60, "speculation": 8}
+        options = {"sampler": "greedy", "max_tokens": 40, "speculation": 8}
         steps = stream_generate(cyclic, endless, PROMPT, prompt_cache=cache, **options)
         taken = [next(steps).token for _ in range(stop)]
         steps.close()
@@ -192,7 +193,7 @@ def test_what_is_left_early_keeps_the_cache_right(cyclic, endless):
 
 def test_a_stop_string_may_fall_into_a_proposal(cyclic, endless):
     whole = speculated(cyclic, endless, "off", sampler="greedy")
-    stop = "".join(step.text for step in whole[40:43])
+    stop = "".join(step.text for step in whole[30:33])
     for length in ("off", 8):
         steps = speculated(cyclic, endless, length, sampler="greedy", stop=(stop,))
         assert steps[-1].finish_reason == "stop"
@@ -202,14 +203,14 @@ def test_a_stop_string_may_fall_into_a_proposal(cyclic, endless):
 @pytest.mark.parametrize("shared", [False, True])
 def test_each_row_of_a_batch_has_its_own_proposals(cyclic, endless, shared):
     prompts = [PROMPT] * 3 if shared else [PROMPT, list(b"xyxyxy"), list(b"What?")]
-    settings = [Settings(50, name, seed=2) for name in ("greedy", "mirostat", "entropix")]
+    settings = [Settings(28, name, seed=2) for name in ("greedy", "mirostat", "entropix")]
     found = []
     for length in ("off", 5):
         batch = batch_generate(cyclic, endless, prompts, settings, speculation=length, steady=True)
         batch.finish()
         found.append(batch.answers)
         accepted = sum(Summary.of(answer.steps).accepted for answer in batch.answers)
-        assert (accepted > 20) is (length == 5)
+        assert (accepted > 9) is (length == 5)
     for one, other in zip(*found, strict=True):
         assert one.error is None
         assert same(one.steps, other.steps)

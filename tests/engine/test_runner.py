@@ -13,9 +13,8 @@ from entropix_mlx.engine.prompt_cache import PromptCache
 from entropix_mlx.engine.runner import Runner
 from entropix_mlx.errors import ContextLengthError, PromptError, SamplerError
 from tests.answer.test_forks import always_branch
-from tests.conftest import make_tiny_model
+from tests.conftest import PROMPT, make_tiny_model
 
-PROMPT = list(b"The quick brown fox")
 SETTINGS = Settings(max_tokens=24, seed=1, profile=always_branch(min_gap=4, depth=5))
 PLAIN = Settings(max_tokens=6, seed=1, sampler="top_p")
 

@@ -7,14 +7,12 @@ import pytest
 
 from entropix_mlx import Session, stream_generate
 from entropix_mlx.api.batch import batch_generate
-from entropix_mlx.errors import SamplerError
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.samplers.base import CODE, as_planned
 from entropix_mlx.settings import Settings
 from entropix_mlx.step import Origin, Strategy
-from tests.conftest import run_answer
+from tests.conftest import PROMPT, run_answer, tokens
 
-PROMPT = list(b"The quick brown fox")
 PENALTIES = {
     "repetition_penalty": 1.2,
     "presence_penalty": 0.3,
@@ -69,7 +67,7 @@ def intervening(model, kind, seed=1, **options):
 def live(tiny_model, endless):
     """Run a sampler that thinks and forks."""
 
-    def live(kind, pipelined=True, max_tokens=40, **options):
+    def live(kind, pipelined=True, max_tokens=28, **options):
         resolved = intervening(tiny_model, kind, max_tokens=max_tokens, **options)
         return run_answer(tiny_model, endless, PROMPT, resolved, pipelined=pipelined)
 
@@ -83,10 +81,6 @@ def run(tiny_model, endless):
         return list(stream_generate(tiny_model, endless, prompt, max_tokens=max_tokens, **options))
 
     return run
-
-
-def tokens(steps):
-    return [step.token for step in steps]
 
 
 def decided(steps):
@@ -112,17 +106,10 @@ def test_a_thought_that_is_dropped_is_not_remembered(live, kind):
 
 
 @every_memory
-def test_a_shorter_answer_is_the_beginning_of_a_longer_one(live, kind):
-    whole = live(kind)
-    for length in (5, 24):
-        assert decided(live(kind, max_tokens=length)) == decided(whole[:length])
-
-
-@every_memory
 def test_a_text_is_remembered_as_it_is(live, kind, tiny_model, endless):
     """The plans of an answer with interventions are those of a run that is forced to write it."""
     steps = live(kind)
-    resolved = intervening(tiny_model, kind, max_tokens=40)
+    resolved = intervening(tiny_model, kind, max_tokens=28)
     again = run_answer(tiny_model, endless, PROMPT, resolved, forced=tokens(steps))
     assert tokens(again) == tokens(steps)
     assert [s.min_p for s in again] == pytest.approx([s.min_p for s in steps], rel=1e-3)
@@ -132,7 +119,7 @@ def test_a_text_is_remembered_as_it_is(live, kind, tiny_model, endless):
 @every_memory
 def test_in_a_batch_as_alone(tiny_model, endless, kind):
     prompts = [PROMPT, PROMPT[:7], PROMPT[3:15]]
-    settings = [Settings(max_tokens=30, seed=seed, **kind) for seed in range(3)]
+    settings = [Settings(max_tokens=16, seed=seed, **kind) for seed in range(3)]
     batch = batch_generate(tiny_model, endless, prompts, settings)
     for prompt, own, answer in zip(prompts, settings, batch.finish(), strict=True):
         alone = stream_generate(tiny_model, endless, prompt, own)
@@ -152,39 +139,8 @@ def test_a_fork_of_a_session_goes_on_with_what_was_remembered(tiny_model, endles
     assert [s.min_p for s in again][:10] == pytest.approx([s.min_p for s in first][10:20], rel=1e-3)
 
 
-def test_penalties_keep_an_answer_from_repeating_itself(run):
-    plain = tokens(run(60, sampler="greedy"))
-    varied = tokens(run(60, sampler="greedy", frequency_penalty=2.0))
-    assert len(set(varied)) > 2 * len(set(plain)) or len(set(varied)) > 40
-
-
 def test_a_bias_bans_and_forces_tokens(run):
     assert set(tokens(run(10, logit_bias={65: 1000.0}))) == {65}
     drawn = set(tokens(run(30, sampler="temperature")))
     banned = dict.fromkeys(drawn, -1000.0)
     assert not drawn & set(tokens(run(30, sampler="temperature", logit_bias=banned)))
-
-
-def test_a_bias_of_a_token_that_the_model_lacks(run, tiny_model, endless):
-    with pytest.raises(SamplerError, match="258"):
-        run(3, logit_bias={258: 1.0})
-    session = Session(tiny_model, endless, Settings(logit_bias={999: 1.0}))
-    with pytest.raises(SamplerError, match="999"):
-        session.send("Hello")
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("repetition_penalty", 0),
-        ("dry_base", 0.5),
-        ("dry_allowed_length", 1.5),
-        ("logit_bias", [1]),
-        ("logit_bias", {-1: 1}),
-        ("logit_bias", {1: "x"}),
-    ],
-)
-def test_a_value_that_cannot_be_used(name, value):
-    with pytest.raises(SamplerError, match=name):
-        Settings(**{name: value})
-    assert Settings(logit_bias={"5": 1, 6: -2.5}).logit_bias == {5: 1, 6: -2.5}, "as JSON has it"

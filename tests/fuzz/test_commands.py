@@ -22,6 +22,12 @@ OTHERS = {
     "calibrate": ["--prompts", "--tokens", "--seed", "--output"],
     "view": [""],
     "bench": ["--model"],
+    "eval": [
+        *("--limit", "--seeds", "--seed", "--examples", "--temp", "--max-tokens", "--vote"),
+        *("--best-of", "--task", "--levels", "--batch", "--arm", "--sampler", "--read"),
+    ],
+    "compare": ["--seeds", "--seed", "--sampler", "--temp", "--logit-bias", "--top-logprobs"],
+    "serve": ["--port", "--host", "--batch", "--max-queue", "--cache-memory", "--api-key"],
 }
 """Options that are tried with anything, without a model: they must fail before one is loaded."""
 FEW = 30
@@ -52,7 +58,9 @@ def test_the_options_of_other_commands(run, random):
         for _ in range(random.choice((1, 2, 3))):
             arguments += [random.choice(OTHERS[command]), random.choice(ARGUMENTS)]
         arguments = [a for a in arguments if a]
-        if command in ("bench", "calibrate", "convert"):
+        if command == "compare":
+            arguments += ["-p", "Hi"]
+        if command not in ("report", "profile", "models", "view"):
             name = "--hf-path" if command == "convert" else "--model"
             arguments += [name, "/absent/model"]
         run(*arguments)

@@ -1,7 +1,6 @@
 """Traces, profiles and conversations that were damaged: a message or a true result, no more."""
 
 import json
-import os
 from dataclasses import asdict, replace
 
 import pytest
@@ -12,7 +11,7 @@ from entropix_mlx.step import Alternative, Branch, ChosenBy, Fork, Origin, Strat
 from entropix_mlx.traces.trace import Header, TraceWriter
 from tests.fuzz.conftest import times
 from tests.fuzz.mutations import VALUES, damaged_bytes, damaged_json
-from tests.tui.conftest import make_step
+from tests.steps import make_step
 
 
 def answer():
@@ -93,22 +92,3 @@ def test_a_saved_conversation(run, tiny_folder, tmp_path, random):
         fields = damaged_json(json.loads(good), random).encode()
         file.write_bytes(fields if number % 3 else damaged_bytes(good, random))
         run(*arguments, input=commands, what=f"{file.read_bytes()[:200]!r}")
-
-
-@pytest.mark.parametrize("kind", ["folder", "fifo", "device", "absent", "empty"])
-def test_what_is_no_file(run, tmp_path, kind):
-    path = {"device": "/dev/zero"}.get(kind, tmp_path / "path")
-    if kind == "folder":
-        path.mkdir()
-    elif kind == "fifo":
-        os.mkfifo(path)
-    elif kind == "empty":
-        path.touch()
-    run("report", path, allowed=(2,))
-    run("view", path, allowed=(2,))
-    run("generate", "-p", "x", "--model", path, allowed=(2,))
-    run("convert", "--hf-path", path, "--mlx-path", tmp_path / "out", allowed=(2,))
-    if kind != "empty":  # an empty profile is `reference`
-        run("profile", "check", path, allowed=(2,))
-        run("profile", "show", path, allowed=(2,))
-        run("generate", "-p", "x", "--profile", path, allowed=(2,))

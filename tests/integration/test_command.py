@@ -4,12 +4,10 @@ import json
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from entropix_mlx import stream_generate
-from entropix_mlx.step import Strategy
 
 pytestmark = [pytest.mark.model, pytest.mark.usefixtures("demo_file")]
 
@@ -43,30 +41,6 @@ def test_an_answer_from_a_prompt_on_stdin():
     assert "Paris" in done.stdout
     assert "\x1b" not in done.stdout
     assert "argmax" in done.stderr
-
-
-def test_every_strategy_shows():
-    profile = Path(__file__).with_name("every_strategy.toml")
-    done = run(
-        "-p", "Tell me something surprising.", "-m", "60", "--seed", "1", "--json",
-        "--profile", str(profile),
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    record = json.loads(done.stdout)
-    assert set(record["strategies"]) == set(Strategy) - {Strategy.SAMPLE}
-    assert record["interventions"]["insertions"] >= 1
-    assert record["interventions"]["forks"] >= 1
-
-
-def test_a_conversation_in_a_pipe():
-    done = subprocess.run(
-        [sys.executable, "-m", "entropix_mlx", "chat", "--plain", "-m", "8", "--sampler", "greedy"],
-        input="Name the capital of France.\nAnd of Italy?\n",
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "Paris" in done.stdout.splitlines()[0]
-    assert "Rome" in done.stdout
 
 
 def test_a_seed_repeats_across_processes(demo):

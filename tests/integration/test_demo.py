@@ -1,15 +1,12 @@
 """The demo model: equal to mlx-lm's, reproducible, and measured at every token."""
 
-import math
-
 import mlx.core as mx
 import mlx_lm
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from entropix_mlx import Session, Settings, chat_prompt, load, stream_generate
-from entropix_mlx.step import Metrics
+from entropix_mlx import chat_prompt, load, stream_generate
 
 pytestmark = pytest.mark.model
 
@@ -56,41 +53,6 @@ LACKING = {0x04, 0x06, 0x13, 0x14, 0x16, 0x1D, 0xF1, 0xF2}
 def test_decoding_undoes_encoding(demo, text):
     _, tokenizer = demo
     assert tokenizer.decode(tokenizer.encode(text)) == text
-
-
-def test_digits_are_split(demo):
-    _, tokenizer = demo
-    assert [tokenizer.decode([t]) for t in tokenizer.encode("911 a")] == ["9", "1", "1", " a"]
-
-
-def test_a_second_turn_computes_only_what_is_new(demo):
-    computed = []
-    session = Session(
-        *demo,
-        Settings(max_tokens=6, sampler="greedy"),
-        on_prefill=lambda done, total: computed.append(total),
-    )
-    list(session.send("Here is a list of words. " + "lighthouse keeper " * 25))
-    history = session.cached_tokens
-    assert history > 70
-    computed.clear()
-    list(session.send("Which word came first?"))
-    assert max(computed) < 30
-
-
-@pytest.mark.parametrize("layers", ["last", "all"])
-def test_every_step_is_measured(demo, layers):
-    model, tokenizer = demo
-    prompt = tokenizer.encode("Tell me something surprising.")
-    steps = list(
-        stream_generate(model, tokenizer, prompt, max_tokens=8, seed=1, attention_layers=layers)
-    )
-    for step in steps:
-        for name in Metrics._fields:
-            assert math.isfinite(step.metrics[name]), name
-        assert 0 <= step.entropy <= math.log2(model.config.vocab_size)
-        assert 0 <= step.head_divergence <= 1
-        assert step.logprob <= 0
 
 
 def test_packed_weights_give_nearly_the_same_logits(demo, demo_file):

@@ -24,7 +24,7 @@ from entropix_mlx.profiles.tree import classify
 from entropix_mlx.profiles.writing import to_toml, write_profile
 from entropix_mlx.step import Alternative
 from tests.conftest import make_tiny_model
-from tests.tui.conftest import make_step
+from tests.steps import make_step
 
 pytestmark = pytest.mark.slow
 

@@ -5,11 +5,10 @@ import math
 
 import pytest
 
-from entropix_mlx import cli
 from entropix_mlx.step import Branch, Fork, Origin
 from entropix_mlx.summary import Sample, repetition, summarize
 from entropix_mlx.traces.trace import read_trace
-from tests.tui.conftest import make_step
+from tests.steps import make_step
 
 
 @pytest.mark.parametrize(
@@ -51,15 +50,8 @@ def test_a_result_is_made_of_all_answers_of_a_sampler():
 
 
 @pytest.fixture
-def run(tiny_folder, capsys):
-    def run(*arguments):
-        try:
-            code = cli.main(["compare", "--model", str(tiny_folder), "-p", "hello", *arguments])
-        except SystemExit as stop:  # argparse's own refusals
-            code = stop.code
-        return code, *capsys.readouterr()
-
-    return run
+def run(entropix, tiny_folder):
+    return lambda *arguments: entropix("compare", "--model", tiny_folder, "-p", "hello", *arguments)
 
 
 SAMPLERS = ("--sampler", "entropix", "--sampler", "greedy", "--seeds", "2", "-m", "6")

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from entropix_mlx import Profile, Session, Settings, cli
+from entropix_mlx import Profile, cli
 from entropix_mlx.errors import EntropixError
 from entropix_mlx.lab.evaluation.confidence import (
     Abstention,
@@ -16,7 +16,6 @@ from entropix_mlx.lab.evaluation.confidence import (
 from entropix_mlx.lab.evaluation.records import parse_record
 from entropix_mlx.lab.evaluation.report import EvaluationReport
 from entropix_mlx.profiles.confidence import AnswerMetrics
-from entropix_mlx.profiles.writing import to_toml
 from entropix_mlx.summary import Summary
 from tests.lab.test_results import line
 
@@ -96,14 +95,6 @@ def test_a_report_shows_how_well_scores_separate():
     assert EvaluationReport.of([parse_record(answers[0])]).separations == ()
 
 
-def test_a_profile_has_the_threshold(tmp_path):
-    profile = Profile.load().replace(ALWAYS)
-    file = tmp_path / "own.toml"
-    file.write_text(to_toml(profile, "2026-01-01"))
-    assert Profile.load(file).abstain == profile.abstain
-    assert Profile.load().abstain.verdict(AnswerMetrics((-0.1,))) is None
-
-
 def test_summary_and_verdict_come_from_the_answers_own_tokens(tiny_model, byte_tokenizer):
     from entropix_mlx import stream_generate
 
@@ -133,13 +124,6 @@ def test_generate_says_that_an_answer_is_unsure(tiny_folder, capsys):
     out, err = capsys.readouterr()
     assert "certainty" not in json.loads(out)
     assert "unsure" not in err
-
-
-def test_a_session_knows_the_certainty_of_its_last_answer(tiny_model, byte_tokenizer):
-    session = Session(tiny_model, byte_tokenizer, Settings(max_tokens=4, changes=ALWAYS))
-    assert session.certainty is None
-    list(session.send("hello"))
-    assert session.certainty.unsure
 
 
 def test_calibrate_sets_the_threshold(tiny_folder, tmp_path, capsys):

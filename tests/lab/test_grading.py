@@ -2,6 +2,7 @@
 
 import pytest
 
+from entropix_mlx import limits
 from entropix_mlx.errors import PromptError
 from entropix_mlx.lab.evaluation import grading
 
@@ -48,6 +49,12 @@ def test_rules(rule, text, answer, right):
     assert grading.is_right(rule, text, [answer]) is right
 
 
+def test_an_expression_that_would_search_for_ever_is_reported(monkeypatch):
+    monkeypatch.setattr(limits, "PATTERN_SECONDS", 0.05)
+    with pytest.raises(PromptError, match="regular expression"):
+        grading.is_right("regex", "a" * 100, ["(a+)+b"])
+
+
 def test_any_of_several_answers_is_right():
     assert grading.is_right("exact", "Kiev", ["Kyiv", "Kiev"])
 
@@ -62,9 +69,14 @@ def test_two_texts_that_say_the_same():
     ("rule", "answer", "says"),
     [
         ("fuzzy", "x", "fuzzy"),
+        ([], "x", "grading rule"),
         ("number", "twelve", "twelve"),
+        ("number", "9" * 400, "no number"),
+        ("contains", "x" * 200_000, "200,000"),
         ("choice", "12", "choice"),
         ("regex", "(", "regular"),
+        ("regex", "a{99999999999}", "regular"),
+        ("regex", "a" * 1001, "1,001"),
     ],
 )
 def test_mistakes_of_a_rule(rule, answer, says):

@@ -17,7 +17,6 @@ from entropix_mlx.lab.calibration.ablation import (
     OFF,
     Ablation,
     AblationEffect,
-    effect_of,
     only,
     without,
     without_harm,
@@ -32,27 +31,20 @@ from entropix_mlx.lab.calibration.thoughts import (
     reserved_tokens,
     sites,
 )
-from tests.conftest import make_byte_tokenizer, make_word_tokenizer
-from tests.tui.conftest import make_step
+from tests.conftest import make_byte_tokenizer, tokens
+from tests.steps import make_step
 
 BARE = without(Profile.load(), *OFF)
 EVERYWHERE = {"thresholds": {"branch_max_entropy": 99.0, "branch_min_varentropy": 0.0}}
 
 
 @pytest.fixture
-def endless(monkeypatch):
-    """A tokenizer most of whose tokens are sentences; answers end at their limit only."""
-    tokenizer = make_word_tokenizer("ĠA{}ĠseesĠme.")
-    monkeypatch.setattr(tokenizer, "_eos_token_ids", set())
-    return tokenizer
+def endless(sentences):
+    return sentences
 
 
 def an_answerer(model, tokenizer, journal=None):
     return Answerer(model, tokenizer, 3, journal or Journal())
-
-
-def tokens_of(steps):
-    return [step.token for step in steps]
 
 
 def after(model, tokenizer, site, text, profile, tokens):
@@ -81,9 +73,9 @@ def test_an_effect_is_the_difference_to_the_same_answer(tiny_model, endless):
     assert len(others) == 2
     (again,) = experiment.reseeded("again", [site], seed=50)
     assert again.before == site.before
-    assert tokens_of(again.control) != tokens_of(site.control)
+    assert tokens(again.control) != tokens(site.control)
     (same,) = experiment.reseeded("the same", [site], seed=3)
-    assert tokens_of(same.control) == tokens_of(site.control)[:FOLLOWING]
+    assert tokens(same.control) == tokens(site.control)[:FOLLOWING]
     (letter,) = answerer.answers("letter", ["Write a letter"], 30, profile=BARE)
     assert not list(sites(endless, letter, BARE.think)), "no thought stands in a letter"
 
@@ -120,7 +112,7 @@ def test_an_arm_is_the_whole_answer_although_it_goes_on_from_the_control(tiny_mo
     ablation = Ablation(answerer, control, {"Hello": "prose"}, 12)
     treated = ablation.answers("arm", arm)
     whole = answerer.answers("whole", prompts, 12, profile=arm)
-    assert list(map(tokens_of, treated)) == [tokens_of(one.steps) for one in whole]
+    assert list(map(tokens, treated)) == [tokens(one.steps) for one in whole]
     assert any(step.fork for steps in treated for step in steps)
     effects = ablation.effects(BRANCH, treated)
     assert [(effect.kind, len(effect.logprobs)) for effect in effects] == [("all", 3), ("prose", 2)]
@@ -212,7 +204,7 @@ def test_answers_that_were_stopped_go_on(tiny_model, endless, tmp_path):
     again.journal.open("subject")
     whole = an_answerer(tiny_model, endless).answers("a", *asked, profile=BARE)
     found = again.answers("a", *asked, profile=BARE)
-    assert [tokens_of(one.steps) for one in found] == [tokens_of(one.steps) for one in whole]
+    assert [tokens(one.steps) for one in found] == [tokens(one.steps) for one in whole]
     assert len(path.read_text().splitlines()) == 1 + 4
 
 
@@ -236,12 +228,6 @@ def test_a_journal_of_something_else_is_refused(tmp_path):
     assert journal.get("a", 0) is None, "begun anew"
     journal.remove()
     assert not path.exists()
-
-
-def test_rounding_does_no_harm():
-    control = [make_step(0, "x", logprob=-1.0)]
-    pairs = [([make_step(0, "x", logprob=-1.0 - 1e-6 * n)], control) for n in range(20)]
-    assert not effect_of("think", "all", pairs).harms
 
 
 def test_what_does_harm_is_left_out():

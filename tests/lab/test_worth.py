@@ -18,7 +18,7 @@ from entropix_mlx.lab.calibration.ablation import (
 from entropix_mlx.lab.calibration.worth import LEAST_PLACES, PlaceEffect, forks, worth
 from entropix_mlx.settings import Settings
 from entropix_mlx.step import Branch, Fork, Strategy
-from tests.tui.conftest import make_step
+from tests.steps import make_step
 
 
 def places(*effects, cost=10.0):

@@ -264,7 +264,7 @@ def test_one_process_is_alone(tmp_path):
     assert of_environment({}) is None
     assert of_environment(hostfile(tmp_path) | {"MLX_RANK": "0"}) is None
     assert of_environment(hostfile(tmp_path, "10.0.0.1:5001") | {"MLX_RANK": "0"}) is None
-    with pytest.raises(GroupError, match="rank 3 of 2"):
+    with pytest.raises(GroupError, match="MLX_RANK"):
         of_environment(hostfile(tmp_path, "a:5001", "b:5002") | {"MLX_RANK": "3"})
-    with pytest.raises(GroupError, match="list of ranks"):
+    with pytest.raises(GroupError, match="missing"):
         of_environment({"MLX_HOSTFILE": str(tmp_path / "missing"), "MLX_RANK": "0"})

@@ -14,3 +14,6 @@ def test_precision_is_that_of_most_weights():
     nn.quantize(model, 32, 4, class_predicate=lambda name, _: name.endswith("_proj"))
     assert str(precision(model)) == "4 bits"
     assert precision(model).in_full() == "4 bits in groups of 32"
+    mixed = make_tiny_model(hidden_size=64, intermediate_size=64, head_dim=16)
+    nn.quantize(mixed, 32, 8, class_predicate=lambda name, _: name.endswith("q_proj"))
+    assert str(precision(mixed)) == "float32"

@@ -4,6 +4,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -139,11 +140,42 @@ def pdf(*pages):
     return f"%PDF-1.4\n{body}trailer\n<< /Root 1 0 R >>\nstartxref\n0\n%%EOF\n".encode()
 
 
+LONG = {
+    "a log": "2026-11-22 job done.\n",
+    "marks": "- > ",
+    "a heading": "#",
+    "an underline": "=",
+    "sentences": ". ",
+    "one word": "x",
+    "no spaces": "\u3002",
+    "fences": "```\n",
+}
+
+
+@pytest.mark.parametrize("repeated", LONG.values(), ids=LONG.keys())
+@pytest.mark.parametrize("before", ["", "# ", "Notes\n"])
+def test_the_time_to_cut_a_text_grows_with_its_length(before, repeated):
+    def seconds(length):
+        text = before + repeated * (length // len(repeated)) + "x"
+        began = time.process_time()
+        assert all(
+            len(p.heading) <= limits.NOTE_PASSAGE_CHARACTERS for p in pieces(text, markdown=True)
+        )
+        return time.process_time() - began
+
+    assert (
+        min(seconds(200_000) for _ in range(3)) < 8 * min(seconds(50_000) for _ in range(3)) + 0.1
+    )
+
+
 def test_a_pdf_file_is_found_by_its_page(notes, monkeypatch):
     opened = notes(a_pdf=pdf("Apples are red.", "Pears are green."), b_pdf=b"%PDF-1.7 damaged")
     (found,) = opened.best("green pears")
     assert (found.text, found.source.page) == ("Pears are green.", 2)
     assert opened.faults.keys() == {"b.pdf"}
+    monkeypatch.setattr("pypdf.PageObject.extract_text", lambda page: "half a pair: \ud800")
+    assert notes(a_txt="Plums.", c_pdf=pdf("Pears.")).faults.keys() == {"b.pdf", "c.pdf"}
+    monkeypatch.undo()
     monkeypatch.setattr(limits, "NOTE_PAGES", 1)
     assert notes(a_pdf=pdf("Figs.", "Pears."), b_pdf=b"").best("pears") == []
     monkeypatch.setitem(sys.modules, "pypdf", None)

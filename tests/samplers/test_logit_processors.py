@@ -10,7 +10,7 @@ from entropix_mlx.samplers.draw import uniforms
 from entropix_mlx.samplers.logit_processors import LARGEST_PENALTY, LONGEST, adjust
 from entropix_mlx.samplers.position import sample
 from entropix_mlx.samplers.registry import make_sampler
-from entropix_mlx.samplers.state import WINDOW, TextStart, Window, joined
+from entropix_mlx.samplers.state import WINDOW, TextStart, Window
 
 VOCAB = 12
 BREAKERS = [7, 9]
@@ -89,17 +89,6 @@ def test_logits_are_changed_as_defined(prompt, answer, options, seed):
 
 def changed(logits, options, state):
     return adjust(mx.array(logits), make_sampler("greedy", given=options).adjustment, state)
-
-
-def test_rows_are_changed_as_each_alone():
-    texts = [([1, 2, 3, 1, 2], [3, 1, 2]), ([], []), ([5] * 9, [5, 5])]
-    options = {"repetition_penalty": 1.3, "presence_penalty": 0.5, "dry_multiplier": 0.8}
-    logits = np.random.default_rng(0).normal(size=(3, VOCAB)).astype(np.float32)
-    states = [state_of(*text) for text in texts]
-    together = changed(logits, options, joined(states))
-    for row, state in enumerate(states):
-        alone = changed(logits[row : row + 1], options, state)
-        np.testing.assert_allclose(np.array(together[row]), np.array(alone[0]), rtol=1e-6)
 
 
 @pytest.mark.parametrize("length", [48, 49, 50, 51, 70])

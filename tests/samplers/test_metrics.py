@@ -56,7 +56,7 @@ def test_a_constant_added_to_the_logits_changes_nothing(logits, constant):
         assert shifted[name].item() == pytest.approx(value.item(), rel=1e-3, abs=2e-4), name
 
 
-@given(st.integers(2, 300))
+@pytest.mark.parametrize("size", [2, 3, 17, 256, 300])
 def test_the_uniform_has_no_varentropy(size):
     metrics = on_device(np.zeros(size, np.float32))
     assert metrics.entropy.item() == pytest.approx(math.log2(size), rel=1e-6)
@@ -120,13 +120,3 @@ def test_how_many_layers_are_measured_together_changes_nothing(monkeypatch, laye
     in_groups = measure(mx.zeros((2, 4)), scores).metrics
     for name, value in together._asdict().items():
         np.testing.assert_allclose(in_groups[name], value, rtol=1e-6, err_msg=name)
-
-
-def test_half_precision_logits_are_measured_in_float32():
-    logits = np.array([11.5, 3.25, -2.0, 0.5], np.float32)
-    full, half = (
-        measure(mx.array(logits)[None].astype(dtype), [SCORES.astype(dtype)]).metrics
-        for dtype in (mx.float32, mx.float16)
-    )
-    assert half.entropy.dtype == mx.float32
-    assert half.entropy.item() == full.entropy.item()

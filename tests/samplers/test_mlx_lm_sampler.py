@@ -8,8 +8,7 @@ from mlx_lm.generate import BatchGenerator
 from entropix_mlx.errors import SamplerError
 from entropix_mlx.samplers.mlx_lm import logits_processor, sampler
 from tests import architectures
-
-PROMPT = list(b"The quick brown fox")
+from tests.conftest import PROMPT
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from entropix_mlx.step import Strategy
 from tests.oracle.samplers import measure, planned
 
 SCORES = mx.zeros((1, 2, 3))
-DRAWS = 4000
+DRAWS = 2500
 
 
 def filtered(
@@ -121,11 +121,6 @@ def test_baselines_draw_from_their_distribution(name, given, expected):
     assert_drawn_from(counts, p / p.sum())
 
 
-def test_p_less_keeps_all_of_a_uniform():
-    counts = frequencies(make_sampler("p_less"), None, np.zeros(50), seed=7)
-    assert_drawn_from(counts, np.full(50, 1 / 50))
-
-
 @pytest.mark.parametrize("scale", [0.01, 1.0, 4.0])
 def test_adaptive_temperature_is_the_papers_polynomial(scale):
     logits = LOGITS * scale
@@ -137,7 +132,6 @@ def test_adaptive_temperature_is_the_papers_polynomial(scale):
 
 
 @given(seed=st.integers(-(2**70), 2**70), position=st.integers(0, 10**6), draws=st.integers(1, 12))
-@settings(max_examples=50, deadline=None)
 def test_a_draw_does_not_depend_on_how_many_are_made(seed, position, draws):
     values = uniforms(seed, position, 12)
     assert uniforms(seed, position, draws) == values[:draws]
@@ -150,7 +144,6 @@ def test_positions_and_seeds_have_their_own_randomness():
 
 
 @given(st.integers(1, 3000), st.integers(1, 150), st.integers(0, 5))
-@settings(max_examples=60, deadline=None)
 def test_most_probable_is_a_sort(vocab, count, ties):
     rng = np.random.default_rng(vocab * 151 + count)
     gaps = rng.gamma(2.0, size=(2, vocab)).astype(np.float32).round(ties + 1)
@@ -172,7 +165,7 @@ def test_most_probable_is_a_sort(vocab, count, ties):
     temperature=st.sampled_from([0.0, 1e-3, 0.7, 2.0]),
     seed=st.integers(0, 10**6),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_extreme_logits_draw_a_possible_token(logits, name, temperature, seed):
     sampler = make_sampler(name, given={"temperature": temperature})
     measured = measure(mx.array([logits]), [SCORES])

@@ -15,7 +15,7 @@ from entropix_mlx.profiles.sections import Thresholds
 from entropix_mlx.profiles.tree import classify
 from entropix_mlx.step import Branch, Dropped, DropReason, Fork, Metrics, Origin, Strategy
 from entropix_mlx.traces.explain import Condition, cases_of, decided, explain
-from tests.tui.conftest import make_step
+from tests.steps import make_step
 
 CASES = [
     json.loads(line)
@@ -68,53 +68,32 @@ def test_the_reason_is_the_first_case_that_fits(measured, thresholds):
         assert condition.distance == abs(side)
 
 
-def line(strategy: Strategy, profile=DEMO, **changes) -> str:
-    return str(explain(profile, make_step(3, "x", strategy, **changes)))
+FORK = Fork(tuple(Branch((n,), "x", -1.0, 1.0) for n in range(5)), 0)
+ECHOED = Dropped(Origin.INSERTED, (1, 2), " Wait, wait,", DropReason.ECHO)
+INSERTED = {"entropy": 4.0, "varentropy": 1.0, "origin": Origin.INSERTED}
+FORKED = {"entropy": 3.13, "varentropy": 14.5, "margin": 0.06, "origin": Origin.BRANCH}
+CERTAIN = {"entropy": 0.5, "varentropy": 1.5}
 
 
-def test_the_line_of_a_fork():
-    fork = Fork(tuple(Branch((n,), "x", -1.0, 1.0) for n in range(5)), 0)
-    at = {"entropy": 3.13, "varentropy": 14.5, "margin": 0.06, "fork": fork}
-    assert line(Strategy.BRANCH, origin=Origin.BRANCH, **at) == (
-        "▲ fork: H 3.13 < 5.30 ✓ V 14.50 > 10.91 ✓ margin 0.06 < 0.19 ✓ → comparing 5 branches, "
-        "none clearly leads the first"
-    )
-
-
-def test_the_line_of_a_draw_names_the_near_miss():
-    at = {"entropy": 3.13, "varentropy": 14.5, "margin": 0.65, "temperature": 1.02}
-    assert line(Strategy.ADAPTIVE, **at) == (
-        "○ adaptive, T 0.67 → 1.02; nearly ▲: margin 0.65 > 0.19"
-    )
-
-
-def test_the_line_of_a_certain_token():
-    drawn = line(Strategy.ARGMAX, entropy=0.5, varentropy=1.5)
-    assert drawn == "● argmax: H 0.50 < 2.02 ✓ V 1.50 < 6.43 ✓ → the most probable token"
-
-
-def test_the_lines_of_inserted_text():
-    at = {"entropy": 4.0, "varentropy": 1.0, "origin": Origin.INSERTED}
-    begun = line(Strategy.THINK, rolled_back=1, **at)
-    reasons = "H 4.00 > 3.19 ✓ V 1.00 < 6.04 ✓"
-    inserting = f"inserting “{DEMO.think.text.strip()}”"
-    action = f"→ {inserting}; nearly ●: H 4.00 > 2.02"
-    assert begun == f"◆ think: {reasons} {action}"
-    assert line(Strategy.THINK, **at) == "◆ think → part of the inserted text"
-    later = line(Strategy.THINK, rolled_back=1, triggered_at=2, **at)
-    assert later == f"◆ think → {inserting}, triggered at token 2"
-
-
-def test_the_line_of_a_dropped_thought():
-    dropped = Dropped(Origin.INSERTED, (1, 2), " Wait, wait,", DropReason.ECHO)
-    dropped_line = line(Strategy.ARGMAX, entropy=0.5, varentropy=1.5, dropped=dropped)
-    assert "“Wait, wait,” was dropped" in dropped_line
-
-
-def test_what_other_thresholds_decided_is_not_explained_by_these():
-    assert line(Strategy.ARGMAX, entropy=6.0) == "● argmax → the most probable token"
-    assert line(Strategy.SAMPLE, entropy=0.5, temperature=1.0) == "· sample, T 1.00"
-    assert line(Strategy.ARGMAX, None, entropy=0.0) == "● argmax → the most probable token"
+@pytest.mark.parametrize(
+    ("strategy", "changes", "said", "unsaid"),
+    [
+        (Strategy.BRANCH, FORKED | {"fork": FORK}, ("▲", "H 3.13 < 5.30", "5 branches"), ""),
+        (Strategy.ADAPTIVE, {"entropy": 3.13, "varentropy": 14.5, "margin": 0.65},
+         ("○", "nearly ▲: margin 0.65 > 0.19"), "H 3.13"),
+        (Strategy.ARGMAX, CERTAIN, ("●", "H 0.50 < 2.02", "V 1.50 < 6.43"), "nearly"),
+        (Strategy.ARGMAX, CERTAIN | {"dropped": ECHOED}, ("“Wait, wait,”",), ""),
+        (Strategy.ARGMAX, {"entropy": 6.0}, ("●",), "6.0"),  # other thresholds decided that
+        (Strategy.SAMPLE, {"temperature": 1.0}, ("·", "T 1.00"), "H "),
+        (Strategy.THINK, INSERTED | {"rolled_back": 1}, ("◆", "V 1.00 < 6.04", "nearly ●"), ""),
+        (Strategy.THINK, INSERTED, ("◆",), "V 1.00"),  # a later token of the text
+        (Strategy.THINK, INSERTED | {"rolled_back": 1, "triggered_at": 2}, ("token 2",), "V 1.00"),
+    ],
+)  # fmt: skip
+def test_the_line_names_what_decided_and_nothing_else(strategy, changes, said, unsaid):
+    line = str(explain(DEMO, make_step(3, "x", strategy, **changes)))
+    assert all(part in line for part in said)
+    assert not unsaid or unsaid not in line
 
 
 def test_numbers_that_differ_are_written_differently():

@@ -11,7 +11,6 @@ import pytest
 
 from entropix_mlx import Profile, cli
 from entropix_mlx.errors import TraceError
-from entropix_mlx.palette import LOOKS
 from entropix_mlx.step import (
     Alternative,
     Branch,
@@ -22,11 +21,10 @@ from entropix_mlx.step import (
     Strategy,
     first_divergence,
 )
-from entropix_mlx.traces.charts import frame_of, plane
 from entropix_mlx.traces.explain import explain
 from entropix_mlx.traces.report import file_link, render
-from entropix_mlx.traces.trace import Header, Trace, read_trace, recorded
-from tests.tui.conftest import make_step
+from entropix_mlx.traces.trace import read_trace, recorded
+from tests.steps import HEADER, make_step, make_trace
 
 HOSTILE = [
     *(
@@ -83,21 +81,6 @@ class Page(HTMLParser):
         return [a for _, a in self.elements if word in a.get("class", "").split()]
 
 
-HEADER = Header(
-    model="tiny <model>",
-    sampler="entropix",
-    profile=Profile.load(),
-    seed=1,
-    messages=[{"role": "user", "content": "<i>Hi</i> & \x1b"}],
-    context_length=256,
-    prompt_tokens=2,
-)
-
-
-def make_trace(steps, **changes):
-    return Trace(replace(HEADER, **changes), steps, None)
-
-
 def page_of(*traces):
     return Page(render(traces))
 
@@ -117,7 +100,8 @@ def steps():
 
 
 def test_a_models_words_stay_words(steps):
-    text = render([make_trace(steps)])
+    question = [{"role": "user", "content": "<i>Hi</i> & \x1b"}]
+    text = render([make_trace(steps, messages=question)])
     page = Page(text)
     scripts = [attributes for tag, attributes in page.elements if tag == "script"]
     assert len(scripts) == 2, "the data, and the page's own"
@@ -160,14 +144,6 @@ def test_interventions_and_forks_are_marked(steps):
     assert len(page.classes("loser")) == 2
     assert [a["href"] for tag, a in page.elements if tag == "a"] == ["#fork-1-6"]
     assert any(a.get("id") == "fork-1-6" for _, a in page.elements)
-
-
-def test_each_strategy_has_a_look_without_colour():
-    glyphs = {
-        strategy: plane([make_step(0, "x", strategy)], frame_of([]), None).split("M")[-1]
-        for strategy in LOOKS
-    }
-    assert len(set(glyphs.values())) == len(Strategy)
 
 
 def test_infinite_numbers_never_reach_the_page(steps):

@@ -2,28 +2,19 @@
 
 import json
 import os
+import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
-from entropix_mlx import Profile, old_names, stream_generate
+from entropix_mlx import old_names, stream_generate
 from entropix_mlx.errors import TraceError
 from entropix_mlx.profiles.tree import classify
 from entropix_mlx.step import Branch, Fork
-from entropix_mlx.traces.trace import Header, read_trace, recorded
+from entropix_mlx.traces.trace import read_trace, recorded
 from tests.answer.test_forks import always_branch
-from tests.tui.conftest import make_step
-
-HEADER = Header(
-    model="tiny",
-    sampler="entropix",
-    profile=Profile.load(),
-    seed=1,
-    messages=[{"role": "user", "content": "Hi [bold]"}],
-    context_length=256,
-    prompt_tokens=2,
-)
+from tests.steps import HEADER, make_step
 
 
 def edited(file, number, change):
@@ -37,13 +28,20 @@ def with_field(name, value):
     return lambda line: json.dumps(json.loads(line) | {name: value})
 
 
-@pytest.fixture
-def trace(tiny_model, byte_tokenizer, tmp_path):
-    file = tmp_path / "trace.jsonl"
+@pytest.fixture(scope="module")
+def recording(tiny_model, byte_tokenizer, tmp_path_factory):
+    file = tmp_path_factory.mktemp("recording") / "trace.jsonl"
     steps = stream_generate(
         tiny_model, byte_tokenizer, [72, 105], max_tokens=20, seed=1, top_logprobs=3
     )
     return file, list(recorded(steps, file, HEADER))
+
+
+@pytest.fixture
+def trace(recording, tmp_path):
+    """A trace, which a test may damage, and what it recorded."""
+    file, steps = recording
+    return Path(shutil.copy(file, tmp_path)), steps
 
 
 def test_what_was_recorded_is_read_again(trace):
@@ -110,10 +108,8 @@ def test_what_cannot_be_written_is_a_trace_error(tmp_path):
     [
         ("", "not a trace"),
         ("[]", "not a trace"),
-        ("{}", "not a trace"),
         ('{"format": "entropix trace", "version": 1}', "not a trace"),
         ('{"record": "header", "format": "entropix trace", "version": 9}', "version.*upgrade"),
-        ('{"record": "header", "format": "entropix trace", "version": 0}', "version"),
         ('{"record": "header", "format": "entropix trace", "version": 1}', "line 1"),
     ],
 )
@@ -132,10 +128,7 @@ def test_a_file_that_is_no_trace(tmp_path, content, named):
         (lambda _: json.dumps({"record": "step", "index": 2}), "token"),
         (lambda _: '{"record": ' + "[" * 100_000, "brackets"),
         (with_field("entropy", "x"), "entropy"),
-        (with_field("varentropy", float("inf")), "varentropy"),
         (with_field("time", None), "time"),
-        (with_field("token", True), "token"),
-        (with_field("text", ["a"]), "text"),
         (with_field("strategy", "guess"), "strategy"),
         (
             with_field("top_logprobs", [{"token": 1, "text": "", "logprob": {}}]),
@@ -156,8 +149,6 @@ def test_a_damaged_step_is_named(trace, change, named):
         ("model", -1, "model"),
         ("seed", "x", "seed"),
         ("messages", [{"role": "user"}], "messages"),
-        ("versions", [], "versions"),
-        ("profile", None, "profile"),
         ("profile", {"thresholds": {"low_entropy": "x"}}, "low_entropy"),
     ],
 )

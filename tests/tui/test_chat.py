@@ -46,7 +46,7 @@ async def test_a_conversation_and_its_context(make_chat, tmp_path):
         assert "seed 1" in str(app.status.render())
         assert app.composer.text == ""
         used = app.status.context_used
-        asked = len("".join(f"{m['role']}: {m['content']}\n" for m in conversation.asked))
+        asked = len("".join(f"{m['role']}: {m['content']}\n" for m in conversation.prompt_messages))
         assert asked <= used - 12 <= asked + 20, "a token a byte, and the template"
         app.files.save(saved)
         await pilot.press("ctrl+n")

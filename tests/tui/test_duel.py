@@ -12,11 +12,10 @@ from entropix_mlx.backends.events import DuelBegan, DuelForkGrew, DuelStepsArriv
 from entropix_mlx.chat.session import Context
 from entropix_mlx.engine import forward
 from entropix_mlx.traces.trace import Header, read_trace
+from tests.steps import make_step, make_steps
 from tests.tui.conftest import (
     ask,
     idle,
-    make_step,
-    make_steps,
     make_viewer,
     notices,
     ready,

@@ -14,7 +14,8 @@ from entropix_mlx.backends.recorded import demo_profile
 from entropix_mlx.palette import LOOKS
 from entropix_mlx.profiles.tree import classify
 from entropix_mlx.step import Origin, Strategy
-from tests.tui.conftest import make_step, make_steps, make_viewer, running, until
+from tests.steps import make_step, make_steps
+from tests.tui.conftest import make_viewer, running, until
 from tui.drawing import DIM, bar, scales
 from tui.gauges import gauges
 from tui.gauges.drawn import Drawn, lines_of

@@ -10,7 +10,8 @@ from entropix_mlx.configuration import Configuration
 from entropix_mlx.errors import ConfigurationError
 from entropix_mlx.palette import LOOKS
 from entropix_mlx.step import Strategy
-from tests.tui.conftest import ask, idle, make_trace, make_viewer, notices, running, until
+from tests.steps import make_trace
+from tests.tui.conftest import ask, idle, make_viewer, notices, running, until
 from tui.help_text import MEANINGS, conditions, measurements, strategies
 from tui.keys import KeyBar, spelled
 from tui.screens.duel import DuelScreen

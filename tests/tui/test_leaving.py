@@ -41,6 +41,14 @@ async def test_the_end_of_the_app_does_not_wait_for_a_model(make_chat):
     assert took < 4
 
 
+async def test_a_crash_outside_the_event_loop_ends_with_1(make_chat):
+    app = make_chat()
+    async with running(app) as pilot:
+        await idle(pilot)
+        app.panic("the keyboard is gone")
+    assert (app.return_code, app.link.alive) == (1, False)
+
+
 @pytest.mark.parametrize("loaded", [True, False])
 def test_only_a_model_that_loads_is_left_without_the_end_of_the_interpreter(monkeypatch, loaded):
     gate, exits = threading.Event(), []

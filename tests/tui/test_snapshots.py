@@ -7,7 +7,8 @@ import pytest
 
 from entropix_mlx import Profile, Settings
 from entropix_mlx.backends.events import DuelStepsArrived, UserMessage
-from tests.tui.conftest import make_step, make_steps, make_viewer
+from tests.steps import make_step, make_steps
+from tests.tui.conftest import make_viewer
 from tui.screens.duel import DuelScreen
 from tui.screens.tuning.tune import TuneScreen
 

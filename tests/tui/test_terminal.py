@@ -4,11 +4,13 @@ import fcntl
 import io
 import os
 import pty
+import random
 import signal
 import struct
 import subprocess
 import sys
 import termios
+import threading
 
 import pytest
 
@@ -65,28 +67,69 @@ def test_the_message_names_the_way_out(on_terminal, capsys, command, encoding, t
     assert message.count("\n") == 1
 
 
+class DemoInTerminal:
+    """`entropix chat --demo` in a terminal, as a process; a context manager."""
+
+    def __enter__(self):
+        self.ours, theirs = pty.openpty()
+        self.resize(80, 24)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "entropix_mlx", "chat", "--demo"],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=subprocess.PIPE,
+            env=os.environ | {"TERM": "xterm-256color", "LANG": "C.UTF-8"},
+        )
+        os.close(theirs)
+        shown = b""
+        while b"Ask something" not in shown:  # Textual draws on standard error
+            shown += os.read(self.process.stderr.fileno(), 65536)
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+
+    def resize(self, width, height):
+        fcntl.ioctl(self.ours, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
+
+    def rest(self):
+        """Wait for the end, and return what was drawn until then."""
+        return self.process.communicate(timeout=60)[1]
+
+
 @pytest.mark.parametrize("sent", [None, signal.SIGTERM], ids=["closed", "terminated"])
 def test_the_app_ends_with_its_terminal(sent):
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    app = subprocess.Popen(
-        [sys.executable, "-m", "entropix_mlx", "chat", "--demo"],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=subprocess.PIPE,
-        env=os.environ | {"TERM": "xterm-256color", "LANG": "C.UTF-8"},
-    )
-    os.close(theirs)
-    shown = b""
-    while b"Ask something" not in shown:  # Textual draws on standard error
-        shown += os.read(app.stderr.fileno(), 65536)
-    if sent is None:
-        os.close(ours)
-    else:
-        app.send_signal(sent)
-    rest = app.communicate(timeout=30)[1]
-    assert app.returncode == 0
-    assert b"\x1b[?1049l" in rest  # the screen that was there before is back
-    assert b"Traceback" not in rest
-    if sent is not None:
-        os.close(ours)
+    with DemoInTerminal() as app:
+        if sent is None:
+            os.close(app.ours)
+        else:
+            app.process.send_signal(sent)
+        rest = app.rest()
+        assert app.process.returncode == 0
+        assert b"\x1b[?1049l" in rest  # the screen that was there before is back
+        assert b"Traceback" not in rest
+
+
+TYPED = [
+    *(b"\t", b"\x1b[Z", b"\r", b"\x1b[A", b"\x1b[B", b"\x1b[5~", b"\x1b[6~", b"\x1bOR", b"\x1bOS"),
+    *(b"hi\r", b"?", b"/", b"\x0c", b"\x10", b"\x06", b"\x1b[<0;30;9M\x1b[<0;30;9m", b"\x12"),
+    *(b"\x1b[<64;9;9M", b"\x1b[200~two\nlines \xf0\x9f\x91\xa9\x1b[201~", b"\xff\xfe", b"\x1b[99~"),
+]
+
+
+def test_a_random_walk_in_a_terminal_can_be_left():
+    source = random.Random(0)
+    with DemoInTerminal() as app:
+        drawn = []
+        reader = threading.Thread(target=lambda: drawn.append(app.rest()))
+        reader.start()
+        for _ in range(150):
+            os.write(app.ours, source.choice(TYPED))
+            if source.random() < 0.1:
+                app.resize(source.randrange(2, 200), source.randrange(2, 60))
+                app.process.send_signal(signal.SIGWINCH)
+        os.write(app.ours, b"\x11")  # Ctrl+Q
+        reader.join()
+        assert app.process.returncode == 0
+        assert b"Traceback" not in drawn[0]

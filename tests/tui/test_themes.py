@@ -7,7 +7,8 @@ from textual.widget import Widget
 
 from entropix_mlx.palette import LOOKS
 from entropix_mlx.step import Strategy
-from tests.tui.conftest import make_step, make_viewer, running
+from tests.steps import make_step
+from tests.tui.conftest import make_viewer, running
 from tui.containers import Blank
 from tui.styles import readable
 from tui.transcript.answer import TokenBlock

@@ -10,11 +10,9 @@ from entropix_mlx import Profile
 from entropix_mlx.chat.finding import Match, search
 from entropix_mlx.palette import printable
 from entropix_mlx.step import Origin, Strategy
+from tests.steps import AWKWARD, make_step, make_steps
 from tests.tui.conftest import (
-    AWKWARD,
     idle,
-    make_step,
-    make_steps,
     make_viewer,
     notices,
     ready,

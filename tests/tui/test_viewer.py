@@ -1,6 +1,7 @@
 """A trace that is played: steps come at their times, or faster, and the gauges follow."""
 
-from tests.tui.conftest import make_step, make_steps, make_viewer, running, until
+from tests.steps import make_step, make_steps
+from tests.tui.conftest import make_viewer, running, until
 from tui.gauges.lines import Strip
 from tui.viewer import SPEEDS, Replay
 

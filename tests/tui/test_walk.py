@@ -1,12 +1,21 @@
-"""Every key in every state of the chat, without a model: whatever is pressed, nothing breaks."""
+"""Whatever is pressed, pasted and clicked in the chat, at any size: nothing breaks.
+
+FUZZ_TIMES makes the random walks longer, FUZZ_SEED gives others.
+"""
+
+import os
+import random
 
 import pytest
+from textual import events
 from textual.binding import Binding
+from textual.pilot import OutOfBounds
 
-from entropix_mlx.backends.recorded import RecordedBackend, Recording
+from entropix_mlx.backends.recorded import RecordedBackend, Recording, demo_recording
 from entropix_mlx.chat.conversation import Conversation, Reply, Turn
 from entropix_mlx.settings import Settings
-from tests.tui.conftest import idle, make_steps, ready, running, until
+from tests.steps import make_steps
+from tests.tui.conftest import idle, ready, running, until
 from tui.app import ChatApp
 from tui.base import WorkspaceApp
 from tui.composer.composer import Composer
@@ -56,16 +65,21 @@ async def failed(pilot):
     pilot.app.status.state = State.FAILED
 
 
-SIZES = [(40, 10), (80, 24), (160, 45)]
+SIZES = [(40, 12), (60, 20), (80, 24), (120, 40), (200, 60)]
 STATES = [idle, asked, in_the_tokens, answering, loading, failed]
 
 
-@pytest.mark.parametrize("size", SIZES, ids=str)
+def recorded():
+    steps = make_steps(40)
+    return Recording(
+        Conversation(turns=[Turn("hi", [Reply(1, steps), Reply(2, steps[:9])])]), pace=0.0
+    )
+
+
+@pytest.mark.parametrize("size", [SIZES[0], SIZES[3]], ids=str)
 @pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
 async def test_every_key_in_every_state(state, size):
-    steps = make_steps(40)
-    recorded = Conversation(turns=[Turn("hi", [Reply(1, steps), Reply(2, steps[:9])])])
-    app = ChatApp(RecordedBackend(Settings(), Recording(recorded, pace=0.0)))
+    app = ChatApp(RecordedBackend(Settings(), recorded()))
     async with running(app, size) as pilot:
         await state(pilot)
         focused = app.focused
@@ -75,3 +89,59 @@ async def test_every_key_in_every_state(state, size):
                 await pilot.press("escape")
             if focused is not None:
                 focused.focus()
+
+
+TIMES = int(os.environ.get("FUZZ_TIMES", "1"))
+SEED = int(os.environ.get("FUZZ_SEED", "0"))
+MOVES = [
+    *("tab", "shift+tab", "escape", "enter", "up", "down", "left", "right", "pageup", "pagedown"),
+    *("home", "end", "shift+left", "backspace", "delete", "space", "ctrl+p", "ctrl+c", "ctrl+d"),
+    *("a", "h", "f", "n", "r", "y", "1", "slash", "question_mark", "left_square_bracket"),
+]
+PASTES = [
+    "word\n" * 10_000,
+    "👩‍👩‍👧 🇩🇪 e\u0301 日本語の文章。" * 20,
+    "עברית العربية" * 20,
+    "\x1b[31mred\x1b[0m\x1b]0;title\x07\0 half a pair: \ud800",
+    "[bold]x[/] [link=y]",
+    "/rename " + "x" * 500,
+    "@/dev/null",
+]
+
+
+def actions(source, count):
+    """Yield what a user may do who understands nothing of it."""
+    for _ in range(count):
+        kind = source.choices(["press", "paste", "resize", "click"], [90, 3, 4, 3])[0]
+        if kind == "press":
+            yield kind, source.choice(KEYS + MOVES)
+        elif kind == "paste":
+            yield kind, source.choice(PASTES)
+        elif kind == "resize":
+            any_size = source.randrange(2, 200), source.randrange(2, 60)
+            yield kind, source.choice([*SIZES, any_size])
+        else:
+            yield kind, (source.randrange(200), source.randrange(60))
+
+
+@pytest.mark.parametrize("recording", [recorded, demo_recording])
+@pytest.mark.parametrize("size", SIZES, ids=str)
+async def test_a_random_walk(recording, size):
+    app = ChatApp(RecordedBackend(Settings(), recording()))
+    async with running(app, size) as pilot:
+        for kind, given in actions(random.Random(f"{SEED}/{size}"), 50 * TIMES):
+            if not app.is_running:  # the walk has found the way out
+                break
+            if kind == "press":
+                await pilot.press(given)
+            elif kind == "resize":
+                await pilot.resize_terminal(*given)
+            elif kind == "paste":
+                app.post_message(events.Paste(given))
+                await pilot.pause()
+            else:
+                try:
+                    await pilot.click(offset=given)
+                except OutOfBounds:
+                    continue
+    assert not app.return_code

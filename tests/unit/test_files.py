@@ -2,22 +2,25 @@
 
 import errno
 import os
+import resource
 import stat
 from contextlib import nullcontext
+from io import FileIO
 from pathlib import Path
 
 import pytest
 
 from entropix_mlx.errors import OutputError
-from entropix_mlx.files import expanded, write_whole, writing
+from entropix_mlx.files import expanded, write_line, write_whole, writing
 
 
 def test_a_home_folder_is_spelt_out(monkeypatch):
     monkeypatch.setenv("HOME", "/home/somebody")
     assert expanded("~/file", OutputError) == Path("/home/somebody/file")
     assert expanded("a/~/file", OutputError) == Path("a/~/file")
-    with pytest.raises(OutputError, match="~nobody-at-all/x"):
-        expanded("~nobody-at-all/x", OutputError)
+    for name in ("~nobody-at-all/x", "x" * 300, "x/" * 3000, "x\0"):
+        with pytest.raises(OutputError, match=name[:20].replace("\0", ".*")):
+            expanded(name, OutputError)
 
 
 @pytest.mark.parametrize(("number", "advice"), [(errno.EACCES, ""), (errno.ENOSPC, "make room")])
@@ -37,6 +40,20 @@ def test_a_file_is_written_whole(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     (tmp_path / "other").touch()
     assert file.stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
+def test_of_a_line_that_does_not_fit_nothing_is_left(tmp_path):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with FileIO(tmp_path / "file", "w") as file:
+        write_line(file, "first")
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+        try:
+            with pytest.raises(OutputError), writing("file", OutputError):
+                write_line(file, "x" * 200)
+            write_line(file, "last")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert (tmp_path / "file").read_text() == "first\nlast\n"
 
 
 def test_a_link_stays_a_link_and_a_mode_a_mode(tmp_path):

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from entropix_mlx import limits
+from entropix_mlx.errors import PromptError
 
 
 def test_a_file_is_read_up_to_its_limit(tmp_path):
@@ -27,3 +28,19 @@ def test_what_waits_or_never_ends_is_refused_at_once(tmp_path):
         limits.read_bytes(tmp_path, 10)
     with pytest.raises(FileNotFoundError):
         limits.read_bytes(tmp_path / "absent", 10)
+
+
+def test_what_the_shell_has_opened_is_read_up_to_its_limit():
+    reading, writing = os.pipe()
+    os.write(writing, "\ufeffé\n".encode())
+    os.close(writing)
+    assert limits.read_named(f"/dev/fd/{reading}", 10, PromptError) == "é\n"
+    os.close(reading)
+    with open("/dev/zero", "rb") as endless, pytest.raises(PromptError, match="10 bytes"):
+        limits.read_named(f"/dev/fd/{endless.fileno()}", 10, PromptError)
+
+
+def test_a_text_that_is_not_utf8_is_reported_with_its_line(tmp_path):
+    (tmp_path / "file").write_bytes(b"one\ntwo \xff\n")
+    with pytest.raises(PromptError, match="file, line 2"):
+        limits.read_named(tmp_path / "file", 100, PromptError)

@@ -9,6 +9,7 @@ import pytest
 from entropix_mlx import Profile, Settings, cli, generate, stream_generate
 from entropix_mlx.errors import EntropixError
 from entropix_mlx.profiles import selection
+from tests.conftest import tokens
 
 PROMPT = list(b"Hello")
 
@@ -35,13 +36,17 @@ IMPOSSIBLE = {
     "sampler": [3],
     "profile": [3],
     "changes": [[1]],
+    "repetition_penalty": [0],
+    "dry_base": [0.5],
+    "dry_allowed_length": [1.5],
+    "logit_bias": [[1], {-1: 1}, {1: "x"}],
 }
 
 
 @pytest.mark.parametrize("name", IMPOSSIBLE)
 def test_an_impossible_value_is_refused_by_name(name):
     for value in IMPOSSIBLE[name]:
-        with pytest.raises(EntropixError, match=f"^{name} must be"):
+        with pytest.raises(EntropixError, match=f"^{name} must"):
             Settings(**{name: value})
 
 
@@ -76,12 +81,8 @@ def start(tiny_model, byte_tokenizer):
     )
 
 
-def tokens(steps):
-    return [step.token for step in steps]
-
-
 def test_settings_and_options_are_the_same(start, tiny_model, byte_tokenizer):
-    options = {"max_tokens": 6, "seed": 2, "sampler": "min_p"}
+    options = {"max_tokens": 3, "seed": 2, "sampler": "min_p"}
     settings = Settings(**options)
     expected = tokens(start(PROMPT, **options))
     assert tokens(start(PROMPT, Settings(seed=1), **options)) == expected
@@ -101,7 +102,8 @@ def test_settings_and_options_are_the_same(start, tiny_model, byte_tokenizer):
         ((PROMPT,), {"cancel": True}, "cancel"),
         ((PROMPT,), {"choose": 1}, "choose"),
         ((PROMPT,), {"on_prefill": threading.Event()}, "on_prefill"),
-        *(((prompt,), {}, "prompt") for prompt in ([1.5], None, b"Hello", [[1, 2]])),
+        *(((prompt,), {}, "prompt") for prompt in ([1.5], None, b"Hello", [[1, 2]], "")),
+        ((PROMPT,), {"sampler": "greedy", "temperature": 0.5}, "temperature"),
         ((PROMPT,), {"seed": "x"}, "seed"),
     ],
 )

@@ -4,7 +4,7 @@ import pytest
 
 from entropix_mlx.step import Branch, Fork, Origin
 from entropix_mlx.summary import Summary
-from tests.tui.conftest import make_step
+from tests.steps import make_step
 
 FORK = Fork((Branch((1,), "x", -1.0, 1.0),), 0)
 

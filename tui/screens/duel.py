@@ -283,9 +283,9 @@ class DuelSide(Vertical):
 def _table(results: Sequence[Result], width: int) -> str:
     """Return the table of both answers, without the columns for which there is no room."""
     columns = dict(VERDICT)
-    table = to_table(results, columns)
+    table = to_table(results, columns).to_text()
     for name in LEAST:
         if len(table.partition("\n")[0]) > width:
             del columns[name]
-            table = to_table(results, columns)
+            table = to_table(results, columns).to_text()
     return table.rstrip()

@@ -47,8 +47,7 @@ class Intervention(Protocol):
             room: tokens that the model's context still holds.
         """
 
-    def observe(self, step: Step) -> None:
-        """Take note of a committed step."""
+    def observe(self, step: Step) -> None: ...
 
 
 class Trial(ABC):

@@ -199,7 +199,8 @@ def _tensor(path: Path, start: int, stored: _StoredTensor, part: BlockPart) -> T
     shape = (*stored.shape[:-1], width)
     location = TensorLocation(path, start + stored.offset, stored.nbytes)
     read = partial(_read, location, stored, part, shape)
-    return Tensor(shape, part.dtype, path, read, lambda: (location,))
+    packed_as = stored.kind.name if stored.kind.numbers > 1 else ""
+    return Tensor(shape, part.dtype, path, read, lambda: (location,), packed_as)
 
 
 def _read(

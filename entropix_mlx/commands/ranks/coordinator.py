@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
+import json
 import os
 import signal
 import socket
@@ -89,7 +91,6 @@ class Coordinator:
         return self.place.size
 
     def begin_shares(self, done: Iterable[Key]) -> set[Key]:
-        """Have the others run this command; see `shares.Ranks`."""
         keys = set(done)
         self._hub.broadcast({"do": ANSWER, "done": sorted(keys)})
         return keys
@@ -109,7 +110,6 @@ class Coordinator:
         self._hub.broadcast({"do": "generate"})
 
     def gather_answers(self, own: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the records of all ranks, waiting for them."""
         records = list(own)
         for _ in range(1, self.size):
             while "complete" not in (record := self._next_result()[1]):
@@ -117,7 +117,6 @@ class Coordinator:
         return records
 
     def end_shares(self) -> None:
-        """Have the others delete their files, and wait for that."""
         self._hub.broadcast({"do": "end shares"})
         list(self._received())
 
@@ -181,6 +180,11 @@ class Coordinator:
                     f"{self.place.name(rank)} has {package} {other}, and rank 0 has {version}:"
                     " install the same versions on all machines"
                 )
+        if said.get("command") != hello["command"]:
+            raise GroupError(
+                f"{self.place.name(rank)} was started with other arguments than rank 0 (another"
+                " --model?): start all ranks with one mlx.launch"
+            )
 
 
 def coordinate(place: RankEnvironment, run: Callable[[Coordinator], int]) -> NoReturn:
@@ -208,7 +212,9 @@ def coordinate(place: RankEnvironment, run: Callable[[Coordinator], int]) -> NoR
 
 
 def hello() -> dict[str, Any]:
-    return {"host": socket.gethostname(), "versions": installed_versions()}
+    command = hashlib.sha256(json.dumps(sys.argv[1:]).encode()).hexdigest()
+    said = {"host": socket.gethostname(), "versions": installed_versions(), "command": command}
+    return said | {"launch": os.getppid()}  # a launcher starts all ranks of a machine itself
 
 
 def check_command(arguments: argparse.Namespace) -> None:

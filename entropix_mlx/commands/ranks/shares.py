@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from ... import limits
 from ...api.answers_file import AnswersFile, Task
-from ...errors import EntropixError, PromptError
+from ...errors import EntropixError, OutputError, PromptError
 from ..shared import loading, output
 from ..shared.options import ModelOptions
 from ..shared.output import USAGE
@@ -33,20 +34,18 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=Task)
 Key = tuple[int, int]
 """The key of an answer in its file."""
-AnswerTasks = Callable[["LanguageModel", "TokenizerWrapper", list[T], AnswersFile], int]
-"""Answers tasks into a file, and returns an exit code."""
+AnswerTasks = Callable[["LanguageModel", "TokenizerWrapper", Sequence[T], AnswersFile | None], int]
+"""Answers tasks, into a file where there is one, and returns an exit code."""
 
 
 class Ranks(Protocol):
     """The group, as the command on one of its ranks sees it; all ranks call the same methods."""
 
     @property
-    def rank(self) -> int:
-        """The rank of this process."""
+    def rank(self) -> int: ...
 
     @property
-    def size(self) -> int:
-        """The number of ranks."""
+    def size(self) -> int: ...
 
     def load(self, **options: Any) -> tuple[LanguageModel, TokenizerWrapper]:
         """Load this rank's share of a model; on rank 0."""
@@ -64,46 +63,48 @@ class Ranks(Protocol):
         """Return when rank 0 has stored all answers."""
 
 
-def is_shared(options: ModelOptions, path: Path | None) -> bool:
-    """Return whether several ranks are to answer prompts, into a file.
-
-    Raises:
-        PromptError: there is no file that the answers can go to.
-    """
-    if options.ranks is None or not options.whole:
-        return False
-    if path is None:
-        raise PromptError("--mode data collects the answers in a file: name it with --output")
-    return True
-
-
 def answer(
-    options: ModelOptions, path: Path, tasks: Sequence[T], run: AnswerTasks[T], *, resume: bool
+    options: ModelOptions,
+    path: Path | None,
+    tasks: Sequence[T],
+    run: AnswerTasks[T],
+    *,
+    resume: bool,
 ) -> int:
-    """Answer this rank's share of the tasks; on rank 0, collect those of all ranks.
+    """Answer the tasks that have no answer in a file yet, this rank's share of them in a group.
 
     Args:
-        options: for which `is_shared` holds.
-        path: the file for all answers.
+        options: for the model.
+        path: the file for all answers; None keeps none.
         tasks: those of all ranks.
-        run: answers this rank's.
+        run: answers tasks.
         resume: whether to continue the files that are there.
 
     Returns:
         An exit code.
+
+    Raises:
+        PromptError: several ranks answer, and there is no file that the answers can go to.
     """
-    ranks = options.ranks
-    assert ranks is not None
+    ranks = options.ranks if options.whole else None
+    if ranks is not None and path is None:
+        raise PromptError("--mode data collects the answers in a file: name it with --output")
     file = None
-    if ranks.rank == 0:
+    if path is not None and (ranks is None or ranks.rank == 0):
         file = AnswersFile(path, tasks, resume=resume)
-        if not file.missing:
-            return 0
-    done = ranks.begin_shares(file.done if file else ())
+    done = file.done if file else set()
+    missing = [task for task in tasks if task.key not in done]
+    if done:
+        output.info(f"{len(done)} answers exist, {len(missing)} to go")
+    if not missing:
+        return 0
+    if ranks is None:
+        return run(*loading.load_model(options), missing, file)
+
+    done = ranks.begin_shares(done)
     missing = [task for task in tasks if task.key not in done]
     own_path = Path(f"{path}.rank-{ranks.rank}")
     part = AnswersFile(own_path, tasks, resume=resume)  # FILE may have some of its answers by now
-
     model, tokenizer = loading.load_model(options)
     ranks.check_same(_fingerprint(tasks, model.config))
     first, end = (len(missing) * rank // ranks.size for rank in (ranks.rank, ranks.rank + 1))
@@ -111,12 +112,17 @@ def answer(
     if share:
         run(model, tokenizer, share, part)
 
-    own = own_path.read_text(encoding="utf-8").splitlines() if own_path.exists() else []
-    records = ranks.gather_answers([json.loads(line) for line in own])
+    records = ranks.gather_answers(list(_written(own_path)))
     code = _join(file, missing, records) if file else 0
     ranks.end_shares()
     own_path.unlink(missing_ok=True)
     return code
+
+
+def _written(path: Path) -> Iterator[dict[str, Any]]:
+    if path.exists():
+        for _, line in limits.read_lines(path, limits.ANSWERS_BYTES, OutputError):
+            yield json.loads(line)
 
 
 def _join(file: AnswersFile, tasks: Sequence[Task], records: Iterable[dict[str, Any]]) -> int:

@@ -122,19 +122,16 @@ class Worker:
         return self._done
 
     def check_same(self, fingerprint: str) -> None:
-        """Send the fingerprint to rank 0, which compares it."""
         self._spoke.send({"fingerprint": fingerprint})
         next(self._orders, None)  # until rank 0 has compared all
 
     def gather_answers(self, own: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Send the records to rank 0, which alone gets those of all ranks."""
         for record in own:
             self._spoke.send({"answer": record})
         self._spoke.send({"complete": True})
         return []
 
     def end_shares(self) -> None:
-        """Wait until rank 0 has stored all answers."""
         next(self._orders, None)
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ... import limits
+from ...api.answers_file import Task
 from ...palette import LOOKS, paint, paint_step
 from ...profiles.confidence import Verdict
 from ...step import Fork, Step
@@ -20,6 +23,9 @@ from .options import OutputOptions
 if TYPE_CHECKING:
     from ...api.answers import AnswerStream
 
+Record = dict[str, Any]
+MOST_FAILURES = 5
+"""Failures that are listed at the end; a file of answers has all of them."""
 ADVICE = "ask more precisely, try another seed, let it think (think.max_insertions), or abstain"
 """With an answer that is unsure."""
 
@@ -91,7 +97,6 @@ def print_statistics(summary: Summary, color: str, *lines: str) -> None:
 
 
 def shares(summary: Summary, colour: bool) -> str:
-    """Return the share of each strategy, with its glyph."""
     labels = []
     for strategy, look in LOOKS.items():
         if number := summary.strategies[strategy]:
@@ -107,7 +112,7 @@ def report_if_unsure(verdict: Verdict | None) -> None:
 
 def choose_branch(fork: Fork) -> int:
     """Return the index of the branch that the user chooses; an empty line takes the best one."""
-    output.report("\nthe model could continue in several ways:")
+    output.report("\nthe model could continue with one of these branches:")
     for number, branch in enumerate(fork.branches):
         mark = "*" if number == fork.winner else " "
         text = output.shown(branch.text, sys.stderr).replace("\n", "⏎")
@@ -120,7 +125,7 @@ def choose_branch(fork: Fork) -> int:
     choices = [str(number) for number in range(1, len(fork.branches) + 1)]
     while True:
         output.report(f"which one? 1 to {len(choices)}, Enter for {fork.winner + 1}: ", end="")
-        answer = sys.stdin.readline().strip() if sys.stdin else ""
+        answer = sys.stdin.readline(limits.ATTACHED_BYTES).strip() if sys.stdin else ""
         if not answer:
             return fork.winner
         if answer in choices:
@@ -152,6 +157,41 @@ class ProgressBar:
     @property
     def _speed(self) -> float:
         return self._tokens / (time.perf_counter() - self._began)
+
+
+def write_answers(
+    begin: Callable[..., Iterable[tuple[Task, Record]]],
+    count: int,
+    write: Callable[[Task, Record], None],
+    file: Path | None,
+) -> int:
+    """Write answers as they end, below a progress bar; return an exit code.
+
+    Args:
+        begin: returns each task with its record; calls its argument `on_token` at each token.
+        count: of the answers.
+        write: takes each of them.
+        file: where a run that is stopped can be resumed; None for nowhere.
+    """
+    failures, done = [], 0
+    with progress_bar(count) as bar:
+        try:
+            for task, record in begin(on_token=bar.token):
+                write(task, record)
+                if "error" in record:
+                    failures.append(f"{task.name}: {record['error']}")
+                done += 1
+                bar.answer()
+        except KeyboardInterrupt:
+            again = f"; add --resume to go on with {file}" if file else ""
+            output.report(f"\nstopped: {done} answers complete{again}")
+            return output.INTERRUPTED
+    output.info(f"{count - len(failures)} answers, {bar.totals}")
+    for failure in failures[:MOST_FAILURES]:
+        output.report_error(failure)
+    if len(failures) > MOST_FAILURES:
+        output.report_error(f"{len(failures)} answers failed in all")
+    return output.USAGE if failures else 0
 
 
 @contextmanager

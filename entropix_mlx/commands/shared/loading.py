@@ -24,7 +24,6 @@ MOST_FAULTS = 5
 
 
 def load_model(options: ModelOptions) -> tuple[LanguageModel, TokenizerWrapper]:
-    """Load a model, on all ranks of a group where there is one."""
     # Some million objects are made here that stay; looking for garbage among them takes 0.1 s.
     gc.disable()
     try:

@@ -15,8 +15,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ... import limits
 from ...engine.speculation.proposer import checked_length
-from ...errors import ProfileError, PromptError, SettingsError
+from ...errors import ProfileError, PromptError, SettingsError, brief
 from ...files import expanded
 from ...profiles.fields import Number, overlaid
 from ...profiles.profile import Profile
@@ -162,7 +163,7 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         " CPU with enough memory)",
     )
     add = parser.add_argument_group("as in mlx-lm").add_argument
-    add("--adapter-path", metavar="DIR", help="LoRA or DoRA weights to add to the model")
+    add("--adapter-path", type=path, metavar="DIR", help="LoRA or DoRA weights to add to the model")
     add(
         "--extra-eos-token",
         action="append",
@@ -345,14 +346,19 @@ def file(text: str) -> Path:
     return expanded(text, argparse.ArgumentTypeError)
 
 
+def path(text: str) -> str:
+    """Parse a path as `file` does, for what is sent to other ranks."""
+    return str(file(text))
+
+
 def bias(text: str) -> tuple[int, float]:
     """Parse a token's id and the number that is added to its logit."""
     token, _, added = text.partition("=")
     try:
-        return int(token), float(added)
-    except ValueError:
+        return _whole(token, 0, "a token's id"), float(added)
+    except (ValueError, argparse.ArgumentTypeError):
         wanted = "expected TOKEN=BIAS, a token's id and a number"
-        raise argparse.ArgumentTypeError(f"{wanted}, not {text!r}") from None
+        raise argparse.ArgumentTypeError(f"{wanted}, not {brief(text)}") from None
 
 
 def json_object(text: str) -> dict[str, Any]:
@@ -366,11 +372,17 @@ def json_object(text: str) -> dict[str, Any]:
 
 
 def number_or_mode(text: str) -> str | int:
-    return int(text) if text.isdecimal() else text  # which `Settings` checks
+    number = limits.whole(text, 0)
+    return text if number is None else number  # which `Settings` checks
 
 
 def positive(text: str) -> int:
     return _whole(text, 1, "a positive whole number")
+
+
+def questions(text: str) -> int:
+    """Parse a number of questions, or of answers to each."""
+    return _whole(text, 1, "a positive whole number", limits.QUESTIONS)
 
 
 def count(text: str) -> int:
@@ -382,11 +394,9 @@ def token_count(text: str) -> int:
     return -1 if text == "-1" else _whole(text, 1, "a positive whole number, or -1 for no limit")
 
 
-def _whole(text: str, least: int, what: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:  # also where Python refuses to read thousands of digits
-        number = least - 1
-    if number < least:
-        raise argparse.ArgumentTypeError(f"expected {what}, not {text!r}")
+def _whole(text: str, least: int, what: str, most: int = limits.WHOLE) -> int:
+    number = limits.whole(text, least, most)
+    if number is None:
+        wanted = f"expected {what}, at most {most:,}"
+        raise argparse.ArgumentTypeError(f"{wanted}, not {brief(text)}")
     return number

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ... import limits
 from ...chat.conversation import Conversation, Turn
 from ...errors import PromptError, UnsupportedModelError, first_line
 from ...profiles.profile import Profile
@@ -43,10 +43,8 @@ class PromptOptions:
         if self.text != "-":
             # Bytes that are not UTF-8 arrive as lone surrogates, which no tokenizer can encode.
             text = (self.text or "").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-        elif sys.stdin is None:
-            raise PromptError("there is no stdin to read the prompt from: give --prompt a text")
         else:
-            text = sys.stdin.buffer.read().decode("utf-8", "replace")
+            text = limits.read_stdin(PromptError).decode("utf-8", "replace")
         if not text:
             raise PromptError("the prompt is empty: write a question")
         return text

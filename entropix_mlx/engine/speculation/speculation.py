@@ -88,21 +88,21 @@ def speculation_for(
     return Speculation(proposer) if ngram is None else Speculation(ngram, proposer)
 
 
-def _ngram(model: LanguageModel, asked: str | int) -> NgramProposer | None:
+def _ngram(model: LanguageModel, setting: str | int) -> NgramProposer | None:
     """Return the proposer of what stands in the text already; None for none.
 
     Where MLX computes with quantized weights on a CPU, nobody has measured a pass of several
     tokens: there, tokens are proposed only if a number of them was asked for.
     """
-    if isinstance(asked, int):
+    if isinstance(setting, int):
         if not model.takes_blocks:
             raise UnsupportedModelError(
                 f"no tokens can be proposed here, since {no_speculation(model)}: set speculation to"
                 " auto"
             )
-        return NgramProposer(Lengths(asked))
+        return NgramProposer(Lengths(setting))
     unmeasured = on_cpu() and precision(model).bits is not None
-    if asked == "off" or not model.takes_blocks or unmeasured:
+    if setting == "off" or not model.takes_blocks or unmeasured:
         return None
     return NgramProposer(Lengths(costs=_costs(model)))
 

@@ -160,7 +160,6 @@ def measure_forks(pair: Pair, effort: Effort) -> list[Figure]:
 
 
 def copying_prompts() -> dict[str, str]:
-    """Return a prompt whose answer copies from it, by its kind."""
     file = resources.files(__package__) / "copying.toml"
     return tomllib.loads(file.read_text(encoding="utf-8"))
 

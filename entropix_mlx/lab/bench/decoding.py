@@ -127,7 +127,6 @@ def _tokens_per_second(contender: Contender, cache: Sequence[KVCache]) -> float:
 
 
 def measure_prefill(pair: Pair, effort: Effort) -> list[Figure]:
-    """Return the speed of prefill and the time to the first token."""
     prompt = _long_prompt(pair, effort.prompt)
     cold = in_turns(
         {

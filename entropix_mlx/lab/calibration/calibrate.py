@@ -112,10 +112,7 @@ def read_prompts(path: str | Path) -> PromptSet:
     Raises:
         PromptError: the file cannot be read, or has less than six different prompts.
     """
-    try:
-        lines = limits.read_text(Path(path), limits.PROMPTS_BYTES).splitlines()
-    except (OSError, ValueError) as error:  # a ValueError: not UTF-8, or a NUL in the name
-        raise PromptError(f"cannot read the prompts in {path}: {error}") from error
+    lines = limits.read_named(path, limits.PROMPTS_BYTES, PromptError).splitlines()
     prompts = list(dict.fromkeys(line.strip() for line in lines if line.strip()))
     if len(prompts) < (least := 2 * HELD_OUT_EVERY):
         raise PromptError(f"{path} has {len(prompts)} different prompts: give at least {least}")

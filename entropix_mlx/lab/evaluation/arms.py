@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...answer.hooks import Hooks
+from ...api.answers_file import check_count, records
 from ...api.prompt_file import PromptLine
 from ...errors import PromptError, first_line
 from ...profiles.fields import hint, overlaid
@@ -132,7 +133,12 @@ def plan(
     seed: int = 0,
     seeds: int = 1,
 ) -> list[PlannedAnswer]:
-    """Return all answers of a run by question, then by arm, then by seed, counted from `seed`."""
+    """Return all answers of a run by question, then by arm, then by seed, counted from `seed`.
+
+    Raises:
+        PromptError: they are too many.
+    """
+    check_count(len(problems) * len(arms) * seeds)
     return [
         PlannedAnswer(
             asked=prompt_of(
@@ -221,17 +227,4 @@ def _answers_together(
         if notes
         else None,
     )
-    left = set(range(len(planned)))
-
-    def end(index: int) -> tuple[PlannedAnswer, dict[str, Any]]:
-        left.remove(index)
-        record = planned[index].record(batch.answers[index], batch.size)
-        batch.answers[index].steps.clear()
-        return planned[index], record
-
-    for index, step in batch:
-        on_token()
-        if step.finish_reason:
-            yield end(index)
-    for index in sorted(left):  # those that failed
-        yield end(index)
+    yield from records(batch, planned, on_token)

@@ -7,10 +7,14 @@ A longer text gets no second try.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NoReturn
 
+from ... import limits
 from ...answer.short_texts import bare, bare_words, numbers, right_hand_side
-from ...errors import PromptError
+from ...errors import PromptError, brief
 
 _END = re.compile(r"[.,;:!?()\n](?!\d)")
 _MARK = "####"
@@ -19,7 +23,9 @@ _OPTION = re.compile(r"^\W*([A-Za-z])(?![A-Za-z])")
 
 def is_right(rule: str, text: str, answers: Sequence[str]) -> bool:
     if rule in _PATTERNS:
-        return any(_PATTERNS[rule](answer).search(first_line(text)) for answer in answers)
+        line = first_line(text)
+        with _bounded():
+            return any(_PATTERNS[rule](answer).search(line) for answer in answers)
     of_answer = _solution if rule == "final" else RULES[rule]
     given = RULES[rule](text)
     return bool(given) and given in {of_answer(answer) for answer in answers}
@@ -36,22 +42,59 @@ def check_rule(rule: object, answers: Sequence[str]) -> None:
     Raises:
         PromptError: there is no such rule, or an answer that it cannot use.
     """
-    if rule not in RULES:
-        raise PromptError(f"no grading rule {rule!r}: use one of {', '.join(RULES)}")
+    if not isinstance(rule, str) or rule not in RULES:
+        raise PromptError(f"no grading rule {brief(rule)}: use one of {', '.join(RULES)}")
     for answer in answers:
-        if rule in ("number", "last", "final") and not _first_number(answer):
+        if len(answer) > limits.ANSWER_CHARACTERS:
             raise PromptError(
-                f"the answer {answer!r} is no number: use another rule, such as exact"
+                f"an answer of {len(answer):,} characters is too long: write"
+                f" {limits.ANSWER_CHARACTERS:,} at most"
+            )
+        if rule in ("number", "last", "final") and _first_number(answer) in ("", "inf", "-inf"):
+            raise PromptError(
+                f"the answer {brief(answer)} is no number: use another rule, such as exact"
             )
         if rule == "choice" and not _choice(answer):
-            raise PromptError(f"the answer {answer!r} is no letter, which the rule choice needs")
+            raise PromptError(
+                f"the answer {brief(answer)} is no letter, which the rule choice needs"
+            )
         if rule == "regex":
-            try:
-                re.compile(answer)
-            except re.error as error:
-                raise PromptError(
-                    f"the answer {answer!r} is no regular expression: {error}"
-                ) from None
+            _check_pattern(answer)
+
+
+def _check_pattern(answer: str) -> None:
+    if len(answer) > limits.PATTERN_CHARACTERS:
+        raise PromptError(
+            f"a regular expression may have {limits.PATTERN_CHARACTERS:,} characters, not"
+            f" {len(answer):,}"
+        )
+    try:
+        re.compile(answer)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise PromptError(f"the answer {brief(answer)} is no regular expression: {error}") from None
+
+
+@contextmanager
+def _bounded() -> Iterator[None]:
+    """Bound the time of a search on the main thread, for an expression may take for ever.
+
+    Raises:
+        PromptError: the time is over.
+    """
+
+    def stop(*_: object) -> NoReturn:
+        raise PromptError(
+            f"a regular expression took more than {limits.PATTERN_SECONDS:g} s on this answer:"
+            " write it without repeats within repeats"
+        )
+
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, limits.PATTERN_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 def first_line(text: str) -> str:

@@ -7,13 +7,14 @@ and ``level``. Worked examples are drawn from the questions of the same level.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ... import old_names
-from ...errors import PromptError, brief, first_line
+from ... import limits, old_names
+from ...errors import PromptError, brief
+from ...records import from_record, parse_json
 from . import grading
 from .questions import Problem
 
@@ -37,9 +38,7 @@ def read_problems(task: str, path: str | Path) -> dict[str, list[Problem]]:
             raise PromptError(f"{where}: write an object with question and answer")
         try:
             problem = FORMATS.get(task, _own)(task, number, record)
-        except KeyError as error:
-            raise PromptError(f"{where} has no {error}") from None
-        except PromptError as error:
+        except (ValueError, PromptError) as error:
             raise PromptError(f"{where}: {error}") from None
         if problem.id in problems:
             raise PromptError(f"{where}: another question has the id {problem.id!r}, too")
@@ -54,35 +53,45 @@ def read_problems(task: str, path: str | Path) -> dict[str, list[Problem]]:
 
 def _records(path: Path) -> Iterator[tuple[int, Any]]:
     """Yield the objects of a JSON array, or of JSON Lines, with their numbers."""
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except (OSError, ValueError) as error:
-        raise PromptError(f"cannot read the questions in {path}: {error}") from error
+    text = limits.read_named(path, limits.PROMPTS_BYTES, PromptError)
     if text.lstrip().startswith("["):
-        yield from enumerate(_parse(text, str(path)), 1)
+        yield from enumerate(parse_json(text, str(path), PromptError), 1)
         return
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
-            yield number, _parse(line, f"{path}, line {number}")
+            yield number, parse_json(line, f"{path}, line {number}", PromptError)
 
 
-def _parse(text: str, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise PromptError(f"{where} is not JSON: {first_line(error)}") from error
+@dataclass(frozen=True)
+class _Svamp:
+    """A record of SVAMP."""
+
+    ID: str
+    Body: str
+    Question: str
+    Answer: float
+    Type: str = ""
+
+
+@dataclass(frozen=True)
+class _Gsm8k:
+    """A record of GSM8K."""
+
+    question: str
+    answer: str
 
 
 def _svamp(task: str, number: int, record: dict[str, Any]) -> Problem:
     """Return a problem of arXiv 2103.07191."""
-    name, body = str(record["ID"]), str(record["Body"]).strip()
+    given = from_record(_Svamp, record)
+    body = given.Body.strip()
     return Problem(
-        id=f"{task}/{name}",
+        id=f"{task}/{given.ID}",
         task=task,
-        level=str(record.get("Type", task)).lower(),
-        subject=name,
-        text=f"{body if body.endswith(('.', '?', '!')) else body + '.'} {record['Question']}",
-        answers=(f"{float(record['Answer']):g}",),
+        level=(given.Type or task).lower(),
+        subject=given.ID,
+        text=f"{body if body.endswith(('.', '?', '!')) else body + '.'} {given.Question}",
+        answers=(f"{given.Answer:g}",),
         rule="number",
     )
 
@@ -92,17 +101,19 @@ def _gsm8k(task: str, number: int, record: dict[str, Any]) -> Problem:
 
     A worked example shows the whole solution on one line, without its calculator notes.
     """
-    solution, mark, final = str(record["answer"]).rpartition("####")
+    given = from_record(_Gsm8k, record)
+    solution, mark, final = given.answer.rpartition("####")
     if not mark:
         raise PromptError("the answer has no line that begins with ####")
     parts = [part.partition(">>")[2] for part in ("<<>>" + solution).split("<<")[1:]]
     shown = " ".join("".join(parts).split())
+    grading.check_rule("final", (final,))
     return Problem(
         id=f"{task}/{number}",
         task=task,
         level=task,
-        subject=str(record["question"]),
-        text=str(record["question"]),
+        subject=given.question,
+        text=given.question,
         answers=(f"{shown} #### {final.strip()}",),
         rule="final",
     )
@@ -113,16 +124,16 @@ def _own(task: str, number: int, record: dict[str, Any]) -> Problem:
     for key in record:
         if key not in _KEYS:
             raise PromptError(f"unknown key {brief(key)}; known: {', '.join(_KEYS)}")
-    given, text = record["answer"], record["question"]
+    given, text = record.get("answer"), record.get("question")
     answers = tuple(_answer(value) for value in (given if isinstance(given, list) else [given]))
     if not isinstance(text, str) or not text.strip() or not answers:
         raise PromptError(_SHAPE)
     rule = record.get("rule", "exact")
     grading.check_rule(rule, answers)
     return Problem(
-        id=f"{task}/{record.get('id', number)}",
+        id=f"{task}/{_name(record, 'id', number)}",
         task=task,
-        level=str(record.get("level", task)),
+        level=_name(record, "level", task),
         subject=text,
         text=text,
         answers=answers,
@@ -130,9 +141,17 @@ def _own(task: str, number: int, record: dict[str, Any]) -> Problem:
     )
 
 
+def _name(record: dict[str, Any], key: str, default: object) -> str:
+    value = record.get(key, default)
+    if type(value) not in (str, int, float):
+        raise PromptError(f"{key} must be a text or a number, not {brief(value)}")
+    return str(value)
+
+
 def _answer(value: Any) -> str:
-    if isinstance(value, bool) or not isinstance(value, (str, int, float)) or value == "":
-        raise PromptError(f"an answer is a text or a number, not {brief(value)}")
+    number = type(value) in (int, float) and abs(value) <= limits.NUMBER
+    if not number and (not isinstance(value, str) or not value):
+        raise PromptError(f"answer: a text or a number of usual size, not {brief(value)}")
     return value if isinstance(value, str) else f"{value:.15g}"
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ... import old_names
+from ... import limits, old_names
 from ...api.answers_file import Task
 from ...errors import PromptError
 from ...profiles.confidence import SCORED, AnswerMetrics
@@ -57,15 +57,20 @@ class PlannedAnswer(Task):
         return super().header | {"model": self.model, "question": question}
 
     def record(self, answer: BatchAnswer, batch: int) -> dict[str, Any]:
+        own = [step.text for step in answer.steps if step.origin is not Origin.RETRIEVED]
+        right = False
+        try:
+            right = grading.is_right(self.question.rule, "".join(own), self.question.answers)
+        except PromptError as error:
+            answer.error = error
         record = super().record(answer, batch)
         if answer.error is not None:
             return record
         committed, discarded = forward_tokens(answer.steps)
         if answer.choice is not None:
             discarded = answer.choice.forward_tokens - committed
-        own = [step.text for step in answer.steps if step.origin is not Origin.RETRIEVED]
         graded = {
-            "right": grading.is_right(self.question.rule, "".join(own), self.question.answers),
+            "right": right,
             "committed": committed,
             "discarded": discarded,
             "retrieved": len(answer.steps) - len(own),
@@ -123,8 +128,14 @@ def parse_record(line: dict[str, Any]) -> AnswerRecord:
 
     Raises:
         ValueError: a field is missing or has another type.
+        PromptError: its rule cannot grade it.
     """
-    return from_record(AnswerRecord, old_names.of_answer(line))
+    found = from_record(AnswerRecord, old_names.of_answer(line))
+    grading.check_rule(found.question.rule, found.question.answers)
+    lengths = {len(getattr(found.tokens, name)) for name in SCORED}
+    if len(lengths) > 1 or not 0 <= found.tokens.first <= max(lengths):
+        raise ValueError("tokens must have as many of each measurement, and first must be of one")
+    return found
 
 
 def read_records(path: str | Path) -> list[AnswerRecord]:
@@ -133,18 +144,13 @@ def read_records(path: str | Path) -> list[AnswerRecord]:
     Raises:
         PromptError: the file cannot be read, or a line of it is no answer of an evaluation.
     """
-    try:
-        lines = Path(path).read_text(encoding="utf-8").split("\n")
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "it is not a text in UTF-8"
-        raise PromptError(f"cannot read the answers in {path}: {reason}") from error
     records = []
-    for number, line in enumerate(lines[:-1], 1):
+    for number, line in limits.read_lines(path, limits.ANSWERS_BYTES, PromptError):
         try:
-            record = json.loads(line)
+            record = json.loads(line.decode("utf-8"))
             if "error" not in record:
                 records.append(parse_record(record))
-        except (ValueError, TypeError, RecursionError) as error:
+        except (ValueError, TypeError, AttributeError, RecursionError, PromptError) as error:
             raise PromptError(
                 f"{path}, line {number} is no answer of an evaluation: {error}"
             ) from error

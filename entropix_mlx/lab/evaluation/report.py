@@ -1,4 +1,4 @@
-"""The report of a run, as tables for a terminal or in Markdown, and as one record."""
+"""The report of a run, as tables and as one record."""
 
 from __future__ import annotations
 
@@ -7,38 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ...tables import Table
 from .confidence import COVERAGES, Separation, separations
 from .records import AnswerRecord
 from .results import Pair, Results, summarize
 from .statistics import Interval
-
-
-@dataclass(frozen=True)
-class ReportTable:
-    """A table whose cells are ready to print; the first column holds names."""
-
-    title: str
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    note: str = ""
-
-    def to_text(self) -> str:
-        rows = [self.header, *self.rows]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = [
-            "  ".join(
-                cell.rjust(width) if place else cell.ljust(width)
-                for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ).rstrip()
-            for row in rows
-        ]
-        return "\n".join([self.title, *lines, *([self.note] if self.note else [])]) + "\n"
-
-    def to_markdown(self) -> str:
-        rule = ("---", *("---:" for _ in self.header[1:]))
-        rows = [[cell.replace("|", "\\|") for cell in row] for row in self.rows]
-        lines = [f"| {' | '.join(row)} |" for row in (self.header, rule, *rows)]
-        return "\n".join([f"**{self.title}**", "", *lines, *(["", self.note] if self.note else [])])
 
 
 @dataclass(frozen=True)
@@ -77,7 +50,7 @@ class EvaluationReport:
             ", ".join(sorted({record.question.form for record in records})),
         )
 
-    def tables(self) -> list[ReportTable]:
+    def tables(self) -> list[Table]:
         return [
             _accuracy_table(self.results),
             *_contrast_tables(self.results),
@@ -106,11 +79,10 @@ def percent(share: float) -> str:
 def interval(
     bounds: Interval, form: Callable[[float], str] = lambda value: f"{100 * value:.1f}"
 ) -> str:
-    """Return an interval as a text; shares are shown in percent."""
     return "–" if math.isnan(bounds.low) else f"{form(bounds.low)} … {form(bounds.high)}"
 
 
-def _accuracy_table(results: Results) -> ReportTable:
+def _accuracy_table(results: Results) -> Table:
     header = ("arm", "questions", "n", "right", "accuracy", "95 % (Wilson)", "committed",
               "discarded", "tokens a right answer")  # fmt: skip
     rows = [
@@ -127,10 +99,10 @@ def _accuracy_table(results: Results) -> ReportTable:
         )
         for each in results.accuracies
     ]
-    return ReportTable("Accuracy", header, rows)
+    return Table(header, rows, "Accuracy")
 
 
-def _contrast_tables(results: Results) -> Iterable[ReportTable]:
+def _contrast_tables(results: Results) -> Iterable[Table]:
     header = ("first − second", "questions", "wins", "losses", "points", "95 % (bootstrap)",
               "p (sign test)", "p (Holm)")  # fmt: skip
     rows = [
@@ -147,21 +119,21 @@ def _contrast_tables(results: Results) -> Iterable[ReportTable]:
         for each in results.contrasts
     ]
     if rows:
-        yield ReportTable("Contrasts, paired by question", header, rows)
+        yield Table(header, rows, "Contrasts, paired by question")
 
 
 def _p_value(p: float) -> str:
     return "< 0.0001" if p < 0.0001 else f"{p:.4f}"
 
 
-def _separation_tables(found: Sequence[Separation]) -> Iterable[ReportTable]:
+def _separation_tables(found: Sequence[Separation]) -> Iterable[Table]:
     coverages = [f"right at {100 * coverage:g} %" for coverage in COVERAGES]
     header = ("score", "AUROC", "95 % (DeLong)", "within a level", "95 %", *coverages, "area")
     note = "right at 50 %: accuracy of the surest half; area: under risk–coverage, less is better"
     for arm in dict.fromkeys(separation.arm for separation in found):
         own = [separation for separation in found if separation.arm == arm]
         title = f"Does it know when it is wrong? {arm}, {own[0].n} answers"
-        yield ReportTable(title, header, [_separation_row(each) for each in own], note)
+        yield Table(header, [_separation_row(each) for each in own], title, note)
 
 
 def _separation_row(each: Separation) -> tuple[str, ...]:

@@ -35,7 +35,6 @@ Levels = Mapping[str, Callable[[Selection], Iterator[Problem]]]
 
 
 def task_names() -> tuple[str, ...]:
-    """Return the names of the tasks that come with the package."""
     return (*_GENERATED, FACTS, *facts(), NOTES)
 
 

@@ -55,10 +55,13 @@ def precision(model: LanguageModel, dtype: mx.Dtype | None = None) -> Precision:
     """
     dtype = dtype if dtype is not None else model.dtype
     dense = str(dtype).removeprefix("mlx.core.")
-    packings = Counter(
-        (layer.bits, layer.group_size) for layer in model.modules() if "scales" in layer
-    )
-    return Precision(dense, *packings.most_common(1)[0][0]) if packings else Precision(dense)
+    weights: Counter[tuple[int, ...]] = Counter()
+    for layer in model.modules():
+        if "scales" in layer:
+            weights[layer.bits, layer.group_size] += layer.weight.size * 32 // layer.bits
+        elif "weight" in layer and layer.weight.ndim > 1:
+            weights[()] += layer.weight.size
+    return Precision(dense, *weights.most_common(1)[0][0])
 
 
 def on_cpu() -> bool:

@@ -194,7 +194,6 @@ class CoordinatorShare(Share):
         return states, self._with_orders(Forward(states, scores)).scores
 
     def head(self, states: mx.array) -> mx.array:
-        """Return the logits `(B, L, vocab)` of last states; they start at once."""
         self._orders("head", shape=list(states.shape))
         logits = super().head(self.group.of_rank_0(states))
         mx.async_eval(logits)
@@ -255,7 +254,6 @@ class CoordinatorTapped(CoordinatorShare, ShardedTapped):
         return [MirroredHistories(super(CoordinatorShare, self).make_cache()[0].rows)]
 
     def head(self, states: mx.array) -> mx.array:
-        """Return them as they are: they are logits already."""
         return states
 
 

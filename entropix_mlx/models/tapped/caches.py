@@ -101,7 +101,6 @@ class History:
 
     @property
     def takes_blocks(self) -> bool:
-        """Whether `rewind` can return to any place behind the first token of a pass."""
         if self._packing is not None and any(type(cache) is KVCache for cache in self.caches):
             return False  # a pass may be the one after which they are quantized
         return all(_takes_blocks(cache) for cache in self.caches)
@@ -258,7 +257,6 @@ class Histories:
 
     @property
     def takes_blocks(self) -> bool:
-        """Whether a pass of several tokens can be taken back in part."""
         return all(row.takes_blocks for row in self.rows)
 
     def trim(self, count: int) -> None:

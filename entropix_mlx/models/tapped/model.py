@@ -127,7 +127,6 @@ class TappedModel(LanguageModel):
         return history.advance(tokens.shape[1], run), ()
 
     def head(self, states: mx.array) -> mx.array:
-        """Return them as they are: they are logits already."""
         return states
 
     def prefill(self, tokens: mx.array, cache: Sequence[Any]) -> None:
