@@ -29,9 +29,8 @@ def numbers(text: str) -> list[str]:
 
 def plain_number(number: str) -> str:
     """Return a number without what sets thousands off, and with an ASCII sign."""
-    plain = number.replace(",", "").replace("−", "-")
-    exact = len(plain) <= EXACT_DIGITS
-    return f"{float(plain) + 0.0:.{EXACT_DIGITS}g}" if exact else plain  # 0.0: not "-0"
+    value = float(number.replace(",", "").replace("−", "-"))
+    return f"{value + 0.0:.{EXACT_DIGITS}g}"  # not "-0"
 
 
 def right_hand_side(line: str) -> str:
@@ -90,5 +89,10 @@ def _plain_value(value: Any) -> Any:
 
 
 def _said(text: str) -> str:
-    plain = _NUMBER.sub(lambda found: plain_number(found[0]), bare(text))
+    plain = _NUMBER.sub(lambda found: _distinct_number(found[0]), bare(text))
     return bare_words(" ".join(plain.split()).rstrip(".!?,;:"))
+
+
+def _distinct_number(number: str) -> str:
+    """Return a number plainly written; one of more digits than a float holds, as it stands."""
+    return plain_number(number) if len(number) <= EXACT_DIGITS else number
