@@ -12,12 +12,12 @@ LONGEST = 200
 """Characters of an answer that can be compared as a text: longer ones hardly ever agree."""
 LONGEST_JSON = 10_000
 ARTICLES = (["the"], ["a"], ["an"])
+FENCE = "```"
 EXACT_DIGITS = 15  # that a float holds exactly
 
 _NUMBER = re.compile(r"[-−]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?")
 _EQUATION = re.compile(r"^[\s\d.,+*/x×÷()−-]+=")
 _CHOICE = re.compile(r"^\(?([A-Za-z])(?:\)|[.:]?$)")
-_FENCE = re.compile(r"^```\w*\s*(.*?)\s*```$", re.DOTALL)
 _HYPHEN = re.compile(r"(?<=\w)-(?=\w)")
 _QUOTES = " \t\"'*`“”‘’"
 
@@ -60,14 +60,20 @@ def comparable(text: str) -> str | None:
     their words and numbers. A text that says nothing is empty.
     """
     text = text.strip()
-    fenced = _FENCE.match(text)
-    if values := _json_values(fenced[1] if fenced else text):
+    if values := _json_values(_unfenced(text)):
         return values
     if len(text) > LONGEST:
         return None
     if choice := _CHOICE.match(text):
         return choice[1].upper()
     return _said(right_hand_side(text))
+
+
+def _unfenced(text: str) -> str:
+    """Return what stands in a block of code, or the text."""
+    if not (text.startswith(FENCE) and text.endswith(FENCE)):
+        return text
+    return text.partition("\n")[2].removesuffix(FENCE).strip()
 
 
 def _json_values(text: str) -> str:

@@ -95,6 +95,8 @@ class Several:
     def proceed(self) -> list[Slot]:
         """Add the answers that are needed now, and return them; end those that are not."""
         for slot, candidate in zip(self.slots, self.candidates, strict=True):
+            if self.first.error is not None:
+                slot.end()
             candidate.ended = slot.ended
         for number in self.selection.proceed():
             self.slots[number].end()

@@ -161,10 +161,11 @@ def test_a_closed_batch_keeps_what_there_is(tiny_model, endless):
     assert len(other.steps) == other.choice.answers[0].tokens >= 3
 
 
-def test_an_answer_that_fails_ends_alone(tiny_model, endless):
+@pytest.mark.parametrize("answers", ["auto", 3])
+def test_an_answer_that_fails_ends_alone(tiny_model, endless, answers):
     hooks = [Hooks(), Hooks(on_prefill=lambda done, total: 1 / 0)]
     batch = batch_generate(
-        tiny_model, endless, [PROMPT, list(b"x = 3;")], PLAIN, answers="auto",
+        tiny_model, endless, [PROMPT, list(b"x = 3;")], PLAIN, answers=answers,
         changes=UNSURE, hooks=hooks,
     )  # fmt: skip
     one, other = batch.finish()
