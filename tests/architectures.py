@@ -115,7 +115,12 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
     },
     "olmo3": {"sliding_window": WINDOW, "layer_types": SLIDES},
     # sinks
-    "gpt_oss": {**MIXTURE, "sliding_window": WINDOW, "layer_types": SLIDES},
+    "gpt_oss": {
+        **MIXTURE,
+        "sliding_window": WINDOW,
+        "layer_types": SLIDES,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+    },
     # chunks; two windows in a layer
     "llama4_text": {
         "intermediate_size_mlp": 48,

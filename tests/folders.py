@@ -1,11 +1,18 @@
 """Checkpoints as others write them, made from tiny models without this package's own writer."""
 
+import base64
 import json
+import math
+import pickle
+import zipfile
 from dataclasses import asdict
 
 import mlx.core as mx
+import numpy as np
 from mlx.utils import tree_flatten
 from tokenizers import pre_tokenizers
+
+from tests.conftest import make_tiny_model
 
 LLAMA3 = {
     "rope_type": "llama3",
@@ -126,7 +133,94 @@ def metadata_of(model):
     }
 
 
-def write_gguf(file, model):
-    """Write a model as an unpacked GGUF file; return the file."""
-    mx.save_gguf(str(file), tensors_of(model), metadata_of(model))
+def write_gguf(file, model, without=(), **changes):
+    """Write a model as an unpacked GGUF file, some tensors or metadata changed; return the file."""
+    return save_gguf(file, tensors_of(model), metadata_of(model), without, changes)
+
+
+def save_gguf(file, tensors, metadata, without, changes):
+    """Write a GGUF file after changes, which are by name: of a tensor where it ends like one."""
+    for name, value in changes.items():
+        (tensors if name.endswith((".weight", ".bias")) else metadata)[name] = value
+    tensors, metadata = (
+        {name: value for name, value in part.items() if name not in without}
+        for part in (tensors, metadata)
+    )
+    mx.save_gguf(str(file), tensors, metadata)
     return file
+
+
+META_NAMES = [
+    ("model.embed_tokens", "tok_embeddings"),
+    ("model.norm", "norm"),
+    ("lm_head", "output"),
+    ("model.layers.", "layers."),
+    ("self_attn.q_proj", "attention.wq"),
+    ("self_attn.k_proj", "attention.wk"),
+    ("self_attn.v_proj", "attention.wv"),
+    ("self_attn.o_proj", "attention.wo"),
+    ("input_layernorm", "attention_norm"),
+    ("post_attention_layernorm", "ffn_norm"),
+    ("mlp.gate_proj", "feed_forward.w1"),
+    ("mlp.down_proj", "feed_forward.w2"),
+    ("mlp.up_proj", "feed_forward.w3"),
+]
+
+
+def write_meta(folder, count=1, embedding_axis=0):
+    """Write a model as Meta does, in some files, with a tokenizer of 258 tokens; return it."""
+    model = make_tiny_model(vocab_size=258 + 256, tie_word_embeddings=False)
+    weights = {name: np.array(rows) for name, rows in stored_as(model, META_NAMES).items()}
+    for number in range(count):
+        own = {
+            name: _sliced(name, rows, count, embedding_axis)[number]
+            for name, rows in weights.items()
+        }
+        write_torch(folder / f"consolidated.{number:02d}.pth", own)
+    params = {"dim": 32, "n_layers": 3, "n_heads": 4, "n_kv_heads": 2, "vocab_size": -1}
+    params |= {"norm_eps": model.config.rms_norm_eps, "rope_theta": model.config.rope_theta}
+    (folder / "params.json").write_text(json.dumps(params))
+    tokens = [bytes([byte]) for byte in range(256)] + [b"th", b"the"]
+    lines = [base64.b64encode(token) + b" %d\n" % rank for rank, token in enumerate(tokens)]
+    (folder / "tokenizer.model").write_bytes(b"".join(lines))
+    return model
+
+
+def _sliced(name, weight, count, embedding_axis):
+    axes = {"wo.": 1, "w2.": 1, "tok_embeddings.": embedding_axis}
+    axis = next((axis for part, axis in axes.items() if part in name), 0)
+    return [weight] * count if name.endswith("norm.weight") else np.split(weight, count, axis)
+
+
+def write_torch(file, content):
+    """Write what `torch.save` would of a dictionary of float32 arrays, or of anything else.
+
+    A tensor is described as PyTorch does it. What is no array is pickled, or is a pickle already.
+    """
+    storages = []
+
+    def describe(value):
+        if isinstance(value, np.ndarray):
+            storages.append(np.ascontiguousarray(value).tobytes())
+            strides = tuple(math.prod(value.shape[axis + 1 :]) for axis in range(value.ndim))
+            return pickled_tensor(str(len(storages) - 1), value.size, value.shape, strides)
+        return value if isinstance(value, bytes) else _pickled(value)
+
+    described = b"".join(_pickled(name) + describe(value) for name, value in content.items())
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("consolidated/data.pkl", b"\x80\x02}(" + described + b"u.")
+        for number, numbers in enumerate(storages):
+            archive.writestr(f"consolidated/data/{number}", numbers)
+    return file
+
+
+def pickled_tensor(key, count, shape, strides):
+    """Return the instructions of a pickle for a tensor of `count` numbers in the storage `key`."""
+    storage = b"(" + _pickled("storage") + b"ctorch\nFloatStorage\n"
+    storage += b"".join(map(_pickled, (key, "cpu", count))) + b"tQ"
+    body = b"(" + storage + b"K\0" + _pickled(shape) + _pickled(strides) + b"t"
+    return b"ctorch._utils\n_rebuild_tensor_v2\n" + body + b"R"
+
+
+def _pickled(value):
+    return pickle.dumps(value, 2)[2:-1]

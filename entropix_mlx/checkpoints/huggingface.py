@@ -22,7 +22,7 @@ from ..errors import TokenizerError, WeightsError, brief
 from ..models.config import read_object
 from .architecture import read_supported
 from .checkpoint import Checkpoint, Cut, Tensor, TensorLocation, from_numpy
-from .model_files import COMPANIONS, INDEX, check_files, inside
+from .model_files import COMPANIONS, INDEX, check_files, filtered, inside
 from .tokenizer import ModelTokenizer, end_tokens, tokenizer_errors
 
 _DTYPES = {
@@ -76,7 +76,7 @@ def _open_weights(folder: Path) -> dict[str, Tensor]:
         )
     tensors: dict[str, Tensor] = {}
     for name in names:
-        for key, tensor in _open_shard(inside(folder, name)).items():
+        for key, tensor in open_shard(inside(folder, name)).items():
             if key in tensors:
                 raise WeightsError(
                     f"{tensor.file}: the tensor {key} is in {tensors[key].file.name} too; download"
@@ -117,7 +117,12 @@ def _read_index(folder: Path) -> dict[str, str] | None:
     return index
 
 
-def _open_shard(file: Path) -> dict[str, Tensor]:
+def open_shard(file: Path) -> dict[str, Tensor]:
+    """Return the tensors of a safetensors file, none of them read yet.
+
+    Raises:
+        WeightsError: it is damaged, or a tensor is of a type that no weight has.
+    """
     tensors = {}
     reader = _Reader(file)
     try:
@@ -196,9 +201,9 @@ def read_tokenizer(folder: Path, config: dict[str, Any]) -> TokenizerWrapper:
             f"{folder}: tokenizer.json is missing; copy it from the original model"
         )
     ends = _end_tokens(folder, config)
-    with tokenizer_errors(f"{folder}: the tokenizer cannot be read"):
+    with tokenizer_errors(f"{folder}: the tokenizer cannot be read"), filtered(folder) as view:
         # Without trust_remote_code, transformers would ask on the terminal whether to run code.
-        loaded = load_tokenizer(folder, {"trust_remote_code": False}, eos_token_ids=ends)
+        loaded = load_tokenizer(view, {"trust_remote_code": False}, eos_token_ids=ends)
     return ModelTokenizer.around(loaded, folder)
 
 

@@ -19,7 +19,6 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..distributed.group import Group
 from ..errors import (
-    ModelNotFoundError,
     TokenizerError,
     UnsupportedModelError,
     WeightsError,
@@ -28,6 +27,7 @@ from ..errors import (
 from ..models.base import LanguageModel
 from ..models.llama.weight_layout import arranged, on_cpu, should_unpack, size_of
 from ..models.tapped.model import TappedModel
+from .adapters import add_adapters
 from .architecture import is_tapped, note_parts
 from .checkpoint import Checkpoint, Tensor, digest
 from .locate import default_model, locate, open_checkpoint
@@ -172,11 +172,11 @@ def add_to_model(model: TappedModel, extras: Extras) -> None:
 
     Raises:
         ModelNotFoundError: there are no adapters in the folder.
-        WeightsError: they are another model's.
+        WeightsError: they are damaged or incomplete, or another model's.
         UnsupportedModelError: this model's cache cannot be quantized so.
     """
     if extras.adapter_path is not None:
-        _add_adapters(model, Path(extras.adapter_path).expanduser())
+        add_adapters(model.inner, extras.adapter_path)
     if extras.kv_bits is not None:
         try:
             model.quantize_cache(extras.kv_bits, extras.kv_group_size, extras.quantized_kv_start)
@@ -185,23 +185,6 @@ def add_to_model(model: TappedModel, extras: Extras) -> None:
                 f"the KV cache of this {model.config.model_type} cannot be quantized to"
                 f" {extras.kv_bits} bits in groups of {extras.kv_group_size}: {first_line(error)}"
             ) from error
-
-
-def _add_adapters(model: TappedModel, folder: Path) -> None:
-    from mlx_lm.tuner.utils import load_adapters
-    from safetensors import safe_open
-
-    for name in ("adapter_config.json", "adapters.safetensors"):
-        if not (folder / name).is_file():
-            raise ModelNotFoundError(f"{folder} holds no adapters: {name} is missing")
-    try:
-        with safe_open(str(folder / "adapters.safetensors"), framework="numpy"):
-            pass  # MLX trusts the header
-        load_adapters(model.inner, str(folder))
-    except Exception as error:  # whatever a file that fits no model makes it stumble over
-        raise WeightsError(
-            f"{folder}: the adapters do not fit this model: {first_line(error)}"
-        ) from error
 
 
 def add_to_tokenizer(tokenizer: TokenizerWrapper, extras: Extras) -> None:

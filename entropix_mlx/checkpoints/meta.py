@@ -23,7 +23,7 @@ from ..errors import TokenizerError, WeightsError, brief
 from ..models.config import read_object
 from .checkpoint import Checkpoint, Cut, Tensor, TensorLocation, in_halves, translate
 from .huggingface import read_tokenizer
-from .model_files import check_files, inside
+from .model_files import check_files, filtered, inside
 from .tokenizer import BPE, LLAMA3, build_tokenizer, tokenizer_errors
 from .torch_file import open_torch_file
 
@@ -194,8 +194,9 @@ def read_meta_tokenizer(folder: Path, config: dict[str, Any]) -> TokenizerWrappe
 def _sentencepiece(file: Path) -> TokenizerWrapper:
     from transformers import LlamaTokenizer
 
-    with tokenizer_errors(f"{file}: cannot be read as SentencePiece"):
-        tokenizer = LlamaTokenizer.from_pretrained(file.parent, add_bos_token=True)
+    unreadable = tokenizer_errors(f"{file}: cannot be read as SentencePiece")
+    with unreadable, filtered(file.parent) as view:
+        tokenizer = LlamaTokenizer.from_pretrained(view, add_bos_token=True)
     with tempfile.TemporaryDirectory() as folder:  # mlx-lm reads from files how to stream text
         tokenizer.save_pretrained(folder)
         return read_tokenizer(Path(folder), {"eos_token_id": tokenizer.eos_token_id})

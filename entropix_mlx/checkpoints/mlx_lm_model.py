@@ -12,6 +12,8 @@ from ..distributed.group import Group
 from ..errors import EntropixError, UnsupportedModelError, WeightsError, first_line
 from ..models.sharded.coordinator import CoordinatorTapped
 from ..models.sharded.model import ShardedTapped
+from ..models.tapped.arguments import KnownKeys, keys_of, translated, truth_of
+from ..models.tapped.mending import mend
 from ..models.tapped.model import TappedModel
 from .architecture import module_of
 from .checkpoint import Checkpoint
@@ -76,10 +78,26 @@ def _share(checkpoint: Checkpoint, model: nn.Module, group: Group) -> ShardedTap
 def _built(checkpoint: Checkpoint) -> tuple[nn.Module, Mapping[str, Any]]:
     from mlx_lm.utils import load_model
 
+    config, keys, truth = translated_config(checkpoint)
     if is_folder(checkpoint):
-        model, config = load_model(checkpoint.path, lazy=True)
-        return model, config
-    return _blank(checkpoint), checkpoint.config
+        model, _ = load_model(checkpoint.path, lazy=True, model_config=config)
+    else:
+        model = _blank(checkpoint, config)
+    if truth is not None:
+        config |= mend(model, truth, keys.read, str(checkpoint.path / "config.json"))
+    return model, config
+
+
+def translated_config(checkpoint: Checkpoint) -> tuple[dict[str, Any], KnownKeys, Any]:
+    """Return the configuration for mlx-lm's class, the keys of that class, and the truth."""
+    from mlx_lm.utils import _decode_tagged_floats
+
+    stated = _decode_tagged_floats(checkpoint.config)  # JSON has no infinity
+    module = module_of(stated)
+    if module is None:
+        raise UnsupportedModelError(f"{checkpoint.path}: the installed mlx-lm has no such model")
+    keys, truth = keys_of(module), truth_of(stated)
+    return translated(stated, keys, truth, str(checkpoint.path / "config.json")), keys, truth
 
 
 def is_folder(checkpoint: Checkpoint) -> bool:
@@ -87,9 +105,8 @@ def is_folder(checkpoint: Checkpoint) -> bool:
     return (checkpoint.path / "config.json").is_file()
 
 
-def _blank(checkpoint: Checkpoint) -> nn.Module:
+def _blank(checkpoint: Checkpoint, config: dict[str, Any]) -> nn.Module:
     """Return a model that fits the checkpoint's tensors; zeros stand for what `fill` reads."""
-    config = dict(checkpoint.config)
     module: Any = module_of(config)
     model: nn.Module = module.Model(module.ModelArgs.from_dict(config))
     # MLX makes no array before it is needed, so these take no memory.

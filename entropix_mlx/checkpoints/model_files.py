@@ -7,11 +7,19 @@ would lead them out of the folder, and a FIFO or a device would make them wait o
 from __future__ import annotations
 
 import errno
+import json
+import logging
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from .. import limits
-from ..errors import WeightsError
+from ..errors import TokenizerError, WeightsError, brief
+from ..models.config import read_object
+
+logger = logging.getLogger(__name__)
 
 INDEX = "model.safetensors.index.json"
 COMPANIONS = (
@@ -105,3 +113,67 @@ def _roots(folder: Path) -> list[Path]:
         return [folder]
     shared = [repository.parent / "blobs"] if repository.name.startswith("models--") else []
     return [folder, repository, *shared]
+
+
+_TOKENS = ("additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens")
+_WORDS = (
+    *("tokenizer_class", "auto_map", "backend", "added_tokens_decoder", "chat_template"),
+    *("padding_side", "truncation_side", "truncation_strategy", "model_input_names", "errors"),
+    *("src_lang", "tgt_lang", "language", "task", "response_schema", "response_template"),
+)
+"""What a ``tokenizer_config.json`` says in words, beside its tokens, that opens no file."""
+_MODULES = ("tool_parser_type", "chat_template_type")
+"""Modules of mlx-lm."""
+_VERSIONED = {
+    "tokenizer_config.json": ("fast_tokenizer_files", "tokenizer.json"),
+    "config.json": ("configuration_files", "config.json"),
+}
+"""Keys that name another file for another version of transformers, and the only file read here."""
+
+
+@contextmanager
+def filtered(folder: Path) -> Iterator[Path]:
+    """Yield a folder for a library to read in place of a model's, which `check_files` passed.
+
+    Its files are links to the model's. Its configurations lack what is not known to be harmless:
+    transformers opens what some keys name, wherever that is, and passes all of them to classes
+    that open more.
+
+    Raises:
+        TokenizerError: a configuration names another file than the one that would be read.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        view = Path(name)
+        for path in folder.iterdir():
+            if path.name in ("config.json", "tokenizer_config.json", "special_tokens_map.json"):
+                known = _harmless(path, read_object(path, limits.TOKENIZER_BYTES, TokenizerError))
+                (view / path.name).write_text(json.dumps(known))
+            elif path.suffix in _READ or path.name == _TEMPLATES:
+                (view / path.name).symlink_to(path.resolve())
+        yield view
+
+
+def _harmless(file: Path, content: dict[str, Any]) -> dict[str, Any]:
+    key, only = _VERSIONED.get(file.name, ("", ""))
+    if content.get(key, [only]) != [only]:
+        raise TokenizerError(
+            f"{file}: {key} names {brief(content[key])}, and only {only} is read: put the file that"
+            f" is to be used in its place, and remove {key}"
+        )
+    if file.name == "config.json":
+        return content
+    is_harmless = _is_setting if file.name == "tokenizer_config.json" else _is_token
+    known = {name: value for name, value in content.items() if is_harmless(name, value)}
+    if left_out := [name for name in content if name not in known and content[name]]:
+        logger.debug("%s: not known, so left out: %s", file, ", ".join(left_out))
+    return known
+
+
+def _is_setting(name: str, value: Any) -> bool:
+    if name in _MODULES:
+        return isinstance(value, str) and value.isidentifier()
+    return _is_token(name, value) or name in _WORDS or not isinstance(value, str | list | dict)
+
+
+def _is_token(name: str, _: Any) -> bool:
+    return name in _TOKENS or name.endswith("_token")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
@@ -76,7 +77,7 @@ def make_skeleton(
         nn.quantize(model, class_predicate=packing_of(checkpoint))
     except (TypeError, ValueError) as error:
         raise UnsupportedModelError(f"{path}: its packing is not supported: {error}") from error
-    _check_fit(checkpoint, model, taken)
+    check_fit(checkpoint.path, dict(tree_flatten(model.parameters())), taken)
     return model, taken
 
 
@@ -161,11 +162,15 @@ def packing_of(checkpoint: Checkpoint) -> Callable[[str, nn.Module], bool | dict
     return packing
 
 
-def _check_fit(checkpoint: Checkpoint, model: Model, tensors: dict[str, Tensor]) -> None:
-    expected = dict(tree_flatten(model.parameters()))
+def check_fit(where: Path, expected: dict[str, mx.array], tensors: dict[str, Tensor]) -> None:
+    """Check that there is a tensor of the right shape and type for every parameter, and no other.
+
+    Raises:
+        WeightsError: one is missing, superfluous, or of another shape or type.
+    """
     for name, parameter in expected.items():
         if name not in tensors:
-            raise WeightsError(f"{checkpoint.path}: the tensor {name} is missing")
+            raise WeightsError(f"{where}: the tensor {name} is missing")
         tensor = tensors[name]
         if tensor.shape != parameter.shape:
             raise WeightsError(

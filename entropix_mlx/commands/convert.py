@@ -80,9 +80,11 @@ def _convert(source: str, out: Path, recipe: Recipe, force: bool) -> Path:
 def _verify(source: str, out: str, recipe: Recipe) -> int:
     from ..conversion.verify import limit_of, verify
 
-    output.report("comparing its predictions with the source's …")
+    output.report("comparing its predictions with the source's, and these with transformers' …")
     comparison = verify(source, out)
     output.write(_table(comparison) + "\n")
+    if comparison.true_kl is None:
+        output.report(f"the source was not compared with transformers: {comparison.uncompared}")
     if fault := comparison.fault(recipe):
         output.report_error(f"{out} is wrong: {fault}")
         return EXIT_BROKEN
@@ -107,4 +109,6 @@ def _table(comparison: Comparison) -> str:
         ("perplexity of the source", f"{comparison.source_perplexity:.4g}"),
         ("perplexity of the copy", f"{comparison.perplexity:.4g}"),
     ]
-    return "\n".join(f"{label:30}{value:>10}" for label, value in rows)
+    if comparison.true_kl is not None:
+        rows.append(("source against transformers, bits", f"{comparison.true_kl:.4g}"))
+    return "\n".join(f"{label:34}{value:>10}" for label, value in rows)

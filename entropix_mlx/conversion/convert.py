@@ -7,6 +7,7 @@ the recipe says, checked for NaN and infinity, packed and written.
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import shutil
 import sys
@@ -24,7 +25,8 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 from ..checkpoints.architecture import is_tapped
 from ..checkpoints.checkpoint import Checkpoint, Tensor
 from ..checkpoints.locate import locate, open_checkpoint
-from ..checkpoints.mlx_lm_model import is_folder, make_tapped
+from ..checkpoints.mlx_lm_model import is_folder, make_tapped, translated_config
+from ..checkpoints.model_files import filtered
 from ..checkpoints.skeleton import load_tokenizer, make_skeleton
 from ..errors import EntropixError, OutputError, UnsupportedModelError, WeightsError, first_line
 from ..models.llama.model import Model
@@ -104,9 +106,11 @@ def _convert_by_mlx_lm(checkpoint: Checkpoint, out: Path, recipe: Recipe, force:
         folder.rmdir()  # mlx-lm makes it
         try:
             # Its prints are no part of this program's output.
-            with contextlib.redirect_stdout(sys.stderr):
+            with contextlib.redirect_stdout(sys.stderr), filtered(checkpoint.path) as view:
+                config, _, _ = translated_config(checkpoint)
+                (view / "config.json").write_text(json.dumps(config))
                 mlx_lm_convert(
-                    str(checkpoint.path),
+                    str(view),
                     str(folder),
                     quantize=packed,
                     q_bits=recipe.bits,
@@ -122,8 +126,7 @@ def _convert_by_mlx_lm(checkpoint: Checkpoint, out: Path, recipe: Recipe, force:
             ) from error
         if not (folder / "config.json").is_file():
             raise OutputError(f"{out}: mlx-lm wrote no config.json; see its messages above")
-        for extra in (*folder.glob("*.py"), *folder.glob("README.md")):
-            extra.unlink()  # code is never run here, and the card says nothing
+        (folder / "README.md").unlink(missing_ok=True)  # it says nothing
     return out
 
 

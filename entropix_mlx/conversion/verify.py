@@ -1,14 +1,17 @@
-"""Comparing what a converted model and its source predict for the same texts."""
+"""Comparing what a converted model, its source and transformers predict for the same texts."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 import mlx.core as mx
 
 from ..checkpoints.loading import load
+from ..checkpoints.locate import locate
+from ..errors import first_line
 from .recipe import Recipe
 
 TEXTS = (
@@ -55,6 +58,10 @@ and 34 % with 4. Larger models lose less. With 3 and 2 bits it loses 2.4 and 18 
 good copies, so their limits stay near those of 4 bits.
 """
 
+TRUE_KL = 0.01
+"""The largest divergence from transformers, which computes in float32: what half precision
+costs."""
+
 
 def limit_of(recipe: Recipe) -> Limit:
     """Return what the copy that a recipe makes is held to; exact recipes are held to 0 instead."""
@@ -76,6 +83,10 @@ class Comparison:
     source_perplexity: float
     """Of `PASSAGE`; NaN if the model's predictions for it are."""
     perplexity: float
+    true_kl: float | None = None
+    """Mean divergence of the source, as loaded here, from transformers' predictions, in bits."""
+    uncompared: str = ""
+    """Why transformers' predictions are not known."""
 
     def fault(self, recipe: Recipe) -> str | None:
         """Return what is wrong with the result of a recipe, or None."""
@@ -84,7 +95,7 @@ class Comparison:
         if not all(map(math.isfinite, (self.max_difference, self.kl, self.perplexity))):
             return "its predictions are not finite"
         if recipe.exact:
-            return "it is not exact" if self.max_difference else None
+            return "it is not exact" if self.max_difference else self._untruth()
         limit = limit_of(recipe)
         if self.kl > limit.kl:
             return (
@@ -96,7 +107,15 @@ class Comparison:
                 f"{self.top1_agreement:.1%} of its most probable tokens are the source's, and of"
                 f" good copies in {limit.precision} at least {limit.top1_agreement:.0%}"
             )
-        return None
+        return self._untruth()
+
+    def _untruth(self) -> str | None:
+        if self.true_kl is None or self.true_kl <= TRUE_KL:
+            return None
+        return (
+            f"its source diverges by {self.true_kl:.3g} bits a token from what transformers"
+            f" predicts, and may by at most {TRUE_KL:g}: please report this model"
+        )
 
 
 def verify(source: str | Path, out: str | Path) -> Comparison:
@@ -111,18 +130,21 @@ def verify(source: str | Path, out: str | Path) -> Comparison:
         return Comparison(0, math.inf, math.inf, 0.0, math.inf, math.inf)
     finite = all(mx.isfinite(logits).all().item() for logits in (*expected, *found))
     differences = [float(mx.abs(a - b).max()) for a, b in zip(expected, found, strict=True)]
-    pairs = [(_logprobs(a), _logprobs(b)) for a, b in zip(expected, found, strict=True)]
-    divergences = mx.concatenate([(mx.exp(p) * (p - q)).sum(axis=-1) for p, q in pairs])
-    agreements = mx.concatenate([p.argmax(axis=-1) == q.argmax(axis=-1) for p, q in pairs])
+    agreements = [
+        a.argmax(axis=-1) == b.argmax(axis=-1) for a, b in zip(expected, found, strict=True)
+    ]
+    truth = predict_by_transformers(source, tokens)
     passage = tokens[-1]
     return Comparison(
-        tokens=agreements.size,
+        tokens=sum(map(len, tokens)),
         # Python's max and min may drop a NaN, and the copy would pass.
         max_difference=max(differences) if finite else math.nan,
-        kl=max(0.0, float(divergences.mean()) / math.log(2)) if finite else math.nan,
-        top1_agreement=float(agreements.mean()),
-        source_perplexity=_perplexity(pairs[-1][0], passage),
-        perplexity=_perplexity(pairs[-1][1], passage),
+        kl=_divergence(expected, found) if finite else math.nan,
+        top1_agreement=float(mx.concatenate(agreements).mean()),
+        source_perplexity=_perplexity(_logprobs(expected[-1]), passage),
+        perplexity=_perplexity(_logprobs(found[-1]), passage),
+        true_kl=None if isinstance(truth, str) else _divergence(truth, expected),
+        uncompared=truth if isinstance(truth, str) else "",
     )
 
 
@@ -135,6 +157,32 @@ def predict(path: str | Path) -> tuple[list[list[int]], list[mx.array]]:
     del model
     mx.clear_cache()
     return tokens, logits
+
+
+def predict_by_transformers(source: str | Path, tokens: list[list[int]]) -> list[mx.array] | str:
+    """Return the logits at each token by transformers, or why they are not known."""
+    try:
+        torch = import_module("torch")
+    except ImportError:
+        return "torch is not installed (pip install torch)"
+    try:
+        from transformers import AutoModelForCausalLM
+
+        model = AutoModelForCausalLM.from_pretrained(  # it runs no code of the model
+            locate(source), dtype=torch.float32, local_files_only=True, use_safetensors=True
+        )
+        with torch.no_grad():
+            return [mx.array(model(torch.tensor([ids])).logits[0].numpy()) for ids in tokens]
+    except Exception as error:  # whatever a model makes it stumble over
+        return f"transformers cannot load it ({first_line(error)})"
+
+
+def _divergence(expected: list[mx.array], found: list[mx.array]) -> float:
+    """Return the mean divergence of predictions from those expected, in bits a token."""
+    pairs = [(_logprobs(a), _logprobs(b)) for a, b in zip(expected, found, strict=True)]
+    divergences = mx.concatenate([(mx.exp(p) * (p - q)).sum(axis=-1) for p, q in pairs])
+    mean = float(divergences.mean()) / math.log(2)
+    return mean if math.isnan(mean) else max(0.0, mean)
 
 
 def _logprobs(logits: mx.array) -> mx.array:

@@ -6,26 +6,14 @@ import numpy as np
 import pytest
 
 from entropix_mlx import load
-from entropix_mlx.checkpoints.locate import download
+from entropix_mlx.checkpoints.locate import download, format_of
 from entropix_mlx.errors import (
     ModelNotFoundError,
-    TokenizerError,
-    UnsupportedModelError,
     WeightsError,
 )
 from entropix_mlx.models.llama import weight_layout
 from tests.conftest import make_tiny_model
 from tests.folders import LLAMA3, edit_json
-
-
-def edit_weights(folder, **changes):
-    file = folder / "model.safetensors"
-    weights = dict(mx.load(str(file)))
-    mx.eval(weights)
-    for name, weight in changes.items():
-        weights[name.replace("__", ".")] = weight
-    weights = {name: weight for name, weight in weights.items() if weight is not ...}
-    mx.save_safetensors(str(file), weights)
 
 
 def test_a_folder_round_trips(tiny_folder, tiny_model, byte_tokenizer):
@@ -56,89 +44,6 @@ def test_rope_parameters_of_newer_configurations(tiny_folder):
     model, _ = load(tiny_folder)
     assert model.config.rope_theta == 500000.0
     assert model.config.rope_scaling["factor"] == 8.0
-
-
-@pytest.mark.parametrize(
-    ("changes", "error", "message"),
-    [
-        ({"model_type": "no_such"}, UnsupportedModelError, "'no_such' is not supported"),
-        ({"model_type": "olmo"}, UnsupportedModelError, "'olmo' is not supported"),
-        ({"model_type": "cache"}, UnsupportedModelError, "'cache' is not supported"),
-        ({"model_type": "../x"}, UnsupportedModelError, "'../x' is not supported"),
-        ({"model_type": "gpt_neox"}, UnsupportedModelError, "config.json lacks 'layer_norm_eps'"),
-        ({"model_type": "gemma2"}, WeightsError, "the weights do not fit"),
-        ({"model_type": "gemma2", "model_file": "x.py"}, UnsupportedModelError, "code of its own"),
-        ({"model_type": "gemma2", "head_dim": "x"}, UnsupportedModelError, "mlx-lm cannot run"),
-        ({"model_type": "gemma2", "num_hidden_layers": 10**7}, WeightsError, "num_hidden_layers"),
-        ({"model_type": ...}, UnsupportedModelError, "None is not supported"),
-        ({"sliding_window": 128}, UnsupportedModelError, "sliding-window"),
-        ({"rope_parameters": [1]}, WeightsError, "rope_parameters"),
-        ({"hidden_size": ...}, WeightsError, "hidden_size"),
-        ({"hidden_size": "32"}, WeightsError, "hidden_size"),
-        ({"num_attention_heads": 0}, WeightsError, "num_attention_heads"),
-        ({"num_key_value_heads": 3}, WeightsError, "must be a multiple"),
-        ({"num_hidden_layers": 10**7}, WeightsError, "num_hidden_layers"),
-        ({"num_hidden_layers": 4}, WeightsError, "model.layers.3.* is missing"),
-        ({"num_hidden_layers": 2}, WeightsError, "model.layers.2.* does not belong"),
-        ({"intermediate_size": 64}, WeightsError, "_proj.weight has shape"),
-        ({"vocab_size": 300}, WeightsError, "embed_tokens.weight has shape"),
-        ({"architectures": ["LlamaForTokenClassification"]}, UnsupportedModelError, "TokenClass"),
-        ({"architectures": "LlamaForCausalLM"}, WeightsError, "architectures"),
-        ({"hidden_act": "gelu"}, UnsupportedModelError, "activation 'gelu'"),
-        ({"quantization_config": {"quant_method": "gptq"}}, UnsupportedModelError, "'gptq'"),
-        ({"quantization": 4}, WeightsError, "quantization"),
-        ({"layer_types": 4}, WeightsError, "layer_types"),
-        ({"layer_types": ["sliding_attention"]}, UnsupportedModelError, "sliding-window"),
-        ({"layer_types": ["linear_attention"]}, UnsupportedModelError, "in layer_types"),
-        ({"layer_types": ["full_attention"] * 3}, None, ""),
-        ({"head_dim": 7}, WeightsError, "head_dim"),
-        ({"tie_word_embeddings": "yes"}, WeightsError, "tie_word_embeddings"),
-        ({"rope_theta": None}, None, ""),
-        ({"sliding_window": 4096}, None, ""),
-        ({"sliding_window": 128, "use_sliding_window": False}, None, ""),
-    ],
-)
-def test_a_bad_configuration_is_named(tiny_folder, changes, error, message):
-    edit_json(tiny_folder / "config.json", **changes)
-    if error is None:
-        load(tiny_folder)
-        return
-    with pytest.raises(error, match=message):
-        load(tiny_folder)
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", "\udcff"])
-def test_a_broken_configuration_file(tiny_folder, text):
-    (tiny_folder / "config.json").write_bytes(text.encode("utf-8", "surrogateescape"))
-    with pytest.raises(WeightsError, match=r"config\.json"):
-        load(tiny_folder)
-
-
-def test_weights_of_another_shape(tiny_folder):
-    edit_weights(tiny_folder, model__norm__weight=mx.zeros((31,)))
-    with pytest.raises(WeightsError, match=r"model\.norm\.weight has shape \(31,\).*\(32,\)"):
-        load(tiny_folder)
-
-
-def test_scales_that_fit_no_packing(tiny_folder):
-    edit_weights(tiny_folder, model__layers__0__mlp__up_proj__scales=mx.zeros((48, 5)))
-    with pytest.raises(WeightsError, match=r"up_proj\.scales does not fit"):
-        load(tiny_folder)
-
-
-def test_missing_parts(tiny_folder, tmp_path):
-    (tiny_folder / "tokenizer.json").rename(tmp_path / "t")
-    with pytest.raises(TokenizerError, match=r"tokenizer\.json is missing"):
-        load(tiny_folder)
-    (tiny_folder / "tokenizer.json").write_text("{}")
-    with pytest.raises(TokenizerError, match="cannot be read"):
-        load(tiny_folder)
-    (tiny_folder / "model.safetensors").unlink()
-    with pytest.raises(WeightsError, match=r"no \.safetensors file"):
-        load(tiny_folder)
-    (tiny_folder / "config.json").unlink()
-    with pytest.raises(ModelNotFoundError, match=r"config\.json is missing"):
-        load(tiny_folder)
 
 
 def test_no_such_model(tmp_path):
@@ -179,6 +84,27 @@ def test_unpacked_weights_are_counted_as_they_are(bits):
     dense = weight_layout.dense_bytes(model)
     nn.quantize(model, group_size=32, bits=bits)
     assert weight_layout.dense_bytes(model) == dense
+
+
+@pytest.mark.parametrize(
+    ("names", "opener"),
+    [
+        (["config.json"], "open_huggingface"),
+        (["params.json"], "open_meta_llama"),
+        (["config.json", "params.json"], "open_huggingface"),
+        (["model.safetensors"], None),
+        ([], None),
+    ],
+)
+def test_a_format_is_recognised_by_names_alone(tmp_path, names, opener):
+    for name in names:
+        (tmp_path / name).touch()
+    found = format_of(tmp_path)
+    assert (found and found.open.__name__) == opener
+    assert format_of(tmp_path / "model.gguf").open.__name__ == "open_gguf_model"
+    assert format_of(tmp_path / "model.bin") is None
+    (tmp_path / "folder.gguf").mkdir()
+    assert format_of(tmp_path / "folder.gguf") is None
 
 
 def test_weights_are_downloaded_last(tiny_folder, monkeypatch):

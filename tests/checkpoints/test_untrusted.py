@@ -1,18 +1,24 @@
 """Models of a stranger: each of these once hung, leaked, crashed or went wrong in silence."""
 
+import contextlib
+import itertools
 import json
 import os
-import pickle
-import zipfile
+import re
+import sys
+from pathlib import Path
 
-import numpy as np
 import pytest
+import transformers
 from mlx_lm.tokenizer_utils import load as load_mlx_lm
 
 from entropix_mlx import generate, load
+from entropix_mlx.checkpoints import locate
+from entropix_mlx.checkpoints.huggingface import read_tokenizer
 from entropix_mlx.checkpoints.model_files import check_files
-from entropix_mlx.checkpoints.torch_file import open_torch_file
-from entropix_mlx.errors import EntropixError, TokenizerError, WeightsError
+from entropix_mlx.conversion.convert import convert
+from entropix_mlx.errors import EntropixError, ModelNotFoundError, TokenizerError, WeightsError
+from tests.architectures import make, save
 from tests.folders import edit_json
 
 OPENED = [
@@ -85,29 +91,6 @@ def test_links_into_the_hubs_cache_are_followed(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "ids", ["x", "<|im_end|>", [2, "a"], [2, None], {"2": 1}, 2.5, True, [[2]]]
-)
-@pytest.mark.parametrize("name", ["generation_config.json", "config.json"])
-def test_end_of_text_ids_that_are_no_numbers_are_refused(tiny_folder, name, ids):
-    edit_json(tiny_folder / name, eos_token_id=ids)
-    with pytest.raises(TokenizerError, match=f"{name}: eos_token_id"):
-        load(tiny_folder)
-
-
-@pytest.mark.parametrize("text", ["", "{", "[1]", "[" * 100_000])
-def test_a_broken_generation_config_is_not_passed_over(tiny_folder, text):
-    (tiny_folder / "generation_config.json").write_text(text)
-    with pytest.raises(TokenizerError, match=r"generation_config\.json: "):
-        load(tiny_folder)
-
-
-def test_a_special_token_that_is_empty_is_refused(tiny_folder):
-    edit_json(tiny_folder / "tokenizer_config.json", unk_token="")
-    with pytest.raises(TokenizerError, match="tiny: "):
-        load(tiny_folder)
-
-
-@pytest.mark.parametrize(
     "changes",
     [
         {"normalizer": {"type": "Replace", "pattern": {"String": ""}, "content": "x"}},
@@ -157,53 +140,85 @@ def test_the_tokenizer_is_still_mlx_lms(tiny_folder):
     assert len(ours) == len(theirs)
 
 
-def write_pth(file, shape, stride, entries=0):
-    """Write a file of one tensor whose pickle is put together by hand."""
-    storage = b"".join(
-        [
-            b"(X\7\0\0\0storagectorch\nFloatStorage\n",
-            b"X\1\0\0\0000X\3\0\0\0cpuK\x01tQ",
-        ]
-    )
-    body = pickle.dumps(shape, 2)[2:-1] + pickle.dumps(stride, 2)[2:-1]
-    rebuild = b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + b"K\0" + body + b"tR"
-    described = b"\x80\x02}X\1\0\0\0a" + rebuild + b"s."
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("x/data.pkl", described)
-        archive.writestr("x/data/0", np.float32(7).tobytes())
-        for number in range(entries):
-            archive.writestr(f"x/{number}", b"")
-    return file
+def test_a_tokenizer_that_wants_to_run_code(tiny_folder, monkeypatch):
+    (tiny_folder / "tokenization_evil.py").write_text("raise SystemExit('ran')")
+    auto_map = {"AutoTokenizer": ["tokenization_evil.Evil", None]}
+    edit_json(tiny_folder / "tokenizer_config.json", tokenizer_class="Evil", auto_map=auto_map)
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("it asked"))
+    with pytest.raises(TokenizerError, match="tokenizer cannot be read"):
+        load(tiny_folder)
 
 
-def test_a_tensor_of_one_number_is_read(tmp_path):
-    tensors = open_torch_file(write_pth(tmp_path / "a.pth", (1, 1), (1, 1)))
-    assert tensors["a"].read().tolist() == [[7.0]]
+@pytest.mark.parametrize("name", ["../x", "a/b/c", "a/..", "a b/c", "a/b?x=1", "é/b"])
+def test_what_is_no_hub_id_never_reaches_the_hub(monkeypatch, name):
+    monkeypatch.setattr(locate, "download", lambda _: pytest.fail("it was asked"))
+    with pytest.raises(ModelNotFoundError, match="no model"):
+        load(name)
+
+
+OPENED_FILES: list[str] = []
+"""What Python opens while `watching`, by an audit hook, which cannot be removed again."""
+
+
+@pytest.fixture(scope="module")
+def watched():
+    def note(event, arguments):
+        if event == "open" and state["on"]:
+            OPENED_FILES.append(str(arguments[0]))
+
+    state = {"on": True}
+    sys.addaudithook(note)
+    yield OPENED_FILES
+    state["on"] = False
+
+
+def keys_of_transformers():
+    """Return every word in transformers' sources of tokenizers that may be a key which names
+    files."""
+    sources = [*Path(transformers.__file__).parent.glob("tokenization_*.py")]
+    sources += Path(transformers.__file__).parent.glob("models/*/tokenization_*.py")
+    sources.append(Path(transformers.__file__).parent / "configuration_utils.py")
+    words = re.compile(r"\b\w*(?:_files?|_path|_kwargs|_dir|_folder)\b|\binit_\w+|\bsp_model\w*")
+    found = {word for source in sources for word in words.findall(source.read_text())}
+    return sorted(found | {"vocab", "merges", "token", "subfolder", "revision", "tokenizer_object"})
 
 
 @pytest.mark.parametrize(
-    ("shape", "message"),
-    [
-        ((), "without a shape"),
-        ((1,) * 60_000, "too many dimensions"),
-        ((2**40,) * 20_000, "too many dimensions"),
-        ((2**47,) * 8, "do not lie in order"),
-    ],
-    ids=["none", "ones", "many", "huge"],
+    "name", ["tokenizer_config.json", "special_tokens_map.json", "config.json"]
 )
-def test_an_absurd_shape_is_refused_at_once(tmp_path, shape, message):
-    file = write_pth(tmp_path / "a.pth", shape, (1,))
-    with pytest.raises(WeightsError, match=message):
-        open_torch_file(file)
+def test_no_key_leads_out_of_the_folder(tiny_folder, tmp_path, watched, name):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    described = json.loads((tiny_folder / "tokenizer.json").read_text())
+    added = {"id": 258, "content": "OUTSIDE", "special": True}
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    described["added_tokens"].append(added | flags)
+    target = str(outside / f"{name.removesuffix('_config.json').removesuffix('.json')}.4.0.0.json")
+    Path(target).write_text(json.dumps(described))
+    original = (tiny_folder / name).read_text() if (tiny_folder / name).exists() else "{}"
+    values = [target, [target], {"model_file": target, "vocab": target}, str(outside)]
+    keys = keys_of_transformers()
+    alone = ["configuration_files", "fast_tokenizer_files", "init_inputs", "tokenizer_file"]
+    parts = [[key] for key in alone] + [
+        keys[start : start + 16] for start in range(0, len(keys), 16)
+    ]
+    watched.clear()
+    for part, value in itertools.product(parts, values):
+        changes = dict.fromkeys(part if len(part) == 1 else set(part) - set(alone), value)
+        (tiny_folder / name).write_text(json.dumps(json.loads(original) | changes))
+        with contextlib.suppress(TokenizerError):
+            assert "OUTSIDE" not in read_tokenizer(tiny_folder, {}).get_vocab()
+    assert not [path for path in watched if path.startswith(str(outside))]
 
 
-def test_too_many_entries_are_refused(tmp_path):
-    with pytest.raises(WeightsError, match="parts"):
-        open_torch_file(write_pth(tmp_path / "a.pth", (1,), (1,), entries=10_001))
-
-
-def test_numbers_that_were_changed_are_refused(tmp_path):
-    file = write_pth(tmp_path / "a.pth", (1,), (1,))
-    file.write_bytes(file.read_bytes().replace(np.float32(7).tobytes(), np.float32(8).tobytes()))
-    with pytest.raises(WeightsError, match="are damaged"):
-        open_torch_file(file)["a"].read()
+def test_mlx_lms_converter_reads_nothing_outside_either(tmp_path, byte_tokenizer):
+    folder = tmp_path / "model"
+    save(*make("gemma3_text"), folder)
+    byte_tokenizer.save_pretrained(folder)
+    names = ["../outside/tokenizer.4.0.0.json"]
+    edit_json(folder / "tokenizer_config.json", fast_tokenizer_files=names)
+    with pytest.raises(TokenizerError, match="fast_tokenizer_files"):
+        convert(folder, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    edit_json(folder / "tokenizer_config.json", fast_tokenizer_files=...)
+    load(convert(folder, tmp_path / "out"))

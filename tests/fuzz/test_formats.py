@@ -5,13 +5,10 @@ import json
 import mlx.core as mx
 import pytest
 
-from tests.checkpoints.test_meta import llama3_tokens, names_of_torch, write_meta
 from tests.conftest import make_tiny_model
-from tests.folders import metadata_of, tensors_of
+from tests.folders import metadata_of, tensors_of, write_meta
 from tests.fuzz.conftest import times
 from tests.fuzz.mutations import damaged_bytes, damaged_json
-
-__all__ = ["names_of_torch"]  # a fixture, without which `write_meta` cannot pickle
 
 ANSWER = ["-p", "Hi", "-m", "2", "--ignore-chat-template"]
 METADATA = [
@@ -62,7 +59,6 @@ def test_the_header_of_a_gguf_file(run, gguf, tmp_path, random):
 def meta(tmp_path):
     folder = tmp_path / "meta"
     folder.mkdir()
-    llama3_tokens(folder)
     write_meta(folder)
     return folder
 

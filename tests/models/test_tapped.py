@@ -10,10 +10,8 @@ import mlx_lm
 import numpy as np
 import pytest
 from huggingface_hub import constants
-from mlx.utils import tree_flatten
 from mlx_lm.models import base
 from mlx_lm.models.cache import load_prompt_cache, make_prompt_cache, save_prompt_cache
-from mlx_lm.tuner.utils import linear_to_lora_layers
 
 from entropix_mlx import Profile, cli, load, score, stream_generate
 from entropix_mlx.api.prompts import conversation_text
@@ -21,7 +19,7 @@ from entropix_mlx.checkpoints import inventory
 from entropix_mlx.checkpoints.loading import Extras
 from entropix_mlx.conversion.convert import convert, save
 from entropix_mlx.conversion.recipe import Recipe
-from entropix_mlx.errors import ModelNotFoundError, TokenizerError, UnsupportedModelError
+from entropix_mlx.errors import TokenizerError, UnsupportedModelError
 from entropix_mlx.lab.bench.bench import bench
 from entropix_mlx.lab.bench.figures import QUICK
 from entropix_mlx.lab.calibration.calibrate import PromptSet, calibrate
@@ -195,30 +193,6 @@ def test_a_cache_that_cannot_be_quantized_is_refused(folder):
     for kind in ("gpt2", "gemma3_text"):  # heads of 8 numbers; sliding windows
         with pytest.raises(UnsupportedModelError, match=f"KV cache of this {kind} cannot be"):
             load(folder(kind), extras=Extras(kv_bits=8, kv_group_size=32))
-
-
-def test_adapters_change_the_answer_and_must_fit(folder, tmp_path):
-    path, adapters = folder("gemma3_text"), tmp_path / "adapters"
-    model, tokenizer = load(path)
-    plain = greedy(model, tokenizer)
-    with pytest.raises(ModelNotFoundError, match=r"adapter_config.json is missing"):
-        load(path, extras=Extras(adapter_path=adapters))
-    adapters.mkdir()
-    parameters = {"rank": 4, "scale": 20.0, "dropout": 0.0}
-    described = {"fine_tune_type": "lora", "num_layers": 2, "lora_parameters": parameters}
-    (adapters / "adapter_config.json").write_text(json.dumps(described))
-    linear_to_lora_layers(model.inner, 2, parameters)
-    lora = {
-        name: mx.random.normal(array.shape, key=mx.random.key(1))
-        for name, array in tree_flatten(model.inner.parameters())
-        if "lora_" in name
-    }
-    mx.save_safetensors(str(adapters / "adapters.safetensors"), lora)
-    adapted, _ = load(path, extras=Extras(adapter_path=adapters))
-    reference = mlx_lm.load(str(path), adapter_path=str(adapters))[0]
-    tokens = mx.array([PROMPT])
-    np.testing.assert_allclose(adapted(tokens).logits, reference(tokens), rtol=1e-3, atol=1e-2)
-    assert greedy(adapted, tokenizer)[0].entropy != plain[0].entropy
 
 
 def test_endings_and_template_variables(folder):

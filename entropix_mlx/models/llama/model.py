@@ -9,6 +9,7 @@ Shapes: B batch, L query length, H query heads, KV key/value heads, D head dimen
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from mlx_lm.models.cache import KVCache
 
 from ...errors import UnsupportedModelError
 from ..base import AttentionLayers, Forward, LanguageModel, Rows
-from ..config import LlamaConfig, frequencies
+from ..config import Frequencies, LlamaConfig, frequencies
 from .cache import BlockCache, LayerCache, RowGroups, Scores, attend_cached
 
 
@@ -71,28 +72,29 @@ def make_rope(config: LlamaConfig) -> nn.Module:
         # MLX computes plain frequencies itself, so there is nothing to read from memory.
         scale = 1 / scaling["factor"] if scaling and scaling["rope_type"] == "linear" else 1.0
         return nn.RoPE(config.head_dim, config.rope_traditional, config.rope_theta, scale)
-    return ScaledRoPE(config)
+    found = frequencies(config.head_dim, config.rope_theta, scaling)
+    return ScaledRoPE(config.head_dim, config.rope_traditional, found)
 
 
 class ScaledRoPE(nn.Module):
     """A rotary embedding with frequencies of its own."""
 
-    def __init__(self, config: LlamaConfig) -> None:
+    def __init__(self, dims: int, traditional: bool, found: Frequencies) -> None:
+        """Take the frequencies by which the first `dims` numbers of a head are turned."""
         super().__init__()
-        self.head_dim = config.head_dim
-        self.traditional = config.rope_traditional
-        found = frequencies(config.head_dim, config.rope_theta, config.rope_scaling)
+        self.dims = dims
+        self.traditional = traditional
         self.attention_factor = found.attention_factor
         # MLX divides by what it calls freqs. The underscore keeps the array out of the parameters.
-        self._freqs = mx.array([1 / turn for turn in found.turns])
+        self._freqs = mx.array([1 / turn if turn else math.inf for turn in found.turns])
 
     def __call__(self, x: mx.array, offset: int | mx.array = 0) -> mx.array:
         """Turn `(B, heads, L, head_dim)`, whose first position is `offset`."""
         if self.attention_factor != 1.0:
-            x = x * self.attention_factor
+            x = x.at[..., : self.dims].multiply(self.attention_factor)
         return mx.fast.rope(
             x,
-            self.head_dim,
+            self.dims,
             traditional=self.traditional,
             base=None,
             scale=1.0,
