@@ -41,7 +41,12 @@ FURTHER_SAMPLER = "temperature"
 
 
 class Several:
-    """The answers to one prompt in a runner. After each `Runner.advance`, call `proceed`."""
+    """The answers to one prompt, and the choice among them.
+
+    Iterate to get ``(number, step)`` as they come; a loop that is left has its answers where they
+    are. Who runs other answers beside these calls `add` with each step and `proceed` after each
+    `Runner.advance` instead.
+    """
 
     def __init__(
         self,
@@ -67,6 +72,7 @@ class Several:
         self._hooks = replace(hooks, choose=None, on_fork=None, on_prefill=None)
         first = replace(resolved, settings=replace(settings, answers=1))
         self.slots = [runner.add(prompt, first, hooks, text=text)]
+        self._stream = self._run()
         self._add_drawn()
 
     @property
@@ -81,6 +87,16 @@ class Several:
     @property
     def candidates(self) -> list[Candidate]:
         return self.selection.candidates
+
+    @property
+    def choice(self) -> AnswerChoice:
+        """Which answer is taken, of those that are complete by now."""
+        return self.selection.choice()
+
+    @property
+    def steps(self) -> list[Step]:
+        """Those of the chosen answer."""
+        return self.candidates[self.choice.chosen].steps
 
     @property
     def done(self) -> bool:
@@ -103,12 +119,18 @@ class Several:
             self.candidates[number].ended = True
         return self._add_drawn()
 
-    def stream(self) -> Generator[tuple[int, Step], None, None]:
-        """Yield the steps of all answers with their numbers; for the runner's only question.
+    def finish(self) -> AnswerChoice:
+        for _ in self:
+            pass
+        return self.choice
 
-        Raises:
-            NonFiniteLogitsError: the model computed NaN or infinite logits in the first answer.
-        """
+    def close(self) -> None:
+        self._stream.close()
+
+    def __iter__(self) -> Iterator[tuple[int, Step]]:
+        return self._stream
+
+    def _run(self) -> Generator[tuple[int, Step], None, None]:
         with self._runner:
             while not self.done:
                 found = self._runner.advance()
@@ -142,42 +164,6 @@ def further(settings: Settings, rule: AnswersRule) -> Settings:
     return find_sampler(FURTHER_SAMPLER).fitting(none_of_its_own)
 
 
-class AnswerStream:
-    """The answers to one question; iterate to get ``(number, step)`` as they come.
-
-    A loop that is left has its answers where they are; `choice` chooses among those that were
-    complete.
-    """
-
-    def __init__(self, several: Several) -> None:
-        self._several = several
-        self._steps = several.stream()
-
-    def __iter__(self) -> Iterator[tuple[int, Step]]:
-        return self._steps
-
-    def finish(self) -> AnswerChoice:
-        for _ in self:
-            pass
-        return self.choice
-
-    def close(self) -> None:
-        self._steps.close()
-
-    @property
-    def candidates(self) -> Sequence[Candidate]:
-        return self._several.candidates
-
-    @property
-    def choice(self) -> AnswerChoice:
-        return self._several.selection.choice()
-
-    @property
-    def steps(self) -> list[Step]:
-        """Those of the chosen answer."""
-        return self.candidates[self.choice.chosen].steps
-
-
 def stream_answers(
     model: LanguageModel,
     tokenizer: TokenizerWrapper,
@@ -186,7 +172,7 @@ def stream_answers(
     *,
     prompt_cache: list[Any] | None = None,
     **options: Any,
-) -> AnswerStream:
+) -> Several:
     """Answer a prompt once or several times, as its setting `answers` says, and choose an answer.
 
         stream = stream_answers(model, tokenizer, prompt, answers="auto")
@@ -204,7 +190,7 @@ def stream_answers(
     tokens = prompt_tokens(tokenizer, prompt)
     resolved = settings.resolved(model.config)
     text = None if prompt_cache is None else CachedText(model.take_cache(prompt_cache))
-    return AnswerStream(several_answers(model, tokenizer, tokens, resolved, hooks, text))
+    return several_answers(model, tokenizer, tokens, resolved, hooks, text)
 
 
 def several_answers(

@@ -281,8 +281,7 @@ class Batch:
 
 
 def _choose(answer: BatchAnswer, several: Several) -> None:
-    answer.choice = several.selection.choice()
-    answer.steps = list(several.candidates[answer.choice.chosen].steps)
+    answer.choice, answer.steps = several.choice, list(several.steps)
     answer.error = several.first.error
 
 

@@ -168,11 +168,11 @@ class Session(ChatSession):
 
     def _several(self, conversation: Conversation, several: Several) -> Generator[Step, None, None]:
         """Yield the steps of the first answer, and add the others to the turn behind it."""
-        with contextlib.closing(several.stream()) as steps:
-            for number, step in steps:
+        with contextlib.closing(several):
+            for number, step in several:
                 if number == 0:
                     yield step
-        self.choice = several.selection.choice()
+        self.choice = several.choice
         turn = conversation.last
         chosen = turn.selected
         for number, candidate in enumerate(several.candidates):

@@ -21,7 +21,7 @@ from . import output
 from .options import OutputOptions
 
 if TYPE_CHECKING:
-    from ...api.answers import AnswerStream
+    from ...api.answers import Several
 
 Record = dict[str, Any]
 MOST_FAILURES = 5
@@ -49,9 +49,7 @@ def show_steps(steps: Iterable[Step], form: OutputOptions, summary: Summary) -> 
     return 0
 
 
-def show_answers(
-    stream: AnswerStream, form: OutputOptions, prompt_tokens: int
-) -> tuple[int, Summary]:
+def show_answers(stream: Several, form: OutputOptions, prompt_tokens: int) -> tuple[int, Summary]:
     """Print several answers, and return the exit code and the totals of the chosen one.
 
     On a terminal the first one is shown as it comes, and where another one is chosen, that one
