@@ -33,7 +33,7 @@ from textual.keys import format_key
 
 from entropix_mlx import Profile, cli, step, summary
 from entropix_mlx.commands.shared.options import samplers as names_of_samplers
-from entropix_mlx.palette import LOOKS
+from entropix_mlx.palette import SWATCHES
 from entropix_mlx.profiles import tree
 from entropix_mlx.profiles.fields import LARGEST_TOP_K
 from entropix_mlx.traces import trace
@@ -50,7 +50,7 @@ COLOURS = {
     (86, 180, 233): "blue",
     (153, 153, 153): "grey",
 }
-"""Names of the colours of `palette.LOOKS`."""
+"""Names of the colours of `palette.SWATCHES`."""
 SYMBOLS = {"entropy": "H", "varentropy": "V"}
 FILTERS = ("temperature", "top_p", "top_k", "min_p")
 """The parameters that most samplers take."""
@@ -87,8 +87,8 @@ def strategies() -> str:
     meanings = import_module("tui.help_text").MEANINGS
     lines = ["| strategy | when | what happens |", "|---|---|---|"]
     for strategy, row in rows.items():
-        look, meaning = LOOKS[strategy], ": ".join(meanings[strategy])
-        name = f"{look.glyph} `{strategy}`, {COLOURS[look.rgb]}"
+        swatch, meaning = SWATCHES[strategy], ": ".join(meanings[strategy])
+        name = f"{swatch.glyph} `{strategy}`, {COLOURS[swatch.rgb]}"
         lines.append(f"| {name} | {_condition(row.bounds)} | {meaning} |")
     return "\n".join(lines)
 

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
-    from .api.answers import stream_answers as stream_answers
     from .api.batch import batch_generate as batch_generate
     from .api.generate import generate as generate
+    from .api.generate import stream_answers as stream_answers
     from .api.generate import stream_generate as stream_generate
     from .api.prompts import chat_prompt as chat_prompt
     from .api.score import score as score
@@ -45,10 +45,9 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "chat.session": ("Session",),
     "checkpoints.loading": ("load",),
-    "api.answers": ("stream_answers",),
     "api.batch": ("batch_generate",),
     "engine.speculation.draft_model": ("DraftModel",),
-    "api.generate": ("generate", "stream_generate"),
+    "api.generate": ("generate", "stream_answers", "stream_generate"),
     "api.prompts": ("chat_prompt",),
     "api.score": ("score",),
     "errors": ("EntropixError",),

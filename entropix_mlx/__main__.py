@@ -39,7 +39,9 @@ def _enter() -> int:
     from .commands.ranks import coordinator, worker
     from .distributed.environment import of_environment
     from .errors import GroupError
+    from .models import open_files
 
+    open_files.keep_limit()
     output.prepare()
     try:
         place = of_environment()

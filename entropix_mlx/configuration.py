@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +23,7 @@ from . import limits
 from .errors import ConfigurationError
 from .files import write_whole, writing
 from .profiles.selection import user_folder
+from .records import parse_toml
 
 OPTIONS, SCREEN, KEYS = "options", "screen", "keys"
 THEME = "theme"
@@ -58,7 +58,7 @@ class Configuration:
         """
         try:
             text = limits.read_named(path, limits.CONFIGURATION_BYTES, ConfigurationError)
-            content = tomllib.loads(text)
+            content = parse_toml(text)
         except (ValueError, RecursionError) as error:
             raise ConfigurationError(f"{path} is not TOML: {error}") from error
         return cls(path, text=text)._with(content)

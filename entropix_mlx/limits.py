@@ -56,12 +56,14 @@ ZIP_ENTRIES = 10**4  # entries of a `.pth` file: some hundred tensors, one each
 FOLDER_ENTRIES = 10**5  # files and folders inside a model folder
 WHOLE = 2**31 - 1  # a whole number on the command line or in the environment
 ANSWERS = 10**6  # answers of one command, and prompts of a file
-QUESTIONS = 10**5  # questions of a task, and answers to each
+GRADED = 10**5  # answers of an evaluation, which plans all of them before it begins
+QUESTIONS = 10**4  # questions of a task, and answers to each
 RANKS = 512  # of a group
 PORT = 65535
 ANSWER_CHARACTERS = 10**5  # of a right answer in a file of questions
 PATTERN_CHARACTERS = 1000  # a regular expression that grades answers
-PATTERN_SECONDS = 1.0  # CPU time in which it must have graded one
+PATTERN_REPEATS = 1000  # all counts in braces multiplied
+PATTERN_SECONDS = 1.0  # in which it must have graded one
 NUMBER = 1e30  # the magnitude of a number that a configuration states; float32 ends at 3.4e38
 
 

@@ -12,21 +12,21 @@ from typing import Any, NamedTuple
 from .step import NOT_OF_THE_MODEL, Step, Strategy
 
 
-class Look(NamedTuple):
+class Swatch(NamedTuple):
     """The glyph of a strategy, which needs no colour, and its colour (Okabe–Ito palette, RGB)."""
 
     glyph: str
     rgb: tuple[int, int, int]
 
 
-LOOKS = {
-    Strategy.ARGMAX: Look("●", (0, 158, 115)),
-    Strategy.THINK: Look("◆", (204, 121, 167)),
-    Strategy.THINK_SAMPLE: Look("◇", (204, 121, 167)),
-    Strategy.BRANCH: Look("▲", (230, 159, 0)),
-    Strategy.RESAMPLE: Look("■", (213, 94, 0)),
-    Strategy.ADAPTIVE: Look("○", (86, 180, 233)),
-    Strategy.SAMPLE: Look("·", (153, 153, 153)),
+SWATCHES = {
+    Strategy.ARGMAX: Swatch("●", (0, 158, 115)),
+    Strategy.THINK: Swatch("◆", (204, 121, 167)),
+    Strategy.THINK_SAMPLE: Swatch("◇", (204, 121, 167)),
+    Strategy.BRANCH: Swatch("▲", (230, 159, 0)),
+    Strategy.RESAMPLE: Swatch("■", (213, 94, 0)),
+    Strategy.ADAPTIVE: Swatch("○", (86, 180, 233)),
+    Strategy.SAMPLE: Swatch("·", (153, 153, 153)),
 }
 
 _CONTROL = (
@@ -59,7 +59,7 @@ def to_json(value: Any, indent: int | None = None) -> str:
 
 
 def paint(text: str, strategy: Strategy, underline: bool = False) -> str:
-    red, green, blue = LOOKS[strategy].rgb
+    red, green, blue = SWATCHES[strategy].rgb
     line = _UNDERLINE if underline else ""
     return f"\x1b[38;2;{red};{green};{blue}m{line}{text}{_RESET}"
 

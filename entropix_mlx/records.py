@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import tomllib
 import types
 from collections.abc import Mapping, Sequence
 from enum import Enum
@@ -31,6 +32,18 @@ def parse_json(text: str, what: str, error: type[EntropixError]) -> Any:
         return value
     except (ValueError, RecursionError) as cause:
         raise error(f"{what} is not JSON: {first_line(cause)}") from cause
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return what TOML says.
+
+    Raises:
+        ValueError: it is no TOML, or is nested too deeply.
+    """
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def from_record(kind: type[T], record: Any, where: str = "") -> T:

@@ -184,6 +184,12 @@ class ResolvedSettings:
     def profile(self) -> Profile:
         return self.sampler.profile
 
+    @property
+    def most_answers(self) -> int:
+        """How many answers may be drawn."""
+        answers = self.settings.answers
+        return answers if isinstance(answers, int) else self.profile.answers.count
+
     def with_seed(self, seed: int) -> ResolvedSettings:
         return replace(self, settings=replace(self.settings, seed=seed), seed=seed)
 

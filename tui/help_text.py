@@ -9,7 +9,7 @@ from textual.content import Content
 from textual.style import Style
 from textual.widgets import Static
 
-from entropix_mlx.palette import LOOKS, printable
+from entropix_mlx.palette import SWATCHES, printable
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.profiles.tree import first_fit, table
 from entropix_mlx.step import Metrics, Origin, Strategy
@@ -107,7 +107,7 @@ def strategies(profile: Profile | None = None) -> Content:
     when = conditions(profile) if profile else {}
     lines = []
     for strategy, (state, deed) in MEANINGS.items():
-        name = Content.styled(f"{LOOKS[strategy].glyph} {strategy:<{LONGEST}}", STYLES[strategy])
+        name = Content.styled(f"{SWATCHES[strategy].glyph} {strategy:<{LONGEST}}", STYLES[strategy])
         lines.append(name + Content(f" {state}: {deed}"))
         more = [when.get(strategy), _thought(profile) if strategy is Strategy.THINK else ""]
         lines += [Content(f"{'':{LONGEST + 3}}{text}") for text in more if text]

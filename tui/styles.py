@@ -17,7 +17,7 @@ from textual.color import Color
 from textual.filter import LineFilter
 from textual.style import Style
 
-from entropix_mlx.palette import LOOKS
+from entropix_mlx.palette import SWATCHES
 from entropix_mlx.step import Origin, Step, Strategy
 
 _ATTRIBUTES = {
@@ -29,13 +29,13 @@ _ATTRIBUTES = {
     Strategy.ADAPTIVE: Style(),
     Strategy.SAMPLE: Style(dim=True),
 }
-COLOURS = {strategy: Style(foreground=Color(*look.rgb)) for strategy, look in LOOKS.items()}
+COLOURS = {strategy: Style(foreground=Color(*swatch.rgb)) for strategy, swatch in SWATCHES.items()}
 """For bars and points; an underline would run through them."""
 STYLES = {strategy: COLOURS[strategy] + attributes for strategy, attributes in _ATTRIBUTES.items()}
 """For tokens and names."""
 _TINTS: dict[Strategy, Style] = {
-    strategy: Style(background=Color(*look.rgb, a=0.16))
-    for strategy, look in LOOKS.items()
+    strategy: Style(background=Color(*swatch.rgb, a=0.16))
+    for strategy, swatch in SWATCHES.items()
     if strategy not in (Strategy.ADAPTIVE, Strategy.SAMPLE)
 }
 ORIGIN_MARKS = {
@@ -56,7 +56,7 @@ CONTRAST = 4.5
 """The contrast that WCAG 2 asks for text (level AA)."""
 STEPS = 20
 """A colour is moved towards black or white in so many steps."""
-_STRATEGY_COLOURS = {look.rgb for look in LOOKS.values()}
+_STRATEGY_COLOURS = {swatch.rgb for swatch in SWATCHES.values()}
 
 
 def tinted(strategy: Strategy) -> Style:
@@ -66,7 +66,7 @@ def tinted(strategy: Strategy) -> Style:
 
 def faded(strategy: Strategy, share: float) -> Style:
     """Return a strategy's colour, mixed with what lies behind it: of share 1, hardly visible."""
-    return Style(foreground=Color(*LOOKS[strategy].rgb, a=1 - 0.7 * share))
+    return Style(foreground=Color(*SWATCHES[strategy].rgb, a=1 - 0.7 * share))
 
 
 def marked(text: str, step: Step, previous: Step | None, following: Step | None, glyph: str) -> str:

@@ -15,8 +15,8 @@ from entropix_mlx.errors import PromptError
 if TYPE_CHECKING:  # the checks come before what takes long to import
     from textual.app import App
 
-LOOK_SECONDS = 1.0
-"""Between two looks whether the terminal is still there."""
+CHECK_SECONDS = 1.0
+"""Between two checks whether the terminal is still there."""
 
 
 def require_full_screen(instead: str) -> None:
@@ -58,9 +58,9 @@ def end_with_terminal(app: App[None]) -> None:
 
     keyboard = sys.__stdin__.fileno() if sys.__stdin__ else -1
 
-    def look() -> None:
+    def check() -> None:
         if not os.isatty(keyboard):
             app.exit()
 
     if os.isatty(keyboard):
-        app.set_interval(LOOK_SECONDS, look)
+        app.set_interval(CHECK_SECONDS, check)

@@ -1,21 +1,21 @@
-"""Which of several answers to a question is taken, and when no more of them are needed.
+"""Which of several answers to a prompt is chosen, and when no more of them are needed.
 
     answers  1  ■■■■■■■|                      the first, by the sampler that is set
-             2          ■■■■■■|               only behind a first one that is unsure, or always
-             3          ■■■■■■■■|             complete: it may be chosen
-             4          ■■■×                  its worst group is worse than the best answer's: ended
+             2          ■■■■■■|               only behind a first one that is unsure, or always 3
+             ■■■■■■■■|             complete: it may be chosen 4          ■■■×                  its
+             lowest group is worse than the best answer's: ended
 
-With `best`, the answer with the highest score is taken: the lowest mean log p of three tokens in a
-row, which can only fall while an answer grows, so that one that has fallen behind is ended; or the
-mean log p. The largest entropy tells hard questions from easy ones, but not the answers to one
-question apart, and is no such score.
+The score of an answer is the lowest mean log p of three tokens in a row. It can only fall while an
+answer grows, so an answer that has fallen behind is ended. The same score of the first answer is
+the gate of ``auto``. The largest entropy tells hard questions from easy ones, but not the answers
+to one question apart, and is no such score.
 
 With `vote`, answers that say the same (`short_texts.comparable`) are counted, and the best of the
-largest group is taken. The vote ends when the other answers cannot change it, or hardly would: with
-`a` votes for the leader and `b` for the second, when the probability that the leader has the
-majority of all votes to come, which is Beta(a + 1, b + 1), reaches `posterior`.
+largest group is chosen. The vote ends when the other answers cannot change it, or hardly would:
+when the probability that the leader, with `a` votes against `b` for the second, has the majority of
+all votes to come, which is Beta(a + 1, b + 1), reaches `posterior`.
 
-The first answer is never ended before its time: it is shown while it comes.
+The first answer is never ended before its time: it may be shown while it comes.
 """
 
 from __future__ import annotations
@@ -23,18 +23,20 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from statistics import fmean
 from typing import Any
 
-from ..profiles.confidence import GROUP, AnswerMetrics, lowest_group, score_of
+from ..profiles.confidence import GROUP, AnswerMetrics, score_of
 from ..profiles.sections import VOTE, AnswersRule
 from ..step import NOT_OF_THE_MODEL, Step
 from ..summary import forward_tokens
 from .short_texts import comparable
 
+SCORE = "lowest_logprob"
 
-class Enough(StrEnum):
+
+class Stopped(StrEnum):
     """Why no more answers were drawn, or awaited."""
 
     SURE = "sure"  # the first one reached the gate
@@ -43,105 +45,71 @@ class Enough(StrEnum):
     INTERRUPTED = "interrupted"
 
 
-class RestsOn(StrEnum):
-    """What the confidence in a choice is computed from."""
-
-    TOKENS = "tokens"  # geometric mean of the probabilities of the chosen answer's own tokens
-    AGREEMENT = "agreement"  # share of the complete answers that say what the chosen one says
-
-
-@dataclass
 class Candidate:
-    """One of several answers to a question, as far as it has come."""
+    """One of several answers to a prompt, as far as it has come."""
 
-    seed: int
-    steps: list[Step] = field(default_factory=list)
-    ended: bool = False
-    """Whether nothing comes after the last step."""
-    _own: list[float] = field(default_factory=list)
-    _lowest: float = math.inf
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.steps: list[Step] = []
+        self.ended = False
+        """Whether nothing comes after the last step."""
+        self.bound = math.inf
+        """What its score may still become."""
+        self._group: list[float] = []
+        self._said: str | None = None
 
     def add(self, step: Step) -> None:
         self.steps.append(step)
         if step.origin not in NOT_OF_THE_MODEL:
-            self._own = [*self._own[1 - GROUP :], step.logprob]
-        if len(self._own) == GROUP:
-            self._lowest = min(self._lowest, lowest_group(self._own))
+            self._group = [*self._group[1 - GROUP :], step.logprob]
+        if len(self._group) == GROUP:
+            self.bound = min(self.bound, fmean(self._group))
+
+    @property
+    def score(self) -> float:
+        """`SCORE` of the tokens so far; of fewer than a group, their mean."""
+        if len(self._group) == GROUP:
+            return self.bound
+        return fmean(self._group) if self._group else -math.inf
 
     @property
     def text(self) -> str:
         return "".join(step.text for step in self.steps)
 
     @property
-    def complete(self) -> bool:
-        return bool(self.steps and self.steps[-1].finish_reason)
+    def said(self) -> str:
+        """What a complete answer says, in a form that is equal for answers that say the same."""
+        if self._said is None:
+            found = comparable(self.text)
+            self._said = f"only number {self.seed}" if found is None else found
+        return self._said
 
     @property
-    def metrics(self) -> AnswerMetrics:
-        return AnswerMetrics.of(self.steps)
+    def complete(self) -> bool:
+        return bool(self.steps and self.steps[-1].finish_reason)
 
     @property
     def forward_tokens(self) -> int:
         """Tokens that went through the model for it; one was under way where it was ended."""
         return sum(forward_tokens(self.steps)) + (bool(self.steps) and not self.complete)
 
-    def at_most(self, score: str) -> float:
-        """Return what a score can still be when the answer is complete."""
-        return self._lowest if score == "lowest_logprob" else math.inf
-
-
-@dataclass(frozen=True)
-class OneOfSeveral:
-    """One of the answers of a `AnswerChoice`."""
-
-    text: str
-    seed: int
-    tokens: int
-    forward_tokens: int
-    score: float | None
-    """None where it has no token of the model's."""
-    complete: bool
-    """Whether it came to its own end; otherwise it could not be chosen."""
-
-
-@dataclass(frozen=True)
-class AnswerChoice:
-    """The answers to one question, and which of them is taken."""
-
-    answers: tuple[OneOfSeveral, ...]
-    chosen: int
-    stopped: Enough
-    selection: str
-    score: str
-    agreeing: int
-    """Complete answers that say what the chosen one says, itself included."""
-    complete: int
-    forward_tokens: int
-    """Of all answers, those included that were not taken, or not completed."""
-    confidence: float
-    rests_on: RestsOn
-
-    @property
-    def text(self) -> str:
-        return self.answers[self.chosen].text
-
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def __str__(self) -> str:
-        if self.stopped is Enough.SURE:
-            return "1 answer, which is sure"
-        score = self.answers[self.chosen].score
-        scored = "" if score is None else f" ({self.score} {score:.2f})"
-        return (
-            f"{self.agreeing} of {self.complete} complete answers agree, {len(self.answers)} were"
-            f" drawn; number {self.chosen + 1} was chosen{scored}; {self.forward_tokens} forward"
-            " tokens in all"
-        )
+        return {
+            "text": self.text,
+            "seed": self.seed,
+            "tokens": len(self.steps),
+            "forward_tokens": self.forward_tokens,
+            "score": self.score if math.isfinite(self.score) else None,
+            "complete": self.complete,
+        }
 
 
-class AnswerSelection:
-    """The answers to one question, how many of them are needed, and which is taken."""
+class Selection:
+    """The answers to one prompt: how many of them are needed, and which is chosen.
+
+    It can be asked at any moment which one is chosen, also behind an interrupt: one of those that
+    are complete, or else the first.
+    """
 
     def __init__(self, rule: AnswersRule, answers: int | str, seed: int) -> None:
         """Begin with the first answer; with a number, also with the others.
@@ -153,10 +121,8 @@ class AnswerSelection:
         """
         self._rule = rule
         self._gated = not isinstance(answers, int)
-        self.most = most_answers(rule, answers)
-        self._behind: set[int] = set()
-        self._scores: dict[int, float] = {}
-        self._said: dict[int, str | None] = {}
+        self._most = answers if isinstance(answers, int) else rule.count
+        self._decided = False
         self.candidates = [Candidate(seed)]
         if not self._gated:
             self._draw()
@@ -165,53 +131,82 @@ class AnswerSelection:
     def done(self) -> bool:
         return all(candidate.ended for candidate in self.candidates)
 
-    def proceed(self) -> list[int]:
-        """Draw what is needed, and return the numbers of the answers that are to end now."""
-        first, drawn = self.candidates[0], len(self.candidates)
-        if self._gated and first.ended and first.complete and drawn == 1:
-            if self._rule.opens(first.metrics):
+    def proceed(self) -> list[Candidate]:
+        """Draw what is needed, and return the answers that are to end now."""
+        first = self.candidates[0]
+        if self._gated and len(self.candidates) == 1:
+            if first.ended and first.complete and not first.score >= self._rule.threshold:
                 self._draw()
             return []
-        running = [number for number in range(1, drawn) if not self.candidates[number].ended]
-        behind = self._decided(running)
-        self._behind.update(behind)
+        behind = self._behind([c for c in self.candidates[1:] if not c.ended])
+        self._decided |= bool(behind)
         return behind
 
-    def choice(self) -> AnswerChoice:
-        """Return which answer is taken, of those that are complete by now."""
-        rule = self._rule
-        votes = self._votes()
-        voting = rule.selection == VOTE
-        complete = [n for n, candidate in enumerate(self.candidates) if candidate.complete]
-        among = max(votes, key=self._standing, default=complete) if voting else complete
-        chosen = max(among, key=self._score, default=0)
-        agreeing = next((len(group) for group in votes if chosen in group), len(complete[:1]))
-        by_vote = voting and len(complete) > 1
-        tokens = score_of("mean_logprob", self.candidates[chosen].metrics)
-        return AnswerChoice(
-            answers=tuple(self._record(number) for number in range(len(self.candidates))),
-            chosen=chosen,
-            stopped=self._stopped(),
-            selection=rule.selection,
-            score=rule.score,
-            agreeing=agreeing,
-            complete=len(complete),
-            forward_tokens=sum(candidate.forward_tokens for candidate in self.candidates),
-            confidence=agreeing / len(complete) if by_vote else math.exp(tokens),
-            rests_on=RestsOn.AGREEMENT if by_vote else RestsOn.TOKENS,
+    @property
+    def complete(self) -> list[Candidate]:
+        return [candidate for candidate in self.candidates if candidate.complete]
+
+    @property
+    def agreeing(self) -> list[Candidate]:
+        """The complete answers that say what the chosen one says, itself included."""
+        return [one for one in self.complete if one.said == self.chosen.said]
+
+    @property
+    def chosen(self) -> Candidate:
+        among = self.complete
+        if self._rule.selection == VOTE:
+            among = max(self._votes(), key=_standing, default=among)
+        return max(among, key=lambda one: one.score, default=self.candidates[0])
+
+    @property
+    def forward_tokens(self) -> int:
+        """Of all answers, those included that were not chosen, or not completed."""
+        return sum(candidate.forward_tokens for candidate in self.candidates)
+
+    @property
+    def stopped(self) -> Stopped:
+        if self._decided:
+            return Stopped.DECIDED
+        if len(self.complete) < len(self.candidates):
+            return Stopped.INTERRUPTED
+        return Stopped.SURE if self._gated and len(self.candidates) == 1 else Stopped.ALL
+
+    def to_dict(self) -> dict[str, Any]:
+        chosen, complete, agreeing = self.chosen, len(self.complete), len(self.agreeing)
+        voted = self._rule.selection == VOTE and complete > 1
+        own = math.exp(score_of("mean_logprob", AnswerMetrics.of(chosen.steps)))
+        return {
+            "answers": [candidate.to_dict() for candidate in self.candidates],
+            "chosen": self.candidates.index(chosen),
+            "selection": self._rule.selection,
+            "stopped": str(self.stopped),
+            "agreeing": agreeing,
+            "complete": complete,
+            "forward_tokens": self.forward_tokens,
+            "confidence": agreeing / complete if voted else own,
+            "rests_on": "agreement" if voted else "tokens",
+        }
+
+    def __str__(self) -> str:
+        if self.stopped is Stopped.SURE:
+            return "1 answer, which is sure"
+        chosen = self.chosen
+        return (
+            f"{len(self.agreeing)} of {len(self.complete)} complete answers agree,"
+            f" {len(self.candidates)} were drawn; number {self.candidates.index(chosen) + 1} was"
+            f" chosen ({SCORE} {chosen.score:.2f}); {self.forward_tokens} forward tokens in all"
         )
 
     def _draw(self) -> None:
         seed = self.candidates[0].seed
-        self.candidates += [Candidate(derived(seed, n)) for n in range(1, self.most)]
+        self.candidates += [Candidate(derived(seed, n)) for n in range(1, self._most)]
 
-    def _decided(self, running: list[int]) -> list[int]:
+    def _behind(self, running: list[Candidate]) -> list[Candidate]:
         """Return those of some answers on which the choice does not depend any more."""
         if self._rule.selection == VOTE:
             return running if self._settled() else []
-        complete = (n for n, candidate in enumerate(self.candidates) if candidate.complete)
-        best = max(map(self._score, complete), default=-math.inf)
-        return [n for n in running if self.candidates[n].at_most(self._rule.score) <= best]
+        best = max((one.score for one in self.complete), default=-math.inf)
+        return [candidate for candidate in running if candidate.bound <= best]
 
     def _settled(self) -> bool:
         votes = sorted(map(len, self._votes()), reverse=True)
@@ -219,52 +214,17 @@ class AnswerSelection:
         running = sum(not candidate.ended for candidate in self.candidates)
         return first > second + running or leads(first, second) >= self._rule.posterior
 
-    def _votes(self) -> list[list[int]]:
+    def _votes(self) -> list[list[Candidate]]:
         """Return the complete answers in groups that say the same; silence has no vote."""
-        groups: dict[str | int, list[int]] = {}
-        for number, candidate in enumerate(self.candidates):
-            if candidate.complete and number not in self._said:
-                self._said[number] = comparable(candidate.text)
-            said = self._said.get(number, "")
-            if said != "":
-                groups.setdefault(number if said is None else said, []).append(number)
+        groups: dict[str, list[Candidate]] = {}
+        for candidate in self.complete:
+            if candidate.said:
+                groups.setdefault(candidate.said, []).append(candidate)
         return list(groups.values())
 
-    def _score(self, number: int) -> float:
-        candidate = self.candidates[number]
-        if number in self._scores:
-            return self._scores[number]
-        score = score_of(self._rule.score, candidate.metrics)
-        if candidate.complete:
-            self._scores[number] = score
-        return score
 
-    def _standing(self, group: Sequence[int]) -> tuple[int, float]:
-        return len(group), max(map(self._score, group))
-
-    def _stopped(self) -> Enough:
-        if self._behind:
-            return Enough.DECIDED
-        if not all(candidate.complete for candidate in self.candidates):
-            return Enough.INTERRUPTED
-        alone = self._gated and len(self.candidates) == 1
-        return Enough.SURE if alone else Enough.ALL
-
-    def _record(self, number: int) -> OneOfSeveral:
-        candidate, score = self.candidates[number], self._score(number)
-        return OneOfSeveral(
-            text=candidate.text,
-            seed=candidate.seed,
-            tokens=len(candidate.steps),
-            forward_tokens=candidate.forward_tokens,
-            score=score if math.isfinite(score) else None,
-            complete=candidate.complete,
-        )
-
-
-def most_answers(rule: AnswersRule, answers: int | str) -> int:
-    """Return how many answers a setting may mean."""
-    return answers if isinstance(answers, int) else rule.count
+def _standing(group: Sequence[Candidate]) -> tuple[int, float]:
+    return len(group), max(candidate.score for candidate in group)
 
 
 def leads(first: int, second: int) -> float:

@@ -33,14 +33,14 @@ T = TypeVar("T", bound="Task")
 class Task:
     """One answer that is to be generated."""
 
-    asked: PromptLine
+    prompt: PromptLine
     sample: int
     """Its number among the answers to the prompt, from 0."""
 
     @property
     def settings(self) -> Settings:
         """Those of the prompt; each answer has the seed that follows the one before."""
-        settings = self.asked.settings
+        settings = self.prompt.settings
         if settings.seed is None:
             return settings
         return replace(settings, seed=settings.seed + self.sample)
@@ -50,28 +50,28 @@ class Task:
         seed = self.settings.seed
         seeded = {} if seed is None else {"seed": seed}
         named = {"sampler": self.settings.sampler, "options": self.settings.options}
-        known: dict[str, Any] = json.loads(to_json(self.asked.asked | named | seeded))
+        known: dict[str, Any] = json.loads(to_json(self.prompt.content | named | seeded))
         return known
 
     @property
     def key(self) -> tuple[int, int]:
-        return self.asked.line, self.sample
+        return self.prompt.line, self.sample
 
     @property
     def name(self) -> str:
         """For messages."""
-        return self.asked.id or f"line {self.asked.line}"
+        return self.prompt.id or f"line {self.prompt.line}"
 
     def record(self, answer: BatchAnswer, batch: int) -> dict[str, Any]:
         """Return the line of an answer; rounding depends on `batch`, the answers at once."""
-        named = {} if self.asked.id is None else {"id": self.asked.id}
-        begun = {"line": self.asked.line, "sample": self.sample} | named | self.header
+        named = {} if self.prompt.id is None else {"id": self.prompt.id}
+        begun = {"line": self.prompt.line, "sample": self.sample} | named | self.header
         begun |= {"seed": answer.seed, "batch": batch}
         if answer.error is not None:
             return begun | {"error": str(answer.error)}
         verdict = answer.certainty
         judged = {} if verdict is None else {"certainty": verdict.to_dict()}
-        several = {} if answer.choice is None else {"answers": answer.choice.to_dict()}
+        several = {} if answer.several is None else {"answers": answer.several.to_dict()}
         return begun | Summary.of(answer.steps, answer.prompt_tokens).to_dict() | judged | several
 
 
@@ -82,12 +82,12 @@ def all_tasks(prompts: Sequence[PromptLine], n: int) -> list[Task]:
         PromptError: they are too many.
     """
     check_count(len(prompts) * n)
-    return [Task(asked, sample) for asked in prompts for sample in range(n)]
+    return [Task(prompt, sample) for prompt in prompts for sample in range(n)]
 
 
-def check_count(answers: int) -> None:
-    if answers > limits.ANSWERS:
-        raise PromptError(f"{answers:,} answers are too many: ask for {limits.ANSWERS:,} at most")
+def check_count(answers: int, most: int = limits.ANSWERS) -> None:
+    if answers > most:
+        raise PromptError(f"{answers:,} answers are too many: ask for {most:,} at most")
 
 
 def records(
@@ -99,7 +99,7 @@ def records(
     def end(index: int) -> tuple[T, dict[str, Any]]:
         left.remove(index)
         record = tasks[index].record(batch.answers[index], batch.size)
-        batch.answers[index].steps.clear()  # thousands of answers would fill the memory
+        batch.answers[index].drop_steps()  # thousands of answers would fill the memory
         return tasks[index], record
 
     for index, step in batch:

@@ -11,7 +11,7 @@ from typing import Any
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..answer.hooks import Hooks
-from ..answer.selection import AnswerChoice
+from ..answer.selection import Selection
 from ..engine.runner import Runner
 from ..engine.slot import Slot
 from ..errors import EntropixError, whole_number
@@ -20,7 +20,6 @@ from ..profiles.confidence import AnswerMetrics, Verdict
 from ..profiles.profile import Profile
 from ..settings import BATCH, Settings
 from ..step import Step
-from .answers import Several
 from .generate import parse_options, prompt_tokens
 
 WAIT_SECONDS = 0.1
@@ -57,8 +56,8 @@ def batch_generate(
         prompts: each as for `stream_generate`. Equal ones share what is cached of them.
         settings: for all, or one for each prompt.
         n: answers to each prompt; those of one prompt follow one another, and each has the seed
-            that follows the one before. Where `answers` is not 1, each of them is the choice among
-            several, and its steps come when it is chosen.
+            that follows the one before. Where `answers` is not 1, each is the one that was chosen
+            of several, and its steps come when it is chosen.
         batch: answers at once; fewer are run where the memory does not allow so many.
         on_progress: see `OnProgress`.
         **options: fields of `Settings`, which replace those of all `settings`; `hooks`, a `Hooks`
@@ -83,7 +82,7 @@ def batch_generate(
     hooked = _one_each(options.pop("hooks", None), Hooks, len(prompts), "hooks")
     steady, draft = bool(options.pop("steady", False)), options.pop("draft_model", None)
     answers: list[BatchAnswer] = []
-    slots: list[Slot | Several | None] = []
+    slots: list[Slot | None] = []
     runner = Runner(model, tokenizer, batch=batch, steady=steady)
     for prompt, own, hook in zip(prompts, given, hooked, strict=True):
         called = hook or Hooks()
@@ -108,17 +107,16 @@ def _added(
     prompt: str | Iterable[int],
     settings: Settings,
     hooks: Hooks,
-) -> Slot | Several | None:
-    """Return the slot of an answer, or several; None where it cannot be generated, and `error` says
-    why."""
+) -> Slot | None:
+    """Return the slot of an answer; None where it cannot be generated, and `error` says why."""
     try:
         tokens = prompt_tokens(tokenizer, prompt)
         answer.prompt_tokens = len(tokens)
         resolved = runner.resolve(settings)
         answer.settings = resolved.settings
-        if resolved.settings.answers == 1:
-            return runner.add(tokens, resolved, hooks)
-        return Several(runner, tokens, resolved, hooks)
+        slot = runner.add(tokens, resolved, hooks)
+        answer.several = slot.selection
+        return slot
     except EntropixError as error:
         answer.error = error
         return None
@@ -135,12 +133,16 @@ class BatchAnswer:
     steps: list[Step] = field(default_factory=list)
     error: Exception | None = None
     """What ended the answer, if it was not its own end."""
-    choice: AnswerChoice | None = None
-    """Where there are several answers to the prompt: all of them, of which this one was chosen."""
+    several: Selection | None = None
+    """Where `answers` is not 1: all answers to the prompt, of which this one was chosen."""
 
     @property
     def text(self) -> str:
         return "".join(step.text for step in self.steps)
+
+    def drop_steps(self) -> None:
+        self.steps.clear()
+        self.several = None
 
     @property
     def seed(self) -> int | None:
@@ -166,25 +168,16 @@ class Batch:
         self,
         runner: Runner,
         answers: list[BatchAnswer],
-        slots: Sequence[Slot | Several | None],
+        slots: Sequence[Slot | None],
         on_progress: OnProgress | None,
     ) -> None:
         self.answers = answers
         """In the order of the prompts, each as far as it has come."""
         self._runner = runner
         self._on_progress = on_progress
-        self._left: dict[Slot, BatchAnswer] = {}
-        self._several: dict[int, Several] = {}
-        """By the index of an answer: those among which it will be chosen."""
-        for answer, slot in zip(answers, slots, strict=True):
-            if isinstance(slot, Several):
-                self._several[answer.index] = slot
-                self._left |= dict.fromkeys(slot.slots, answer)
-            elif slot is not None:
-                self._left[slot] = answer
-        alone = len(answers) - len(self._several)
-        most = alone + sum(several.most for several in self._several.values())
-        self.size = runner.capacity(self._left, most)
+        pairs = zip(slots, answers, strict=True)
+        self._left = {slot: answer for slot, answer in pairs if slot is not None}
+        self.size = runner.capacity(self._left)
         """Answers that are run at once."""
         self._question: tuple[Slot, Future[int]] | None = None
         self._steps = self._run()
@@ -208,31 +201,19 @@ class Batch:
                     self._report()
                 self._retire()
                 while self._left:
-                    committed = [(self._left[slot], slot, s) for slot, s in self._runner.advance()]
-                    for answer, slot, step in committed:
-                        self._add(answer, slot, step)
-                    yield from (
-                        (answer.index, step)
-                        for answer, _, step in committed
-                        if answer.index not in self._several
-                    )
+                    committed = [(self._left[slot], s) for slot, s in self._runner.advance()]
+                    for answer, step in committed:
+                        answer.steps.append(step)
+                    yield from ((answer.index, step) for answer, step in committed)
                     self._ask()
-                    for answer in self._retire():
-                        yield from ((answer.index, step) for step in answer.steps)
+                    self._retire()
         finally:
             self._cut_off()
 
-    def _add(self, answer: BatchAnswer, slot: Slot, step: Step) -> None:
-        if answer.index in self._several:
-            self._several[answer.index].add(slot, step)
-        else:
-            answer.steps.append(step)
-
     def _cut_off(self) -> None:
-        for index, several in self._several.items():
-            _choose(self.answers[index], several)
-        self._several.clear()
         for answer in self._left.values():
+            if answer.several is not None:
+                answer.steps = list(answer.several.chosen.steps)
             answer.error = EntropixError("the batch was closed before this answer was complete")
         self._left.clear()
 
@@ -256,33 +237,14 @@ class Batch:
         except Exception as error:  # that answer's alone
             slot.end(error)
 
-    def _retire(self) -> list[BatchAnswer]:
-        """Note which slots have ended, and return the answers that were chosen now."""
-        # 1. Where there are several answers, more are added, or some are ended.
-        for index, several in self._several.items():
-            self._left |= dict.fromkeys(several.proceed(), self.answers[index])
-        # 2. What has ended leaves.
-        for slot in [slot for slot in self._left if slot.ended]:
-            answer = self._left.pop(slot)
-            if answer.index not in self._several:
-                answer.error = slot.error
-                self._report()
-        # 3. One of several is chosen when the last of them has ended.
-        chosen = [self.answers[index] for index, each in self._several.items() if each.done]
-        for answer in chosen:
-            _choose(answer, self._several.pop(answer.index))
+    def _retire(self) -> None:
+        for slot in [slot for slot in self._left if slot.done]:
+            self._left.pop(slot).error = slot.error
             self._report()
-        return chosen
 
     def _report(self) -> None:
         if self._on_progress is not None:
-            left = {answer.index for answer in self._left.values()}
-            self._on_progress(len(self.answers) - len(left), len(self.answers))
-
-
-def _choose(answer: BatchAnswer, several: Several) -> None:
-    answer.choice, answer.steps = several.choice, list(several.steps)
-    answer.error = several.first.error
+            self._on_progress(len(self.answers) - len(self._left), len(self.answers))
 
 
 def _asked(slot: Slot) -> Future[int]:

@@ -12,7 +12,8 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 from ..answer.hooks import Hooks
 from ..engine.cached_text import CachedText
 from ..engine.runner import Runner
-from ..errors import PromptError
+from ..engine.slot import Slot
+from ..errors import PromptError, SettingsError
 from ..models.base import LanguageModel
 from ..profiles.fields import hint, shown
 from ..settings import Settings
@@ -35,6 +36,8 @@ def stream_generate(
 ) -> Iterator[Step]:
     """Generate from a prompt, one `Step` a token.
 
+    With several `answers`, the steps are those of the chosen one; see `stream_answers`.
+
     Args:
         model: from `load`.
         tokenizer: from `load`.
@@ -55,8 +58,57 @@ def stream_generate(
     tokens = prompt_tokens(tokenizer, prompt)
     resolved = settings.resolved(model.config)
     text = None if prompt_cache is None else CachedText(model.take_cache(prompt_cache))
-    runner = Runner(model, tokenizer, pipelined=pipelined)
+    runner = Runner(model, tokenizer, batch=resolved.most_answers, pipelined=pipelined)
     return runner.stream(runner.add(tokens, resolved, hooks, text=text))
+
+
+def stream_answers(
+    model: LanguageModel,
+    tokenizer: TokenizerWrapper,
+    prompt: str | Iterable[int],
+    settings: Settings | None = None,
+    *,
+    prompt_cache: list[Any] | None = None,
+    **options: Any,
+) -> AnswerStream:
+    """Generate several answers to a prompt, as its setting `answers` says, and choose one.
+
+        stream = stream_answers(model, tokenizer, prompt, answers="auto")
+        for number, step in stream:  # the first answer, number 0, comes first
+            ...
+        print(stream.selection.chosen.text, stream.selection)
+
+    Takes the arguments of `stream_generate`; a `prompt_cache` holds the prompt afterwards.
+
+    Raises:
+        EntropixError: one of its kinds, saying what is wrong and what to do.
+        SettingsError: `answers` is 1.
+        TypeError: an option is unknown, or a value that a program passed is of a wrong type.
+    """
+    settings, hooks = parse_options(settings, options, ("prompt_cache",))
+    tokens = prompt_tokens(tokenizer, prompt)
+    resolved = settings.resolved(model.config)
+    text = None if prompt_cache is None else CachedText(model.take_cache(prompt_cache))
+    runner = Runner(model, tokenizer, batch=resolved.most_answers)
+    return AnswerStream(runner, runner.add(tokens, resolved, hooks, text=text))
+
+
+class AnswerStream(Iterator[tuple[int, Step]]):
+    """Several answers to one prompt as they come: ``(number, step)``, and the choice among them."""
+
+    def __init__(self, runner: Runner, slot: Slot) -> None:
+        if slot.selection is None:
+            raise SettingsError("one answer was asked for: set answers, or use stream_generate")
+        self.selection = slot.selection
+        """All answers, as far as they have come."""
+        self._steps = runner.stream_all(slot)
+
+    def __next__(self) -> tuple[int, Step]:
+        return next(self._steps)
+
+    def close(self) -> None:
+        """End all answers where they are; those that are complete may be chosen."""
+        self._steps.close()
 
 
 def generate(
@@ -66,11 +118,6 @@ def generate(
     settings: Settings | None = None,
     **options: Any,
 ) -> str:
-    """Return the text of an answer; of several (`answers`), that of the one that is chosen."""
-    if options.get("answers", getattr(settings, "answers", 1)) != 1:
-        from .answers import stream_answers  # which needs this module
-
-        return stream_answers(model, tokenizer, prompt, settings, **options).finish().text
     steps = stream_generate(model, tokenizer, prompt, settings, **options)
     return "".join(step.text for step in steps)
 

@@ -49,7 +49,7 @@ class PromptLine:
     """What the file calls it; anything that JSON can hold."""
 
     @property
-    def asked(self) -> dict[str, Any]:
+    def content(self) -> dict[str, Any]:
         if self.prompt is None:
             return {"messages": [dict(message) for message in self.messages]}
         system = {} if self.system_prompt is None else {"system_prompt": self.system_prompt}
@@ -221,8 +221,6 @@ class _LineReader:
                 options = options | {
                     "changes": overlaid(self._settings.changes, options["changes"])
                 }
-            if isinstance(bias := options.get("logit_bias"), dict):
-                options = options | {"logit_bias": {_token(key): bias[key] for key in bias}}
             settings = replace(self._settings, **options)
             settings.check()
             self._known[key] = settings
@@ -234,13 +232,6 @@ def _optional_text(record: Mapping[str, Any], name: str, default: str | None) ->
     if value is not None and not isinstance(value, str):
         raise PromptError(f"{name} must be a text, not {shown(value)}")
     return value
-
-
-def _token(key: str) -> int:
-    token = limits.whole(key, 0)
-    if token is None:
-        raise PromptError(f"logit_bias: {shown(key)} is no token id")
-    return token
 
 
 def _list(messages: Any) -> Sequence[Any]:

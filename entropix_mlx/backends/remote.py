@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import urlsplit
 
+from .. import limits
 from ..chat.base import ChatSession
 from ..chat.conversation import Conversation, Reply
 from ..errors import EntropixError, SessionError
@@ -220,9 +221,9 @@ class HttpResponse:
         self._cancel = cancel
         self._closed = threading.Event()
         self._open = contextlib.ExitStack()
-        headers = {"Content-Type": "application/json"}
+        headers = {"Content-Type": b"application/json"}
         if address.key is not None:
-            headers["Authorization"] = f"Bearer {address.key}"
+            headers["Authorization"] = f"Bearer {address.key}".encode()
         with self._explained():
             connection = address.connection()
             self._open.callback(connection.close)
@@ -237,17 +238,19 @@ class HttpResponse:
 
     def whole(self) -> Any:
         with self._explained():
-            return json.load(self._response)
+            return json.loads(self._response.read(limits.LINE_BYTES))
 
     def events(self) -> Iterator[dict[str, Any]]:
         """Yield the server-sent events, until they end or the request is cancelled."""
         while not self._cancel.is_set():
             with self._explained():
-                line = self._response.readline()
+                line = self._response.readline(limits.LINE_BYTES)
+                begins = line.startswith(b"data: {")
+                event = json.loads(line.removeprefix(b"data: ")) if begins else None
             if not line or line.startswith(b"data: [DONE]"):
                 return
-            if line.startswith(b"data: {"):
-                yield json.loads(line.removeprefix(b"data: "))
+            if event is not None:
+                yield event
 
     def close(self) -> None:
         self._closed.set()
@@ -260,7 +263,7 @@ class HttpResponse:
         except ServerError:
             self.close()
             raise
-        except (OSError, http.client.HTTPException, ValueError) as error:
+        except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
             self.close()
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             message = f"no answer from the server at {self._address.url}: {reason}"

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from threading import Event
 
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..answer.hooks import Choose, Hooks
 from ..answer.interventions.thinking import Thinking
-from ..answer.selection import AnswerChoice
-from ..api.answers import Several, several_answers
+from ..answer.selection import Selection
 from ..api.prompts import conversation_prompt
 from ..engine.cached_text import CachedText
 from ..engine.runner import Runner
@@ -50,10 +49,10 @@ class Session(ChatSession):
     Attributes:
         notes: where passages are retrieved from, or None.
         draft_model: proposes tokens, as for `stream_generate`.
-        choice: where `settings.answers` is not 1: the answers to the last question, and which of
-            them was chosen. The steps that are returned are those of the first answer. The others
-            come behind its last step; they become answers of the turn, with the chosen one
-            selected. None for a single answer.
+        several: where `settings.answers` is not 1: the answers to the last question, and which of
+            them is chosen. The steps that are returned are those of the first one. The others come
+            behind its last step; they become answers of the turn, with the chosen one selected.
+            None for a single answer.
     """
 
     def __init__(
@@ -81,7 +80,7 @@ class Session(ChatSession):
         self.fingerprint = fingerprint(model.config)
         self.notes: Notes | None = None
         self.draft_model: DraftModel | None = None
-        self.choice: AnswerChoice | None = None
+        self.several: Selection | None = None
         self._model, self._tokenizer = model, tokenizer
         self._traces = traces
         self.context_length = model.config.max_position_embeddings
@@ -148,17 +147,13 @@ class Session(ChatSession):
         hooks = Hooks(
             cancel, self.on_prefill, self.choose, self.on_fork, retrieve, self.draft_model
         )
-        self.choice = None
-        if resolved.settings.answers == 1 or forced:  # a person's choice is the only answer
-            alone = replace(resolved, settings=replace(resolved.settings, answers=1))
-            runner = Runner(self._model, self._tokenizer)
-            slot = runner.add(prompt, alone, hooks, answered=before, forced=forced, text=self._text)
+        runner = Runner(self._model, self._tokenizer, batch=resolved.most_answers)
+        slot = runner.add(prompt, resolved, hooks, answered=before, forced=forced, text=self._text)
+        self.several = slot.selection
+        if slot.selection is None:
             steps = runner.stream(slot)
         else:
-            several = several_answers(
-                self._model, self._tokenizer, prompt, resolved, hooks, self._text
-            )
-            steps = self._several(conversation, several)
+            steps = self._first_of(slot.selection, runner.stream_all(slot), conversation)
         traced = steps
         if self._traces is not None:
             header = self._header(self._traces.model, resolved, len(prompt) - len(before))
@@ -166,20 +161,22 @@ class Session(ChatSession):
         with contextlib.closing(steps), contextlib.closing(traced):
             yield from traced
 
-    def _several(self, conversation: Conversation, several: Several) -> Generator[Step, None, None]:
+    def _first_of(
+        self,
+        several: Selection,
+        stream: Generator[tuple[int, Step], None, None],
+        conversation: Conversation,
+    ) -> Generator[Step, None, None]:
         """Yield the steps of the first answer, and add the others to the turn behind it."""
-        with contextlib.closing(several):
-            for number, step in several:
+        with contextlib.closing(stream):
+            for number, step in stream:
                 if number == 0:
                     yield step
-        self.choice = several.choice
         turn = conversation.last
-        chosen = turn.selected
-        for number, candidate in enumerate(several.candidates):
-            if number and candidate.steps:
-                turn.add(Reply(candidate.seed, candidate.steps, self.fingerprint))
-                chosen = turn.selected if number == self.choice.chosen else chosen
-        turn.selected = chosen
+        first = turn.selected
+        for candidate in several.candidates[1:]:
+            turn.add(Reply(candidate.seed, candidate.steps, self.fingerprint))
+        turn.selected = first + several.candidates.index(several.chosen)
 
     def _header(self, model: str, resolved: ResolvedSettings, prompt_tokens: int) -> Header:
         return Header(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -30,6 +29,7 @@ from ..lab.evaluation.results import check_comparisons, combinations_of, combine
 from ..lab.evaluation.tasks import ARITHMETIC, NOTES, own_notes, problems_of
 from ..profiles.fields import hint
 from ..profiles.selection import AUTO
+from ..records import parse_toml
 from ..settings import BATCH, Settings
 from .ranks import shares
 from .shared import loading, options, output
@@ -175,8 +175,8 @@ class Study(argparse.Action):
     def _read(self, path: Path) -> dict[str, Any]:
         try:
             text = limits.read_named(path, limits.CONFIGURATION_BYTES, PromptError)
-            return tomllib.loads(text)
-        except (ValueError, RecursionError) as error:
+            return parse_toml(text)
+        except ValueError as error:
             raise PromptError(f"it is not TOML: {error}") from error
 
     def _words(self, study: dict[str, Any], known: set[str]) -> Iterator[str]:

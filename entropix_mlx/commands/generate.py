@@ -25,7 +25,7 @@ from .shared.prompts import PromptOptions
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-    from ..answer.selection import AnswerChoice
+    from ..answer.selection import Selection
     from ..models.base import LanguageModel
     from ..notes.notes import Notes
 
@@ -124,8 +124,7 @@ def answer_one(request: GenerateRequest) -> int:
     draft = loading.load_draft(request.model, model, tokenizer)
     resolved = loading.resolve(request.settings, model)
     cache, tokens = request.prompt.load_cache(), request.prompt.encode(tokenizer, prompt)
-    from ..api.answers import stream_answers
-    from ..api.generate import stream_generate
+    from ..api.generate import stream_answers, stream_generate
 
     several = resolved.settings.answers != 1
     stream: Callable[..., Any] = stream_answers if several else stream_generate
@@ -142,7 +141,7 @@ def answer_one(request: GenerateRequest) -> int:
     )
     if several:
         code, summary = answers.show_answers(steps, request.output, len(tokens))
-        _show_totals(request.output, resolved, summary, steps.choice)
+        _show_totals(request.output, resolved, summary, steps.selection)
         return code
     if request.trace:
         system = request.prompt.system_prompt
@@ -160,13 +159,13 @@ def _show_totals(
     form: OutputOptions,
     resolved: ResolvedSettings,
     summary: Summary,
-    choice: AnswerChoice | None = None,
+    several: Selection | None = None,
 ) -> None:
     verdict = resolved.verdict(summary.metrics)
     if form.json:
         more: dict[str, Any] = {"seed": resolved.seed}
         more |= {} if verdict is None else {"certainty": verdict.to_dict()}
-        more |= {} if choice is None else {"answers": choice.to_dict()}
+        more |= {} if several is None else {"answers": several.to_dict()}
         output.write_json(summary.to_dict() | more, indent=2)
     elif not form.jsonl:
         output.write("\n")
@@ -183,7 +182,7 @@ def _show_totals(
         f" {summary.time_to_first_token:.1f} s; {summary.completion_tokens} tokens at"
         f" {summary.tokens_per_second:.1f} tokens/s{speculation}",
         f"finished: {summary.finish_reason}; seed {resolved.seed}",
-        *([] if choice is None else [str(choice)]),
+        *([] if several is None else [str(several)]),
     )
     answers.report_if_unsure(verdict)
 
@@ -215,7 +214,7 @@ def _answer_tasks(
         batch=request.batch,
         steady=True,
         hooks=[
-            Hooks(retrieve=notes.about(task.asked.question) if notes else None, draft_model=draft)
+            Hooks(retrieve=notes.about(task.prompt.question) if notes else None, draft_model=draft)
             for task in tasks
         ],
     )
@@ -240,17 +239,17 @@ def _encode(
     prompt: PromptOptions, tokenizer: TokenizerWrapper, tasks: Sequence[Task]
 ) -> list[list[int]]:
     found: dict[int, list[int]] = {}
-    for asked in {task.asked.line: task.asked for task in tasks}.values():
-        with at_line(prompt.file, asked.line) if prompt.file else nullcontext():
-            found[asked.line] = asked.tokens(tokenizer, bare=prompt.bare)
-    return [found[task.asked.line] for task in tasks]
+    for line in {task.prompt.line: task.prompt for task in tasks}.values():
+        with at_line(prompt.file, line.line) if prompt.file else nullcontext():
+            found[line.line] = line.tokens(tokenizer, bare=prompt.bare)
+    return [found[task.prompt.line] for task in tasks]
 
 
 def _printing(request: GenerateRequest) -> Write:
     """Return a function that prints an answer: an object a line, or a text below a heading."""
 
     def write_text(task: Task, record: dict[str, Any]) -> None:
-        prompt = f"prompt {task.asked.line}, " if request.prompt.file else ""
+        prompt = f"prompt {task.prompt.line}, " if request.prompt.file else ""
         output.write(f"── {prompt}answer {task.sample + 1}, seed {record['seed']} ──\n")
         output.write_text(record.get("text", "") + "\n")
 

@@ -59,11 +59,16 @@ class CachedText:
         self.base = min(int(layer.offset) for layer in layers)
         """Number of tokens that the caches held when this text took them over. Their ids are not
         known; `ids` begins after them."""
+        trim(self.layers, self.base)  # an interrupt may have left more in some layers
         self.ids: list[int] = []
 
     @classmethod
     def empty(cls, model: LanguageModel) -> CachedText:
         return cls(model.make_cache())
+
+    def found(self, _: Sequence[int]) -> CachedText:
+        """Return this text, as the one that a `Prompt` joins; equal for all of its prompts."""
+        return self
 
     def common(self, prompt: Sequence[int]) -> int:
         for index, (own, other) in enumerate(zip(self.ids, prompt, strict=False)):

@@ -13,8 +13,10 @@ of a calibration.
    always is.
 3. Waiting answers to the same prompt share what is cached of it. Where there is a prompt cache, a
    prompt takes what it has in common with a text of the cache, or with one that is in use.
-4. `advance` runs one turn of the scheduler and returns the steps that were committed.
+4. `turn` runs one turn of the scheduler and returns the steps that were committed.
 5. What has ended leaves: its text is shortened to what was committed, and joins the prompt cache.
+6. Where there are several answers to one prompt (`several.py`), others are added or ended now.
+   `advance` keeps their steps back, and returns those of the chosen one when it is chosen.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import contextlib
 from collections import deque
 from collections.abc import Collection, Generator, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -35,7 +37,7 @@ from ..answer.interventions.forks import Forks
 from ..answer.interventions.retrieval import Retrieval
 from ..answer.interventions.thinking import Thinking
 from ..answer.writer import Clock, Writer
-from ..errors import ContextLengthError, PromptError, SettingsError
+from ..errors import ContextLengthError, PromptError
 from ..models.base import LanguageModel
 from ..models.memory import cache_tokens, wired_memory
 from ..settings import ResolvedSettings, Settings, draw_seed
@@ -44,6 +46,7 @@ from .cached_text import CachedText, Prompt
 from .prompt_cache import PromptCache
 from .sampler_state import SamplerStates, check_biased, first_state
 from .scheduler import Scheduler
+from .several import Several
 from .slot import Slot
 from .speculation.speculation import speculation_for
 
@@ -94,6 +97,7 @@ class Runner:
         self._waiting: deque[Slot] = deque()
         self._admitted: list[Slot] = []
         self._taken: dict[Slot, int] = {}
+        self._several: list[Several] = []
         self._resolved: deque[tuple[Settings, ResolvedSettings]] = deque(maxlen=RESOLVED)
         self._open = contextlib.ExitStack()
 
@@ -117,11 +121,11 @@ class Runner:
     def idle(self) -> bool:
         return not (self._waiting or self._admitted)
 
-    def capacity(self, slots: Collection[Slot], answers: int) -> int:
-        """Return how many of some answers like these run at once, if all become as long as they
-        may."""
+    def capacity(self, slots: Collection[Slot]) -> int:
+        """Return how many of some answers run at once, if all become as long as they may."""
         longest = max((self._held(slot) for slot in slots), default=1)
-        return max(1, min(self._batch, answers, self._cache_tokens // longest))
+        most = sum(slot.resolved.most_answers for slot in slots)
+        return max(1, min(self._batch, most, self._cache_tokens // longest))
 
     def resolve(self, settings: Settings) -> ResolvedSettings:
         """Return settings as `Settings.resolved` does; those that decide alike share a sampler.
@@ -147,28 +151,25 @@ class Runner:
         forced: Sequence[int] = (),
         text: CachedText | None = None,
         scored: int | None = None,
-        beside: Slot | None = None,
     ) -> Slot:
         """Put an answer into the queue.
 
         Args:
             prompt: token ids; at least one.
-            resolved: its settings.
+            resolved: its settings. Where they ask for several answers, the slot is that of the
+                first one; one that is continued, forced or scored is the only one.
             hooks: the caller's.
             answered: the steps of an answer that is continued; the prompt ends with their tokens.
             forced: tokens to commit first, whatever is drawn; the user's choice.
             text: what is in the cache already, updated in place. When the answer ends, however it
                 does, it holds the tokens of the prompt and of the answer but the last.
             scored: as in `Prompt`; nothing of the prompt is taken from the cache then.
-            beside: an answer of this runner to the same prompt, not begun or ended, whose cached
-                prompt serves this one too. Behind one that ended, it goes before all that wait.
 
         Raises:
             PromptError: the prompt is empty, or holds a token that the model does not have.
             ContextLengthError: the prompt leaves no room in the context.
             ProfileError: the thinking text does not fit the tokenizer.
             SamplerError: a bias is of a token that the model does not have.
-            SettingsError: they ask for several answers, of which each is added by itself.
             TokenizerError: the draft model reads other tokens.
             UnsupportedModelError: speculation was asked for, and the model cannot take tokens back.
         """
@@ -179,10 +180,6 @@ class Runner:
             resolved.sampler,
             self._model.config.vocab_size,
         )
-        if settings.answers != 1:
-            raise SettingsError(
-                f"answers={settings.answers} gives several: use stream_answers or batch_generate"
-            )
         base = text.base if text is not None else 0
         context_room = self._context_room([*prompt], forced, base)
         check_biased(sampler, vocab)
@@ -203,7 +200,7 @@ class Runner:
         draft = hooks.draft_model
         slot = Slot(
             answer,
-            self._prompt(prompt, text, scored) if beside is None else self._prompt_of(beside),
+            self._prompt(prompt, text, scored),
             resolved,
             forced=forced,
             hooks=hooks,
@@ -213,27 +210,43 @@ class Runner:
         )
         if room == 0 and scored is None:
             slot.end()
-        if beside is not None and beside.ended:
-            self._waiting.insert(sum(one.prompt is slot.prompt for one in self._waiting), slot)
-        else:
-            self._waiting.append(slot)
+        self._waiting.append(slot)
+        if settings.answers != 1 and not (answered or forced or scored is not None):
+            self._several.append(Several(slot, partial(self._add_beside, slot, text)))
         return slot
 
     def advance(self) -> list[tuple[Slot, Step]]:
         """Admit what has room, run one pass, and return the steps that were committed.
 
-        Slots that ended have `ended` set, and `error` if that was not their own end; the others are
-        not touched by it.
+        Of several answers to one prompt, those of the chosen one are returned, as steps of the
+        first, when it is chosen. Slots of which no more steps come are `done`, and have an `error`
+        if that was not their own end; the others are not touched by it.
         """
+        several = list(self._several)
+        steps = self.turn()
+        if several:
+            kept_back = {slot for each in several for slot in each.slots}
+            steps = [(slot, step) for slot, step in steps if slot not in kept_back]
+        for each in several:
+            if each.first.done:
+                steps += [(each.first, step) for step in each.selection.chosen.steps]
+        return steps
+
+    def turn(self) -> list[tuple[Slot, Step]]:
+        """Do as `advance` does, and return the steps of all answers as they come."""
         self._admit()
         steps = self._scheduler.advance()
         for slot, _ in steps:
             self._taken[slot] += 1
         self._retire()
+        for each in self._several:
+            each.proceed(steps)
+        self._several = [each for each in self._several if not each.first.done]
         return steps
 
     def stream(self, slot: Slot) -> Generator[Step, None, None]:
-        """Yield the steps of the runner's only answer, and end it when the generator is left.
+        """Yield the steps of the answer to the runner's only prompt, and end it when the generator
+        is left.
 
         Raises:
             NonFiniteLogitsError: the model computed NaN or infinite logits.
@@ -241,18 +254,32 @@ class Runner:
         taken = 0
         try:
             with self:
-                while not slot.ended:
+                while not slot.done:
                     for _, step in self.advance():
                         taken += 1
                         yield step
                         if step.finish_reason or slot.cancelled:
                             return
-                    if slot.undecided is not None and slot.choose is not None:
-                        slot.reply(slot.choose(slot.undecided))
+                    slot.ask()
             if slot.error is not None:
                 raise slot.error
         finally:
             slot.settle(taken)
+
+    def stream_all(self, slot: Slot) -> Generator[tuple[int, Step], None, None]:
+        """Yield the steps of several answers as they come, each with the number of its answer.
+
+        Raises:
+            NonFiniteLogitsError: the model computed NaN or infinite logits.
+        """
+        (several,) = self._several
+        with self:
+            while not slot.done:
+                for committed, step in self.turn():
+                    yield several.slots.index(committed), step
+                slot.ask()
+        if slot.error is not None:
+            raise slot.error
 
     def drop_waiting(self) -> list[Slot]:
         """End the answers that have no slot yet, and return them."""
@@ -269,22 +296,24 @@ class Runner:
 
     # ── Making a slot ───────────────────────────────────────────────────────────────────────────
 
+    def _add_beside(
+        self, first: Slot, text: CachedText | None, settings: Settings, hooks: Hooks
+    ) -> Slot:
+        """Add another answer to the prompt of a first one, which may have ended."""
+        kept = first.ended and self._cache is None
+        text = first.prompt.text if kept else text
+        slot = self.add(first.prompt.tokens, self.resolve(settings), hooks, text=text)
+        if kept:  # its prompt takes memory already, unlike those of others that wait
+            self._waiting.remove(slot)
+            self._waiting.insert(sum(one.hooks is hooks for one in self._waiting), slot)
+        return slot
+
     def _prompt(self, tokens: Sequence[int], text: CachedText | None, scored: int | None) -> Prompt:
         if text is not None:
-            return Prompt(tokens, lambda _: text)
+            return Prompt(tokens, text.found)
         if scored is not None:  # every token must be computed
             return Prompt(tokens, lambda _: CachedText.empty(self._model), scored=scored)
         return Prompt(tokens, self._find_text)
-
-    def _prompt_of(self, slot: Slot) -> Prompt:
-        """Return the prompt of an answer for another one, without what the cache holds behind."""
-        prompt = slot.prompt
-        if self._cache is not None:  # which has the text now, for anyone
-            return Prompt(prompt.tokens, self._find_text)
-        if prompt.opened and not prompt.shared:
-            prompt.text.shorten(len(prompt.tokens) - 1)
-        prompt.shared = True
-        return prompt
 
     def _context_room(self, prompt: list[int], forced: Sequence[int], base: int) -> int:
         if not prompt:
@@ -325,12 +354,23 @@ class Runner:
             slot.end()
             self._waiting.remove(slot)
             self._keep_text(slot)
-        while self._waiting and len(self._admitted) < self._batch and self._fits(self._waiting[0]):
-            slot = self._waiting.popleft()
+        while self._waiting and len(self._admitted) < self._batch:
+            slot = min(self._waiting, key=self._company)
+            if not self._fits(slot):
+                return
+            self._waiting.remove(slot)
             self._share_prompt(slot)
             self._admitted.append(slot)
             self._taken[slot] = 0
             self._scheduler.add(slot)
+
+    def _company(self, slot: Slot) -> int:
+        """Return how many run of those that share an answer's hooks: the answers to one request,
+        behind which the first answer to another does not wait. Where nothing is cached for later,
+        answers keep their order, so that prompts leave the memory soon."""
+        if self._cache is None:
+            return 0
+        return sum(other.hooks is slot.hooks for other in self._admitted)
 
     def _fits(self, slot: Slot) -> bool:
         """Tell whether the memory holds an answer beside those that run; one alone always may."""

@@ -55,6 +55,7 @@ class Scheduler:
         self._steady = steady
         self._waiting: list[Slot] = []
         self._running: list[Slot] = []
+        self._shortest_first = False
         self._pass: Pass | None = None
         self._pass_seconds = _RunningMean()
         self._token_seconds = _RunningMean()
@@ -108,9 +109,14 @@ class Scheduler:
             if (slot.undecided is not None or slot in self._waiting) and slot.cancelled:
                 slot.end()
         self._waiting = [slot for slot in self._waiting if not slot.ended]
-        # 2. Prompts are computed in the order in which they came, as far as the chunk goes.
+        # 2. Prompts are computed as far as the chunk goes: in one turn those first of which least
+        # is left, in the next those that came first, so that none waits for ever.
         waited, left = 0.0, self._chunk()
-        for prompt in dict.fromkeys(slot.prompt for slot in self._waiting):
+        prompts = list(dict.fromkeys(slot.prompt for slot in self._waiting))
+        self._shortest_first = not self._shortest_first
+        if self._shortest_first:
+            prompts.sort(key=lambda p: p.unread if p.opened else len(p.tokens))
+        for prompt in prompts:
             if left > 0 and prompt.unread:
                 waited += self._finish_pass()  # or its time would be taken for that of the chunk
                 left -= self._read_chunk(prompt, left)

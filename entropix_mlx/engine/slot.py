@@ -33,6 +33,7 @@ from ..answer.hooks import Choose, Hooks
 from ..answer.interventions.forks import chosen
 from ..answer.position import Position
 from ..answer.requests import DRAWN, NOTHING, TEXT, Advance, Ask, Keep, Split
+from ..answer.selection import Selection
 from ..answer.writer import Clock
 from ..settings import ResolvedSettings
 from ..step import Fork, Step
@@ -85,10 +86,12 @@ class Slot:
         self.ended = False
         self.undecided: Fork | None = None
         """The fork that a person is to decide; see `reply`."""
+        self.selection: Selection | None = None
+        """Where this is the first of several answers to its prompt: all of them."""
         self.text: CachedText | None = None  # until the prompt is in the cache
         self._answer = answer
         self._requests = answer.live(prompt.tokens[-1], forced)
-        self._hooks = hooks or Hooks()
+        self.hooks = hooks or Hooks()
         self._clock = clock or Clock()
         self._states = states
         self._speculation = speculation
@@ -103,12 +106,17 @@ class Slot:
         self._prefilled = False
 
     @property
+    def done(self) -> bool:
+        """Whether no more steps come; behind the first of several answers, when one is chosen."""
+        return self.ended and (self.selection is None or self.selection.done)
+
+    @property
     def cancelled(self) -> bool:
-        return self._hooks.cancelled()
+        return self.hooks.cancelled()
 
     @property
     def choose(self) -> Choose | None:
-        return self._hooks.choose
+        return self.hooks.choose
 
     @property
     def longest(self) -> float:
@@ -116,10 +124,10 @@ class Slot:
         return math.inf if most < 0 else len(self.prompt.tokens) + most
 
     def report_prefill(self, done: int, total: int) -> None:
-        if self._hooks.on_prefill is None:
+        if self.hooks.on_prefill is None:
             return
         try:
-            self._hooks.on_prefill(done, total)
+            self.hooks.on_prefill(done, total)
         except Exception as error:  # this answer's alone: the others go on
             self.end(error)
 
@@ -166,6 +174,11 @@ class Slot:
             self._chosen = chosen(self.undecided, branch)
             self.undecided = None
             self._clock.go_on()
+
+    def ask(self) -> None:
+        """Ask the caller's function for a branch, where one is to be chosen, and go on with it."""
+        if self.undecided is not None and self.choose is not None:
+            self.reply(self.choose(self.undecided))
 
     # ── 1. Queue ────────────────────────────────────────────────────────────────────────────────
 

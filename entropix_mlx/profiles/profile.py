@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import tomllib
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from typing import Any
 
 from .. import limits, old_names
 from ..errors import ProfileError, brief
+from ..records import parse_toml
 from . import sampler_specs
 from .fields import build_section, overlaid, reject_unknown
 from .sections import (
@@ -152,7 +152,7 @@ def _read(profile: str | Path, extending: list[str]) -> Profile:
 
 def _parse(text: str, source: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(text)
+        return parse_toml(text)
     except ValueError as error:  # also a whole number of more digits than Python reads
         raise ProfileError(f"{source}: not valid TOML: {error}") from error
     except RecursionError as error:

@@ -250,16 +250,10 @@ class Abstain:
 
 @dataclass(frozen=True)
 class AnswersRule:
-    """When more answers are drawn to a question, and how one of them is chosen."""
+    """When more answers are drawn to a prompt, and how one of them is chosen."""
 
-    gate: str = ruled(check_score)
     threshold: float = threshold()
     count: int = whole(2, MOST_ANSWERS)
     temperature: float = real(0)
     selection: str = ruled(one_of(BEST, VOTE))
-    score: str = ruled(one_of("lowest_logprob", "mean_logprob"))
     posterior: float = real(0.5, 1)
-
-    def opens(self, tokens: AnswerMetrics) -> bool:
-        """Return whether more answers are drawn behind a first one; always without a gate."""
-        return self.gate == NO_SCORE or not score_of(self.gate, tokens) >= self.threshold

@@ -2,9 +2,10 @@
 
 # The path of a request, and the four names of an answer on it:
 #
-# 1. app.Api reads the body into a CompletionRequest (openai/parse.py), which asks for answers.
-# 2. Each answer is a Choice of the response (openai/responses.py), with its prompt and its seed.
-# 3. streaming.Responder hands the choices' prompts over in one Submission, by Batcher.submit.
+# 1. intake.Intake reads the body into a CompletionRequest (openai/parse.py).
+# 2. streaming.Responder gets a place in the queue for its answers: a Submission, Batcher.admit.
+# 3. The Intake makes each answer a Choice of the response (openai/responses.py), with its prompt
+#    and its seed, and Batcher.submit hands the prompts over.
 # 4. The model's thread puts each into the batch of the engine's Runner, as a Slot.
 # 5. Every pass of the Runner yields steps of slots. They go back as events, which name a choice
 #    by its index in the submission; the Responder adds them to it, and sends chunks or the whole.
@@ -24,7 +25,7 @@ from ..errors import EntropixError
 from ..settings import Settings
 from ..step import Step
 from .metrics import ServerMetrics
-from .openai.errors import SERVER, RequestError, internal_error, stopping_error
+from .openai.errors import busy_error, internal_error, stopping_error
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -38,8 +39,6 @@ Load = Callable[[], "tuple[LanguageModel, TokenizerWrapper]"]
 
 JOIN_SECONDS = 10.0
 """How long `stop` waits for the thread, which ends within one pass or chunk of a prompt."""
-RETRY_SECONDS = 5
-"""The `Retry-After` of clients that find the queue full."""
 
 _log = logging.getLogger(__name__)
 
@@ -83,10 +82,9 @@ Event = Begun | Stepped | Ended | Failed
 
 @dataclass(eq=False)
 class Submission:
-    """The prompts of one request, in the hands of the model's thread."""
+    """The answers to one request, from its place in the queue to the model's thread."""
 
-    prompts: Sequence[tuple[Sequence[int], Settings]]
-    """The token ids and the settings of each answer."""
+    answers: int
     report: Callable[[list[Event]], None]
     """Takes the events since the last call, on the model's thread."""
     forced: Sequence[int] = ()
@@ -96,12 +94,14 @@ class Submission:
     cancel: threading.Event = field(default_factory=threading.Event)
     """Ends all answers before their next token; set it from any thread."""
     began: float = field(default_factory=time.perf_counter)
+    prompts: Sequence[tuple[Sequence[int], Settings]] = ()
+    """The token ids and the settings of each answer, once they are known."""
     left: int = field(init=False)
     """Answers that have not ended."""
     _events: list[Event] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
-        self.left = len(self.prompts)
+        self.left = self.answers
 
     def add(self, event: Event) -> None:
         """Add an event, to be reported with the next `flush`; none follows the end of all."""
@@ -139,7 +139,7 @@ class Capacity:
 class Batcher:
     """Answers requests with a model, in a thread of its own.
 
-    `submit`, `drain`, `interrupt` and `stop` may be called on any other thread.
+    All but `start` may be called on any other thread.
     """
 
     def __init__(self, load: Load, capacity: Capacity, metrics: ServerMetrics) -> None:
@@ -173,27 +173,43 @@ class Batcher:
     def outstanding(self) -> int:
         return sum(submission.left for submission in self._open)
 
-    def submit(self, submission: Submission) -> None:
-        """Put a request into the queue.
+    def admit(self, submission: Submission) -> None:
+        """Give a request its place in the queue; its prompts need not be known yet.
 
         Raises:
             RequestError: the queue is full, or the server stops.
         """
         with self._lock:
-            if self._draining or not self.alive:
-                raise stopping_error()
+            self._check_open()
             self._open = [other for other in self._open if other.left]
             if self.outstanding + submission.left > self._capacity.batch + self._capacity.queue:
                 self._metrics.count("refused_requests_total")
-                raise RequestError(
-                    "too many answers wait already: ask again in some seconds",
-                    status=429,
-                    code="queue_full",
-                    kind=SERVER,
-                    headers={"Retry-After": str(RETRY_SECONDS)},
-                )
+                raise busy_error("too many answers wait already")
             self._open.append(submission)
+
+    def submit(
+        self, submission: Submission, prompts: Sequence[tuple[Sequence[int], Settings]]
+    ) -> None:
+        """Hand the prompts of a request that was admitted to the model's thread.
+
+        Raises:
+            RequestError: the server stops.
+        """
+        with self._lock:
+            self._check_open()
+            submission.prompts = prompts
             self._submissions.put(submission)
+
+    def withdraw(self, submission: Submission) -> None:
+        """End the answers of a request before their next token, wherever it is."""
+        submission.cancel.set()
+        with self._lock:
+            if not submission.prompts:
+                submission.left = 0
+
+    def _check_open(self) -> None:
+        if self._draining or not self.alive:
+            raise stopping_error()
 
     def drain(self) -> None:
         """Refuse new requests, end those that wait with an error, and let the others go on."""

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -24,6 +23,8 @@ from .openai.errors import RequestError, internal_error
 ROUTES = ("/v1/chat/completions", "/v1/completions", "/v1/models", "/health", "/metrics", "/")
 """Routes that are counted by their name; all others are counted together."""
 PREFLIGHT_SECONDS = "600"
+CLIENT_GONE = 499
+"""The status under which a request is counted whose client did not wait for any, as in nginx."""
 
 _log = logging.getLogger(__name__)
 
@@ -44,8 +45,11 @@ class Access:
         if self.key is None:
             return
         kind, _, given = headers.get("authorization", "").partition(" ")
-        digests = [sha256(text.encode("utf-8", "replace")).digest() for text in (given, self.key)]
-        if not hmac.compare_digest(*digests) or kind.lower() != "bearer":
+        # A header is bytes, which Starlette shows as Latin-1; clients send é in that or in UTF-8.
+        sent = sha256(given.encode("latin-1", "replace")).digest()
+        keys = [sha256(self.key.encode(code, "ignore")) for code in ("utf-8", "latin-1")]
+        fits = [hmac.compare_digest(sent, key.digest()) for key in keys]
+        if not any(fits) or kind.lower() != "bearer":
             raise RequestError(
                 "the API key is missing or wrong: send it as 'Authorization: Bearer KEY'",
                 status=401,
@@ -93,15 +97,13 @@ class Guard:
                 await self.app(scope, receive, marked)
         except RequestError as error:
             await error_response(error)(scope, receive, marked)
-        except ClientDisconnect:
-            return
         except Exception:
             _log.exception("a request failed")
             if not marked.status:
                 await error_response(internal_error())(scope, receive, marked)
         finally:
             route = scope["path"] if scope["path"] in ROUTES else "other"
-            self.metrics.request(route, marked.status)
+            self.metrics.request(route, marked.status or CLIENT_GONE)
 
 
 @dataclass

@@ -23,13 +23,17 @@ class Limits:
     body_bytes: int = 4 * 2**20
     body_seconds: float = 30.0
     """In which a whole body must have come."""
+    large_bodies: int = 16
+    """Bodies of more than 64 KiB that are read and tokenized at once."""
     prompts: int = 128
+    messages: int = 4096
     answers: int = 128
     """Prompts times `n`."""
     stops: int = 16
     stop_characters: int = 512
     biases: int = 2048
     top_logprobs: int = 20
+    profile_fields: int = 512
     profile_bytes: int = 2**16
     """Of an inline profile, or of `set`, as JSON."""
     branch_width: int = 16

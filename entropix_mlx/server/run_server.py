@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import socket
+import sys
 from types import FrameType
 from typing import Any
 
@@ -23,8 +25,20 @@ from .openai.errors import RequestError
 
 HEADER_SECONDS = 30.0
 """In which the head of a request must have come."""
+MOST_CONNECTIONS = 1000
+"""At once. Beyond them, and wherever files are scarce, each new one takes the place of an idle
+one."""
+BACKLOG = 128
+"""Connections that are taken up together, before there is a look at how many there are."""
+OTHER_FILES = 64
+"""Files that the process opens beside its connections."""
+GONE_SECONDS = 0.5
+"""The interval at which a client that sends nothing more is asked whether it still listens."""
+STILL_HERE = b"HTTP/1.1 100 Continue\r\n\r\n"
 WRITE_SECONDS = 60.0
 """In which a client must take something of what it is sent."""
+SWITCH_SECONDS = 0.001
+"""After which Python lets another thread run: the model's and the event loop's wait for that."""
 CLOSING_SECONDS = 2.0
 """Granted to send the last chunks after the running answers were ended."""
 
@@ -45,6 +59,7 @@ class Listener(uvicorn.Server):
             lifespan="off",
             timeout_graceful_shutdown=int(seconds + CLOSING_SECONDS) + 1,
             h11_max_incomplete_event_size=2**16,
+            backlog=BACKLOG,
         )
         super().__init__(config)
 
@@ -70,6 +85,7 @@ class Listener(uvicorn.Server):
 
 
 def listen(server: Server, bound: socket.socket) -> None:
+    sys.setswitchinterval(SWITCH_SECONDS)
     listener = Listener(make_app(server), server)
     try:
         listener.run(sockets=[bound])
@@ -97,18 +113,63 @@ def bind(host: str, port: int) -> socket.socket:
     return bound
 
 
+def most_connections() -> int:
+    """Return how many connections there may be at once, by the limit on open files."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    allowed = MOST_CONNECTIONS if files < 0 else files - BACKLOG - OTHER_FILES
+    return max(1, min(allowed, MOST_CONNECTIONS))
+
+
 class HttpConnection(H11Protocol):
     """One connection, with limits on the time that a client may take."""
 
+    _since = 0.0
     _head_timer: asyncio.TimerHandle | None = None
     _write_timer: asyncio.TimerHandle | None = None
+    _gone_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._await_head()
+        if len(self.connections) > most_connections():
+            self._take_place()
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Keep the connection for the answer, if a whole request came; the client may listen."""
+        if self.cycle is None or self.cycle.more_body or self.cycle.response_complete:
+            return False
+        self.cycle.keep_alive = False
+        self._gone_timer = self.loop.call_later(GONE_SECONDS, self._ask_whether_gone)
+        return True
+
+    def _ask_whether_gone(self) -> None:
+        """Send something to a client that may have closed its side only, or be gone altogether.
+
+        TCP says which only in reply to data; HTTP/1.1 allows an interim response at any time, and
+        clients pass over it. A response that has begun is such data itself.
+        """
+        if self.cycle.response_started or self.transport.is_closing():
+            return
+        if self.scope["http_version"] == "1.1":
+            self.transport.write(STILL_HERE)
+        self._gone_timer = self.loop.call_later(GONE_SECONDS, self._ask_whether_gone)
+
+    @property
+    def standing(self) -> tuple[bool, bool, float]:
+        """Who may be closed for a new connection: the idle before those whose body comes, and of
+        them those that are so for longest; who is answered, not at all."""
+        idle = self.cycle is None or self.cycle.response_complete
+        return not (idle or self.cycle.more_body), not idle, self._since
+
+    def _take_place(self) -> None:
+        others: set[Any] = self.connections - {self}
+        oldest = min(others, key=lambda other: other.standing, default=self)
+        leaving = self if oldest.standing[0] else oldest
+        self.connections.discard(leaving)
+        leaving.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for timer in (self._head_timer, self._write_timer):
+        for timer in (self._head_timer, self._write_timer, self._gone_timer):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
@@ -147,6 +208,7 @@ class HttpConnection(H11Protocol):
     def _await_head(self) -> None:
         if self._head_timer is not None:
             self._head_timer.cancel()
+        self._since = self.loop.time()
         self._head_timer = self.loop.call_later(HEADER_SECONDS, self._check_head)
 
     def _check_head(self) -> None:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from .batching import Batcher, Begun, Ended, Event, Failed, Stepped, Submission
-from .middleware import error_response
-from .openai.errors import RequestError, as_request_error
+from .intake import Intake, Parse
+from .openai.errors import as_request_error
 from .openai.responses import CompletionResponse
 
 STREAM = {
@@ -32,59 +33,77 @@ MOST_WAITING = 2000
 class Responder:
     """An ASGI application that answers one request."""
 
-    response: CompletionResponse
+    intake: Intake
+    parse: Parse
+    model: str
     batcher: Batcher
     monitor: Monitor
+    response: CompletionResponse = field(init=False)
     _events: asyncio.Queue[list[Event]] = field(default_factory=asyncio.Queue)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer; a client that goes away ends its answers."""
-        try:
-            submission = self._submit()
-        except RequestError as error:
-            await error_response(error)(scope, receive, send)
-            return
-        answer = asyncio.create_task(self._answer(scope, receive, send))
-        gone = asyncio.create_task(_until_gone(receive))
-        try:
-            await asyncio.wait((answer, gone), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            submission.cancel.set()
-            for task in (answer, gone):
-                task.cancel()
-            with contextlib.suppress(asyncio.CancelledError, OSError):
-                await answer
-            self.monitor.end(self.response.id)
+        """Answer; a client that goes away ends its request, wherever that is."""
+        async with contextlib.AsyncExitStack() as held:
+            content = await self.intake.read(Request(scope, receive), held)
+            answer = asyncio.create_task(self._answer(content, held, scope, receive, send))
+            gone = asyncio.create_task(_until_gone(receive))
+            try:
+                await asyncio.wait((answer, gone), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in (answer, gone):
+                    task.cancel()
+                with contextlib.suppress(asyncio.CancelledError, OSError):
+                    await answer
 
-    def _submit(self) -> Submission:
-        request, loop = self.response.request, asyncio.get_running_loop()
+    async def _answer(
+        self, content: bytearray, held: contextlib.AsyncExitStack, *connection: Any
+    ) -> None:
+        size = len(content)
+        request = await self.intake.parse(content, self.parse)
+        content.clear()  # the answer may take minutes
+        submission = Submission(request.answers, self._reporter(), request.forced, request.scored)
+        self.batcher.admit(submission)
+        try:
+            choices = await self.intake.tokenize(request, size)
+            await held.aclose()
+            self.response = CompletionResponse(request, choices, self.model)
+            prompts = [(choice.prompt, choice.settings) for choice in choices]
+            self.batcher.submit(submission, prompts)
+            await self._send(*connection)
+        finally:
+            self.batcher.withdraw(submission)
+
+    def _reporter(self) -> Callable[[list[Event]], None]:
+        loop = asyncio.get_running_loop()
 
         def report(arrived: list[Event]) -> None:  # on the model's thread
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
                 loop.call_soon_threadsafe(self._events.put_nowait, arrived)
 
-        prompts = [(choice.prompt, choice.settings) for choice in self.response.choices]
-        submission = Submission(prompts, report, request.forced, request.scored)
-        self.batcher.submit(submission)
-        return submission
+        return report
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with contextlib.aclosing(self._arriving()) as events:
-            first = await anext(events)
-            if isinstance(first, Failed):
-                await error_response(as_request_error(first.error))(scope, receive, send)
-            elif self.response.request.stream:
-                chunks = self._chunks(first, events)
-                await StreamingResponse(chunks, headers=STREAM).stream_response(send)
-            else:
-                whole = await self._whole(events)
-                await whole(scope, receive, send)
+    async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            async with contextlib.aclosing(self._arriving()) as events:
+                first = await anext(events)
+                if isinstance(first, Failed):
+                    raise as_request_error(first.error)
+                if self.response.request.stream:
+                    chunks = self._chunks(first, events)
+                    await StreamingResponse(chunks, headers=STREAM).stream_response(send)
+                else:
+                    await (await self._whole(events))(scope, receive, send)
+        finally:
+            self.monitor.end(self.response.id)
 
     async def _arriving(self) -> AsyncGenerator[Event, None]:
         """Yield the events until the last answer ends, after adding them to their choices."""
         left = len(self.response.choices)
         while left:
             for event in await self._events.get():
+                # Lets the loop see to others, and notice that this client has gone: neither the
+                # queue nor `send` waits while there is more.
+                await asyncio.sleep(0)
                 if isinstance(event, Begun | Stepped):
                     self.response.choices[event.index].add(event)
                 if isinstance(event, Stepped):
@@ -97,7 +116,7 @@ class Responder:
     async def _whole(self, events: AsyncIterator[Event]) -> Response:
         async for event in events:
             if isinstance(event, Failed):
-                return error_response(as_request_error(event.error))
+                raise as_request_error(event.error)
         return Response(_dumped(self.response.whole()), media_type="application/json")
 
     async def _chunks(self, first: Event, later: AsyncIterator[Event]) -> AsyncIterator[bytes]:

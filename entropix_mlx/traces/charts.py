@@ -131,7 +131,7 @@ _SHAPES = {
     Strategy.ADAPTIVE: _RING,
     Strategy.SAMPLE: "m-1.5 0a1.5 1.5 0 103 0a1.5 1.5 0 10-3 0z",
 }
-"""The glyphs of `palette.LOOKS` as SVG paths, around a dot's centre. A hole runs the other way
+"""The glyphs of `palette.SWATCHES` as SVG paths, around a dot's centre. A hole runs the other way
 round, so that it is not filled."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from ..palette import LOOKS, printable
+from ..palette import SWATCHES, printable
 from ..profiles.profile import Profile
 from ..profiles.tree import TreeRow, table
 from ..step import (
@@ -100,7 +100,7 @@ class Explanation(NamedTuple):
 
     @property
     def heading(self) -> str:
-        return f"{LOOKS[self.strategy].glyph} {self.name}"
+        return f"{SWATCHES[self.strategy].glyph} {self.name}"
 
     @property
     def reasons(self) -> str:
@@ -121,7 +121,7 @@ class Explanation(NamedTuple):
             return ""
         lacks = ", ".join(condition.text for condition in self.near.unmet)
         how = "nearly" if len(self.near.unmet) == 1 else "nearest"
-        return f"{how} {LOOKS[self.near.strategy].glyph}: {lacks}"
+        return f"{how} {SWATCHES[self.near.strategy].glyph}: {lacks}"
 
 
 def lead(branch: Branch) -> str:

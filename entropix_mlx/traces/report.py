@@ -16,7 +16,7 @@ from string import Template
 from typing import Any
 
 from ..errors import TraceError
-from ..palette import LOOKS, printable
+from ..palette import SWATCHES, printable
 from ..profiles.profile import Profile
 from ..profiles.tree import TREE_SAMPLER
 from ..step import (
@@ -116,19 +116,19 @@ def _value(value: Any) -> Any:
 
 def _colours() -> str:
     return " ".join(
-        ".{} {{ --colour: rgb({}, {}, {}); }}".format(strategy, *look.rgb)
-        for strategy, look in LOOKS.items()
+        ".{} {{ --colour: rgb({}, {}, {}); }}".format(strategy, *swatch.rgb)
+        for strategy, swatch in SWATCHES.items()
     )
 
 
 def _glyph(strategy: Strategy) -> str:
-    return f'<span class="glyph {strategy}">{LOOKS[strategy].glyph}</span>'
+    return f'<span class="glyph {strategy}">{SWATCHES[strategy].glyph}</span>'
 
 
 def _key() -> str:
     items = "".join(
         f'<li>{_glyph(strategy)} <span class="token {strategy}">{strategy}</span></li>'
-        for strategy in LOOKS
+        for strategy in SWATCHES
     )
     return (
         f'<ul class="key">{items}<li><span class="inserted">inserted</span></li></ul>'
@@ -237,7 +237,7 @@ def _answer(trace: Trace, number: int, marks: dict[int, Strategy], split: int | 
             pieces.append(_quoted(step.source, folder))
         elif step.index in marks:
             strategy = marks[step.index]
-            pieces.append(f'<span class="mark {strategy}">{LOOKS[strategy].glyph}</span>')
+            pieces.append(f'<span class="mark {strategy}">{SWATCHES[strategy].glyph}</span>')
         inserted = " inserted" if step.origin in NOT_OF_THE_MODEL else ""
         text = _text(step.text).replace("\n", "↵\n")
         pieces.append(f'<span class="token {step.strategy}{inserted}">{text}</span>')
@@ -245,7 +245,7 @@ def _answer(trace: Trace, number: int, marks: dict[int, Strategy], split: int | 
 
 
 def _quoted(source: Source, folder: str) -> str:
-    mark = f"{LOOKS[Strategy.THINK].glyph} {_text(source.label)}"
+    mark = f"{SWATCHES[Strategy.THINK].glyph} {_text(source.label)}"
     link = file_link(folder, source.name)
     target = "" if link is None else f' href="{escape(link)}"'
     return f'<a class="mark think"{target} title="retrieved from the notes">{mark}</a> '
@@ -267,7 +267,7 @@ def file_link(folder: str, name: str) -> str | None:
 def _chart(values: Sequence[float], top: float, marks: dict[int, Strategy]) -> str:
     flags = "".join(
         f'<span class="flag {strategy}" style="left:{100 * (index + 0.5) / len(values):.2f}%">'
-        f'<span class="glyph {strategy}">{LOOKS[strategy].glyph}</span></span>'
+        f'<span class="glyph {strategy}">{SWATCHES[strategy].glyph}</span></span>'
         for index, strategy in marks.items()
     )
     last = max(0, len(values) - 1)
@@ -280,7 +280,7 @@ def _chart(values: Sequence[float], top: float, marks: dict[int, Strategy]) -> s
 
 def _rates(summary: Summary) -> str:
     rows = []
-    for strategy in LOOKS:
+    for strategy in SWATCHES:
         if count := summary.strategies[strategy]:
             share = count / summary.completion_tokens
             rows.append(

@@ -4,11 +4,11 @@ from dataclasses import replace
 from threading import Event
 
 import pytest
+from entropix_mlx.api.answers import further, stream_answers
 
 from entropix_mlx import Session, Settings, batch_generate, generate, stream_generate
 from entropix_mlx.answer.hooks import Hooks
 from entropix_mlx.answer.selection import Enough, RestsOn
-from entropix_mlx.api.answers import further, stream_answers
 from entropix_mlx.engine.forward import Engine
 from entropix_mlx.errors import SettingsError
 from entropix_mlx.profiles.profile import Profile

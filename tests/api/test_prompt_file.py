@@ -35,7 +35,7 @@ def test_a_text_file_has_a_prompt_a_line(read):
         (4, "last"),
     ]
     assert {p.settings.seed for p in found} == {4}
-    assert found[0].asked == {"prompt": "first", "system_prompt": "be brief"}
+    assert found[0].content == {"prompt": "first", "system_prompt": "be brief"}
 
 
 def test_a_line_of_json_has_options_of_its_own(read):
@@ -76,7 +76,7 @@ MISTAKES = [
     ("jsonl", '{"prompt": "a", "max_tokens": "many"}', 1, SettingsError, "max_tokens"),
     ("jsonl", '{"prompt": "a", "sampler": "best"}', 1, SamplerError, "best"),
     ("jsonl", '{"prompt": "a", "changes": {"think": {"x": 1}}}', 1, ProfileError, "think.x"),
-    ("jsonl", '{"prompt": "a", "logit_bias": {"x": 1}}', 1, PromptError, "no token id"),
+    ("jsonl", '{"prompt": "a", "logit_bias": {"x": 1}}', 1, SamplerError, "logit_bias"),
     ("csv", "question\nWhy?", 1, PromptError, 'no column "prompt"'),
     ("csv", "prompt,prompt\nWhy?", 1, PromptError, "twice"),
     ("csv", "prompt,sed\nWhy?,1", 1, PromptError, "did you mean seed?"),

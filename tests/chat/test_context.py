@@ -1,7 +1,7 @@
 """What fits into a context: which turns are dropped, and when; and how a conversation is edited."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from entropix_mlx.chat.conversation import Conversation, Reply, Turn
@@ -32,6 +32,7 @@ def tokens_of(conversation, dropped):
     st.integers(-1, 300).filter(bool),
     st.integers(0, 9),
 )
+@example([230, 60], -1, 0)  # no more than the answer's room is lacking
 def test_turns_are_dropped_only_if_they_must_and_then_enough_of_them(lengths, most, dropped):
     conversation = conversation_of(lengths, dropped, "Be kind.")
     last = len(lengths) - 1

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from entropix_mlx import stream_generate
-from entropix_mlx.palette import LOOKS
+from entropix_mlx.palette import SWATCHES
 from entropix_mlx.profiles.confidence import AnswerMetrics
 from entropix_mlx.step import Origin, Source, Strategy
 from entropix_mlx.traces.trace import read_trace
@@ -51,7 +51,7 @@ def test_colours_and_glyphs(generate):
     _, out, err = generate("-p", "hello", "-m", 9, "--seed", 4, "--color", "always")
     assert all("\x1b[38;2;" in text for text in (out, err))
     assert re.sub("\x1b\\[[0-9;]*m", "", out) == plain
-    assert len({look.glyph for look in LOOKS.values()}) == len(Strategy)
+    assert len({swatch.glyph for swatch in SWATCHES.values()}) == len(Strategy)
 
 
 @pytest.mark.parametrize("colour", ["never", "always"])

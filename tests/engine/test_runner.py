@@ -1,5 +1,6 @@
 """The runner on a tiny model: who is admitted, what prompts share, who leaves."""
 
+from dataclasses import replace
 from threading import Event
 
 import mlx.core as mx
@@ -155,6 +156,69 @@ def test_the_text_of_a_failed_answer_serves_nobody(make):
     finish(runner)
     assert isinstance(slot.error, RuntimeError)
     assert len(cache) == 0
+
+
+def test_the_text_of_an_answer_is_cached_without_its_stop_string(make, tokenizer):
+    cache, (letter,) = PromptCache(2**20), tokenizer.encode("a")
+    runner = make(cache=cache)
+    stopped = Settings(max_tokens=9, sampler="greedy", logit_bias={letter: 100.0}, stop=("aaa",))
+    runner.add(PROMPT, runner.resolve(stopped))
+    finish(runner)
+    assert cache.take([*PROMPT, *[letter] * 5]).ids == PROMPT
+
+
+def test_a_text_is_not_cached_while_another_answer_begins_with_it(make):
+    cache = PromptCache(2**20)
+    runner = make(batch=2, cache=cache)
+    short, long = (runner.add(PROMPT, runner.resolve(replace(PLAIN, max_tokens=n))) for n in (1, 9))
+    with runner:
+        while not short.ended:
+            runner.advance()
+        assert not long.ended
+        assert len(cache) == 0
+
+
+def test_one_cancelled_answer_does_not_hold_back_the_prompt_that_others_share(make, monkeypatch):
+    cancel, chunks = Event(), prefilled(monkeypatch)
+    leaves = Hooks(cancel=cancel, on_prefill=lambda done, total: cancel.set())
+    runner = make(batch=2)
+    for hooks in (leaves, None):
+        runner.add(PROMPT, runner.resolve(PLAIN), hooks)
+    with runner:
+        runner.advance()
+        assert chunks == [PROMPT[:-1]]
+
+
+def test_a_turn_computes_no_more_of_all_prompts_than_one_chunk(make, monkeypatch):
+    monkeypatch.setattr("entropix_mlx.engine.scheduler.PREFILL_CHUNK", 20)
+    runner, chunks = make(batch=8, steady=True), prefilled(monkeypatch)
+    for number in range(6):
+        runner.add([number, *PROMPT[:12]], runner.resolve(PLAIN))
+    with runner:
+        while not runner.idle:
+            before = sum(map(len, chunks))
+            runner.advance()
+            assert sum(map(len, chunks)) - before <= 20
+
+
+def test_a_short_prompt_does_not_wait_for_a_long_one(make, monkeypatch):
+    monkeypatch.setattr("entropix_mlx.engine.scheduler.PREFILL_CHUNK", 20)
+    runner = make(batch=2, steady=True)
+    long = runner.add([65] * 150, runner.resolve(PLAIN))
+    short = runner.add(PROMPT, runner.resolve(PLAIN))
+    order = list(finish(runner))
+    assert order == [short, long]
+
+
+def test_the_answers_to_one_request_do_not_hold_back_another(make):
+    runner, many, order = make(batch=2), Hooks(), []
+    answers = [runner.add([n, *PROMPT], runner.resolve(PLAIN), many) for n in range(8)]
+    other = runner.add(PROMPT, runner.resolve(PLAIN))
+    with runner:
+        while not runner.idle:
+            order += [slot for slot, _ in runner.advance() if slot not in order]
+    assert order.index(other) <= 2
+    assert {*order} == {other, *answers}
 
 
 def test_a_prompt_may_be_scored(make, tiny_model):

@@ -108,8 +108,8 @@ def test_a_thought_that_is_dropped_is_not_remembered(live, kind):
 @every_memory
 def test_a_text_is_remembered_as_it_is(live, kind, tiny_model, endless):
     """The plans of an answer with interventions are those of a run that is forced to write it."""
-    steps = live(kind)
-    resolved = intervening(tiny_model, kind, max_tokens=28)
+    steps = live(kind, max_tokens=40)
+    resolved = intervening(tiny_model, kind, max_tokens=40)
     again = run_answer(tiny_model, endless, PROMPT, resolved, forced=tokens(steps))
     assert tokens(again) == tokens(steps)
     assert [s.min_p for s in again] == pytest.approx([s.min_p for s in steps], rel=1e-3)

@@ -38,7 +38,7 @@ def trace(tmp_path):
 
 def test_a_trace(run, trace, tmp_path, random):
     file = tmp_path / "trace.jsonl"
-    for number in times(140):
+    for number in times(70):
         lines = list(trace)
         if number % 7 < 5:
             line = random.choice((0, 1, 3, 5, 6, 8, 9))

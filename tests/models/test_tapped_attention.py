@@ -216,6 +216,6 @@ def test_what_a_session_does_again_equals_a_fresh_run(kind, word_tokenizer):
     assert [step.token for step in whole.send("Hello?")] == first
     assert [step.token for step in whole.fork(7, 65)] == forked
     assert forked[0] == 65
-    edited = [step.token for step in session.edit(0, "Hallo?")]
+    edited = [step.token for step in session.send("Hallo?", 0)]
     other = Session(model, word_tokenizer, settings)
     assert [step.token for step in other.send("Hallo?")] == edited

@@ -6,8 +6,9 @@ from pathlib import Path
 import mlx.core as mx
 import pytest
 
-from entropix_mlx import decide
+from entropix_mlx import Profile, decide
 from entropix_mlx.errors import NonFiniteLogitsError
+from entropix_mlx.step import Strategy
 
 DATA = Path(__file__).parents[1] / "data" / "decisions.jsonl"
 CASES = [json.loads(line) for line in DATA.read_text().splitlines()]
@@ -27,6 +28,14 @@ def test_reproduces_the_case(case):
         assert getattr(decision, name) == pytest.approx(value, rel=1e-4, abs=ABSOLUTE), name
     for name, value in expected.items():
         assert decision.metrics[name] == pytest.approx(value, rel=1e-4, abs=ABSOLUTE), name
+
+
+def test_where_several_rows_of_the_tree_fit_the_first_decides():
+    both = {"think_min_entropy": -1.0, "think_max_varentropy": 99.0, "branch_min_varentropy": -1.0}
+    profile = Profile.load().replace({"thresholds": both | {"branch_max_margin": 2.0}})
+    assert decide([2.0, 1.0, 0.0], [[0.0, 1.0]], profile).strategy is Strategy.THINK
+    never = profile.replace({"thresholds": {"think_min_entropy": 99.0}})
+    assert decide([2.0, 1.0, 0.0], [[0.0, 1.0]], never).strategy is Strategy.BRANCH
 
 
 def test_every_strategy_is_among_the_cases():

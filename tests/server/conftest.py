@@ -135,6 +135,7 @@ def listener(own_client):
     bound = bind("127.0.0.1", 0)
     bound.listen()
     made = Listener(make_app(served), served)
+    made.served, made.metrics = served.served, served.metrics
     made.url = f"http://127.0.0.1:{bound.getsockname()[1]}"
     thread = threading.Thread(target=made.run, kwargs={"sockets": [bound]})
     thread.start()

@@ -27,6 +27,14 @@ def test_a_wrong_key_is_refused(client, given):
     assert locked.get("/v1/models", headers={"Authorization": "bearer right"}).status == 200
 
 
+@pytest.mark.parametrize("code", ["utf-8", "latin-1"])
+def test_a_key_may_hold_any_letter(client, code):
+    locked = client.with_(access=Access("clé"))
+    for key, status in (("clé", 200), ("cle", 401)):
+        headers = {"Authorization": f"Bearer {key}".encode(code)}
+        assert locked.get("/v1/models", headers=headers).status == status
+
+
 @pytest.mark.parametrize(
     ("host", "fits"),
     [

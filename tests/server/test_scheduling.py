@@ -43,6 +43,14 @@ class Reported(list):
         return [event.step.token for event in self.of(Stepped)]
 
 
+def ask(batcher, *prompts):
+    """Return a submission of prompts, whose `report` has the events."""
+    submission = Submission(len(prompts), Reported())
+    batcher.admit(submission)
+    batcher.submit(submission, prompts)
+    return submission
+
+
 def cached(reply):
     return reply.json["usage"]["prompt_tokens_details"]["cached_tokens"]
 
@@ -54,16 +62,11 @@ def test_many_at_once_are_each_what_they_are_alone(own_client):
         for n in range(12)
     ]
 
-    def submit(one):
-        reported = Reported()
-        batcher.submit(Submission([one], reported))
-        return reported
-
     alone = []
     for one in prompts:
-        alone.append(submit(one))
+        alone.append(ask(batcher, one).report)
         until(lambda: batcher.outstanding == 0)
-    together = [submit(one) for one in prompts]
+    together = [ask(batcher, one).report for one in prompts]
     until(lambda: batcher.outstanding == 0)
     assert [one.tokens for one in together] == [one.tokens for one in alone]
     assert all(len(one.of(Ended)) == 1 for one in together)
@@ -99,11 +102,10 @@ def test_a_cancelled_request_ends_at_the_next_token(client, monkeypatch):
     batcher, passes = client.server.batcher, []
     advance = Runner.advance
     monkeypatch.setattr(Runner, "advance", lambda self: passes.append(1) or advance(self))
-    reported = Reported()
-    submission = Submission([prompted(200, seed=n) for n in range(6)], reported)
-    batcher.submit(submission)
+    submission = ask(batcher, *(prompted(200, seed=n) for n in range(6)))
+    reported = submission.report
     until(lambda: len(reported.of(Stepped)) > 8)
-    submission.cancel.set()
+    batcher.withdraw(submission)
     cancelled_at = len(passes)
     until(lambda: batcher.outstanding == 0)
     assert len(passes) <= cancelled_at + 3
@@ -113,15 +115,15 @@ def test_a_cancelled_request_ends_at_the_next_token(client, monkeypatch):
 def test_a_full_queue_names_the_time_of_a_retry(own_client):
     client = own_client(capacity=Capacity(1, 2, 0))
     batcher = client.server.batcher
-    submissions = [Submission([prompted(200)], Reported()) for _ in range(3)]
-    for submission in submissions:
-        batcher.submit(submission)
+    submissions = [ask(batcher, prompted(200)) for _ in range(2)]
+    submissions.append(Submission(1, Reported()))  # whose prompts are not tokenized yet
+    batcher.admit(submissions[-1])
     reply = client.complete()
     assert reply.status == 429
     assert int(reply.headers["retry-after"]) > 0
     assert reply.error["code"] == "queue_full"
     for submission in submissions:
-        submission.cancel.set()
+        batcher.withdraw(submission)
     until(lambda: batcher.outstanding == 0)
     assert client.complete().status == 200
 
@@ -145,17 +147,17 @@ def test_a_failing_pass_ends_its_answers_and_no_others(own_client, monkeypatch, 
 
 def test_a_server_that_stops_ends_what_runs(own_client):
     client = own_client(capacity=Capacity(1, 8, 0))
-    batcher, running, waiting = client.server.batcher, Reported(), Reported()
-    batcher.submit(Submission([prompted(60)], running))
+    batcher = client.server.batcher
+    running = ask(batcher, prompted(60)).report
     until(lambda: running.of(Stepped))
-    batcher.submit(Submission([prompted(60)], waiting))
+    waiting = ask(batcher, prompted(60)).report
     batcher.drain()
     until(lambda: waiting.of(Failed))
     assert client.complete().status == 503
     until(lambda: running.of(Ended))
     assert len(running.of(Stepped)) == 60
     with pytest.raises(RequestError):
-        batcher.submit(Submission([prompted()], Reported()))
+        ask(batcher, prompted())
 
 
 def test_an_interrupted_stream_says_so(own_client):

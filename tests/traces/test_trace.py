@@ -11,7 +11,7 @@ import pytest
 from entropix_mlx import old_names, stream_generate
 from entropix_mlx.errors import TraceError
 from entropix_mlx.profiles.tree import classify
-from entropix_mlx.step import Branch, Fork
+from entropix_mlx.step import Branch, Fork, Strategy
 from entropix_mlx.traces.trace import read_trace, recorded
 from tests.answer.test_forks import always_branch
 from tests.steps import HEADER, make_step
@@ -212,6 +212,8 @@ def test_a_profile_classifies_its_own_steps_as_it_did(trace):
     _, steps = trace
     profile = HEADER.profile
     assert classify(steps, profile) == [step.strategy for step in steps]
+    lost = make_step(0, "x", Strategy.THINK_SAMPLE, entropy=9.0, varentropy=0.0)
+    assert classify([lost], profile) == [Strategy.THINK_SAMPLE], "no text may be inserted there"
     calm = profile.replace({"thresholds": {"low_entropy": 99, "low_varentropy": 999}})
     assert set(classify(steps, calm)) == {"argmax"}
 

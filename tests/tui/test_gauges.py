@@ -11,7 +11,7 @@ from textual.style import Style
 
 from entropix_mlx import Profile
 from entropix_mlx.backends.recorded import demo_profile
-from entropix_mlx.palette import LOOKS
+from entropix_mlx.palette import SWATCHES
 from entropix_mlx.profiles.tree import classify
 from entropix_mlx.step import Origin, Strategy
 from tests.steps import make_step, make_steps
@@ -40,10 +40,13 @@ def test_a_bar_is_full_at_the_end_of_its_scale(value, drawn):
 
 def test_thresholds_stand_at_their_values():
     line = gauges.threshold_line(REFERENCE, "entropy", 40).plain
-    assert line[int(3.0 / 8 * 40)] == LOOKS[Strategy.THINK].glyph
-    assert line[int(5.0 / 8 * 40)] in LOOKS[Strategy.BRANCH].glyph + LOOKS[Strategy.RESAMPLE].glyph
+    assert line[int(3.0 / 8 * 40)] == SWATCHES[Strategy.THINK].glyph
+    assert (
+        line[int(5.0 / 8 * 40)]
+        in SWATCHES[Strategy.BRANCH].glyph + SWATCHES[Strategy.RESAMPLE].glyph
+    )
     moved = REFERENCE.replace({"thresholds": {"think_min_entropy": 6.0}})
-    assert gauges.threshold_line(moved, "entropy", 40).plain[30] == LOOKS[Strategy.THINK].glyph
+    assert gauges.threshold_line(moved, "entropy", 40).plain[30] == SWATCHES[Strategy.THINK].glyph
 
 
 def bars(step=None, profile=REFERENCE) -> str:
@@ -128,10 +131,10 @@ def highlighted(content) -> list:
 def test_a_token_stands_at_its_place_in_the_plane():
     step = make_step(0, "x", Strategy.RESAMPLE, entropy=7.9, varentropy=15.9)
     plane = drawn_plane([step])
-    assert plane.plain.splitlines()[0][-1] == LOOKS[Strategy.RESAMPLE].glyph
+    assert plane.plain.splitlines()[0][-1] == SWATCHES[Strategy.RESAMPLE].glyph
     assert len(highlighted(plane)) == 1, "the newest"
     corner = drawn_plane([make_step(0, "x", entropy=0, varentropy=0)])
-    assert corner.plain.splitlines()[9][4] == LOOKS[Strategy.ADAPTIVE].glyph
+    assert corner.plain.splitlines()[9][4] == SWATCHES[Strategy.ADAPTIVE].glyph
     inserted = make_step(0, "x", Strategy.THINK, entropy=0, varentropy=0, origin=Origin.INSERTED)
     assert drawn_plane([inserted]).plain.splitlines()[9][4] == "◇", "hollow"
 
@@ -162,7 +165,7 @@ def test_regions_have_borders_and_names():
 
 def test_a_threshold_beyond_the_usual_scale_has_a_place():
     far = REFERENCE.replace({"thresholds": {"resample_min_varentropy": 16.57}})
-    glyph = LOOKS[Strategy.RESAMPLE].glyph
+    glyph = SWATCHES[Strategy.RESAMPLE].glyph
     assert scales(REFERENCE)["varentropy"].most == 16
     assert scales(far)["varentropy"].most == 20
     assert gauges.threshold_line(far, "varentropy", 40).plain[int(16.57 / 20 * 40)] == glyph
@@ -224,7 +227,7 @@ def test_the_compact_line_is_not_cut(width, strategy):
     steps = [make_step(0, "x", strategy, entropy=7, varentropy=12)]
     line = draw_compact(growing(steps), REFERENCE, width)
     assert line.cell_length <= max(width, 21)
-    assert LOOKS[strategy].glyph in line.plain
+    assert SWATCHES[strategy].glyph in line.plain
     assert "12.00" in line.plain
     line = draw_compact(LiveValues(steps), REFERENCE, width)
     assert line.cell_length <= max(width, 24)
@@ -252,7 +255,7 @@ def test_counts_explain_each_strategy_where_there_is_room(width, explained):
     assert {len(line) for line in lines} == {width}
     for line, strategy in zip(lines, Strategy, strict=True):
         meaning = SHORT_NAMES.get(strategy)
-        assert f"{LOOKS[strategy].glyph} {strategy} " in line
+        assert f"{SWATCHES[strategy].glyph} {strategy} " in line
         assert f" {counts[strategy]} " in line
         assert meaning is None or (f" {meaning} " in line) is explained
 

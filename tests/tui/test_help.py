@@ -8,7 +8,7 @@ from textual.widgets import Static
 from entropix_mlx.backends.recorded import demo_profile
 from entropix_mlx.configuration import Configuration
 from entropix_mlx.errors import ConfigurationError
-from entropix_mlx.palette import LOOKS
+from entropix_mlx.palette import SWATCHES
 from entropix_mlx.step import Strategy
 from tests.steps import make_trace
 from tests.tui.conftest import ask, idle, make_viewer, notices, running, until
@@ -40,7 +40,7 @@ def test_conditions_are_those_of_the_profile():
     assert "H < 2.02" in text
     assert "its text: “Let me explain.”" in text
     assert "its text" not in strategies().plain
-    assert all(LOOKS[strategy].glyph in text for strategy in MEANINGS)
+    assert all(SWATCHES[strategy].glyph in text for strategy in MEANINGS)
 
 
 def test_the_help_on_v_has_numbers_only_where_there_are_some():

@@ -5,7 +5,7 @@ from textual.color import Color
 from textual.theme import BUILTIN_THEMES
 from textual.widget import Widget
 
-from entropix_mlx.palette import LOOKS
+from entropix_mlx.palette import SWATCHES
 from entropix_mlx.step import Strategy
 from tests.steps import make_step
 from tests.tui.conftest import make_viewer, running
@@ -34,12 +34,12 @@ def test_every_strategy_has_enough_contrast_on_every_surface(name):
     colours = BUILTIN_THEMES[name].to_color_system().generate()
     for surface in ("background", "surface", "panel"):
         behind = Color.parse(colours[surface])
-        for look in LOOKS.values():
-            assert contrast(readable(Color(*look.rgb), behind), behind) >= 4.5
+        for swatch in SWATCHES.values():
+            assert contrast(readable(Color(*swatch.rgb), behind), behind) >= 4.5
 
 
 def test_a_colour_that_can_be_read_stays():
-    green = Color(*LOOKS[Strategy.ARGMAX].rgb)
+    green = Color(*SWATCHES[Strategy.ARGMAX].rgb)
     assert readable(green, Color(18, 18, 18)) == green
 
 

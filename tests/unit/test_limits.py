@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from entropix_mlx import limits
+from entropix_mlx import cli, limits
 from entropix_mlx.errors import PromptError
 
 
@@ -44,3 +44,12 @@ def test_a_text_that_is_not_utf8_is_reported_with_its_line(tmp_path):
     (tmp_path / "file").write_bytes(b"one\ntwo \xff\n")
     with pytest.raises(PromptError, match="file, line 2"):
         limits.read_named(tmp_path / "file", 100, PromptError)
+
+
+@pytest.mark.parametrize("depth", [300, 10**5])
+@pytest.mark.parametrize("option", ["--set=a={}", "--arm=x: a={}"])
+def test_values_that_are_nested_too_deeply(option, depth, capsys):
+    command = ["generate", "-p", "x"] if "set" in option else ["eval"]
+    nested = "[" * depth + "]" * depth
+    assert cli.main([*command, "--model", "/absent", option.format(nested)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1

@@ -2,6 +2,8 @@
 
 import pytest
 
+from entropix_mlx.profiles.confidence import AnswerMetrics
+from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.step import Branch, Fork, Origin
 from entropix_mlx.summary import Summary
 from tests.steps import make_step
@@ -35,3 +37,11 @@ def test_the_tokens_of_a_fork_at_the_beginning_come_at_once():
     assert summary_of(*fork, *after).tokens_per_second == pytest.approx(2, rel=1e-4)
     again = [make_step(12, "a", time=9.0, fork=FORK, rolled_back=1, origin=Origin.BRANCH)]
     assert summary_of(*fork, *after, *again).tokens_per_second == pytest.approx(5 / 6, rel=1e-4)
+
+
+@pytest.mark.parametrize(("threshold", "unsure"), [(0.1, False), (0.5, True)])
+def test_an_answer_is_unsure_by_the_margin_of_its_first_word(threshold, unsure):
+    steps = [make_step(0, " ", margin=0.9), make_step(1, "Yes", margin=0.2)]
+    rule = {"score": "first_margin", "threshold": threshold, "risk": 0.2, "n": 10}
+    verdict = Profile.load().replace({"abstain": rule}).abstain.verdict(AnswerMetrics.of(steps))
+    assert (verdict.value, verdict.unsure) == (0.2, unsure)

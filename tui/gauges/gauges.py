@@ -16,7 +16,7 @@ from textual.content import Content
 from textual.style import Style
 from textual.widgets import Static
 
-from entropix_mlx.palette import LOOKS, NOT_MEASURED, printable
+from entropix_mlx.palette import NOT_MEASURED, SWATCHES, printable
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.profiles.tree import table
 from entropix_mlx.step import Fork, Step, Strategy
@@ -150,7 +150,7 @@ def threshold_line(profile: Profile, name: str, width: int) -> Content:
         for bound in row.bounds.get(name, ()):
             if 0 < bound < most:
                 cell = min(width - 1, int(bound / most * width))
-                line[cell] = (LOOKS[row.strategy].glyph, COLOURS[row.strategy])
+                line[cell] = (SWATCHES[row.strategy].glyph, COLOURS[row.strategy])
     return runs(line)
 
 
@@ -225,7 +225,7 @@ def draw_counts(counts: Counter[Strategy], width: int, has_thresholds: bool = Tr
         if strategy is Strategy.SAMPLE and not counts[strategy]:
             continue
         share = counts[strategy] / total
-        name = f"{LOOKS[strategy].glyph} {strategy}"
+        name = f"{SWATCHES[strategy].glyph} {strategy}"
         meaning = SHORT_NAMES.get(strategy, "") if explained else ""
         room = NAME + MEANING if explained else LONGEST
         gap = f"{' ' * (NAME - len(name))}{meaning}".ljust(room - len(name))
@@ -270,7 +270,7 @@ def draw_race(fork: Fork, width: int) -> Content:
     The bar shows exp(mean log p): about the mean probability of a token. Scores are in nats/token.
     """
     length = max(len(branch.tokens) for branch in fork.branches)
-    short = f"{LOOKS[Strategy.BRANCH].glyph} {len(fork.branches)} branches, token {length}"
+    short = f"{SWATCHES[Strategy.BRANCH].glyph} {len(fork.branches)} branches, token {length}"
     heading = next(
         text
         for text in (f"{short}; scores in nats/token", short)

@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.style import Style
 
-from entropix_mlx.palette import LOOKS
+from entropix_mlx.palette import SWATCHES
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.step import Step, Strategy
 
@@ -92,7 +92,7 @@ def _endings(live: LiveValues, has_thresholds: bool) -> list[Content]:
     """Return the strategy, or the shares of all, from a long text to a short one."""
     if live.step is not None:
         strategy = live.step.strategy
-        texts = (f"{LOOKS[strategy].glyph} {strategy}".ljust(NAME), LOOKS[strategy].glyph)
+        texts = (f"{SWATCHES[strategy].glyph} {strategy}".ljust(NAME), SWATCHES[strategy].glyph)
         return [Content.styled(text, COLOURS[strategy]) for text in texts]
     shares = [(strategy, live.counts[strategy] / live.tokens) for strategy in live.counts]
     shares.sort(key=lambda share: -share[1])
@@ -108,7 +108,7 @@ def _shares(shares: list[tuple[Strategy, float]], named: int) -> Content:
     parts = []
     for number, (strategy, share) in enumerate(shares):
         name = SHORT_NAMES.get(strategy, "") if number < named else ""
-        text = " ".join(filter(None, (LOOKS[strategy].glyph, name, f"{share:.0%}")))
+        text = " ".join(filter(None, (SWATCHES[strategy].glyph, name, f"{share:.0%}")))
         parts.append(Content.styled(text, COLOURS[strategy]))
     return Content(" ").join(parts)
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from textual.content import Content
 from textual.style import Style
 
-from entropix_mlx.palette import LOOKS
+from entropix_mlx.palette import SWATCHES
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.profiles.tree import first_fit, table
 from entropix_mlx.step import NOT_OF_THE_MODEL, Metrics, Step, Strategy
@@ -161,8 +161,8 @@ class Cloud:
 
 def glyph(step: Step, strategy: Strategy) -> str:
     if step.origin in NOT_OF_THE_MODEL:
-        return HOLLOW.get(strategy, LOOKS[strategy].glyph)
-    return LOOKS[strategy].glyph
+        return HOLLOW.get(strategy, SWATCHES[strategy].glyph)
+    return SWATCHES[strategy].glyph
 
 
 @cache

@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.style import Style
 from textual.widgets import Static
 
-from entropix_mlx.palette import LOOKS, NOT_MEASURED, printable
+from entropix_mlx.palette import NOT_MEASURED, SWATCHES, printable
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.step import Alternative, Branch, Fork, Origin, Step, Strategy
 from entropix_mlx.traces.explain import Case, explain, fate
@@ -194,7 +194,7 @@ def draw_decision(step: Step, profile: Profile | None) -> Content:
 
 def _draw_case(case: Case, decided: bool) -> list[Content]:
     """Return a line for each condition of a strategy, the first of them with its name."""
-    name = f"{LOOKS[case.strategy].glyph} {case.strategy}".ljust(CASE_WIDTH)
+    name = f"{SWATCHES[case.strategy].glyph} {case.strategy}".ljust(CASE_WIDTH)
     weight = HEADING if decided else DIM
     conditions = [
         Content.styled(
@@ -213,7 +213,7 @@ def draw_branches(fork: Fork, selected: int | None, width: int, hint: str = "") 
     The text of the selected branch is shown in full, the others cut at the width.
     """
     count = len(fork.branches)
-    glyph = LOOKS[Strategy.BRANCH].glyph
+    glyph = SWATCHES[Strategy.BRANCH].glyph
     heading = f"{glyph} {count} branches compared, chosen by {fork.chosen_by}"
     lines = [
         Content.styled(heading, COLOURS[Strategy.BRANCH]),

@@ -20,7 +20,7 @@ from textual.style import Style
 from textual.widgets import Static
 
 from entropix_mlx.chat.finding import CLOSING, Reasoning, find_reasoning, quoted
-from entropix_mlx.palette import LOOKS, printable
+from entropix_mlx.palette import SWATCHES, printable
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.profiles.tree import classify
 from entropix_mlx.step import Step, Strategy
@@ -289,7 +289,7 @@ class AnswerView(Column):
         style = STYLES[strategy] + Style.from_meta({"step": index})
         if strategy is not step.strategy:
             style += CHANGED
-        glyph = LOOKS[strategy].glyph if self._marks else ""
+        glyph = SWATCHES[strategy].glyph if self._marks else ""
         text = marked(printable(step.text), step, previous, following, glyph)
         if index == self.cursor:
             return (text or "∅", style + CURSOR)

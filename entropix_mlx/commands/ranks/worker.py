@@ -52,7 +52,9 @@ def work(place: RankEnvironment, run: Run) -> NoReturn:
         except GroupError as error:
             give_up(str(error))
     begun = spoke.begin()  # from here on, rank 0 reports errors as long as it is there
-    if begun is None or begun.get("do") == "end":
+    if begun is None:
+        give_up(f"{lost}; if another launch has this port, give mlx.launch another --starting-port")
+    elif begun.get("do") == "end":
         ended(begun)
     spoke.watch(ended)
     try:

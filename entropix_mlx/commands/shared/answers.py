@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import limits
 from ...api.answers_file import Task
-from ...palette import LOOKS, paint, paint_step
+from ...palette import SWATCHES, paint, paint_step
 from ...profiles.confidence import Verdict
 from ...step import Fork, Step
 from ...summary import Summary
@@ -21,7 +21,7 @@ from . import output
 from .options import OutputOptions
 
 if TYPE_CHECKING:
-    from ...api.answers import Several
+    from ...api.generate import AnswerStream
 
 Record = dict[str, Any]
 MOST_FAILURES = 5
@@ -49,14 +49,16 @@ def show_steps(steps: Iterable[Step], form: OutputOptions, summary: Summary) -> 
     return 0
 
 
-def show_answers(stream: Several, form: OutputOptions, prompt_tokens: int) -> tuple[int, Summary]:
+def show_answers(
+    stream: AnswerStream, form: OutputOptions, prompt_tokens: int
+) -> tuple[int, Summary]:
     """Print several answers, and return the exit code and the totals of the chosen one.
 
-    On a terminal the first one is shown as it comes, and where another one is chosen, that one
-    below it. Elsewhere, as in a pipe, only the chosen one is printed.
+    On a terminal the first one is shown as it comes, and another one that is chosen below it.
+    Elsewhere, as in a pipe, only the chosen one is printed.
     """
     colour = output.use_colour(form.color, sys.stdout)
-    text = not (form.json or form.jsonl)
+    text, selection = not (form.json or form.jsonl), stream.selection
     live = text and sys.stdout.isatty()
     code = 0
     try:
@@ -67,14 +69,15 @@ def show_answers(stream: Several, form: OutputOptions, prompt_tokens: int) -> tu
                 write_step(step, colour)
     except KeyboardInterrupt:
         code = output.INTERRUPTED
-    choice = stream.choice
+    chosen = selection.chosen
+    number, drawn = selection.candidates.index(chosen), len(selection.candidates)
     if form.jsonl:
-        output.write_json({"answers": choice.to_dict()})
-    if live and choice.chosen:
-        output.write(f"\n── answer {choice.chosen + 1} of {len(choice.answers)} was chosen ──\n")
-    for step in stream.steps if text and (choice.chosen or not live) else []:
+        output.write_json({"answers": selection.to_dict()})
+    if live and number:
+        output.write(f"\n── answer {number + 1} of {drawn} was chosen ──\n")
+    for step in chosen.steps if text and (number or not live) else []:
         write_step(step, colour)
-    summary = Summary.of(stream.steps, prompt_tokens)
+    summary = Summary.of(chosen.steps, prompt_tokens)
     summary.finish_reason = summary.finish_reason or "interrupted"
     return code, summary
 
@@ -96,9 +99,9 @@ def print_statistics(summary: Summary, color: str, *lines: str) -> None:
 
 def shares(summary: Summary, colour: bool) -> str:
     labels = []
-    for strategy, look in LOOKS.items():
+    for strategy, swatch in SWATCHES.items():
         if number := summary.strategies[strategy]:
-            label = f"{look.glyph} {strategy} {number / summary.completion_tokens:.0%}"
+            label = f"{swatch.glyph} {strategy} {number / summary.completion_tokens:.0%}"
             labels.append(paint(label, strategy) if colour else label)
     return "  ".join(labels) or "no tokens"
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -23,6 +22,7 @@ from ...profiles.fields import Number, overlaid
 from ...profiles.profile import Profile
 from ...profiles.sampler_specs import parameters
 from ...profiles.selection import AUTO
+from ...records import parse_toml
 from ...samplers.registry import SAMPLERS
 from ...settings import ATTENTION_LAYERS, BATCH, Settings
 
@@ -136,7 +136,7 @@ def changes_of(assignment: str) -> dict[str, Any]:
     """Return the fields of the profile that one --set changes: it is a line of TOML."""
     source = f"--set {assignment}"
     try:
-        changes = tomllib.loads(assignment)
+        changes = parse_toml(assignment)
     except ValueError as error:
         raise ProfileError(
             f"{source}: not FIELD=VALUE with a TOML value (a text needs quotes): {error}"

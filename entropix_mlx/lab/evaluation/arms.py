@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ... import limits
 from ...answer.hooks import Hooks
 from ...api.answers_file import check_count, records
 from ...api.prompt_file import PromptLine
 from ...errors import PromptError, first_line
 from ...profiles.fields import hint, overlaid
 from ...profiles.profile import Profile
+from ...records import parse_toml
 from ...samplers.registry import find_sampler
 from ...settings import BATCH, Settings
 from .questions import Problem
@@ -77,7 +78,7 @@ def changed(base: Settings, assignments: str, source: str) -> Settings:
     changes: dict[str, Any] = {}
     for assignment in filter(None, map(str.strip, assignments.split(";"))):
         try:
-            given = tomllib.loads(assignment)
+            given = parse_toml(assignment)
         except ValueError as error:
             raise PromptError(
                 f"{source}: {assignment!r} is not NAME=VALUE with a TOML value (a text needs"
@@ -138,10 +139,10 @@ def plan(
     Raises:
         PromptError: they are too many.
     """
-    check_count(len(problems) * len(arms) * seeds)
+    check_count(len(problems) * len(arms) * seeds, limits.GRADED)
     return [
         PlannedAnswer(
-            asked=prompt_of(
+            prompt=prompt_of(
                 problem,
                 form,
                 line,
@@ -218,10 +219,10 @@ def _answers_together(
 ) -> Iterator[tuple[PlannedAnswer, dict[str, Any]]]:
     prompts: dict[int, list[int]] = {}
     for one in planned:
-        if one.asked.line not in prompts:
-            prompts[one.asked.line] = one.asked.tokens(tokenizer, bare=one.form == PLAIN)
+        if one.prompt.line not in prompts:
+            prompts[one.prompt.line] = one.prompt.tokens(tokenizer, bare=one.form == PLAIN)
     batch = begin(
-        [prompts[one.asked.line] for one in planned],
+        [prompts[one.prompt.line] for one in planned],
         [one.settings for one in planned],
         hooks=[Hooks(retrieve=notes.about(one.question.text)) for one in planned]
         if notes

@@ -6,11 +6,12 @@ A longer text gets no second try.
 
 from __future__ import annotations
 
+import math
 import re
-import signal
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import regex
 
 from ... import limits
 from ...answer.short_texts import bare, bare_words, numbers, right_hand_side
@@ -18,14 +19,14 @@ from ...errors import PromptError, brief
 
 _END = re.compile(r"[.,;:!?()\n](?!\d)")
 _MARK = "####"
+_REPEATS = re.compile(r"(?<=[{,])[1-9]\d*(?=[},])")
 _OPTION = re.compile(r"^\W*([A-Za-z])(?![A-Za-z])")
 
 
 def is_right(rule: str, text: str, answers: Sequence[str]) -> bool:
     if rule in _PATTERNS:
         line = first_line(text)
-        with _bounded():
-            return any(_PATTERNS[rule](answer).search(line) for answer in answers)
+        return any(_search(_PATTERNS[rule](answer), line) for answer in answers)
     of_answer = _solution if rule == "final" else RULES[rule]
     given = RULES[rule](text)
     return bool(given) and given in {of_answer(answer) for answer in answers}
@@ -68,33 +69,31 @@ def _check_pattern(answer: str) -> None:
             f"a regular expression may have {limits.PATTERN_CHARACTERS:,} characters, not"
             f" {len(answer):,}"
         )
+    repeats = math.prod(int(count) for count in _REPEATS.findall(answer))
+    if repeats > limits.PATTERN_REPEATS:  # they are written out when it is compiled
+        raise PromptError(
+            f"a regular expression may repeat a part {limits.PATTERN_REPEATS:,} times, and"
+            f" {brief(answer)} has repeats of {brief(repeats)}"
+        )
     try:
-        re.compile(answer)
-    except (re.error, OverflowError, RecursionError) as error:
+        regex.compile(answer)
+    except (regex.error, RecursionError) as error:
         raise PromptError(f"the answer {brief(answer)} is no regular expression: {error}") from None
 
 
-@contextmanager
-def _bounded() -> Iterator[None]:
-    """Bound the time of a search on the main thread, for an expression may take for ever.
+def _search(pattern: Any, line: str) -> bool:
+    """Search for an expression, for a bounded time: one with repeats in repeats may need for ever.
 
     Raises:
         PromptError: the time is over.
     """
-
-    def stop(*_: object) -> NoReturn:
+    try:
+        return pattern.search(line, timeout=limits.PATTERN_SECONDS) is not None
+    except TimeoutError:
         raise PromptError(
             f"a regular expression took more than {limits.PATTERN_SECONDS:g} s on this answer:"
             " write it without repeats within repeats"
-        )
-
-    before = signal.signal(signal.SIGVTALRM, stop)
-    signal.setitimer(signal.ITIMER_VIRTUAL, limits.PATTERN_SECONDS)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)
+        ) from None
 
 
 def first_line(text: str) -> str:
@@ -148,8 +147,10 @@ RULES: dict[str, Callable[[str], str]] = {
 }
 """By name: what a rule compares of a text."""
 
-_PATTERNS: dict[str, Callable[[str], re.Pattern[str]]] = {
-    "regex": re.compile,
-    "contains": lambda answer: re.compile(rf"(?<!\w){re.escape(answer)}(?!\w)", re.IGNORECASE),
+_PATTERNS: dict[str, Callable[[str], Any]] = {
+    "regex": regex.compile,
+    "contains": lambda answer: regex.compile(
+        rf"(?<!\w){regex.escape(answer)}(?!\w)", regex.IGNORECASE
+    ),
 }
 """Rules that look for an answer anywhere in the first line."""

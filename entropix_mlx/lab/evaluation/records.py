@@ -42,7 +42,7 @@ class PlannedAnswer(Task):
     @property
     def settings(self) -> Settings:
         """Those of the prompt, which has the seed of this answer already."""
-        return self.asked.settings
+        return self.prompt.settings
 
     @property
     def header(self) -> dict[str, Any]:
@@ -67,8 +67,8 @@ class PlannedAnswer(Task):
         if answer.error is not None:
             return record
         committed, discarded = forward_tokens(answer.steps)
-        if answer.choice is not None:
-            discarded = answer.choice.forward_tokens - committed
+        if answer.several is not None:
+            discarded = answer.several.forward_tokens - committed
         graded = {
             "right": right,
             "committed": committed,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
@@ -13,6 +14,10 @@ from .errors import RequestError
 LARGEST_DIGITS = 30
 """Digits of a whole number in a request: none that means something has more."""
 
+# What is looked at more closely, which takes longer:
+_LONG = re.compile(rb"[0-9]{%d}" % (LARGEST_DIGITS + 1))
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+
 
 class Body:
     """The fields of a request. One that is null counts as one that is not there."""
@@ -21,16 +26,18 @@ class Body:
         self._fields = {name: value for name, value in fields.items() if value is not None}
 
     @classmethod
-    def parse(cls, content: bytes) -> Body:
+    def parse(cls, content: bytes | bytearray) -> Body:
         try:
+            whole = _whole if _LONG.search(content) else int
             value = json.loads(
-                content, parse_constant=_refuse_constant, parse_int=_whole, parse_float=_number
+                content, parse_constant=_refuse_constant, parse_int=whole, parse_float=_number
             )
-            json.dumps(value, ensure_ascii=False).encode()
+            if _SURROGATE.search(content):
+                json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError:
             message = "the body holds half of a surrogate pair, which is no character"
             raise RequestError(message) from None
-        except (ValueError, RecursionError) as error:  # a ValueError: not UTF-8, or not JSON
+        except ValueError as error:  # not UTF-8, or not JSON
             raise RequestError(f"the body is not JSON: {first_line(error)}") from None
         if not isinstance(value, dict):
             raise RequestError('the body must be a JSON object, such as {"messages": […]}')

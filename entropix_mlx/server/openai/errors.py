@@ -16,6 +16,9 @@ from ...errors import (
 INVALID = "invalid_request_error"
 SERVER = "server_error"
 
+RETRY_SECONDS = 5
+"""The `Retry-After` of clients for whom there is no place."""
+
 _PARAMS: dict[type[EntropixError], str] = {
     ContextLengthError: "prompt",
     PromptError: "prompt",
@@ -68,6 +71,17 @@ def internal_error() -> RequestError:
     """Return the response to a bug, which says nothing that a client could not know."""
     message = "the server made a mistake, which its log describes"
     return RequestError(message, status=500, kind=SERVER, code="internal_error")
+
+
+def busy_error(why: str, headers: dict[str, str] | None = None) -> RequestError:
+    """Return the response while there is no place for more."""
+    return RequestError(
+        f"{why}: ask again in some seconds",
+        status=429,
+        code="queue_full",
+        kind=SERVER,
+        headers={"Retry-After": str(RETRY_SECONDS), **(headers or {})},
+    )
 
 
 def stopping_error() -> RequestError:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...profiles.fields import Number, Rule, check_flag, check_text, shown
 from ...settings import Settings
-from ..model_info import ServedModel
+from ..model_info import Limits, ServedModel
 from . import sampling
 from .body import Body, check_object
 from .errors import RequestError
@@ -60,6 +60,10 @@ class CompletionRequest:
     """Tokens that come next, whatever would be drawn; they are sent like all others."""
 
     @property
+    def answers(self) -> int:
+        return self.n * len(self.prompts)
+
+    @property
     def scored(self) -> bool:
         """Whether the log probabilities of the prompts' own tokens are sent."""
         return self.echo and self.logprobs
@@ -68,7 +72,7 @@ class CompletionRequest:
 def parse_chat(body: Body, served: ServedModel) -> CompletionRequest:
     body.check_names((*_CHAT, *_WITHOUT_EFFECT, *_UNSUPPORTED))
     _refuse_unsupported(body)
-    messages = body.require("messages", _check_messages)
+    messages = body.require("messages", _messages(served.limits))
     logprobs = body.read("logprobs", check_flag, False)
     best = body.read("top_logprobs", Number(0, served.limits.top_logprobs, whole=True), 0)
     if best and not logprobs:
@@ -146,10 +150,15 @@ def _refuse_unsupported(body: Body) -> None:
         )
 
 
-def _check_messages(value: Any) -> tuple[Message, ...]:
-    if not isinstance(value, list) or not value:
-        raise ValueError(f"must be a list of messages, at least one, not {shown(value)}")
-    return tuple(_read_message(message, number) for number, message in enumerate(value))
+def _messages(limits: Limits) -> Rule:
+    def check(value: Any) -> tuple[Message, ...]:
+        if not isinstance(value, list) or not value:
+            raise ValueError(f"must be a list of messages, at least one, not {shown(value)}")
+        if len(value) > limits.messages:
+            raise ValueError(f"may hold {limits.messages} at most")
+        return tuple(_read_message(message, number) for number, message in enumerate(value))
+
+    return check
 
 
 def _read_message(value: Any, number: int) -> Message:

@@ -112,22 +112,29 @@ def _read_profile(body: Body, served: ServedModel) -> Profile:
         extended = changes.pop("extends", None)
         if isinstance(extended, str):
             profile = served.find_profile(extended)
-        profile = _changed(profile, changes, "profile", served.limits)
-    changes = _nested(body.read("set", check_object, {}))
-    profile = _changed(profile, changes, "set", served.limits)
+        _check_size(changes, "profile", served.limits)
+        profile = _changed(profile, changes, "profile")
+    assignments = body.read("set", check_object, {})
+    _check_size(assignments, "set", served.limits)
+    profile = _changed(profile, _nested(assignments), "set")
     profile = profile.replace(_switches(body))
     _check_branches(profile, served.limits)
     return profile
 
 
-def _changed(profile: Profile, changes: dict[str, Any], name: str, limits: Limits) -> Profile:
+def _check_size(changes: dict[str, Any], name: str, limits: Limits) -> None:
+    """Refuse what is larger than any profile, before anything is done with it."""
+    if len(changes) > limits.profile_fields or len(json.dumps(changes)) > limits.profile_bytes:
+        most = f"{limits.profile_fields} fields and {limits.profile_bytes:,} bytes"
+        raise RequestError(f"{name} may have {most} at most", name)
+
+
+def _changed(profile: Profile, changes: dict[str, Any], name: str) -> Profile:
     if not changes:
         return profile
-    if len(json.dumps(changes)) > limits.profile_bytes:
-        raise RequestError(f"{name} is longer than {limits.profile_bytes:,} bytes", name)
     try:
         return profile.replace(changes, name)
-    except (ProfileError, RecursionError) as error:
+    except ProfileError as error:
         raise RequestError(str(error), name) from None
 
 

@@ -12,7 +12,7 @@ from textual.message import Message
 from textual.style import Style
 from textual.widget import Widget
 
-from entropix_mlx.palette import LOOKS
+from entropix_mlx.palette import SWATCHES
 from entropix_mlx.step import Strategy
 
 from ...drawing import DIM, HEIGHTS, SCALES, runs
@@ -100,7 +100,7 @@ class Slider(Widget, can_focus=True):
         strategy, measurement, above = self.threshold
         style = COLOURS[strategy]
         side = ">" if above else "<"
-        name = f"{LOOKS[strategy].glyph} {LETTERS[measurement]} {side}".ljust(NAME_WIDTH)
+        name = f"{SWATCHES[strategy].glyph} {LETTERS[measurement]} {side}".ljust(NAME_WIDTH)
         number = f" {self.value:5.2f} {SCALES[measurement].unit:6}"
         if math.isinf(self.value):
             number = f"   {'off':{len(number) - 3}}"

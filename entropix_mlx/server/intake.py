@@ -1,0 +1,257 @@
+"""From the body of a request to the tokens of its prompts: bounded, and the smallest first.
+
+What takes time is done on a thread of its own, in pieces. Between two pieces the smallest request
+comes first, so that nobody waits for the megabytes of somebody else, and a request whose client has
+gone is given up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import itertools
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from starlette.requests import Request
+
+from ..errors import ContextLengthError
+from ..settings import SEED_BITS
+from .model_info import ServedModel
+from .openai.body import Body
+from .openai.errors import RequestError, busy_error
+from .openai.parse import CompletionRequest, Prompt, check_model
+from .openai.responses import Choice, TokenText
+
+if TYPE_CHECKING:
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+PIECE = 2**13
+"""Characters of a text that are tokenized at once: about a hundredth of a second."""
+CUT = 16
+"""Tokens that a piece may have more than its part of the whole text has."""
+SMALL_BODY = 2**16
+"""Bytes up to which a body is parsed at once."""
+MOST_REST = 3
+"""Times its own duration that a piece of a large request is followed by none."""
+
+Parse = Callable[[Body, ServedModel], CompletionRequest]
+T = TypeVar("T")
+Work = Generator[None, None, T]
+"""What is done piece by piece: it yields after each but the last, and returns what was found."""
+
+
+class Intake:
+    """Reads requests and tokenizes their prompts; it belongs to the event loop."""
+
+    def __init__(self, served: ServedModel, tokenizer: TokenizerWrapper) -> None:
+        self._served = served
+        self._tokenizer = tokenizer
+        self._tokens = TokenText(tokenizer)
+        self._context = served.config.max_position_embeddings
+        self._most_bytes = self._context * max(len(t.encode()) for t in tokenizer.get_vocab())
+        # One thread: tokenizers are not made to be used by several at once.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="tokenizer")
+        self._turns, self._large_turns = Turns(), Turns()
+        self._large = 0
+
+    async def read(self, request: Request, held: contextlib.AsyncExitStack) -> bytearray:
+        """Return a request's body; `held` gets the place of a large one among those there may be.
+
+        Raises:
+            RequestError: the body is too long, comes too slowly, or has no place.
+            ClientDisconnect: the client has gone.
+        """
+        limits = self._served.limits
+        close = {"Connection": "close"}
+        message = f"the body is longer than {limits.body_bytes:,} bytes"
+        too_long = RequestError(message, status=413, code="body_too_long", headers=close)
+        length = request.headers.get("content-length", "0")
+        if not length.isdecimal() or len(length) > 15 or int(length) > limits.body_bytes:
+            raise too_long
+        content, is_large = bytearray(), False
+        try:
+            async with asyncio.timeout(limits.body_seconds):
+                async for piece in request.stream():
+                    content += piece
+                    if len(content) > limits.body_bytes:
+                        raise too_long
+                    if len(content) > SMALL_BODY and not is_large:
+                        is_large = True
+                        held.enter_context(self._place())
+        except TimeoutError:
+            message = "the body came too slowly"
+            raise RequestError(message, status=408, code="timeout", headers=close) from None
+        return content
+
+    @contextlib.contextmanager
+    def _place(self) -> Iterator[None]:
+        if self._large >= self._served.limits.large_bodies:
+            raise busy_error("too many large requests come at once", {"Connection": "close"})
+        self._large += 1
+        try:
+            yield
+        finally:
+            self._large -= 1
+
+    async def parse(self, content: bytearray, parse: Parse) -> CompletionRequest:
+        """Return the request that a body holds.
+
+        Raises:
+            RequestError, ContextLengthError: it is none, or its prompts are too long.
+        """
+        if len(content) <= SMALL_BODY:
+            return self._parse(content, parse)
+        async with self._large_turns.of(len(content)):
+            began = time.perf_counter()
+            try:
+                return await asyncio.to_thread(self._parse, content, parse)
+            finally:
+                await self._rest(began)
+
+    async def tokenize(self, request: CompletionRequest, size: int) -> list[Choice]:
+        """Return a choice for each answer of a request, whose body had so many bytes.
+
+        Raises:
+            PromptError, ContextLengthError: there is no such prompt, or it is too long.
+        """
+        return await self._do(size, self._choices(request))
+
+    async def _do(self, size: int, work: Work[T]) -> T:
+        while True:
+            found = await self._piece(size, work)
+            if found:
+                return found[0]
+
+    async def _piece(self, size: int, work: Work[T]) -> tuple[T] | None:
+        loop = asyncio.get_running_loop()
+        if size <= SMALL_BODY:
+            async with self._turns.of(size):
+                return await loop.run_in_executor(self._thread, _next, work)
+        async with self._large_turns.of(size):
+            async with self._turns.of(size):
+                began = time.perf_counter()
+                found = await loop.run_in_executor(self._thread, _next, work)
+            await self._rest(began)
+            return found
+
+    async def _rest(self, began: float) -> None:
+        """Leave Python, which runs one thread at a time, to others where large requests abound."""
+        await asyncio.sleep(min(self._large - 1, MOST_REST) * (time.perf_counter() - began))
+
+    def _parse(self, content: bytearray, parse: Parse) -> CompletionRequest:
+        try:
+            body = Body.parse(content)
+            check_model(body, self._served)
+            request = parse(body, self._served)
+        except RecursionError:
+            raise RequestError("the body is nested too deeply") from None
+        for part in (*request.prompts, request.prefix, request.forced):
+            text = _text(part)
+            if len(part) > self._context if text is None else len(text.encode()) > self._most_bytes:
+                raise self._too_long()
+        return request
+
+    def _choices(self, request: CompletionRequest) -> Work[list[Choice]]:
+        seed = request.settings.seed
+        first = secrets.randbits(SEED_BITS) if seed is None else seed
+        prefix = request.prefix
+        if isinstance(prefix, str):
+            yield from self._count(prefix)
+            prefix = tuple(self._tokenizer.encode(prefix, add_special_tokens=False))
+        choices: list[Choice] = []
+        for prompt in request.prompts:
+            yield from self._count(_text(prompt) or "")
+            tokens = (*_tokens(prompt, self._tokenizer), *prefix)
+            echoed = ""
+            if request.echo:
+                echoed = prompt if isinstance(prompt, str) else self._tokenizer.decode([*tokens])
+            for sample in range(request.n):
+                settings = replace(request.settings, seed=first + sample)
+                index = len(choices)
+                choices.append(Choice(index, tokens, settings, request, self._tokens, echoed))
+            yield
+        return choices
+
+    def _count(self, text: str) -> Work[None]:
+        """Refuse a text that has far more tokens than the context, before all are known."""
+        count = 0
+        for start in range(0, len(text) if len(text) > PIECE else 0, PIECE):
+            piece = text[start : start + PIECE]
+            count += len(self._tokenizer.encode(piece, add_special_tokens=False)) - CUT
+            if count > self._context:
+                raise self._too_long()
+            yield
+
+    def _too_long(self) -> ContextLengthError:
+        return ContextLengthError(
+            f"the prompt is longer than the model's context, which holds {self._context} tokens:"
+            " shorten the prompt"
+        )
+
+
+class Turns:
+    """A lock that goes to the smallest of those who wait for it."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._numbers = itertools.count()
+        self._taken = False
+
+    @contextlib.asynccontextmanager
+    async def of(self, size: int) -> AsyncIterator[None]:
+        if self._taken:
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            heapq.heappush(self._waiting, (size, next(self._numbers), turn))
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if not turn.cancelled():
+                    self._pass_on()
+                raise
+        self._taken = True
+        try:
+            yield
+        finally:
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        while self._waiting:
+            *_, turn = heapq.heappop(self._waiting)
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._taken = False
+
+
+def _next(work: Work[T]) -> tuple[T] | None:
+    """Do the next piece; return what was found, if it was the last."""
+    try:
+        next(work)
+    except StopIteration as end:
+        return (end.value,)
+    return None
+
+
+def _text(prompt: Prompt) -> str | None:
+    """Return what there is to tokenize of a prompt; None if it comes in tokens."""
+    if isinstance(prompt, str):
+        return prompt
+    messages = [message["content"] for message in prompt if isinstance(message, dict)]
+    return "\n".join(messages) if messages else None
+
+
+def _tokens(prompt: Prompt, tokenizer: TokenizerWrapper) -> Sequence[int]:
+    from ..api.prompts import conversation_prompt, text_prompt
+
+    if isinstance(prompt, str):
+        return text_prompt(tokenizer, prompt)
+    messages = [message for message in prompt if isinstance(message, dict)]
+    if messages:
+        return conversation_prompt(tokenizer, messages)
+    return [token for token in prompt if isinstance(token, int)]
