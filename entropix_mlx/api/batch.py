@@ -214,7 +214,8 @@ class Batch:
         for answer in self._left.values():
             if answer.several is not None:
                 answer.steps = list(answer.several.chosen.steps)
-            answer.error = EntropixError("the batch was closed before this answer was complete")
+            if not (answer.steps and answer.steps[-1].finish_reason):
+                answer.error = EntropixError("the batch was closed before this answer was complete")
         self._left.clear()
 
     def _ask(self) -> None:

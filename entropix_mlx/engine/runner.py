@@ -300,12 +300,12 @@ class Runner:
         self, first: Slot, text: CachedText | None, settings: Settings, hooks: Hooks
     ) -> Slot:
         """Add another answer to the prompt of a first one, which may have ended."""
-        kept = first.ended and self._cache is None
-        text = first.prompt.text if kept else text
-        slot = self.add(first.prompt.tokens, self.resolve(settings), hooks, text=text)
-        if kept:  # its prompt takes memory already, unlike those of others that wait
-            self._waiting.remove(slot)
-            self._waiting.insert(sum(one.hooks is hooks for one in self._waiting), slot)
+        prompt, resolved = first.prompt, self.resolve(settings)
+        if self._cache is not None or not first.ended:
+            return self.add(prompt.tokens, resolved, hooks, text=text)
+        # Its prompt takes memory already, unlike those of others: none of them goes before it.
+        slot = self.add(prompt.tokens, resolved, replace(hooks), text=prompt.text)
+        self._waiting.rotate(1)
         return slot
 
     def _prompt(self, tokens: Sequence[int], text: CachedText | None, scored: int | None) -> Prompt:
@@ -366,10 +366,7 @@ class Runner:
 
     def _company(self, slot: Slot) -> int:
         """Return how many run of those that share an answer's hooks: the answers to one request,
-        behind which the first answer to another does not wait. Where nothing is cached for later,
-        answers keep their order, so that prompts leave the memory soon."""
-        if self._cache is None:
-            return 0
+        behind which the first answer to another does not wait."""
         return sum(other.hooks is slot.hooks for other in self._admitted)
 
     def _fits(self, slot: Slot) -> bool:

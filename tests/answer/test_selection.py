@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from entropix_mlx.answer.selection import AnswerSelection, Enough, RestsOn, derived, leads
+from entropix_mlx.answer.selection import SCORE, Selection, Stopped, derived, leads
 from entropix_mlx.answer.short_texts import LONGEST, comparable
 from entropix_mlx.profiles.confidence import GROUP, AnswerMetrics, lowest_group, score_of
 from entropix_mlx.profiles.profile import Profile
@@ -33,100 +33,90 @@ def steps_of(logprobs, text="7"):
 
 def race(rule, answers, count=None, until=math.inf):
     """Give each answer that runs a token a turn; return the selection when all have ended."""
-    selection = AnswerSelection(rule, count or len(answers), seed=3)
+    selection = Selection(rule, count or len(answers), seed=3)
     turn = 0
     while not selection.done and turn < until:
         for candidate, steps in zip(selection.candidates, answers, strict=False):
             if not candidate.ended:
                 candidate.add(steps[len(candidate.steps)])
                 candidate.ended = len(candidate.steps) == len(steps)
-        for number in selection.proceed():
-            assert number > 0, "the first answer is shown while it comes"
-            selection.candidates[number].ended = True
+        for candidate in selection.proceed():
+            assert candidate is not selection.candidates[0], "it is shown while it comes"
+            candidate.ended = True
         turn += 1
     return selection
 
 
-def score(rule, steps):
-    return score_of(rule.score, AnswerMetrics.of(steps))
+def score(steps):
+    return score_of(SCORE, AnswerMetrics.of(steps))
 
 
-@given(RACES, some.sampled_from(["lowest_logprob", "mean_logprob"]))
-def test_the_best_answer_is_taken_as_if_all_had_been_completed(race_of, by):
-    rule = replace(RULE, score=by)
+@given(RACES)
+def test_the_best_answer_is_chosen_as_if_all_had_been_completed(race_of):
     answers = [steps_of(logprobs) for logprobs in race_of]
-    choice = race(rule, answers).choice()
-    best = max(score(rule, steps) for steps in answers)
-    assert choice.answers[choice.chosen].score == pytest.approx(best)
-    assert choice.answers[choice.chosen].complete
-    assert choice.forward_tokens <= sum(map(len, answers))
-    assert choice.rests_on == RestsOn.TOKENS
-    cut = [one for one in choice.answers if not one.complete]
-    assert choice.stopped == (Enough.DECIDED if cut else Enough.ALL)
+    selection = race(RULE, answers)
+    best = max(score(steps) for steps in answers)
+    assert selection.chosen.score == pytest.approx(best) == score(selection.chosen.steps)
+    assert selection.chosen.complete
+    assert selection.forward_tokens <= sum(map(len, answers))
+    assert selection.to_dict()["rests_on"] == "tokens"
+    cut = len(selection.complete) < len(answers)
+    assert selection.stopped == (Stopped.DECIDED if cut else Stopped.ALL)
 
 
 @given(BALLOTS)
 def test_a_vote_that_ends_when_it_is_certain_elects_whom_all_votes_elect(texts):
     answers = [steps_of([-1.0] * (1 + n % 3), text) for n, text in enumerate(texts)]
-    choice = race(CERTAIN, answers).choice()
-    votes = Counter(
-        {"8.": "8"}.get(text, text) if text != texts[0] or len(text) < LONGEST else text
-        for text in texts
-        if text
-    )
+    selection = race(CERTAIN, answers)
+    votes = Counter({"8.": "8"}.get(text, text) for text in texts if text)
     votes = {text: 1 if len(text) > LONGEST else number for text, number in votes.items()}
     if votes:
-        said = {"8.": "8"}.get(choice.text, choice.text)
+        said = {"8.": "8"}.get(selection.chosen.text, selection.chosen.text)
         assert votes[said] == max(votes.values())
-        assert choice.agreeing <= votes[said]
-    assert choice.rests_on == RestsOn.AGREEMENT or choice.complete == 1
+        assert len(selection.agreeing) <= votes[said]
+    rests_on = selection.to_dict()["rests_on"]
+    assert rests_on == "agreement" or len(selection.complete) == 1
 
 
 def test_a_vote_ends_when_its_leader_hardly_loses():
     short, long = steps_of([-1.0], "7"), steps_of([-1.0] * 9, "8")
-    choice = race(replace(CERTAIN, posterior=0.9), [short, short, short, long, long, long]).choice()
-    assert (choice.text, choice.agreeing, choice.complete) == ("7", 3, 3)
-    assert (choice.stopped, choice.confidence) == (Enough.DECIDED, 1.0)
-    assert choice.forward_tokens == 3 + 3 * (1 + 1), "the pass under way counts"
+    record = race(
+        replace(CERTAIN, posterior=0.9), [short, short, short, long, long, long]
+    ).to_dict()
+    assert (record["chosen"], record["agreeing"], record["complete"]) == (0, 3, 3)
+    assert (record["stopped"], record["confidence"]) == (Stopped.DECIDED, 1.0)
+    assert record["forward_tokens"] == 3 + 3 * (1 + 1), "the pass under way counts"
 
 
 def test_the_best_of_equals_is_the_one_that_is_chosen():
     answers = [steps_of([-3.0], "8"), steps_of([-2.0], "7"), steps_of([-1.0], " 7.0 ")]
-    assert race(CERTAIN, answers).choice().chosen == 2
+    assert race(CERTAIN, answers).to_dict()["chosen"] == 2
     tied = [steps_of([-3.0], "8"), steps_of([-2.0], "7")]
-    assert race(CERTAIN, tied).choice().chosen == 1, "the higher score decides a tie"
+    assert race(CERTAIN, tied).to_dict()["chosen"] == 1, "the higher score decides a tie"
 
 
-@pytest.mark.parametrize(
-    ("gate", "first", "stopped"),
-    [
-        ("lowest_logprob", -0.1, Enough.SURE),
-        ("lowest_logprob", -5, Enough.ALL),
-        ("none", -0.1, Enough.ALL),
-    ],
-)
-def test_the_gate(gate, first, stopped):
-    rule = replace(RULE, gate=gate, threshold=-1.0, count=3)
+@pytest.mark.parametrize(("first", "stopped"), [(-0.1, Stopped.SURE), (-5, Stopped.ALL)])
+def test_the_gate(first, stopped):
+    rule = replace(RULE, threshold=-1.0, count=3)
     answers = [steps_of([first, first]), steps_of([-0.5]), steps_of([-9.0])]
-    choice = race(rule, answers, count="auto").choice()
-    assert choice.stopped == stopped
-    assert len(choice.answers) == (1 if stopped == Enough.SURE else 3)
-    assert choice.chosen == int(first == -5)
+    selection = race(rule, answers, count="auto")
+    assert selection.stopped == stopped
+    assert len(selection.candidates) == (1 if stopped == Stopped.SURE else 3)
+    assert selection.to_dict()["chosen"] == int(first == -5)
 
 
 @given(RACES, some.integers(0, 8))
 def test_an_interrupt_loses_no_complete_answer(race_of, until):
     answers = [steps_of(logprobs, "7") for logprobs in race_of]
-    choice = race(RULE, answers, until=until).choice()
-    complete = [n for n, one in enumerate(choice.answers) if one.complete]
-    assert choice.complete == len(complete)
-    assert choice.chosen in (complete or [0])
-    assert [one.tokens for one in choice.answers] == [
-        one.forward_tokens - (one.tokens > 0 and not one.complete) for one in choice.answers
-    ]
-    if not complete:
-        assert choice.stopped == Enough.INTERRUPTED
-        assert choice.agreeing == 0
+    selection = race(RULE, answers, until=until)
+    assert selection.chosen in (selection.complete or selection.candidates[:1])
+    for one in selection.candidates:
+        assert len(one.steps) == one.forward_tokens - (bool(one.steps) and not one.complete)
+    if not selection.complete:
+        assert selection.stopped == Stopped.INTERRUPTED
+        assert not selection.agreeing
+    record = selection.to_dict()
+    assert [one["text"] for one in record["answers"]] == [c.text for c in selection.candidates]
 
 
 @given(some.integers(0, 30), some.integers(0, 30))

@@ -4,12 +4,13 @@ from dataclasses import replace
 from threading import Event
 
 import pytest
-from entropix_mlx.api.answers import further, stream_answers
 
 from entropix_mlx import Session, Settings, batch_generate, generate, stream_generate
 from entropix_mlx.answer.hooks import Hooks
-from entropix_mlx.answer.selection import Enough, RestsOn
+from entropix_mlx.answer.selection import Stopped
+from entropix_mlx.api.generate import stream_answers
 from entropix_mlx.engine.forward import Engine
+from entropix_mlx.engine.several import further
 from entropix_mlx.errors import SettingsError
 from entropix_mlx.profiles.profile import Profile
 from tests.answer.test_forks import always_branch
@@ -46,6 +47,12 @@ def tokens_of(steps):
     return [step.token for step in steps]
 
 
+def finished(stream):
+    for _ in stream:
+        pass
+    return stream.selection
+
+
 @pytest.mark.parametrize("answers", ["auto", 5])
 @pytest.mark.parametrize(
     "more",
@@ -58,12 +65,11 @@ def tokens_of(steps):
 )
 def test_each_answer_is_what_it_is_alone(ask, tiny_model, endless, prefilled, answers, more):
     settings = replace(PLAIN, answers=answers, changes=UNSURE, **more)
-    stream = ask(settings)
-    choice = stream.finish()
+    several = finished(ask(settings))
     assert sum(prefilled) == len(PROMPT) - 1, "the prompt is computed once"
-    assert len(choice.answers) == 5
+    assert len(several.candidates) == 5
     rule = Profile.load().answers
-    for number, candidate in enumerate(stream.candidates):
+    for number, candidate in enumerate(several.candidates):
         own = replace(settings if number == 0 else further(settings, rule), answers=1)
         own = replace(own, seed=candidate.seed)
         alone = list(stream_generate(tiny_model, endless, PROMPT, own))
@@ -72,7 +78,7 @@ def test_each_answer_is_what_it_is_alone(ask, tiny_model, endless, prefilled, an
         for found, expected in zip(candidate.steps, alone, strict=False):
             assert found.token == expected.token
             assert found.logprob == pytest.approx(expected.logprob, abs=1e-3)
-    assert all(" so" not in one.text for one in choice.answers) or "stop" not in more
+    assert all(" so" not in one.text for one in several.candidates) or "stop" not in more
 
 
 def test_a_sure_answer_is_the_only_one(ask, tiny_model, endless):
@@ -80,11 +86,11 @@ def test_a_sure_answer_is_the_only_one(ask, tiny_model, endless):
     stream = ask(settings)
     found = list(stream)
     alone = list(stream_generate(tiny_model, endless, PROMPT, PLAIN))
-    assert [step for _, step in found] == alone == stream.steps
+    several = stream.selection
+    assert [step for _, step in found] == alone == several.chosen.steps
     assert {number for number, _ in found} == {0}
-    choice = stream.choice
-    assert (choice.stopped, choice.chosen, choice.agreeing) == (Enough.SURE, 0, 1)
-    assert choice.forward_tokens == len(alone)
+    assert (several.stopped, several.agreeing) == (Stopped.SURE, several.candidates)
+    assert several.forward_tokens == len(alone)
 
 
 def test_the_first_answer_comes_first_and_whole(ask):
@@ -95,9 +101,9 @@ def test_the_first_answer_comes_first_and_whole(ask):
 
 def test_a_vote_says_what_it_rests_on(ask):
     voted = {"answers": UNSURE["answers"] | {"selection": "vote"}}
-    choice = ask(answers=4, changes=voted).finish()
-    assert choice.rests_on == RestsOn.AGREEMENT
-    assert choice.confidence == choice.agreeing / choice.complete
+    record = finished(ask(answers=4, changes=voted)).to_dict()
+    assert record["rests_on"] == "agreement"
+    assert record["confidence"] == record["agreeing"] / record["complete"]
 
 
 def test_cancelled_in_the_middle_all_texts_stay(ask):
@@ -106,10 +112,10 @@ def test_cancelled_in_the_middle_all_texts_stay(ask):
     for count, _ in enumerate(stream):
         if count == 20:
             cancel.set()
-    choice = stream.choice
-    assert choice.stopped == Enough.INTERRUPTED
-    assert sum(one.tokens for one in choice.answers) > 20
-    assert choice.text == stream.candidates[0].text
+    several = stream.selection
+    assert several.stopped == Stopped.INTERRUPTED
+    assert sum(len(one.steps) for one in several.candidates) > 20
+    assert several.chosen is several.candidates[0]
 
 
 def test_a_loop_that_is_left_can_still_be_chosen_from(ask):
@@ -118,9 +124,8 @@ def test_a_loop_that_is_left_can_still_be_chosen_from(ask):
         if number == 0 and step.finish_reason:
             break
     stream.close()
-    assert stream.choice.chosen == 0
-    assert stream.choice.text == stream.candidates[0].text
-    assert stream.choice.complete == 1
+    several = stream.selection
+    assert several.complete == [several.chosen] == several.candidates[:1]
 
 
 def test_a_batch_brings_the_chosen_ones(tiny_model, endless, ask, prefilled):
@@ -143,10 +148,13 @@ def test_a_batch_brings_the_chosen_ones(tiny_model, endless, ask, prefilled):
         assert answer.steps == steps[answer.index]
         assert answer.error is None
     first, plain, last = batch.answers
-    assert plain.choice is None
-    assert (len(first.choice.answers), len(last.choice.answers)) == (5, 3)
-    assert first.text == first.choice.text
-    assert first.choice.text in {one.text for one in ask(settings[0]).finish().answers}
+    assert plain.several is None
+    assert (len(first.several.candidates), len(last.several.candidates)) == (5, 3)
+    assert first.text == first.several.chosen.text
+    alone = finished(ask(settings[0]))
+    assert first.text in {one.text for one in alone.candidates}
+    streamed = list(stream_generate(tiny_model, endless, PROMPT, settings[0]))
+    assert tokens_of(streamed) == tokens_of(alone.chosen.steps)
 
 
 def test_a_closed_batch_keeps_what_there_is(tiny_model, endless):
@@ -158,7 +166,8 @@ def test_a_closed_batch_keeps_what_there_is(tiny_model, endless):
     one, other = batch.answers
     assert (len(one.steps), one.error) == (3, None)
     assert other.error is not None
-    assert len(other.steps) == other.choice.answers[0].tokens >= 3
+    assert other.steps == other.several.candidates[0].steps
+    assert len(other.steps) >= 3
 
 
 @pytest.mark.parametrize("answers", ["auto", 3])
@@ -173,9 +182,9 @@ def test_an_answer_that_fails_ends_alone(tiny_model, endless, answers):
     assert isinstance(other.error, ZeroDivisionError)
 
 
-def test_who_gives_one_answer_refuses_several(tiny_model, endless):
+def test_several_answers_are_no_single_one(tiny_model, endless):
     with pytest.raises(SettingsError):
-        next(iter(stream_generate(tiny_model, endless, PROMPT, answers=2)))
+        stream_answers(tiny_model, endless, PROMPT)
     assert generate(tiny_model, endless, PROMPT, PLAIN, answers=2)
 
 
@@ -193,9 +202,9 @@ def test_a_cached_beginning_is_shared_too(tiny_model, endless):
         tiny_model, endless, PROMPT[begun:], PLAIN, answers="auto", changes=UNSURE,
         prompt_cache=cache,
     )  # fmt: skip
-    stream.finish()
+    several = finished(stream)
     whole = list(stream_generate(tiny_model, endless, PROMPT, PLAIN))
-    assert tokens_of(stream.candidates[0].steps) == tokens_of(whole)
+    assert tokens_of(several.candidates[0].steps) == tokens_of(whole)
     assert int(cache[0].offset) == len(PROMPT) - 1
 
 
@@ -211,22 +220,21 @@ def test_a_session_keeps_all_answers_and_goes_on_from_the_chosen_one(session):
     turn = session.conversation.last
     assert turn.answers[0].steps == steps
     assert len(turn.answers) == 5
-    assert turn.selected == session.choice.chosen
-    assert turn.answer.text == session.choice.text
+    assert turn.answer.steps == session.several.chosen.steps
     cached = session.cached_tokens
     list(session.send("And then?"))
     assert session.conversation.messages[1]["content"] == turn.answer.text
     assert session.cached_tokens > cached
     session.settings = replace(session.settings, answers=1)
     list(session.regenerate())
-    assert session.choice is None
+    assert session.several is None
     assert len(session.conversation.last.answers) == 6
 
 
 def test_a_sure_session_is_like_any_other(session):
     session.settings = replace(session.settings, changes=SURE)
     steps = list(session.send("Hello"))
-    assert (len(session.conversation.last.answers), session.choice.stopped) == (1, Enough.SURE)
+    assert (len(session.conversation.last.answers), session.several.stopped) == (1, Stopped.SURE)
     cached = session.cached_tokens
     session.settings = replace(session.settings, answers=1)
     session.new()
