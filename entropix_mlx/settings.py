@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import SettingsError
 from .profiles.confidence import AnswerMetrics, Verdict
-from .profiles.fields import LARGEST_WHOLE, Number, shown
+from .profiles.fields import LARGEST_WHOLE, Number, Rule, shown
 from .profiles.profile import REFERENCE, Profile
 from .profiles.sampler_specs import check_parameters, parameters
 from .profiles.sections import MOST_ANSWERS
@@ -26,14 +26,30 @@ NO_LIMIT = -1  # the `max_tokens` of an answer that may fill the context
 BATCH = 8  # answers that are generated at once, unless the caller says otherwise
 ATTENTION_LAYERS = ("last", "all")
 SPECULATION_MODES = ("auto", "off")
-ANSWERS_MODES = ("auto",)
 MAX_PROPOSED = 16  # tokens that may be proposed for one pass
 SEED_BITS = 32  # of a seed that was drawn: short enough to be typed again
 
-_WHOLE_NUMBERS = {
+
+def number_or_mode(most: int, *modes: str) -> Rule:
+    """Return a rule for a whole number from 1, or a word."""
+    number = Number(1, most, whole=True)
+
+    def check(value: Any) -> str | int:
+        try:
+            return str(value) if value in modes else int(number(value))
+        except ValueError as error:
+            raise ValueError(f"{error}, or one of {', '.join(modes)}") from None
+
+    return check
+
+
+ANSWERS = number_or_mode(MOST_ANSWERS, "auto")
+_RULES: dict[str, Rule] = {
     "max_tokens": Number(NO_LIMIT, LARGEST_WHOLE, whole=True),
     "top_logprobs": Number(0, LARGEST_WHOLE, whole=True),
     "seed": Number(-(2**64), 2**64, whole=True),
+    "speculation": number_or_mode(MAX_PROPOSED, *SPECULATION_MODES),
+    "answers": ANSWERS,
 }
 
 
@@ -90,7 +106,7 @@ class Settings:
     `generate`, `batch_generate` and `Session`."""
 
     def __post_init__(self) -> None:
-        for name, rule in _WHOLE_NUMBERS.items():
+        for name, rule in _RULES.items():
             self._keep(name, rule)
         for name, value in self._overrides().items():
             object.__setattr__(self, name, value)
@@ -99,8 +115,6 @@ class Settings:
                 f"attention_layers must be one of {', '.join(ATTENTION_LAYERS)},"
                 f" not {shown(self.attention_layers)}"
             )
-        self._keep_mode("speculation", MAX_PROPOSED, SPECULATION_MODES)
-        self._keep_mode("answers", MOST_ANSWERS, ANSWERS_MODES)
         object.__setattr__(self, "stop", _stop_strings(self.stop))
         if not isinstance(self.sampler, str):
             raise SettingsError(f"sampler must be a name, not {shown(self.sampler)}")
@@ -150,7 +164,7 @@ class Settings:
     def _overrides(self) -> dict[str, Any]:
         return check_parameters({name: getattr(self, name) for name in parameters()})
 
-    def _keep(self, name: str, rule: Number) -> None:
+    def _keep(self, name: str, rule: Rule) -> None:
         value = getattr(self, name)
         if value is None and name == "seed":
             return
@@ -158,14 +172,6 @@ class Settings:
             object.__setattr__(self, name, rule(value))
         except ValueError as error:
             raise SettingsError(f"{name} {error}") from None
-
-    def _keep_mode(self, name: str, most: int, modes: tuple[str, ...]) -> None:
-        value = getattr(self, name)
-        try:
-            kept = str(value) if value in modes else int(Number(1, most, whole=True)(value))
-            object.__setattr__(self, name, kept)
-        except ValueError as error:
-            raise SettingsError(f"{name} {error}, or one of {', '.join(modes)}") from None
 
 
 def draw_seed() -> int:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from typing import Any
 
 LONGEST = 200
 """Characters of an answer that can be compared as a text: longer ones hardly ever agree."""
@@ -60,45 +59,29 @@ def comparable(text: str) -> str | None:
     their words and numbers. A text that says nothing is empty.
     """
     text = text.strip()
-    if values := _json_values(_unfenced(text)):
+    if values := _json_values(text):
         return values
     if len(text) > LONGEST:
         return None
     if choice := _CHOICE.match(text):
         return choice[1].upper()
-    return _said(right_hand_side(text))
-
-
-def _unfenced(text: str) -> str:
-    """Return what stands in a block of code, or the text."""
-    if not (text.startswith(FENCE) and text.endswith(FENCE)):
-        return text
-    return text.partition("\n")[2].removesuffix(FENCE).strip()
-
-
-def _json_values(text: str) -> str:
-    """Return the object or list that a text writes in JSON, in one form; empty without one."""
-    if text[:1] not in ("{", "[") or len(text) > LONGEST_JSON:
-        return ""
-    try:
-        return json.dumps(_plain_value(json.loads(text)), sort_keys=True)
-    except (ValueError, RecursionError):  # also nested too deeply, or of too many digits
-        return ""
-
-
-def _plain_value(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain_value(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_plain_value(item) for item in value]
-    return _said(value if isinstance(value, str) else json.dumps(value))
-
-
-def _said(text: str) -> str:
-    plain = _NUMBER.sub(lambda found: _distinct_number(found[0]), bare(text))
+    plain = _NUMBER.sub(_distinct_number, bare(right_hand_side(text)))
     return bare_words(" ".join(plain.split()).rstrip(".!?,;:"))
 
 
-def _distinct_number(number: str) -> str:
+def _json_values(text: str) -> str:
+    """Return the object or list that a text, or a block of code, writes in JSON, in one form; empty
+    without one."""
+    if text.startswith(FENCE) and text.endswith(FENCE):
+        text = text.partition("\n")[2].removesuffix(FENCE).strip()
+    if text[:1] not in ("{", "[") or len(text) > LONGEST_JSON:
+        return ""
+    try:
+        return json.dumps(json.loads(text.casefold(), parse_int=float), sort_keys=True)
+    except (ValueError, RecursionError):  # also nested too deeply
+        return ""
+
+
+def _distinct_number(found: re.Match[str]) -> str:
     """Return a number plainly written; one of more digits than a float holds, as it stands."""
-    return plain_number(number) if len(number) <= EXACT_DIGITS else number
+    return plain_number(found[0]) if len(found[0]) <= EXACT_DIGITS else found[0]

@@ -54,12 +54,8 @@ def stream_generate(
         EntropixError: one of its kinds, saying what is wrong and what to do.
         TypeError: an option is unknown, or a value that a program passed is of a wrong type.
     """
-    settings, hooks = parse_options(settings, options)
-    tokens = prompt_tokens(tokenizer, prompt)
-    resolved = settings.resolved(model.config)
-    text = None if prompt_cache is None else CachedText(model.take_cache(prompt_cache))
-    runner = Runner(model, tokenizer, batch=resolved.most_answers, pipelined=pipelined)
-    return runner.stream(runner.add(tokens, resolved, hooks, text=text))
+    runner, slot = _added(model, tokenizer, prompt, settings, options, prompt_cache, pipelined)
+    return runner.stream(slot)
 
 
 def stream_answers(
@@ -85,12 +81,7 @@ def stream_answers(
         SettingsError: `answers` is 1.
         TypeError: an option is unknown, or a value that a program passed is of a wrong type.
     """
-    settings, hooks = parse_options(settings, options, ("prompt_cache",))
-    tokens = prompt_tokens(tokenizer, prompt)
-    resolved = settings.resolved(model.config)
-    text = None if prompt_cache is None else CachedText(model.take_cache(prompt_cache))
-    runner = Runner(model, tokenizer, batch=resolved.most_answers)
-    return AnswerStream(runner, runner.add(tokens, resolved, hooks, text=text))
+    return AnswerStream(*_added(model, tokenizer, prompt, settings, options, prompt_cache))
 
 
 class AnswerStream(Iterator[tuple[int, Step]]):
@@ -120,6 +111,23 @@ def generate(
 ) -> str:
     steps = stream_generate(model, tokenizer, prompt, settings, **options)
     return "".join(step.text for step in steps)
+
+
+def _added(
+    model: LanguageModel,
+    tokenizer: TokenizerWrapper,
+    prompt: str | Iterable[int],
+    settings: Settings | None,
+    options: Mapping[str, Any],
+    prompt_cache: list[Any] | None,
+    pipelined: bool = True,
+) -> tuple[Runner, Slot]:
+    settings, hooks = parse_options(settings, options)
+    tokens = prompt_tokens(tokenizer, prompt)
+    resolved = settings.resolved(model.config)
+    text = None if prompt_cache is None else CachedText(model.take_cache(prompt_cache))
+    runner = Runner(model, tokenizer, batch=resolved.most_answers, pipelined=pipelined)
+    return runner, runner.add(tokens, resolved, hooks, text=text)
 
 
 def prompt_tokens(tokenizer: TokenizerWrapper, prompt: str | Iterable[int]) -> list[int]:

@@ -291,6 +291,7 @@ class Runner:
 
     def close(self) -> None:
         self.drop_waiting()
+        self._several.clear()
         self._scheduler.close()
         self._retire()
 

@@ -148,7 +148,7 @@ def test_the_lowest_group(logprobs):
         ["B", "(b)", "b.", "B) Paris"],
         ["Paris", " paris.", "“Paris”", "The Paris"],
         ["Port-au-Prince", "port au prince!"],
-        ['{"a": 1, "b": ["X"]}', '```json\n{"b": ["x."], "a": 1.0}\n```'],
+        ['{"a": 1, "b": ["X"]}', '```json\n{"b": ["x"], "a": 1.0}\n```'],
         ["", "  ", "\n", "."],
     ],
 )

@@ -15,7 +15,7 @@ from ...profiles.profile import Profile
 from ...settings import Settings
 from ...step import Step
 from ...summary import Summary
-from ..batching import Begun, Stepped
+from ..batching import Begun, Ended, Stepped
 from .parse import CompletionRequest
 
 if TYPE_CHECKING:
@@ -48,11 +48,14 @@ class Choice:
     summary: Summary = field(default_factory=Summary)
     _scores: Sequence[Likelihood] = ()
     _steps: list[Step] = field(default_factory=list)
+    _several: Json | None = None
     _offset: int = 0
 
-    def add(self, event: Begun | Stepped) -> None:
+    def add(self, event: Begun | Stepped | Ended) -> None:
         if isinstance(event, Begun):
             self.cached, self._scores = event.cached, event.scores
+        elif isinstance(event, Ended):
+            self._several = event.several
         else:
             self.summary.add(event.step)
             if self.request.logprobs and not self.request.stream:
@@ -99,7 +102,8 @@ class Choice:
         summary = self.summary
         strategies = {str(name): count for name, count in summary.strategies.items()}
         verdict = Profile.load(self.settings.profile).abstain.verdict(summary.metrics)
-        return {
+        several = {} if self._several is None else {"answers": self._several}
+        return several | {
             "confidence": summary.confidence,
             "certainty": None if verdict is None else verdict.to_dict(),
             "mean_entropy": summary.mean_entropy,
