@@ -36,7 +36,7 @@ from .short_texts import comparable
 SCORE = "lowest_logprob"
 
 
-class Stopped(StrEnum):
+class Enough(StrEnum):
     """Why no more answers were drawn, or awaited."""
 
     SURE = "sure"  # the first one reached the gate
@@ -104,7 +104,7 @@ class Candidate:
         }
 
 
-class Selection:
+class AnswerSelection:
     """The answers to one prompt: how many of them are needed, and which is chosen.
 
     It can be asked at any moment which one is chosen, also behind an interrupt: one of those that
@@ -164,12 +164,12 @@ class Selection:
         return sum(candidate.forward_tokens for candidate in self.candidates)
 
     @property
-    def stopped(self) -> Stopped:
+    def stopped(self) -> Enough:
         if self._decided:
-            return Stopped.DECIDED
+            return Enough.DECIDED
         if len(self.complete) < len(self.candidates):
-            return Stopped.INTERRUPTED
-        return Stopped.SURE if self._gated and len(self.candidates) == 1 else Stopped.ALL
+            return Enough.INTERRUPTED
+        return Enough.SURE if self._gated and len(self.candidates) == 1 else Enough.ALL
 
     def to_dict(self) -> dict[str, Any]:
         chosen, complete, agreeing = self.chosen, len(self.complete), len(self.agreeing)
@@ -188,7 +188,7 @@ class Selection:
         }
 
     def __str__(self) -> str:
-        if self.stopped is Stopped.SURE:
+        if self.stopped is Enough.SURE:
             return "1 answer, which is sure"
         chosen = self.chosen
         return (

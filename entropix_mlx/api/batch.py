@@ -11,7 +11,7 @@ from typing import Any
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..answer.hooks import Hooks
-from ..answer.selection import Selection
+from ..answer.selection import AnswerSelection
 from ..engine.runner import Runner
 from ..engine.slot import Slot
 from ..errors import EntropixError, whole_number
@@ -133,7 +133,7 @@ class BatchAnswer:
     steps: list[Step] = field(default_factory=list)
     error: Exception | None = None
     """What ended the answer, if it was not its own end."""
-    several: Selection | None = None
+    several: AnswerSelection | None = None
     """Where `answers` is not 1: all answers to the prompt, of which this one was chosen."""
 
     @property

@@ -16,7 +16,7 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..answer.hooks import Choose, Hooks
 from ..answer.interventions.thinking import Thinking
-from ..answer.selection import Selection
+from ..answer.selection import AnswerSelection
 from ..api.prompts import conversation_prompt
 from ..engine.cached_text import CachedText
 from ..engine.runner import Runner
@@ -80,7 +80,7 @@ class Session(ChatSession):
         self.fingerprint = fingerprint(model.config)
         self.notes: Notes | None = None
         self.draft_model: DraftModel | None = None
-        self.several: Selection | None = None
+        self.several: AnswerSelection | None = None
         self._model, self._tokenizer = model, tokenizer
         self._traces = traces
         self.context_length = model.config.max_position_embeddings
@@ -163,7 +163,7 @@ class Session(ChatSession):
 
     def _first_of(
         self,
-        several: Selection,
+        several: AnswerSelection,
         stream: Generator[tuple[int, Step], None, None],
         conversation: Conversation,
     ) -> Generator[Step, None, None]:

@@ -25,7 +25,7 @@ from .shared.prompts import PromptOptions
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-    from ..answer.selection import Selection
+    from ..answer.selection import AnswerSelection
     from ..models.base import LanguageModel
     from ..notes.notes import Notes
 
@@ -159,7 +159,7 @@ def _show_totals(
     form: OutputOptions,
     resolved: ResolvedSettings,
     summary: Summary,
-    several: Selection | None = None,
+    several: AnswerSelection | None = None,
 ) -> None:
     verdict = resolved.verdict(summary.metrics)
     if form.json:

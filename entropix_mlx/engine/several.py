@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from ..answer.hooks import Hooks
-from ..answer.selection import Selection
+from ..answer.selection import AnswerSelection
 from ..profiles.sections import AnswersRule
 from ..samplers.registry import find_sampler
 from ..settings import Settings
@@ -38,7 +38,7 @@ class Several:
             add: adds another answer to the prompt to the runner.
         """
         rule, settings = first.resolved.profile.answers, first.resolved.settings
-        self.selection = Selection(rule, settings.answers, first.resolved.seed)
+        self.selection = AnswerSelection(rule, settings.answers, first.resolved.seed)
         self.slots = [first]
         self._add = add
         self._settings = further(settings, rule)

@@ -33,7 +33,7 @@ from ..answer.hooks import Choose, Hooks
 from ..answer.interventions.forks import chosen
 from ..answer.position import Position
 from ..answer.requests import DRAWN, NOTHING, TEXT, Advance, Ask, Keep, Split
-from ..answer.selection import Selection
+from ..answer.selection import AnswerSelection
 from ..answer.writer import Clock
 from ..settings import ResolvedSettings
 from ..step import Fork, Step
@@ -86,7 +86,7 @@ class Slot:
         self.ended = False
         self.undecided: Fork | None = None
         """The fork that a person is to decide; see `reply`."""
-        self.selection: Selection | None = None
+        self.selection: AnswerSelection | None = None
         """Where this is the first of several answers to its prompt: all of them."""
         self.text: CachedText | None = None  # until the prompt is in the cache
         self._answer = answer

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from entropix_mlx.answer.selection import SCORE, Selection, Stopped, derived, leads
+from entropix_mlx.answer.selection import SCORE, AnswerSelection, Enough, derived, leads
 from entropix_mlx.answer.short_texts import LONGEST, comparable
 from entropix_mlx.profiles.confidence import GROUP, AnswerMetrics, lowest_group, score_of
 from entropix_mlx.profiles.profile import Profile
@@ -33,7 +33,7 @@ def steps_of(logprobs, text="7"):
 
 def race(rule, answers, count=None, until=math.inf):
     """Give each answer that runs a token a turn; return the selection when all have ended."""
-    selection = Selection(rule, count or len(answers), seed=3)
+    selection = AnswerSelection(rule, count or len(answers), seed=3)
     turn = 0
     while not selection.done and turn < until:
         for candidate, steps in zip(selection.candidates, answers, strict=False):
@@ -61,7 +61,7 @@ def test_the_best_answer_is_chosen_as_if_all_had_been_completed(race_of):
     assert selection.forward_tokens <= sum(map(len, answers))
     assert selection.to_dict()["rests_on"] == "tokens"
     cut = len(selection.complete) < len(answers)
-    assert selection.stopped == (Stopped.DECIDED if cut else Stopped.ALL)
+    assert selection.stopped == (Enough.DECIDED if cut else Enough.ALL)
 
 
 @given(BALLOTS)
@@ -84,7 +84,7 @@ def test_a_vote_ends_when_its_leader_hardly_loses():
         replace(CERTAIN, posterior=0.9), [short, short, short, long, long, long]
     ).to_dict()
     assert (record["chosen"], record["agreeing"], record["complete"]) == (0, 3, 3)
-    assert (record["stopped"], record["confidence"]) == (Stopped.DECIDED, 1.0)
+    assert (record["stopped"], record["confidence"]) == (Enough.DECIDED, 1.0)
     assert record["forward_tokens"] == 3 + 3 * (1 + 1), "the pass under way counts"
 
 
@@ -95,13 +95,13 @@ def test_the_best_of_equals_is_the_one_that_is_chosen():
     assert race(CERTAIN, tied).to_dict()["chosen"] == 1, "the higher score decides a tie"
 
 
-@pytest.mark.parametrize(("first", "stopped"), [(-0.1, Stopped.SURE), (-5, Stopped.ALL)])
+@pytest.mark.parametrize(("first", "stopped"), [(-0.1, Enough.SURE), (-5, Enough.ALL)])
 def test_the_gate(first, stopped):
     rule = replace(RULE, threshold=-1.0, count=3)
     answers = [steps_of([first, first]), steps_of([-0.5]), steps_of([-9.0])]
     selection = race(rule, answers, count="auto")
     assert selection.stopped == stopped
-    assert len(selection.candidates) == (1 if stopped == Stopped.SURE else 3)
+    assert len(selection.candidates) == (1 if stopped == Enough.SURE else 3)
     assert selection.to_dict()["chosen"] == int(first == -5)
 
 
@@ -113,7 +113,7 @@ def test_an_interrupt_loses_no_complete_answer(race_of, until):
     for one in selection.candidates:
         assert len(one.steps) == one.forward_tokens - (bool(one.steps) and not one.complete)
     if not selection.complete:
-        assert selection.stopped == Stopped.INTERRUPTED
+        assert selection.stopped == Enough.INTERRUPTED
         assert not selection.agreeing
     record = selection.to_dict()
     assert [one["text"] for one in record["answers"]] == [c.text for c in selection.candidates]

@@ -7,7 +7,7 @@ import pytest
 
 from entropix_mlx import Session, Settings, batch_generate, generate, stream_generate
 from entropix_mlx.answer.hooks import Hooks
-from entropix_mlx.answer.selection import Stopped
+from entropix_mlx.answer.selection import Enough
 from entropix_mlx.api.generate import stream_answers
 from entropix_mlx.engine.forward import Engine
 from entropix_mlx.engine.several import further
@@ -89,7 +89,7 @@ def test_a_sure_answer_is_the_only_one(ask, tiny_model, endless):
     several = stream.selection
     assert [step for _, step in found] == alone == several.chosen.steps
     assert {number for number, _ in found} == {0}
-    assert (several.stopped, several.agreeing) == (Stopped.SURE, several.candidates)
+    assert (several.stopped, several.agreeing) == (Enough.SURE, several.candidates)
     assert several.forward_tokens == len(alone)
 
 
@@ -113,7 +113,7 @@ def test_cancelled_in_the_middle_all_texts_stay(ask):
         if count == 20:
             cancel.set()
     several = stream.selection
-    assert several.stopped == Stopped.INTERRUPTED
+    assert several.stopped == Enough.INTERRUPTED
     assert sum(len(one.steps) for one in several.candidates) > 20
     assert several.chosen is several.candidates[0]
 
@@ -234,7 +234,7 @@ def test_a_session_keeps_all_answers_and_goes_on_from_the_chosen_one(session):
 def test_a_sure_session_is_like_any_other(session):
     session.settings = replace(session.settings, changes=SURE)
     steps = list(session.send("Hello"))
-    assert (len(session.conversation.last.answers), session.several.stopped) == (1, Stopped.SURE)
+    assert (len(session.conversation.last.answers), session.several.stopped) == (1, Enough.SURE)
     cached = session.cached_tokens
     session.settings = replace(session.settings, answers=1)
     session.new()
