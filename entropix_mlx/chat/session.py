@@ -173,10 +173,13 @@ class Session(ChatSession):
                 if number == 0:
                     yield step
         turn = conversation.last
-        first = turn.selected
+        chosen = turn.selected
         for candidate in several.candidates[1:]:
-            turn.add(Reply(candidate.seed, candidate.steps, self.fingerprint))
-        turn.selected = first + several.candidates.index(several.chosen)
+            if candidate.steps:
+                turn.add(Reply(candidate.seed, candidate.steps, self.fingerprint))
+            if candidate is several.chosen:
+                chosen = turn.selected
+        turn.selected = chosen
 
     def _header(self, model: str, resolved: ResolvedSettings, prompt_tokens: int) -> Header:
         return Header(

@@ -13,10 +13,10 @@ of a calibration.
    always is.
 3. Waiting answers to the same prompt share what is cached of it. Where there is a prompt cache, a
    prompt takes what it has in common with a text of the cache, or with one that is in use.
-4. `turn` runs one turn of the scheduler and returns the steps that were committed.
+4. `advance` runs one turn of the scheduler and returns the steps that were committed.
 5. What has ended leaves: its text is shortened to what was committed, and joins the prompt cache.
 6. Where there are several answers to one prompt (`several.py`), others are added or ended now.
-   `advance` keeps their steps back, and returns those of the chosen one when it is chosen.
+   Their steps are kept back, and those of the chosen one returned when it is chosen.
 """
 
 from __future__ import annotations
@@ -97,7 +97,8 @@ class Runner:
         self._waiting: deque[Slot] = deque()
         self._admitted: list[Slot] = []
         self._taken: dict[Slot, int] = {}
-        self._several: list[Several] = []
+        self._several: dict[Slot, Several] = {}
+        """By each of their slots."""
         self._resolved: deque[tuple[Settings, ResolvedSettings]] = deque(maxlen=RESOLVED)
         self._open = contextlib.ExitStack()
 
@@ -212,7 +213,8 @@ class Runner:
             slot.end()
         self._waiting.append(slot)
         if settings.answers != 1 and not (answered or forced or scored is not None):
-            self._several.append(Several(slot, partial(self._add_beside, slot, text)))
+            several = Several(slot, partial(self._add_beside, slot, text))
+            self._several |= dict.fromkeys(several.slots, several)
         return slot
 
     def advance(self) -> list[tuple[Slot, Step]]:
@@ -222,27 +224,37 @@ class Runner:
         first, when it is chosen. Slots of which no more steps come are `done`, and have an `error`
         if that was not their own end; the others are not touched by it.
         """
-        several = list(self._several)
-        steps = self.turn()
-        if several:
-            kept_back = {slot for each in several for slot in each.slots}
-            steps = [(slot, step) for slot, step in steps if slot not in kept_back]
-        for each in several:
-            if each.first.done:
-                steps += [(each.first, step) for step in each.selection.chosen.steps]
-        return steps
+        steps = self._turn()
+        alone = [(slot, step) for slot, step in steps if slot not in self._several]
+        chosen = [
+            (several.first, step)
+            for several in self._take_decided()
+            for step in several.selection.chosen.steps
+        ]
+        return alone + chosen
 
-    def turn(self) -> list[tuple[Slot, Step]]:
-        """Do as `advance` does, and return the steps of all answers as they come."""
+    def _turn(self) -> list[tuple[Slot, Step]]:
+        """Run one pass, and return the steps of all answers."""
         self._admit()
         steps = self._scheduler.advance()
         for slot, _ in steps:
             self._taken[slot] += 1
         self._retire()
-        for each in self._several:
-            each.proceed(steps)
-        self._several = [each for each in self._several if not each.first.done]
+        committed = {slot for slot, _ in steps}
+        concerned = [
+            each for slot, each in self._several.items() if slot.ended or slot in committed
+        ]
+        for several in dict.fromkeys(concerned):
+            several.proceed(steps)
+            self._several |= dict.fromkeys(several.slots, several)
         return steps
+
+    def _take_decided(self) -> list[Several]:
+        """Return the several answers of which one is chosen now, and forget them."""
+        decided = [each for slot, each in self._several.items() if each.first is slot and slot.done]
+        for slot in [slot for several in decided for slot in several.slots]:
+            del self._several[slot]
+        return decided
 
     def stream(self, slot: Slot) -> Generator[Step, None, None]:
         """Yield the steps of the answer to the runner's only prompt, and end it when the generator
@@ -272,10 +284,10 @@ class Runner:
         Raises:
             NonFiniteLogitsError: the model computed NaN or infinite logits.
         """
-        (several,) = self._several
+        several = self._several[slot]
         with self:
             while not slot.done:
-                for committed, step in self.turn():
+                for committed, step in self._turn():
                     yield several.slots.index(committed), step
                 slot.ask()
         if slot.error is not None:

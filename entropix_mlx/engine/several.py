@@ -42,7 +42,8 @@ class Several:
         self.slots = [first]
         self._add = add
         self._settings = further(settings, rule)
-        self._hooks = replace(first.hooks, choose=None, on_fork=None, on_prefill=None)
+        hooks = replace(first.hooks, choose=None, on_fork=None, on_prefill=None)
+        self._hooks = first.hooks if hooks == first.hooks else hooks
         first.selection = self.selection
         self._add_drawn()
 
