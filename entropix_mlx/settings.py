@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .constraints.constraint import Constraint
 from .errors import SettingsError
 from .profiles.confidence import AnswerMetrics, Verdict
 from .profiles.fields import LARGEST_WHOLE, Number, Rule, shown
@@ -104,8 +105,12 @@ class Settings:
     """Answers that are drawn, of which one is chosen by the section ``answers`` of the profile: a
     number, or ``"auto"`` for more than one only where the first is not sure. For `stream_answers`,
     `generate`, `batch_generate` and `Session`."""
+    constraint: Constraint | None = None
+    """What the answer must match as a whole: a `Constraint`, or an object such as
+    ``{"regex": "[0-9]+"}``. No thought and no passage is inserted into such an answer."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "constraint", Constraint.of(self.constraint))
         for name, rule in _RULES.items():
             self._keep(name, rule)
         for name, value in self._overrides().items():
@@ -158,6 +163,8 @@ class Settings:
                 value = value.name if isinstance(value, Profile) else str(value)
             elif each.name == "changes":
                 value = {name: table for name, table in value.items() if table}
+            elif isinstance(value, Constraint):
+                value = value.to_dict()
             given[each.name] = value
         return {name: value for name, value in given.items() if value not in ({}, ())}
 
