@@ -142,8 +142,9 @@ def answer_one(request: GenerateRequest) -> int:
         retrieve=notes.about(prompt) if notes else None,
         draft_model=draft,
     )
+    summary = Summary(prompt_tokens=len(tokens))
     if several:
-        code, summary = answers.show_answers(steps, request.output, len(tokens))
+        code = answers.show_answers(steps, request.output, summary)
         _show_totals(request.output, resolved, summary, steps.selection)
         return code
     if request.trace:
@@ -152,7 +153,6 @@ def answer_one(request: GenerateRequest) -> int:
             model, request.model.name, resolved.settings, tokens, prompt, system, request.notes
         )
         steps = recorded(steps, request.trace, header)
-    summary = Summary(prompt_tokens=len(tokens))
     code = answers.show_steps(steps, request.output, summary)
     _show_totals(request.output, resolved, summary)
     return code

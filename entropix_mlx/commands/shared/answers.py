@@ -49,37 +49,23 @@ def show_steps(steps: Iterable[Step], form: OutputOptions, summary: Summary) -> 
     return 0
 
 
-def show_answers(
-    stream: AnswerStream, form: OutputOptions, prompt_tokens: int
-) -> tuple[int, Summary]:
-    """Print several answers, and return the exit code and the totals of the chosen one.
+def show_answers(stream: AnswerStream, form: OutputOptions, summary: Summary) -> int:
+    """Print the chosen one of several answers, add it up, and return the exit code.
 
     On a terminal the first one is shown as it comes, and another one that is chosen below it.
-    Elsewhere, as in a pipe, only the chosen one is printed.
     """
-    colour = output.use_colour(form.color, sys.stdout)
-    text, selection = not (form.json or form.jsonl), stream.selection
-    live = text and sys.stdout.isatty()
-    code = 0
-    try:
-        for number, step in stream:
-            if form.jsonl:
-                output.write_json({"answer": number} | step.to_dict())
-            elif live and number == 0:
-                write_step(step, colour)
-    except KeyboardInterrupt:
-        code = output.INTERRUPTED
-    chosen = selection.chosen
-    number, drawn = selection.candidates.index(chosen), len(selection.candidates)
-    if form.jsonl:
-        output.write_json({"answers": selection.to_dict()})
-    if live and number:
-        output.write(f"\n── answer {number + 1} of {drawn} was chosen ──\n")
-    for step in chosen.steps if text and (number or not live) else []:
-        write_step(step, colour)
-    summary = Summary.of(chosen.steps, prompt_tokens)
+    live = not (form.json or form.jsonl) and sys.stdout.isatty()
+    first = (step for number, step in stream if number == 0)
+    code = show_steps(first, form if live else replace(form, json=True, jsonl=False), Summary())
+    chosen, drawn = stream.selection.chosen, stream.selection.candidates
+    if live and chosen is not drawn[0]:
+        output.write(f"\n── answer {drawn.index(chosen) + 1} of {len(drawn)} was chosen ──\n")
+    shown = live and chosen is drawn[0]
+    show_steps(chosen.steps, replace(form, json=form.json or shown), summary)
     summary.finish_reason = summary.finish_reason or "interrupted"
-    return code, summary
+    if form.jsonl:
+        output.write_json({"answers": stream.selection.to_dict()})
+    return code
 
 
 def write_step(step: Step, colour: bool) -> None:
