@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..answer.hooks import Hooks
+from ..answer.selection import AnswerSelection
 from ..engine.cached_text import CachedText
 from ..engine.runner import Runner
 from ..engine.slot import Slot
@@ -66,40 +67,25 @@ def stream_answers(
     *,
     prompt_cache: list[Any] | None = None,
     **options: Any,
-) -> AnswerStream:
+) -> tuple[AnswerSelection, Generator[tuple[int, Step], None, None]]:
     """Generate several answers to a prompt, as its setting `answers` says, and choose one.
 
-        stream = stream_answers(model, tokenizer, prompt, answers="auto")
-        for number, step in stream:  # the first answer, number 0, comes first
+        several, steps = stream_answers(model, tokenizer, prompt, answers="auto")
+        for number, step in steps:  # the first answer is number 0
             ...
-        print(stream.selection.chosen.text, stream.selection)
+        print(several.chosen.text, several)
 
-    Takes the arguments of `stream_generate`; a `prompt_cache` holds the prompt afterwards.
+    Takes the arguments of `stream_generate`; a `prompt_cache` holds the prompt afterwards. A loop
+    may be left: what is complete by then is what can be chosen.
 
     Raises:
         EntropixError: one of its kinds, saying what is wrong and what to do.
         SettingsError: `answers` is 1.
-        TypeError: an option is unknown, or a value that a program passed is of a wrong type.
     """
-    return AnswerStream(*_added(model, tokenizer, prompt, settings, options, prompt_cache))
-
-
-class AnswerStream(Iterator[tuple[int, Step]]):
-    """Several answers to one prompt as they come: ``(number, step)``, and the choice among them."""
-
-    def __init__(self, runner: Runner, slot: Slot) -> None:
-        if slot.selection is None:
-            raise SettingsError("one answer was asked for: set answers, or use stream_generate")
-        self.selection = slot.selection
-        """All answers, as far as they have come."""
-        self._steps = runner.stream_all(slot)
-
-    def __next__(self) -> tuple[int, Step]:
-        return next(self._steps)
-
-    def close(self) -> None:
-        """End all answers where they are; those that are complete may be chosen."""
-        self._steps.close()
+    runner, slot = _added(model, tokenizer, prompt, settings, options, prompt_cache)
+    if slot.selection is None:
+        raise SettingsError("one answer was asked for: set answers, or use stream_generate")
+    return slot.selection, runner.stream_all(slot)
 
 
 def generate(

@@ -129,24 +129,20 @@ def answer_one(request: GenerateRequest) -> int:
     cache, tokens = request.prompt.load_cache(), request.prompt.encode(tokenizer, prompt)
     from ..api.generate import stream_answers, stream_generate
 
-    several = resolved.settings.answers != 1
-    stream: Callable[..., Any] = stream_answers if several else stream_generate
-    steps = stream(
-        model,
-        tokenizer,
-        tokens,
-        resolved.settings,
-        prompt_cache=cache,
-        on_prefill=output.prefill_progress(),
-        choose=answers.choose_branch if request.ask else None,
-        retrieve=notes.about(prompt) if notes else None,
-        draft_model=draft,
-    )
     summary = Summary(prompt_tokens=len(tokens))
-    if several:
-        code = answers.show_answers(steps, request.output, summary)
-        _show_totals(request.output, resolved, summary, steps.selection)
+    asked = (model, tokenizer, tokens, resolved.settings)
+    hooks: dict[str, Any] = {
+        "on_prefill": output.prefill_progress(),
+        "choose": answers.choose_branch if request.ask else None,
+        "retrieve": notes.about(prompt) if notes else None,
+        "draft_model": draft,
+    }
+    if resolved.settings.answers != 1:
+        several, stream = stream_answers(*asked, prompt_cache=cache, **hooks)
+        code = answers.show_answers(several, stream, request.output, summary)
+        _show_totals(request.output, resolved, summary, several)
         return code
+    steps = stream_generate(*asked, prompt_cache=cache, **hooks)
     if request.trace:
         system = request.prompt.system_prompt
         header = prompts.trace_header(

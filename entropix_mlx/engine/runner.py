@@ -235,13 +235,13 @@ class Runner:
         if that was not their own end; the others are not touched by it.
         """
         steps = self._turn()
-        alone = [(slot, step) for slot, step in steps if slot not in self._several]
-        chosen = [
-            (several.first, step)
-            for several in self._take_decided()
-            for step in several.selection.chosen.steps
-        ]
-        return alone + chosen
+        shown = [(slot, step) for slot, step in steps if slot not in self._several]
+        for several in dict.fromkeys(self._several.values()):
+            if several.first.done:
+                shown += [(several.first, step) for step in several.selection.chosen.steps]
+                for slot in several.slots:
+                    del self._several[slot]
+        return shown
 
     def _turn(self) -> list[tuple[Slot, Step]]:
         """Run one pass, and return the steps of all answers."""
@@ -258,13 +258,6 @@ class Runner:
             several.proceed(steps)
             self._several |= dict.fromkeys(several.slots, several)
         return steps
-
-    def _take_decided(self) -> list[Several]:
-        """Return the several answers of which one is chosen now, and forget them."""
-        decided = [each for slot, each in self._several.items() if each.first is slot and slot.done]
-        for slot in [slot for several in decided for slot in several.slots]:
-            del self._several[slot]
-        return decided
 
     def stream(self, slot: Slot) -> Generator[Step, None, None]:
         """Yield the steps of the answer to the runner's only prompt, and end it when the generator

@@ -48,9 +48,10 @@ def tokens_of(steps):
 
 
 def finished(stream):
-    for _ in stream:
+    several, steps = stream
+    for _ in steps:
         pass
-    return stream.selection
+    return several
 
 
 @pytest.mark.parametrize("answers", ["auto", 5])
@@ -83,10 +84,9 @@ def test_each_answer_is_what_it_is_alone(ask, tiny_model, endless, prefilled, an
 
 def test_a_sure_answer_is_the_only_one(ask, tiny_model, endless):
     settings = replace(PLAIN, answers="auto", changes=SURE)
-    stream = ask(settings)
-    found = list(stream)
+    several, steps = ask(settings)
+    found = list(steps)
     alone = list(stream_generate(tiny_model, endless, PROMPT, PLAIN))
-    several = stream.selection
     assert [step for _, step in found] == alone == several.chosen.steps
     assert {number for number, _ in found} == {0}
     assert (several.stopped, several.agreeing) == (Enough.SURE, several.candidates)
@@ -94,7 +94,8 @@ def test_a_sure_answer_is_the_only_one(ask, tiny_model, endless):
 
 
 def test_the_first_answer_comes_first_and_whole(ask):
-    found = [number for number, _ in ask(answers="auto", changes=UNSURE)]
+    _, steps = ask(answers="auto", changes=UNSURE)
+    found = [number for number, _ in steps]
     assert found == sorted(found, key=bool)
     assert found.count(0) == PLAIN.max_tokens
 
@@ -108,23 +109,21 @@ def test_a_vote_says_what_it_rests_on(ask):
 
 def test_cancelled_in_the_middle_all_texts_stay(ask):
     cancel = Event()
-    stream = ask(answers=4, cancel=cancel)
-    for count, _ in enumerate(stream):
+    several, steps = ask(answers=4, cancel=cancel)
+    for count, _ in enumerate(steps):
         if count == 20:
             cancel.set()
-    several = stream.selection
     assert several.stopped == Enough.INTERRUPTED
     assert sum(len(one.steps) for one in several.candidates) > 20
     assert several.chosen is several.candidates[0]
 
 
 def test_a_loop_that_is_left_can_still_be_chosen_from(ask):
-    stream = ask(answers="auto", changes=UNSURE)
-    for number, step in stream:
+    several, steps = ask(answers="auto", changes=UNSURE)
+    for number, step in steps:
         if number == 0 and step.finish_reason:
             break
-    stream.close()
-    several = stream.selection
+    steps.close()
     assert several.complete == [several.chosen] == several.candidates[:1]
 
 

@@ -21,7 +21,7 @@ from . import output
 from .options import OutputOptions
 
 if TYPE_CHECKING:
-    from ...api.generate import AnswerStream
+    from ...answer.selection import AnswerSelection
 
 Record = dict[str, Any]
 MOST_FAILURES = 5
@@ -49,22 +49,27 @@ def show_steps(steps: Iterable[Step], form: OutputOptions, summary: Summary) -> 
     return 0
 
 
-def show_answers(stream: AnswerStream, form: OutputOptions, summary: Summary) -> int:
+def show_answers(
+    several: AnswerSelection,
+    steps: Iterable[tuple[int, Step]],
+    form: OutputOptions,
+    summary: Summary,
+) -> int:
     """Print the chosen one of several answers, add it up, and return the exit code.
 
     On a terminal the first one is shown as it comes, and another one that is chosen below it.
     """
     live = not (form.json or form.jsonl) and sys.stdout.isatty()
-    first = (step for number, step in stream if number == 0)
+    first = (step for number, step in steps if number == 0)
     code = show_steps(first, form if live else replace(form, json=True, jsonl=False), Summary())
-    chosen, drawn = stream.selection.chosen, stream.selection.candidates
+    chosen, drawn = several.chosen, several.candidates
     if live and chosen is not drawn[0]:
         output.write(f"\n── answer {drawn.index(chosen) + 1} of {len(drawn)} was chosen ──\n")
     shown = live and chosen is drawn[0]
     show_steps(chosen.steps, replace(form, json=form.json or shown), summary)
     summary.finish_reason = summary.finish_reason or "interrupted"
     if form.jsonl:
-        output.write_json({"answers": stream.selection.to_dict()})
+        output.write_json({"answers": several.to_dict()})
     return code
 
 
