@@ -39,9 +39,8 @@ class ConstrainedText:
     def __init__(self, matcher: Matcher, reasoning: ReasoningSpan) -> None:
         self._text = matcher
         self._reasoning = reasoning
-        self._branches: list[Matcher] = []
-        self._lengths: list[int] = []
-        """Tokens of each branch that its matcher has."""
+        self._branches: list[list[Matcher]] = []
+        """Of each branch, the matcher at the fork, and after each of its tokens."""
 
     def add(self, token: int) -> None:
         """Let a token join the text.
@@ -60,8 +59,9 @@ class ConstrainedText:
         """
         for member in members:
             if self._branches:
-                self._branches[member].add(request.tokens[member])
-                self._lengths[member] += 1
+                following = self._branches[member][-1].copy()
+                following.add(request.tokens[member])
+                self._branches[member].append(following)
             elif request.logprobs:  # not the last token of the prompt
                 self.add(request.tokens[member])
 
@@ -79,17 +79,15 @@ class ConstrainedText:
         token of a block; None while everything is."""
         if self._reasoning.open:
             return None
-        matchers = [self._branches[m] for m in members] if self._branches else [self._text]
+        matchers = [self._branches[m][-1] for m in members] if self._branches else [self._text]
         found = [mask for matcher in matchers for mask in matcher.masks(block)]
         return mx.array(np.stack([self._reasoning.also(mask) for mask in found]))
 
     def split(self, branches: int) -> None:
-        self._branches = [self._text.copy() for _ in range(branches)]
-        self._lengths = [0] * branches
+        self._branches = [[self._text] for _ in range(branches)]
 
     def keep(self, branch: int, length: int) -> None:
-        self._text = self._branches[branch]
-        self._text.take_back(self._lengths[branch] - length)
+        self._text = self._branches[branch][length]
         self._branches = []
 
 

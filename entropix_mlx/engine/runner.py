@@ -316,12 +316,12 @@ class Runner:
         self, first: Slot, text: CachedText | None, settings: Settings, hooks: Hooks
     ) -> Slot:
         """Add another answer to the prompt of a first one, which may have ended."""
-        prompt, resolved = first.prompt, self.resolve(settings)
-        if self._cache is not None or not first.ended:
-            return self.add(prompt.tokens, resolved, hooks, text=text)
-        # Its prompt takes memory already, unlike those of others: none of them goes before it.
-        slot = self.add(prompt.tokens, resolved, replace(hooks), text=prompt.text)
-        self._waiting.rotate(1)
+        prompt = first.prompt
+        if first.ended and self._cache is None:
+            text = prompt.text
+        slot = self.add(prompt.tokens, self.resolve(settings), hooks, text=text)
+        if first.ended:  # its prompt takes memory already, unlike those of others that wait
+            self._waiting.rotate(1)
         return slot
 
     def _prompt(self, tokens: Sequence[int], text: CachedText | None, scored: int | None) -> Prompt:
