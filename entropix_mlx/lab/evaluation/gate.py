@@ -64,15 +64,14 @@ class GateEffect:
 
     @classmethod
     def of(cls, threshold: float, answers: Sequence[GatedAnswer]) -> GateEffect:
-        opened = [one for one in answers if not one.score >= threshold]
-        gains = [100.0 * one.gain * (one in opened) for one in answers]
-        first = sum(one.first_tokens for one in answers)
+        opened = _opened(threshold, answers)
+        gains = [100.0 * one.gain if one.score < threshold else 0.0 for one in answers]
         return cls(
             n=len(answers),
             share=len(opened) / len(answers),
             points=fmean(gains),
             interval=bootstrap_mean(gains),
-            price=1 + sum(one.tokens - one.first_tokens for one in opened) / max(1, first),
+            price=_price(opened, answers),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -97,8 +96,18 @@ def fit_gate(
         share = SHARE if share is None else share
     found = -math.inf
     for threshold in sorted({one.score for one in answers}):
-        effect = GateEffect.of(threshold, answers)
-        if (share is not None and effect.share > share) or (price and effect.price > price):
+        opened = _opened(threshold, answers)
+        too_many = share is not None and len(opened) > share * len(answers)
+        if too_many or (price is not None and _price(opened, answers) > price):
             break
         found = threshold
     return found
+
+
+def _opened(threshold: float, answers: Sequence[GatedAnswer]) -> list[GatedAnswer]:
+    return [one for one in answers if one.score < threshold]
+
+
+def _price(opened: Sequence[GatedAnswer], answers: Sequence[GatedAnswer]) -> float:
+    first = sum(one.first_tokens for one in answers)
+    return 1 + sum(one.tokens - one.first_tokens for one in opened) / max(1, first)
