@@ -6,7 +6,7 @@ import argparse
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -17,9 +17,8 @@ from ..api.prompt_file import PromptLine, at_line, read_prompt_file
 from ..errors import PromptError
 from ..files import check_target
 from ..settings import BATCH, ResolvedSettings, Settings
-from ..step import Step
 from ..summary import Summary
-from ..traces.trace import recorded
+from ..traces.trace import make_folder, recorded
 from .ranks import shares
 from .shared import answers, loading, options, output, prompts
 from .shared.options import ModelOptions, OutputOptions
@@ -28,11 +27,13 @@ from .shared.prompts import PromptOptions
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
+    from ..answer.selection import AnswerSelection
+    from ..api.batch import BatchAnswer
     from ..models.base import LanguageModel
     from ..notes.notes import Notes
 
 MANY_ONLY = ("output", "resume", "batch")
-ONE_ONLY = ("jsonl", "trace", "ask", "prefill_response", "prompt_cache_file")
+ONE_ONLY = ("jsonl", "ask", "prefill_response", "prompt_cache_file")
 
 Write = Callable[[Task, dict[str, Any]], None]
 
@@ -49,6 +50,7 @@ class GenerateRequest:
     """A folder of texts to quote from."""
     ask: bool
     trace: Path | None
+    """A file; of several answers, a folder."""
     n: int
     """Answers to each prompt."""
     file: Path | None
@@ -62,12 +64,28 @@ class GenerateRequest:
         return bool(self.prompt.file or self.n > 1 or self.file)
 
 
+@dataclass(frozen=True)
+class TracedTask(Task):
+    """An answer that is written to a trace of its own when it ends."""
+
+    write: Callable[[Task, BatchAnswer], None]
+
+    def record(self, answer: BatchAnswer, batch: int) -> dict[str, Any]:
+        if answer.error is None:
+            self.write(self, answer)
+        return super().record(answer, batch)
+
+
 def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
     add = parser.add_argument
     options.add_model(parser)
     prompts.add_prompt(parser, many=True)
     add("--n", type=options.questions, default=1, help="answers per prompt (default: 1)")
+    several = (
+        "choose the best of N answers; auto draws more than one only where the first is unsure"
+    )
+    add("--answers", type=options.number_or_mode, default=1, metavar="auto|N", help=several)
     what = "write each answer as a line of this file as soon as it ends (JSON Lines)"
     options.add_answers_file(parser, what, batch=None)
     options.add_mode(parser)
@@ -76,8 +94,8 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     options.add_notes(parser)
     options.add_draft_model(parser)
     options.add_top_logprobs(parser, "with --jsonl or --trace")
-    steps = "record every step in a file (JSON Lines)"
-    add("--trace", type=options.file, metavar="FILE", help=steps)
+    steps = "record every step in a file (JSON Lines); of several answers, in a folder of files"
+    add("--trace", type=options.file, metavar="PATH", help=steps)
     options.add_output(
         parser,
         totals="print one JSON object with text and totals",
@@ -103,6 +121,8 @@ def parse_request(arguments: argparse.Namespace) -> GenerateRequest:
         if getattr(arguments, name):
             why = "is for one answer" if request.many else "needs --prompts, --n or --output"
             raise PromptError(f"--{name.replace('_', '-')} {why}: leave it out")
+    if request.trace and request.settings.answers != 1:
+        raise PromptError("--trace records one answer, and --answers draws several: leave one out")
     options.check_answers_file(arguments)
     return request
 
@@ -121,36 +141,45 @@ def answer_one(request: GenerateRequest) -> int:
     draft = loading.load_draft(request.model, model, tokenizer)
     resolved = loading.resolve(request.settings, model)
     cache, tokens = request.prompt.load_cache(), request.prompt.encode(tokenizer, prompt)
-    from ..api.generate import stream_generate
+    from ..api.generate import stream_answers, stream_generate
 
-    steps: Iterator[Step] = stream_generate(
-        model,
-        tokenizer,
-        tokens,
-        resolved.settings,
-        prompt_cache=cache,
-        on_prefill=output.prefill_progress(),
-        choose=answers.choose_branch if request.ask else None,
-        retrieve=notes.about(prompt) if notes else None,
-        draft_model=draft,
-    )
+    summary = Summary(prompt_tokens=len(tokens))
+    asked = (model, tokenizer, tokens, resolved.settings)
+    hooks: dict[str, Any] = {
+        "on_prefill": output.prefill_progress(),
+        "choose": answers.choose_branch if request.ask else None,
+        "retrieve": notes.about(prompt) if notes else None,
+        "draft_model": draft,
+    }
+    if resolved.settings.answers != 1:
+        several, stream = stream_answers(*asked, prompt_cache=cache, **hooks)
+        code = answers.show_answers(several, stream, request.output, summary)
+        _show_totals(request.output, resolved, summary, several)
+        return code
+    steps = stream_generate(*asked, prompt_cache=cache, **hooks)
     if request.trace:
         system = request.prompt.system_prompt
         header = prompts.trace_header(
             model, request.model.name, resolved.settings, tokens, prompt, system, request.notes
         )
         steps = recorded(steps, request.trace, header)
-    summary = Summary(prompt_tokens=len(tokens))
     code = answers.show_steps(steps, request.output, summary)
     _show_totals(request.output, resolved, summary)
     return code
 
 
-def _show_totals(form: OutputOptions, resolved: ResolvedSettings, summary: Summary) -> None:
+def _show_totals(
+    form: OutputOptions,
+    resolved: ResolvedSettings,
+    summary: Summary,
+    several: AnswerSelection | None = None,
+) -> None:
     verdict = resolved.verdict(summary.metrics)
     if form.json:
-        certainty = {} if verdict is None else {"certainty": verdict.to_dict()}
-        output.write_json(summary.to_dict() | {"seed": resolved.seed} | certainty, indent=2)
+        more: dict[str, Any] = {"seed": resolved.seed}
+        more |= {} if verdict is None else {"certainty": verdict.to_dict()}
+        more |= {} if several is None else {"answers": several.to_dict()}
+        output.write_json(summary.to_dict() | more, indent=2)
     elif not form.jsonl:
         output.write("\n")
     speculation = ""
@@ -167,6 +196,7 @@ def _show_totals(form: OutputOptions, resolved: ResolvedSettings, summary: Summa
         f" {summary.tokens_per_second:.1f} tokens/s{speculation}",
         f"finished: {summary.finish_reason}; seed {resolved.seed}",
         *_constrained(summary),
+        *([] if several is None else [str(several)]),
     )
     answers.report_if_unsure(verdict)
 
@@ -201,6 +231,10 @@ def _answer_tasks(
     from ..api.batch import batch_generate
 
     loading.resolve(request.settings, model)
+    if request.trace:
+        make_folder(request.trace)
+        write_trace = partial(_write_trace, request, model)
+        tasks = [TracedTask(task.prompt, task.sample, write_trace) for task in tasks]
     draft = loading.load_draft(request.model, model, tokenizer)
     batch = batch_generate(
         model,
@@ -222,6 +256,20 @@ def _answer_tasks(
         return answers.write_answers(
             partial(records, batch, tasks), len(tasks), write, request.file
         )
+
+
+def _write_trace(
+    request: GenerateRequest, model: LanguageModel, task: Task, answer: BatchAnswer
+) -> None:
+    line, settings = task.prompt, answer.settings or task.settings
+    header = prompts.trace_header(
+        model, request.model.name, settings, [], line.prompt, line.system_prompt, request.notes
+    )
+    turns = [dict(message) for message in line.messages] or header.messages
+    header = replace(header, messages=turns, prompt_tokens=answer.prompt_tokens)
+    path = Path(request.trace or "") / f"{line.line:03}-{task.sample + 1}.jsonl"
+    for _ in recorded(answer.steps, path, header):
+        pass
 
 
 def _read_prompts(request: GenerateRequest) -> list[PromptLine]:

@@ -8,7 +8,7 @@ threshold below which an answer is called unsure.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
@@ -38,10 +38,21 @@ class AnswerMetrics:
         return cls(**values, first=first)
 
 
+GROUP = 3
+"""Tokens in a row whose mean log p is the `lowest_logprob` of an answer, where it is lowest."""
+
+
+def lowest_group(logprob: Sequence[float]) -> float:
+    """Return the lowest mean of so many values in a row; of fewer values, their mean."""
+    groups = range(max(1, len(logprob) - GROUP + 1))
+    return min(fmean(logprob[first : first + GROUP]) for first in groups)
+
+
 Score = Callable[[AnswerMetrics], float]
 
 SCORES: dict[str, Score] = {
     "mean_logprob": lambda tokens: fmean(tokens.logprob),
+    "lowest_logprob": lambda tokens: lowest_group(tokens.logprob),
     "min_margin": lambda tokens: min(tokens.margin),
     "first_margin": lambda tokens: tokens.margin[tokens.first],
     "mean_entropy": lambda tokens: -fmean(tokens.entropy),
@@ -51,6 +62,10 @@ SCORES: dict[str, Score] = {
 }
 """By name: a score of an answer that has at least one token of its own."""
 NO_SCORE = "none"  # the score of a profile that calls no answer unsure
+UNITS = {"logprob": " nats", "entropy": " bits", "varentropy": " bits²"}
+"""By the last word of a score's name."""
+ADVICE = "check it, or ask more precisely"
+"""With an answer that is unsure."""
 
 
 def check_score(value: Any) -> str:
@@ -76,9 +91,13 @@ class Verdict:
 
     @property
     def reason(self) -> str:
+        name = self.score.replace("_", " ").replace("logprob", "log p")
+        unit = UNITS.get(self.score.rpartition("_")[2], "")
+        # Scores of entropies are negative, so that higher is surer; people read the entropy itself.
+        sign, side = (-1, "above") if "entropy" in self.score else (1, "below")
         return (
-            f"unsure: {self.score} {self.value:.3g} is below {self.threshold:.3g}, which was set"
-            f" for a risk of {self.risk:.0%}"
+            f"unsure: {name} {sign * self.value:.3g}{unit}, {side} {sign * self.threshold:.3g}"
+            f" (set for a risk of {self.risk:.0%})"
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -27,6 +27,12 @@ from .fields import (
 BY_STRATEGY, BY_ENTROPY, BY_MARGIN, BY_CHANCE = "strategy", "entropy", "margin", "chance"
 TRIGGERS = (BY_STRATEGY, BY_ENTROPY, BY_MARGIN, BY_CHANCE)
 """What makes a position a fork: see `ForkRule.forks`."""
+UNFORKED_ARGMAX, UNFORKED_DRAW = "argmax", "draw"
+MOST_FORKS = 8
+"""`max_branches` where forks are turned on and no number is given."""
+BEST, VOTE = "best", "vote"
+"""How one of several answers is chosen."""
+MOST_ANSWERS = 64  # to one question
 
 
 @dataclass(frozen=True)
@@ -143,6 +149,7 @@ class ForkRule:
 class BranchStrategy(ForkRule):
     """How to fork, and how to sample where the strategy is `branch`."""
 
+    unforked: str = ruled(one_of(UNFORKED_ARGMAX, UNFORKED_DRAW))
     temperature_offset: float = real()
     temperature_slope: float = real()
     max_temperature: float = real(0)
@@ -243,3 +250,14 @@ class Abstain:
         if self.score == NO_SCORE:
             return None
         return Verdict(self.score, score_of(self.score, tokens), self.threshold, self.risk)
+
+
+@dataclass(frozen=True)
+class AnswersRule:
+    """When more answers are drawn to a prompt, and how one of them is chosen."""
+
+    threshold: float = threshold()
+    count: int = whole(2, MOST_ANSWERS)
+    temperature: float = real(0)
+    selection: str = ruled(one_of(BEST, VOTE))
+    posterior: float = real(0.5, 1)

@@ -10,8 +10,9 @@ from ...errors import ProfileError, SamplerError
 from ...profiles.fields import LARGEST_WHOLE, Number, Rule, check_flag, check_text, overlaid, shown
 from ...profiles.profile import Profile
 from ...profiles.sampler_specs import parameters
+from ...profiles.sections import MOST_FORKS
 from ...samplers.registry import find_sampler
-from ...settings import NO_LIMIT, Settings
+from ...settings import ANSWERS, NO_LIMIT, Settings
 from ..model_info import Limits, ServedModel
 from .body import Body, check_object
 from .errors import RequestError
@@ -19,7 +20,7 @@ from .errors import RequestError
 FIELDS = (
     *parameters(),
     *("seed", "max_tokens", "max_completion_tokens", "stop"),
-    *("sampler", "profile", "set", "think", "branch"),
+    *("sampler", "profile", "set", "think", "branch", "answers"),
 )
 
 SEED = Number(-(2**63), 2**63 - 1, whole=True)
@@ -41,6 +42,7 @@ def read_settings(body: Body, served: ServedModel, most: int, least: int = 1) ->
         changes={},
         max_tokens=_read_max_tokens(body, most, least),
         seed=body.read("seed", SEED, served.settings.seed),
+        answers=body.read("answers", ANSWERS, served.settings.answers),
         stop=body.read("stop", _stops(served.limits)) or served.settings.stop,
         **given,
     )
@@ -150,7 +152,10 @@ def _nested(assignments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _switches(body: Body) -> dict[str, Any]:
-    """Return the changes by `think` and `branch`: false leaves the intervention out."""
+    """Return the changes by `think` and `branch`: false leaves the intervention out.
+
+    Forks are also turned on, if the profile has none.
+    """
     changes: dict[str, Any] = {}
     if not body.read("think", check_flag, True):
         changes["think"] = {"max_insertions": 0}
@@ -159,8 +164,10 @@ def _switches(body: Body) -> dict[str, Any]:
         sizes, size = Body(branch), Number(1, 64, whole=True)
         sizes.check_names(("width", "depth"))
         own = {name: sizes.read(name, size) for name in ("width", "depth") if name in sizes}
-        changes |= {"branch": own, "cntp": own}
-    elif not body.read("branch", check_flag, True):
+        changes |= {"branch": own | {"max_branches": MOST_FORKS}, "cntp": own}
+    elif body.read("branch", check_flag, False):
+        changes["branch"] = {"max_branches": MOST_FORKS}
+    elif "branch" in body:
         changes |= {"branch": {"max_branches": 0}, "cntp": {"max_branches": 0}}
     return changes
 
