@@ -60,7 +60,10 @@ class Trial:
             else:
                 yield "valid example refused" if example["valid"] else "invalid example refused"
         for _ in range(walks):
-            yield self.ending(matcher.copy(), case["schema"], tokens)
+            try:
+                yield self.ending(matcher.copy(), case["schema"], tokens)
+            except ConstraintError as error:
+                yield f"walk failed: {str(error).rpartition(': ')[2][:60]}"
 
     def takes(self, matcher: Matcher, text: str) -> bool:
         following = matcher.copy()
