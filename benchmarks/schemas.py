@@ -47,8 +47,8 @@ class Trial:
 
     def findings(self, case: dict[str, Any], walks: int, tokens: int) -> Iterator[str]:
         """Yield what is to be counted of one schema."""
-        constraint = Constraint(JSON_SCHEMA, case["schema"])
         try:
+            constraint = Constraint(JSON_SCHEMA, case["schema"])
             matcher = matcher_for(constraint, self.tokenizer, self.vocab)
         except ConstraintError as error:
             yield f"refused: {str(error).rpartition(': ')[2][:60]}"
