@@ -73,13 +73,17 @@ class ChatApp(WorkspaceApp):
             tooltip="Regenerate: another answer to the last question",
         ),
         Binding(
-            "ctrl+g", "edit", "Edit", id="chat.edit", priority=True,
+            "ctrl+g", "edit", "Edit question", id="chat.edit", priority=True,
             tooltip="Edit question: change and resend the last one",
         ),
         Binding(
-            "f3", "tune", "Settings", id="chat.tune", tooltip="Settings: sampler, thresholds, seed"
+            "f3", "tune", "Change settings", id="chat.tune",
+            tooltip="Settings: sampler, thresholds, seed",
         ),
-        Binding("f4", "duel", "Duel", id="chat.duel", tooltip="Duel: two samplers side by side"),
+        Binding(
+            "f4", "duel", "Compare samplers", id="chat.duel",
+            tooltip="Duel: two samplers side by side",
+        ),
         Binding(
             "ctrl+n", "new", "New", id="chat.new", show=False,
             tooltip="New chat: start another; this one stays in the list",
@@ -93,7 +97,7 @@ class ChatApp(WorkspaceApp):
             tooltip="Open: a saved chat",
         ),
         Binding(
-            "ctrl+l", "chats", "Chats", id="chat.chats", priority=True,
+            "ctrl+l", "chats", "Open chat", id="chat.chats", priority=True,
             tooltip="Chats: open, search, rename or delete one",
         ),
         Binding(
@@ -267,6 +271,7 @@ class ChatApp(WorkspaceApp):
             return
         settings = replace(self._settings, profile=self.workspace.profile, changes={})
         screen = TuneScreen(settings, self._ask, self.workspace.preview)
+        self.workspace.add_class("-tuning")  # nothing of the text is covered
         self.push_screen(screen, self._use_tuned)
 
     def action_duel(self) -> None:
@@ -390,6 +395,7 @@ class ChatApp(WorkspaceApp):
         self.remember(OPTIONS, {name.replace("_", "-"): value for name, value in defaults})
 
     def _use_tuned(self, tuned: TunedSettings | None) -> None:
+        self.workspace.remove_class("-tuning")
         if tuned is None:
             return
         self._settings, self._ask = tuned.settings, tuned.ask
@@ -453,7 +459,7 @@ class ChatApp(WorkspaceApp):
 
     def _fork(self, argument: str) -> None:
         step, _, token = argument.partition(" ")
-        index, chosen = _whole_number(step), _whole_number(token)
+        index, chosen = _whole_number(step) - 1, _whole_number(token)
         self.link.submit(lambda session, cancel: session.fork(index, chosen, cancel=cancel))
 
     def _select(self, argument: str) -> None:

@@ -62,8 +62,8 @@ class WorkspaceApp(App[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("f1", "help", "Help", id="app.help", tooltip="Help: H, V, strategies, marks, keys"),
         Binding(
-            "ctrl+p", "command_palette", "Commands", id="app.palette", show=False, priority=True,
-            tooltip="All commands, themes",
+            "ctrl+p", "command_palette", "List commands", id="app.palette", show=False,
+            priority=True, tooltip="All commands, themes",
         ),
         Binding("ctrl+q", "quit", "Quit", id="app.quit", show=False, priority=True, tooltip="Quit"),
     ]  # fmt: skip
@@ -88,6 +88,7 @@ class WorkspaceApp(App[None]):
         "chat.chats",
         "chat.duel",
         "app.panel",
+        "app.legend",
         "transcript.reasoning",
         "transcript.marks",
         "chat.edit",

@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
-from textual.widgets import ContentSwitcher
+from textual.widgets import ContentSwitcher, Static
 
 from entropix_mlx.chat.conversation import Conversation
 from entropix_mlx.chat.finding import Match
@@ -17,11 +17,12 @@ from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.profiles.tree import TREE_SAMPLER
 from entropix_mlx.step import Fork, Step
 
-from .composer.status import StatusLine
+from .composer.status import State, StatusLine
 from .containers import Blank, Column
-from .gauges.gauges import ForkRace, Gauges
+from .gauges.gauges import Gauges
 from .gauges.lines import Compact, Strip
 from .gauges.plane import Plane
+from .help_text import legend
 from .inspector.inspector import Inspector
 from .inspector.why import Why
 from .transcript.answer import AnswerView, Preview
@@ -54,16 +55,31 @@ class Workspace(Blank, Horizontal):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
-            "f2", "panel", "Gauges", id="app.panel", tooltip="Gauges: show or hide the side panel"
+            "f2", "panel", "Show gauges", id="app.panel",
+            tooltip="Gauges: show or hide the side panel",
         ),
         Binding(
-            "ctrl+t", "markdown", "Markdown", id="app.markdown",
+            "ctrl+t", "markdown", "Show Markdown", id="app.markdown",
             tooltip="Markdown: answers as Markdown, or as tokens",
         ),
         Binding(
             "a", "attention", "Attention", id="app.attention", show=False,
             tooltip="Attention: show or hide its metrics",
         ),
+        Binding(
+            "f7", "legend", "Pin legend", id="app.legend",
+            tooltip="Legend: show or hide what colours, marks and letters mean",
+        ),
+        Binding(
+            "pageup", "page(-1)", "Scroll", id="app.pageup", priority=True, show=False,
+            key_display="PgUp PgDn", tooltip="Scroll the text",
+        ),
+        Binding("pagedown", "page(1)", "Scroll", id="app.pagedown", priority=True, show=False),
+        Binding(
+            "ctrl+end", "newest", "Go to newest", id="app.newest", priority=True, show=False,
+            tooltip="Newest: scroll to the end of the text, and follow it",
+        ),
+        Binding("ctrl+z", "app.suspend_process", "Suspend", id="app.suspend", show=False),
     ]  # fmt: skip
 
     def __init__(self, conversation: Conversation, profile: Profile, *below: Widget) -> None:
@@ -76,9 +92,9 @@ class Workspace(Blank, Horizontal):
         self.compact = Compact(profile, id="compact")
         self.inspector = Inspector(id="inspector")
         self.plane = Plane(profile, id="plane")
-        self.fork_race = ForkRace(id="race")
         self.status = StatusLine(id="status")
         self.strip = Strip(profile, id="strip")
+        self.legend = Static(id="legend")
         self.why = Why(profile, id="why")
         self._below = below
         self._followers: list[Follower] = []
@@ -92,10 +108,10 @@ class Workspace(Blank, Horizontal):
             yield self.strip
             yield self.why
             yield self.compact
+            yield self.legend
             yield self.status
             yield from self._below
         with Vertical(id="side"):
-            yield self.fork_race
             with ContentSwitcher(id="pages", initial="gauges"):
                 yield self.gauges
                 yield self.inspector
@@ -105,6 +121,11 @@ class Workspace(Blank, Horizontal):
         self._followers = [w for w in self.walk_children(Widget) if isinstance(w, Follower)]
         await self.show(self.conversation)
         self.set_interval(DRAW_SECONDS, self._catch_up)
+        self.watch(self.status, "state", self._show_state)
+
+    def _show_state(self, state: State) -> None:
+        """Show no thresholds while a model loads: they may be other ones."""
+        self.set_class(state is State.LOADING, "-loading")
 
     @property
     def last_steps(self) -> list[Step]:
@@ -137,17 +158,18 @@ class Workspace(Blank, Horizontal):
         self.why.thresholds = self.thresholds
         decided = self.thresholds is not None
         self.gauges.has_thresholds = self.compact.has_thresholds = decided
-        self.fork_race.show(None)
+        self.legend.update(legend(profile))
+        if self.transcript.welcome is not None:
+            self.transcript.welcome.profile = profile
         self._show_answer()
 
     def show_fork(self, fork: Fork) -> None:
-        self.fork_race.show(fork)
+        self.gauges.show_fork(fork)
         self.why.show_fork(fork)
         self._behind = True
 
     def append(self, steps: list[Step]) -> None:
         """Show more steps of the last answer; they also join the conversation."""
-        self.fork_race.show(None)
         self.conversation.turns[-1].answer.steps += steps
         if self.is_attached:
             self.transcript.append(steps)
@@ -178,7 +200,7 @@ class Workspace(Blank, Horizontal):
             self._draw_followers()
 
     def _draw_followers(self) -> None:
-        self.fork_race.draw()
+        self.transcript.mark_newest()
         for follower in self._followers:
             follower.draw()
 
@@ -236,6 +258,15 @@ class Workspace(Blank, Horizontal):
     def action_panel(self) -> None:
         wide = self.screen.has_class("-wide") or self.screen.has_class("-huge")
         self.toggle_class("-no-panel" if wide else "-panel")
+
+    def action_legend(self) -> None:
+        self.toggle_class("-legend")
+
+    def action_page(self, by: int) -> None:
+        self.transcript.page(by)
+
+    def action_newest(self) -> None:
+        self.transcript.go_to_end()
 
     def action_attention(self) -> None:
         self.gauges.unfold_attention()

@@ -62,6 +62,7 @@ class ChatSession(ABC):
         self.on_drop: Callable[[int], None] | None = None
         self.fingerprint: str | None = None
         self._running: _Running | None = None
+        self._answered_with = self.settings
 
     @abstractmethod
     def begin(
@@ -125,7 +126,10 @@ class ChatSession(ABC):
         return self._answer(self.conversation.asking(text, turn), cancel)
 
     def regenerate(self, *, cancel: Event | None = None) -> Iterator[Step]:
-        """Answer the last question once more, with the next seed; the old answer stays beside it.
+        """Answer the last question once more; the old answer stays beside it.
+
+        The seed is the next one, or the same if the settings have changed since: then only they
+        make the difference.
 
         Raises:
             SessionError: nothing was asked yet.
@@ -223,9 +227,13 @@ class ChatSession(ABC):
             self._running = None
 
     def _answer(self, conversation: Conversation, cancel: Event | None) -> Iterator[Step]:
-        """Answer the last question; each answer to it is drawn with another seed."""
-        seed, answers = self.settings.seed, len(conversation.last.answers)
-        own = secrets.randbits(SEED_BITS) if seed is None else seed + answers
+        """Answer the last question with a seed of its own, unless the settings have changed."""
+        settings, before = self.settings, self._answered_with
+        seed, turn = settings.seed, conversation.last
+        own = secrets.randbits(SEED_BITS) if seed is None else seed + len(turn.answers)
+        if turn.answers and before != settings and before.seed == seed:
+            own = turn.answer.seed
+        self._answered_with = settings
         return self._start(conversation, Reply(own, [], self.fingerprint), [], cancel)
 
     def _start(

@@ -23,7 +23,7 @@ from entropix_mlx.step import Fork, Step, Strategy
 
 from ..containers import Blank
 from ..drawing import DIM, HEIGHTS, bar, by_profile, runs, scales
-from ..help_text import SHORT_NAMES, words
+from ..help_text import SHORT_NAMES, reachable, words
 from ..styles import COLOURS, STYLES
 from .drawn import Drawn
 
@@ -95,6 +95,7 @@ class Gauges(Blank, VerticalScroll):
         self._steps: list[Step] = []
         self._values = LiveValues()
         self._unfolded = False
+        self._fork: Fork | None = None  # whose branches race in the place of the bars
         self.has_thresholds = True
         """See `draw_counts`."""
 
@@ -108,11 +109,16 @@ class Gauges(Blank, VerticalScroll):
     def show_answer(self, steps: Sequence[Step], profile: Profile) -> None:
         """Show a whole answer, with its averages, and a profile's thresholds."""
         self._steps, self._profile = list(steps), profile
-        self._values = LiveValues(steps)
+        self._values, self._fork = LiveValues(steps), None
         self.draw()
+
+    def show_fork(self, fork: Fork) -> None:
+        """Show the branches of a fork from the next `draw` on, until the next step."""
+        self._fork = fork
 
     def add_steps(self, steps: Sequence[Step]) -> None:
         self._steps += steps
+        self._fork = None
         self._values.add(steps)
 
     def unfold_attention(self) -> None:
@@ -127,18 +133,28 @@ class Gauges(Blank, VerticalScroll):
         values, style = live.values, live.style
         ended = live.tokens and live.step is None
         title = f"averages over {live.tokens} tokens" if ended else ""
+        bars = draw_bars(values, style, self._profile, width, title)
+        if self._fork is not None:
+            bars = in_place_of(bars, draw_race(self._fork, width))
         drawings = {
-            "bars": draw_bars(values, style, self._profile, width, title),
+            "bars": bars,
             "attention": draw_attention(values, style, self._profile, width)
             if self._unfolded
             else FOLDED,
             "history": draw_history(self._steps, self._profile, width),
-            "counts": draw_counts(live.counts, width, self.has_thresholds),
+            "counts": draw_counts(live.counts, width, self.has_thresholds, self._profile),
         }
         gap = Content("\n" if self.size.height >= SPACIOUS else "")
         for name, drawing in drawings.items():
             last = name == "attention"
             self.query_one(f"#{name}", Drawn).draw_content(drawing if last else drawing + gap)
+
+
+def in_place_of(drawing: Content, other: Content) -> Content:
+    """Return the other drawing with as many lines as this one, so that nothing moves."""
+    height = len(drawing.split("\n", allow_blank=True))
+    lines = [*other.split("\n", allow_blank=True), *[Content()] * height]
+    return Content("\n").join(lines[:height])
 
 
 @by_profile
@@ -147,6 +163,8 @@ def threshold_line(profile: Profile, name: str, width: int) -> Content:
     line = [("·", DIM)] * width
     most = scales(profile)[name].most
     for row in table(profile):
+        if row.strategy not in reachable(profile):
+            continue
         for bound in row.bounds.get(name, ()):
             if 0 < bound < most:
                 cell = min(width - 1, int(bound / most * width))
@@ -213,8 +231,13 @@ def draw_history(steps: Sequence[Step], profile: Profile, width: int) -> Content
     return Content("\n").join(lines)
 
 
-def draw_counts(counts: Counter[Strategy], width: int, has_thresholds: bool = True) -> Content:
-    """Return the tokens of each strategy; this is the legend, too.
+def draw_counts(
+    counts: Counter[Strategy],
+    width: int,
+    has_thresholds: bool = True,
+    profile: Profile | None = None,
+) -> Content:
+    """Return the tokens of each strategy that a profile can choose; this is the legend, too.
 
     Where thresholds decided, a strategy also names the state of the model, if there is room.
     """
@@ -222,7 +245,8 @@ def draw_counts(counts: Counter[Strategy], width: int, has_thresholds: bool = Tr
     explained = has_thresholds and width >= NAME + MEANING + NUMBERS + SHORTEST
     lines = []
     for strategy in Strategy:
-        if strategy is Strategy.SAMPLE and not counts[strategy]:
+        usual = strategy is not Strategy.SAMPLE and strategy in reachable(profile)
+        if not usual and not counts[strategy]:
             continue
         share = counts[strategy] / total
         name = f"{SWATCHES[strategy].glyph} {strategy}"

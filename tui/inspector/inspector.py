@@ -118,7 +118,7 @@ class Inspector(Blank, VerticalScroll):
             return
         width = max(30, self.content_size.width - 1)
         text = token_text(step.text) if step.text or not step.finish_reason else END
-        title = f"token {step.index}: {text} (id {step.token})"
+        title = f"token {step.index + 1}: {text} (id {step.token})"
         branch, fork = self._branch, step.fork
         hint = SELECT_BRANCH if self.has_model and branch is None else self.hint
         alternatives = [draw_alternatives(step, self._selected, width)]

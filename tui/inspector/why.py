@@ -101,6 +101,7 @@ def draw_ending(summary: Summary, seed: int | None, key: str, width: int) -> Con
     parts = [
         ENDINGS.get(summary.finish_reason or "", "stopped"),
         f"{summary.completion_tokens} tokens",
+        summary.interventions,
         f"{summary.tokens_per_second:.1f} tok/s" if summary.tokens_per_second else "",
         "" if seed is None else f"seed {seed}",
     ]

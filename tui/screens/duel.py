@@ -216,7 +216,7 @@ class DuelScreen(Screen[DuelChoice | None]):
 def _describe(difference: int | None) -> str:
     if difference is None:
         return "the same text"
-    where = f"token {difference} on" if difference else "the first token"
+    where = f"token {difference + 1} on" if difference else "the first token"
     return f"the answers differ from {where}"
 
 

@@ -103,30 +103,47 @@ def _repeated(letters: str) -> bool:
     return len(letters) > 1 and len(set(letters)) == 1
 
 
+class Newest(Static):
+    """The last line of a text that was scrolled up: the newest token is below."""
+
+    DEFAULT_CSS = """
+    Newest { dock: bottom; height: 1; padding: 0 1; display: none; background: $panel; }
+    """
+
+    def on_click(self) -> None:
+        if isinstance(self.parent, Transcript):
+            self.parent.go_to_end()
+
+
 class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
     """The conversation; the cursor keys go from token to token."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
-            "left", "move(-1)", "Token", id="transcript.left", key_display="← →",
+            "left", "move(-1)", "Move", id="transcript.left", key_display="← →",
             tooltip="Another token",
         ),
         Binding("right", "move(1)", "Next token", id="transcript.right", show=False),
         Binding("home", "move(-100000)", "First token", id="transcript.first", show=False),
         Binding("end", "move(100000)", "Last token", id="transcript.last", show=False),
         Binding(
-            "up", "alternative(-1)", "Alternatives", id="transcript.up", key_display="↑ ↓",
+            "up", "alternative(-1)", "Select alternative", id="transcript.up", key_display="↑ ↓",
             tooltip="Another alternative",
         ),
         Binding("down", "alternative(1)", "Next", id="transcript.down", show=False),
-        Binding("pageup", "page(-1)", "Page up", id="transcript.pageup", show=False),
-        Binding("pagedown", "page(1)", "Page down", id="transcript.pagedown", show=False),
         Binding(
-            "tab", "app.leave_tokens", "Back", id="transcript.leave",
+            "less_than_sign", "panel(-1)", "Panel up", id="transcript.panelup", show=False,
+            key_display="< >", tooltip="Scroll the side panel",
+        ),
+        Binding(
+            "greater_than_sign", "panel(1)", "Panel down", id="transcript.paneldown", show=False
+        ),
+        Binding(
+            "tab", "app.leave_tokens", "Go back", id="transcript.leave",
             tooltip="Back to the question",
         ),
         Binding(
-            "n", "mark(1)", "Forks", id="transcript.next_mark", key_display="n N",
+            "n", "mark(1)", "Next fork", id="transcript.next_mark", key_display="n N",
             tooltip="Next or previous fork, thought or resampled token",
         ),
         Binding("N", "mark(-1)", "Previous fork", id="transcript.previous_mark", show=False),
@@ -135,18 +152,18 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
             tooltip="Continue from here with the alternative",
         ),
         Binding(
-            "left_square_bracket", "app.sibling(-1)", "Answer", id="transcript.previous",
+            "left_square_bracket", "app.sibling(-1)", "Switch answer", id="transcript.previous",
             key_display="[ ]", tooltip="Another of the answers",
         ),
         Binding(
             "right_square_bracket", "app.sibling(1)", "Next", id="transcript.next", show=False
         ),
         Binding(
-            "g", "marks", "Glyphs", id="transcript.marks",
+            "g", "marks", "Show glyphs", id="transcript.marks",
             tooltip="Glyphs: a glyph before each token",
         ),
         Binding(
-            "t", "reasoning", "Reasoning", id="transcript.reasoning",
+            "t", "reasoning", "Unfold reasoning", id="transcript.reasoning",
             tooltip="Reasoning: unfold the reasoning of a model",
         ),
         Binding("y", "copy", "Copy", id="transcript.copy", tooltip="Copy answer: the last answer"),
@@ -177,14 +194,17 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
         self._markdown = False
         self.cursor: int | None = None
         self._turn: int | None = None  # that of the cursor
+        self._newest = Newest("↓ more text below: Ctrl+End or a click goes to the newest")
         self.welcome: Welcome | None = None
         """Shown while there is no turn; to be set before this is on the screen."""
 
     def compose(self) -> ComposeResult:
+        yield self._newest
         if self.welcome is not None:
             yield self.welcome
 
     def on_resize(self) -> None:
+        self.mark_newest()
         if self.welcome is not None:
             self.call_after_refresh(self.welcome.fit, self.size.height)
 
@@ -313,13 +333,23 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
         else:
             self.post_message(self.AlternativeMoved(by))
 
-    def action_page(self, by: int) -> None:
-        if self.cursor is not None:
-            self.post_message(self.PageTurned(by))
-        elif by < 0:
-            self.scroll_page_up(animate=False)
-        else:
-            self.scroll_page_down(animate=False)
+    def action_panel(self, by: int) -> None:
+        self.post_message(self.PageTurned(by))
+
+    def page(self, by: int) -> None:
+        """Scroll by a page; at the end, follow the text again."""
+        self.scroll_relative(y=by * max(1, self.size.height - 1), animate=False)
+
+    def go_to_end(self) -> None:
+        self.anchor(self.show_vertical_scrollbar)
+
+    def mark_newest(self) -> None:
+        """Say that there is text below, if there is."""
+        self._newest.display = self.follows_end and self.max_scroll_y - self.scroll_y > 1
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        self.mark_newest()
 
     def action_marks(self) -> None:
         self._marks = not self._marks

@@ -31,8 +31,8 @@ from .tuning_plane import TuningPlane
 
 NAME_WIDTH = 12
 KEYS = "Enter use · Ctrl+R use, regenerate · Esc discard\nCtrl+D use, save as default"
-LINES_WITH_PLANE = 16
-"""Lines of a screen that has room for the plane beside the sliders."""
+LINES_WITH_PLANE, COLUMNS_WITH_PLANE = 16, 80
+"""Lines and columns of a screen that has room for the plane beside the sliders."""
 SET, SECTION = "set", "thresholds"
 """An option of the configuration file, and the section of a profile that it changes."""
 
@@ -113,7 +113,9 @@ class TuneScreen(ModalScreen[TunedSettings | None]):
 
     def on_resize(self, event: Resize) -> None:
         """Hide the plane where the sliders need the room."""
-        self.query_one(TuningPlane).display = event.size.height >= LINES_WITH_PLANE
+        self.query_one(TuningPlane).display = (
+            event.size.height >= LINES_WITH_PLANE and event.size.width >= COLUMNS_WITH_PLANE
+        )
 
     def on_slider_changed(self) -> None:
         profile = self._changed_profile()
