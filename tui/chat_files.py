@@ -205,7 +205,7 @@ def _export(workspace: Workspace, path: Path) -> None:
             prompt_tokens=max(0, status.context_used - len(answer.steps)),
         )
         if path.suffix == ".html":
-            write_whole(path, render([Trace(header, answer.steps, None)]))
+            write_whole(path, render([Trace(header, answer.steps, {})]))
             return
         with TraceWriter(path, header) as trace:
             for step in answer.steps:

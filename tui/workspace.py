@@ -67,7 +67,7 @@ class Workspace(Blank, Horizontal):
             tooltip="Attention: show or hide its metrics",
         ),
         Binding(
-            "f7", "legend", "Pin legend", id="app.legend",
+            "f7", "legend", "Pin legend", id="app.legend", priority=True,
             tooltip="Legend: show or hide what colours, marks and letters mean",
         ),
         Binding(

@@ -107,7 +107,8 @@ class Newest(Static):
     """The last line of a text that was scrolled up: the newest token is below."""
 
     DEFAULT_CSS = """
-    Newest { dock: bottom; height: 1; padding: 0 1; display: none; background: $panel; }
+    Newest { dock: bottom; height: 1; padding: 0 1; display: none; background: $panel;
+        text-wrap: nowrap; text-overflow: ellipsis; }
     """
 
     def on_click(self) -> None:
@@ -127,7 +128,7 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
         Binding("home", "move(-100000)", "First token", id="transcript.first", show=False),
         Binding("end", "move(100000)", "Last token", id="transcript.last", show=False),
         Binding(
-            "up", "alternative(-1)", "Select alternative", id="transcript.up", key_display="↑ ↓",
+            "up", "alternative(-1)", "Choose", id="transcript.up", key_display="↑ ↓",
             tooltip="Another alternative",
         ),
         Binding("down", "alternative(1)", "Next", id="transcript.down", show=False),
@@ -194,7 +195,7 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
         self._markdown = False
         self.cursor: int | None = None
         self._turn: int | None = None  # that of the cursor
-        self._newest = Newest("↓ more text below: Ctrl+End or a click goes to the newest")
+        self._newest = Newest("↓ newer text below · Ctrl+End goes there")
         self.welcome: Welcome | None = None
         """Shown while there is no turn; to be set before this is on the screen."""
 

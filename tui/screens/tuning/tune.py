@@ -30,7 +30,7 @@ from .sliders import THRESHOLDS, Headings, Slider
 from .tuning_plane import TuningPlane
 
 NAME_WIDTH = 12
-KEYS = "Enter use · Ctrl+R use, regenerate · Esc discard\nCtrl+D use, save as default"
+KEYS = "Enter use · Ctrl+R regenerate\nCtrl+D save as default · Esc discard"
 LINES_WITH_PLANE, COLUMNS_WITH_PLANE = 16, 80
 """Lines and columns of a screen that has room for the plane beside the sliders."""
 SET, SECTION = "set", "thresholds"
@@ -109,7 +109,7 @@ class TuneScreen(ModalScreen[TunedSettings | None]):
         """Begin at the first threshold: most users come for these."""
         self.query(Slider).first().focus()
         self._show(self._preview(None), self._profile)
-        self._say("← → move a threshold, Shift+← → ten steps")
+        self._say("← → move a threshold, Shift ten steps")
 
     def on_resize(self, event: Resize) -> None:
         """Hide the plane where the sliders need the room."""
@@ -121,7 +121,7 @@ class TuneScreen(ModalScreen[TunedSettings | None]):
         profile = self._changed_profile()
         preview = self._preview(profile)
         self._show(preview, profile)
-        self._say(f"{preview.changed} of {len(preview.steps)} tokens would get another strategy")
+        self._say(f"{preview.changed} of {len(preview.steps)} tokens change strategy")
 
     def on_tuning_plane_dragged(self, event: TuningPlane.Dragged) -> None:
         for name in event.names:
