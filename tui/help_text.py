@@ -51,7 +51,8 @@ ALTERNATIVES = (
 )
 LETTERS = (
     "H entropy in bits: how open the choice is · V varentropy in bits²: how uneven · margin: how"
-    " far the best token's probability leads · T temperature · p probability · nats/token: score"
+    " far the best token's probability leads · T temperature · p probability · nats/token: score of"
+    " a branch"
 )
 _MARKS = {
     Origin.INSERTED: "a thought that was inserted",
@@ -162,6 +163,8 @@ def marks() -> Content:
 def _condition(bounds: dict[str, tuple[float, float]]) -> str:
     if not bounds:
         return "everywhere else"
+    if any(low == math.inf for low, _ in bounds.values()):
+        return "nowhere, in this profile"
     parts = []
     for name, (low, high) in bounds.items():
         symbol = SYMBOLS.get(name, name)
@@ -175,15 +178,17 @@ class Welcome(Static):
 
     DEFAULT_CSS = "Welcome { width: auto; max-width: 100%; height: auto; padding: 0 1; }"
 
-    profile: reactive[Profile | None] = reactive(None, layout=True)
+    profile: reactive[Profile | None] = reactive(None)
     """Decides which strategies there are."""
-    spacious: reactive[bool] = reactive(True, layout=True)
+    spacious: reactive[bool] = reactive(True)
 
     def fit(self, lines: int) -> None:
         self.spacious = lines >= SPACIOUS
 
-    def render(self) -> Content:
-        return _draw_card(self.profile, self.spacious)
+    def watch_profile(self) -> None:
+        self.update(_draw_card(self.profile, self.spacious))
+
+    watch_spacious = watch_profile
 
 
 def _draw_card(profile: Profile | None, spacious: bool) -> Content:

@@ -20,7 +20,7 @@ from entropix_mlx.step import Fork, Step
 from .composer.status import State, StatusLine
 from .containers import Blank, Column
 from .gauges.gauges import Gauges
-from .gauges.lines import Compact, Strip
+from .gauges.lines import Compact, Strip, Timeline
 from .gauges.plane import Plane
 from .help_text import legend
 from .inspector.inspector import Inspector
@@ -31,6 +31,9 @@ from .transcript.transcript import Transcript
 DRAW_SECONDS = 1 / 5
 """The pace of the gauges while an answer is generated: drawing them costs more than a line of text,
 since Textual also draws everything between two places that change."""
+
+ROOMY = 14
+"""From so many lines on, a short answer leaves room for the timeline."""
 
 
 @runtime_checkable
@@ -94,6 +97,7 @@ class Workspace(Blank, Horizontal):
         self.plane = Plane(profile, id="plane")
         self.status = StatusLine(id="status")
         self.strip = Strip(profile, id="strip")
+        self.timeline = Timeline(profile, id="timeline")
         self.legend = Static(id="legend")
         self.why = Why(profile, id="why")
         self._below = below
@@ -105,6 +109,7 @@ class Workspace(Blank, Horizontal):
     def compose(self) -> ComposeResult:
         with Column(id="left"):
             yield self.transcript
+            yield self.timeline
             yield self.strip
             yield self.why
             yield self.compact
@@ -152,6 +157,18 @@ class Workspace(Blank, Horizontal):
             await self.transcript.show(conversation)
             self.use_profile(self.profile)
             self.screen.refresh_bindings()
+            self.call_after_refresh(self._fit)
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._fit)
+
+    def _fit(self) -> None:
+        """Give the lower half to the timeline while the text needs no more than the upper one."""
+        left = self.query_one("#left")
+        others = (w for w in left.children if w not in (self.transcript, self.timeline, self.strip))
+        room = left.size.height - sum(w.outer_size.height for w in others if w.display)
+        text = self.transcript.text_height
+        self.set_class(bool(text) and room >= ROOMY and 2 * text <= room, "-brief")
 
     def use_profile(self, profile: Profile) -> None:
         self.profile = profile
@@ -191,7 +208,8 @@ class Workspace(Blank, Horizontal):
         if answer is None:
             return Preview()
         preview = answer.preview(profile)
-        self.strip.show_strategies(preview.steps, preview.strategies)
+        for strip in (self.strip, self.timeline):
+            strip.show_strategies(preview.steps, preview.strategies)
         return preview
 
     def _catch_up(self) -> None:
@@ -200,6 +218,7 @@ class Workspace(Blank, Horizontal):
             self._draw_followers()
 
     def _draw_followers(self) -> None:
+        self._fit()
         self.transcript.mark_newest()
         for follower in self._followers:
             follower.draw()
@@ -220,6 +239,7 @@ class Workspace(Blank, Horizontal):
         self.why.point(event.step)
         self.plane.point(self.transcript.cursor)
         self.strip.point(self.transcript.cursor)
+        self.timeline.point(self.transcript.cursor)
         if event.step is not None:
             self.inspector.show(event.step, self.thresholds)
         else:  # what came while the gauges were hidden

@@ -15,7 +15,7 @@ from entropix_mlx.palette import SWATCHES
 from entropix_mlx.profiles.tree import classify
 from entropix_mlx.step import Origin, Strategy
 from tests.steps import make_step, make_steps
-from tests.tui.conftest import make_viewer, running, until
+from tests.tui.conftest import make_viewer, racing, running, until
 from tui.drawing import DIM, bar, scales
 from tui.gauges import gauges
 from tui.gauges.drawn import Drawn, lines_of
@@ -291,12 +291,15 @@ async def test_the_branches_of_a_fork_are_shown_until_the_next_steps():
     workspace = app.workspace
     fork = make_steps()[14].fork
     async with running(app) as pilot:
-        assert not workspace.fork_race.display
+        bars = app.query_one("#bars")
+        before = bars.region
+        assert not racing(app)
         workspace.show_fork(fork)
-        await until(pilot, lambda: workspace.fork_race.display)
+        await until(pilot, lambda: racing(app))
+        assert bars.region == before, "nothing jumps"
         assert "comparing 3 branches" in str(workspace.why.visual)
         workspace.append([make_step(60, "x")])
-        assert not workspace.fork_race.display, "the winner is in the text now"
+        await until(pilot, lambda: not racing(app))
 
 
 async def test_the_figures_of_attention_unfold():

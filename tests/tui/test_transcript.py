@@ -80,7 +80,7 @@ async def test_keys_and_the_mouse_go_from_token_to_token():
         assert inspector.alternative.token == 102
         await pilot.resize_terminal(120, 14)
         await pilot.pause()
-        await pilot.press("pagedown")
+        await pilot.press(">")
         assert inspector.scroll_y > 0
         await pilot.press("up", "f")
         assert inspector.alternative.token == 101
@@ -138,7 +138,7 @@ async def test_a_key_goes_to_the_notable_tokens():
 async def test_where_no_token_is_notable_the_key_is_not_named_and_says_why():
     app = make_viewer([make_step(n, "word ") for n in range(5)])
     async with running(app) as pilot:
-        assert "Forks" not in [binding.description for binding in app.query_one(KeyBar).shown]
+        assert "Next fork" not in [binding.description for binding in app.query_one(KeyBar).shown]
         await pilot.press("n")
         assert "no fork" in notices(app)
         assert app.workspace.transcript.cursor is None

@@ -27,7 +27,7 @@ class TurnView(Column):
     """A question and the answer that is selected."""
 
     DEFAULT_CSS = """
-    TurnView { height: auto; padding: 0 1 1 1; }
+    TurnView { height: auto; max-width: 102; padding: 0 1 1 1; }
     TurnView .question { color: $text-accent; text-style: bold; padding-bottom: 1; }
     TurnView .siblings { color: $text-muted; }
     """
@@ -133,7 +133,7 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
         ),
         Binding("down", "alternative(1)", "Next", id="transcript.down", show=False),
         Binding(
-            "less_than_sign", "panel(-1)", "Panel up", id="transcript.panelup", show=False,
+            "less_than_sign", "panel(-1)", "Scroll panel", id="transcript.panelup", show=False,
             key_display="< >", tooltip="Scroll the side panel",
         ),
         Binding(
@@ -343,6 +343,12 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
 
     def go_to_end(self) -> None:
         self.anchor(self.show_vertical_scrollbar)
+
+    @property
+    def text_height(self) -> int:
+        """The lines that the conversation takes; 0 without an answer."""
+        answered = self._turns and self._turns[-1].answer.steps
+        return self._turns[-1].virtual_region.bottom + self.gutter.height if answered else 0
 
     def mark_newest(self) -> None:
         """Say that there is text below, if there is."""
