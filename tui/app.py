@@ -227,6 +227,7 @@ class ChatApp(WorkspaceApp):
             "transcript.leave": True,
             "transcript.fork": pointed and self.workspace.inspector.chosen and loaded,
             "transcript.previous": answers > 1,
+            "transcript.distribution": pointed and not state.refusal,
         }
 
     def action_help_quit(self) -> None:
@@ -337,12 +338,19 @@ class ChatApp(WorkspaceApp):
         if index is None:
             return
         if not inspector.chosen:
-            self.notify(f"{inspector.hint} first; then f or Enter continues from here")
+            self.notify("↑ ↓ choose an alternative first; then f or Enter continues from here")
             return
         if turn < len(self._turns) - 1:
             self.notify("the turns that followed stay with the old answer: [ brings them back")
         self.link.interrupt()
         self.link.submit(lambda session, cancel: session.fork(index, tokens, turn, cancel=cancel))
+
+    def action_distribution(self) -> None:
+        """Show what the token under the cursor was drawn from."""
+        transcript = self.workspace.transcript
+        if transcript.answer is not None and transcript.cursor is not None:
+            step = transcript.answer.steps[transcript.cursor]
+            self.link.read_distribution(step, transcript.turn)
 
     def action_sibling(self, by: int) -> None:
         """Show another answer to a question, with the turns that followed it."""

@@ -84,6 +84,7 @@ class WorkspaceApp(App[None]):
         "transcript.up",
         "transcript.fork",
         "transcript.next_mark",
+        "transcript.distribution",
         "transcript.previous",
         "app.help",
         "app.palette",
@@ -188,7 +189,12 @@ class WorkspaceApp(App[None]):
         answered = bool(self.workspace.last_steps)
         answer = self.workspace.transcript.answer
         reasoned = answer is not None and answer.has_reasoning
-        asking = ("transcript.leave", "transcript.fork", "transcript.previous")
+        asking = (
+            "transcript.leave",
+            "transcript.fork",
+            "transcript.previous",
+            "transcript.distribution",
+        )
         return {
             "app.escape": pointed,
             "transcript.up": pointed,

@@ -87,6 +87,8 @@ class ViewerApp(WorkspaceApp):
     def action_fork(self) -> None:
         self.notify("a trace has no model to continue with", severity="warning")
 
+    action_distribution = action_fork
+
     async def action_escape(self) -> None:
         if self._replay is not None:
             await self._end_replay()

@@ -19,7 +19,7 @@ from ..errors import PromptError, SessionError, check_type, whole_number
 from ..profiles.confidence import AnswerMetrics, Verdict
 from ..profiles.profile import Profile
 from ..settings import SEED_BITS, Settings
-from ..step import Step
+from ..step import Distribution, Step
 from .conversation import Conversation, Reply
 
 
@@ -179,6 +179,17 @@ class ChatSession(ABC):
                 " something else: answer the question again first"
             )
         return self._start(self.conversation.until(turn), reply, tokens, cancel)
+
+    def distribution(self, step_index: int, turn: int | None = None) -> Distribution:
+        """Return what a step of an answer was drawn from: the probabilities at each step of the
+        draw.
+
+        The model reads the answer again up to that step, with the session's settings.
+
+        Raises:
+            SessionError: there is no such turn or step, or no model of this process.
+        """
+        raise SessionError("only a model of this process says what was drawn from: leave --server")
 
     def adopt(self, text: str, turn: int | None, seed: int, steps: Sequence[Step]) -> None:
         """Add a question, in the place of a turn as for `send`, and an answer of this model to

@@ -153,6 +153,10 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
             tooltip="Continue from here with the alternative",
         ),
         Binding(
+            "b", "app.distribution", "Show draw", id="transcript.distribution",
+            tooltip="Draw: probabilities before and after the sampler's steps",
+        ),
+        Binding(
             "left_square_bracket", "app.sibling(-1)", "Switch answer", id="transcript.previous",
             key_display="[ ]", tooltip="Another of the answers",
         ),
