@@ -72,7 +72,7 @@ async def test_the_last_line_names_useful_keys(make_chat):
         assert not {"Inspect tokens", "Stop", "Regenerate", "Continue from here"} & set(keys(app))
         await ask(pilot, "hi")
         assert keys(app)[0] == "Inspect tokens"
-        assert {"Regenerate", "Settings", "Duel"} <= set(keys(app))
+        assert {"Regenerate", "Change settings"} <= set(keys(app))
         await pilot.press("tab")
         assert {"Go back", "Move", "Choose"} <= set(keys(app))
         assert "Continue from here" not in keys(app), "no alternative is selected"

@@ -59,7 +59,7 @@ def test_the_end_of_an_answer():
     steps = [*make_steps(), make_step(60, ".", finish_reason="stop")]
     whole = draw_ending(Summary.of(steps), 7, "Tab", 60).plain
     assert whole.startswith("end of text · 61 tokens · ")
-    assert whole.endswith("· seed 7 · Tab: why?")
+    assert whole.endswith("· seed 7 · 1 fork · Tab: why?")
     short = "end of text · 61 tokens"
     assert draw_ending(Summary.of(steps), 7, "Tab", 45).plain == f"{short} · Tab: why?"
     assert draw_ending(Summary.of(steps), 7, "Tab", 30).plain == short
@@ -106,7 +106,7 @@ async def test_the_inspector_says_how_to_continue_with_an_alternative(has_model)
         assert not inspector.has_model, "a trace has none"
         inspector.has_model = has_model
         await pilot.press("home", *["right"] * 14)
-        assert ("select an alternative" in text()) == has_model
+        assert ("↑ ↓ choose" in text()) == has_model
         await pilot.press("down")
         assert ("f: continue from here" in text()) == has_model
         assert ("↓ selects another branch" in text()) == has_model

@@ -92,7 +92,9 @@ class Inspector(Blank, VerticalScroll):
         """What the user can do with the selection; empty where there is no model."""
         if not self.has_model:
             return ""
-        return "f: continue from here" if self.chosen else "↑ ↓ choose · b: what it was drawn from"
+        if self.chosen:
+            return "f: continue from here"
+        return "↑ ↓ choose" + ("" if self._distribution else " · b: what it was drawn from")
 
     @property
     def chosen(self) -> bool:

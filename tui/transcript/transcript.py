@@ -9,6 +9,7 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
+from textual.geometry import Region
 from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static, TextArea
@@ -28,7 +29,7 @@ class TurnView(Column):
 
     DEFAULT_CSS = """
     TurnView { height: auto; max-width: 102; padding: 0 1 1 1; }
-    TurnView .question { color: $text-accent; text-style: bold; padding-bottom: 1; }
+    TurnView .question { color: $text; text-style: bold; padding-bottom: 1; }
     TurnView .siblings { color: $text-muted; }
     """
 
@@ -192,6 +193,8 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
 
         by: int
 
+    _left_end = False  # the user has scrolled up
+
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
         self._turns: list[TurnView] = []
@@ -286,7 +289,9 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
         self.cursor, self._turn = index, None if index is None else target
         answer.point(index)
         if follow and index is not None:
-            self.scroll_to_widget(answer.block_at(index), animate=False)
+            top = self._turns[target].virtual_region.y + answer.virtual_region.y
+            place = Region(0, top + answer.line_of(index), 1, 2)
+            self.scroll_to_region(place, animate=False)
         self.post_message(self.CursorMoved(None if index is None else answer.steps[index]))
 
     def turn_of(self, answer: AnswerView) -> int | None:
@@ -348,6 +353,10 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
     def go_to_end(self) -> None:
         self.anchor(self.show_vertical_scrollbar)
 
+    def release_anchor(self) -> None:
+        super().release_anchor()
+        self._left_end = True
+
     @property
     def text_height(self) -> int:
         """The lines that the conversation takes; 0 without an answer."""
@@ -355,8 +364,10 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
         return self._turns[-1].virtual_region.bottom + self.gutter.height if answered else 0
 
     def mark_newest(self) -> None:
-        """Say that there is text below, if there is."""
-        self._newest.display = self.follows_end and self.max_scroll_y - self.scroll_y > 1
+        """Say that there is text below where the user has scrolled up."""
+        below = self.max_scroll_y - self.scroll_y
+        self._left_end = self._left_end and below > 0
+        self._newest.display = self._left_end and below > 1
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
