@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from .api.score import score as score
     from .chat.session import Session as Session
     from .checkpoints.loading import load as load
+    from .constraints.constraint import Constraint as Constraint
+    from .constraints.fields import Field as Field
     from .engine.speculation.draft_model import DraftModel as DraftModel
     from .errors import EntropixError as EntropixError
     from .profiles.profile import Profile as Profile
@@ -45,6 +47,8 @@ _PUBLIC = {
     "chat.session": ("Session",),
     "checkpoints.loading": ("load",),
     "api.batch": ("batch_generate",),
+    "constraints.constraint": ("Constraint",),
+    "constraints.fields": ("Field",),
     "engine.speculation.draft_model": ("DraftModel",),
     "api.generate": ("generate", "stream_generate"),
     "api.prompts": ("chat_prompt",),

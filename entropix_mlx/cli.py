@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "generate": ("generate", "answer one prompt, or a file of them"),
+    "extract": ("extract", "fill the fields of a JSON schema from documents"),
     "chat": ("chat", "converse with a model"),
     "serve": ("serve", "answer the requests of OpenAI's clients"),
     "calibrate": ("calibrate", "solve the thresholds for a model"),

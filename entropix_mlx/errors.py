@@ -51,6 +51,10 @@ class ConfigurationError(EntropixError):
     """A configuration file cannot be read or written, or has an impossible value."""
 
 
+class ConstraintError(EntropixError):
+    """A constraint cannot be compiled or followed, or a token is not what it allows."""
+
+
 class PromptError(EntropixError):
     """The prompt is empty, or the chat template refuses the messages."""
 

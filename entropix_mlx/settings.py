@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .constraints.constraint import Constraint
 from .errors import SettingsError
 from .profiles.confidence import AnswerMetrics, Verdict
 from .profiles.fields import LARGEST_WHOLE, Number, shown
@@ -83,7 +84,12 @@ class Settings:
     """Strings that end an answer and are no part of it; a single text stands for itself. Text that
     may yet become one is held back, and is lost where the answer is cancelled meanwhile."""
 
+    constraint: Constraint | None = None
+    """What the answer must match as a whole: a `Constraint`, or an object such as
+    ``{"regex": "[0-9]+"}``. No thought and no passage is inserted into such an answer."""
+
     def __post_init__(self) -> None:
+        object.__setattr__(self, "constraint", Constraint.of(self.constraint))
         for name, rule in _WHOLE_NUMBERS.items():
             self._keep(name, rule)
         for name, value in self._overrides().items():
@@ -137,6 +143,8 @@ class Settings:
                 value = value.name if isinstance(value, Profile) else str(value)
             elif each.name == "changes":
                 value = {name: table for name, table in value.items() if table}
+            elif isinstance(value, Constraint):
+                value = value.to_dict()
             given[each.name] = value
         return {name: value for name, value in given.items() if value not in ({}, ())}
 

@@ -249,6 +249,12 @@ class Step:
     top_k: int  # 0 is off
     min_p: float  # 0 is off
     origin: Origin = Origin.SAMPLED
+    strain: float | None = None
+    """Bits: −log2 of the probability that the model gave to all tokens that a constraint allowed
+    here. 0 where it changed nothing, None where there was none."""
+    allowed: tuple[Alternative, ...] = ()
+    """Under a constraint, the most probable of the allowed tokens, best first; their log
+    probabilities are those given that the token is allowed."""
     top_logprobs: tuple[Alternative, ...] = ()  # the most probable tokens, best first, if asked for
     fork: Fork | None = None
     """On the first token of the winner of a fork: the branches that were compared."""
@@ -274,6 +280,11 @@ class Step:
     @property
     def metrics(self) -> Metrics[float]:
         return Metrics(*(getattr(self, name) for name in Metrics._fields))
+
+    @property
+    def allowed_logprob(self) -> float:
+        """Nats, at temperature 1, given that the token is one that a constraint allows."""
+        return self.logprob + (self.strain or 0.0) * math.log(2)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a flat JSON-ready record: floats have the 7 digits of a float32, NaN is None."""

@@ -6,8 +6,10 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
+from .constraints.fields import Field, fields_of
 from .profiles.confidence import AnswerMetrics
 from .step import NOT_OF_THE_MODEL, Origin, Step, Strategy
 from .tables import Table
@@ -146,8 +148,18 @@ class Summary:
         total = math.fsum(step.logprob for step in self._own)
         return math.exp(total / len(self._own)) if self._own else 0.0
 
+    @property
+    def strains(self) -> list[float]:
+        """Bits, of the tokens that a constraint was put on; see `Step.strain`."""
+        return [step.strain for step in self._own if step.strain is not None]
+
+    @property
+    def fields(self) -> list[Field]:
+        """Those of a complete JSON answer that a constraint was put on; none otherwise."""
+        return fields_of(self._own) if self.finish_reason == "stop" else []
+
     def to_dict(self) -> dict[str, Any]:
-        return {
+        totals: dict[str, Any] = {
             "text": self.text,
             "finish_reason": self.finish_reason,
             "usage": {
@@ -180,6 +192,10 @@ class Summary:
                 "total": self._last_time,
             },
         }
+        if strains := self.strains:
+            totals["strain"] = {"mean": fmean(strains), "largest": max(strains)}
+            totals["fields"] = [field.to_dict() for field in self.fields]
+        return totals
 
 
 @dataclass(frozen=True)

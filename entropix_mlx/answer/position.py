@@ -43,8 +43,17 @@ class Position:
     """Natural log probability of the token at temperature 1."""
     best: tuple[tuple[int, float], ...] = ()
     """The most probable tokens and their log probabilities, if asked for."""
+    strain: float | None = None
+    """As in `Step`."""
+    allowed: tuple[tuple[int, float], ...] = ()
+    """The most probable allowed tokens, and their log probabilities among those."""
     distribution: Distribution | None = None
     """None where the position is stored: the arrays of many positions would fill the memory."""
+
+    @property
+    def forced(self) -> bool:
+        """Whether a constraint leaves only one token."""
+        return self.strain is not None and len(self.allowed) == 1
 
     @property
     def entropy(self) -> float:

@@ -109,7 +109,9 @@ class Writer:
             top_k=decision.top_k,
             min_p=decision.min_p,
             origin=origin,
-            top_logprobs=self._alternatives(position),
+            strain=position.strain,
+            allowed=self._alternatives(position.allowed),
+            top_logprobs=self._alternatives(position.best),
             **record._asdict(),
             finish_reason=finish_reason,
             time=self._skipped + self._clock(),
@@ -117,9 +119,9 @@ class Writer:
         self.index += 1
         return step
 
-    def _alternatives(self, position: Position) -> tuple[Alternative, ...]:
+    def _alternatives(self, listed: Sequence[tuple[int, float]]) -> tuple[Alternative, ...]:
         decode = self._tokenizer.decode
-        return tuple(Alternative(token, decode([token]), p) for token, p in position.best)
+        return tuple(Alternative(token, decode([token]), p) for token, p in listed)
 
     def _text(self, token: int, finish_reason: str | None, quoted: bool) -> str:
         """Return the text that is certain once a token has joined the answer.

@@ -109,6 +109,13 @@ def records(
         yield end(index)
 
 
+def written(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the records of a file that an `AnswersFile` has checked; none if there is no file."""
+    if path.exists():
+        for _, line in limits.read_lines(path, limits.ANSWERS_BYTES, OutputError):
+            yield json.loads(line)
+
+
 class AnswersFile:
     """A file of answers that is open for more; a context manager.
 

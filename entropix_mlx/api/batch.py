@@ -11,6 +11,7 @@ from typing import Any
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..answer.hooks import Hooks
+from ..engine.prompt_cache import PromptCache
 from ..engine.runner import Runner
 from ..engine.slot import Slot
 from ..errors import EntropixError, whole_number
@@ -23,6 +24,9 @@ from .generate import parse_options, prompt_tokens
 
 WAIT_SECONDS = 0.1
 """Between two checks whether answers that wait for a person were cancelled."""
+
+CACHE_BYTES = 2**28
+"""Of the texts that are kept for prompts which begin as they do."""
 
 OnProgress = Callable[[int, int], None]
 """Called with the answers that have ended and the number of all."""
@@ -52,7 +56,8 @@ def batch_generate(
     Args:
         model: from `load`.
         tokenizer: from `load`.
-        prompts: each as for `stream_generate`. Equal ones share what is cached of them.
+        prompts: each as for `stream_generate`. What they have in common at their beginning is
+            computed once.
         settings: for all, or one for each prompt.
         n: answers to each prompt; those of one prompt follow one another, and each has the seed
             that follows the one before.
@@ -81,7 +86,8 @@ def batch_generate(
     steady, draft = bool(options.pop("steady", False)), options.pop("draft_model", None)
     answers: list[BatchAnswer] = []
     slots: list[Slot | None] = []
-    runner = Runner(model, tokenizer, batch=batch, steady=steady)
+    cache = PromptCache(CACHE_BYTES)
+    runner = Runner(model, tokenizer, batch=batch, cache=cache, steady=steady)
     for prompt, own, hook in zip(prompts, given, hooked, strict=True):
         called = hook or Hooks()
         if draft is not None:

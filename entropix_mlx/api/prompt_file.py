@@ -91,7 +91,7 @@ def read_prompt_file(
             message names the line.
     """
     text = limits.read_named(path, limits.PROMPTS_BYTES, PromptError)
-    read = {".jsonl": _json_lines, ".csv": _csv_records}.get(Path(path).suffix.lower(), _text_lines)
+    read = {".jsonl": json_lines, ".csv": _csv_records}.get(Path(path).suffix.lower(), _text_lines)
     reader = _LineReader(settings or Settings(), system_prompt)
     found: list[PromptLine] = []
     records = read(text, path)
@@ -126,7 +126,12 @@ def _text_lines(text: str, path: str | Path) -> Iterator[tuple[int, dict[str, An
         yield number, {"prompt": line.strip()}
 
 
-def _json_lines(text: str, path: str | Path) -> Iterator[tuple[int, Any]]:
+def json_lines(text: str, path: str | Path) -> Iterator[tuple[int, Any]]:
+    """Yield what the lines of a file say, with their numbers.
+
+    Raises:
+        PromptError: a line is not JSON.
+    """
     for number, line in _lines(text):
         with at_line(path, number):
             yield number, parse_json(line, "the line", PromptError)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import math
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..constraints.constraint import JSON_SCHEMA, Constraint
 from ..errors import PromptError
+from ..extraction.documents import Document
+from ..extraction.task import Extraction, read_examples
+from ..extraction.thresholds import write_thresholds
+from ..lab.calibration.fields import FieldThreshold, fit_fields, rows_needed
 from ..lab.evaluation.arms import FORMS, PLAIN, Arm, answers, plan
 from ..lab.evaluation.confidence import RISK, Abstention, fit_threshold
 from ..lab.evaluation.questions import FIT, REPORT, Selection
@@ -29,6 +35,8 @@ from ..settings import BATCH, Settings
 from ..tables import Table
 from .shared import loading, options, output
 from .shared.answers import progress_bar
+from .shared.extraction import MAX_TOKENS as EXTRACTED_TOKENS
+from .shared.extraction import ExtractRequest, extract_rows
 
 if TYPE_CHECKING:  # MLX is imported where a model is needed
     from ..lab.calibration.ablation import AblationEffect
@@ -61,6 +69,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     resume = "resume a calibration that was stopped, from the file of findings beside OUTPUT"
     add("--resume", action="store_true", help=resume)
     _add_abstain(parser)
+    _add_fields(parser)
 
 
 def _add_abstain(parser: argparse.ArgumentParser) -> None:
@@ -80,8 +89,20 @@ def _add_abstain(parser: argparse.ArgumentParser) -> None:
     add("--form", choices=FORMS, default=PLAIN, help="as for entropix eval (default: plain)")
 
 
+def _add_fields(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group(
+        "fields", "set the confidence from which on entropix extract takes a field without a look"
+    ).add_argument
+    labelled = "rows with text and the right fields, in JSON Lines; needs --schema and --output"
+    add("--fields", type=options.file, metavar="FILE", help=labelled)
+    add("--schema", type=options.file, metavar="FILE", help="as for entropix extract")
+    add("--examples", type=options.file, metavar="FILE", help="as for entropix extract")
+
+
 def run(arguments: argparse.Namespace) -> int:
-    """Calibrate the thresholds of the strategies, or the one below which an answer is unsure."""
+    """Calibrate the thresholds of the strategies, or those of unsure answers or fields."""
+    if arguments.fields:
+        return calibrate_fields(arguments)
     name = PRECISION.sub("", options.model_options(arguments).name)
     path = Path(arguments.output or user_folder() / f"{name.lower()}.toml")
     prepare(path)
@@ -216,3 +237,67 @@ def _line(found: Abstention) -> str:
         f"{found.given} of {found.n} answers given, coverage {percent(found.coverage)}; of these"
         f" {found.wrong} wrong, risk {percent(found.observed_risk)} ({interval(found.interval)})"
     )
+
+
+def calibrate_fields(arguments: argparse.Namespace) -> int:
+    """Set the least confidence of each field on labelled rows, and report what it does."""
+    if arguments.schema is None or arguments.output is None:
+        raise PromptError("--fields needs --schema and --output: the schema, and where to write")
+    risk = RISK if arguments.risk is None else arguments.risk
+    labelled = read_examples(arguments.fields)
+    if len(labelled) // 2 < rows_needed(risk):
+        output.report(
+            f"a risk of {risk:g} needs {2 * rows_needed(risk)} labelled rows at least, even if all"
+            f" are right: {arguments.fields} has {len(labelled)}"
+        )
+    schema = options.read_schema(arguments.schema)
+    shown = read_examples(arguments.examples) if arguments.examples else []
+    request = ExtractRequest(
+        model=options.model_options(arguments),
+        settings=Settings(
+            sampler="greedy",
+            seed=arguments.seed,
+            max_tokens=EXTRACTED_TOKENS,
+            constraint=Constraint(JSON_SCHEMA, schema),
+        ),
+        extraction=Extraction(schema, tuple(shown)),
+        documents=[
+            Document(f"{arguments.fields}:{number}", example.text)
+            for number, example in enumerate(labelled, 1)
+        ],
+        thresholds={},
+        output=arguments.output,
+        resume=arguments.resume,
+        batch=BATCH,
+    )
+    rows, code = extract_rows(request)
+    if code == output.INTERRUPTED:
+        return code
+    found = fit_fields(rows, [example.fields for example in labelled], risk)
+    write_thresholds(arguments.output, {one.name: one.threshold for one in found}, risk, len(rows))
+    output.report(_field_table(found).to_text())
+    for one in found:
+        if math.isinf(one.threshold):
+            output.report(
+                f"{one.name}: no threshold keeps a risk of {risk:g}, so all is to be reviewed; the"
+                f" least risk within reach is {one.least_risk:.3g}"
+            )
+    output.write(f"{arguments.output}\n")
+    return code
+
+
+def _field_table(found: Sequence[FieldThreshold]) -> Table:
+    rows = [
+        (
+            one.name,
+            percent(one.right / one.n),
+            f"{one.auroc:.2f}",
+            f"{one.threshold:.4g}",
+            percent(one.taken / one.held_out),
+            f"{one.wrong} of {one.taken}",
+        )
+        for one in found
+        if one.held_out
+    ]
+    header = ("field", "right", "AUROC", "threshold", "taken without a look", "wrong among these")
+    return Table(header, rows, "Fields; the last two columns on the rows that were held out")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from ..api.answers_file import AnswersFile, Task, all_tasks, records
@@ -70,6 +72,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     options.add_answers_file(parser, what, batch=None)
     options.add_mode(parser)
     options.add_settings(parser)
+    options.add_constraint(parser)
     options.add_notes(parser)
     options.add_draft_model(parser)
     options.add_top_logprobs(parser, "with --jsonl or --trace")
@@ -163,8 +166,21 @@ def _show_totals(form: OutputOptions, resolved: ResolvedSettings, summary: Summa
         f" {summary.time_to_first_token:.1f} s; {summary.completion_tokens} tokens at"
         f" {summary.tokens_per_second:.1f} tokens/s{speculation}",
         f"finished: {summary.finish_reason}; seed {resolved.seed}",
+        *_constrained(summary),
     )
     answers.report_if_unsure(verdict)
+
+
+def _constrained(summary: Summary) -> Iterator[str]:
+    """Yield what a constraint did, and how sure each field of a JSON answer is."""
+    if strains := summary.strains:
+        yield f"strain {fmean(strains):.2f} bits (mean), {max(strains):.2f} (largest)"
+    for field in summary.fields:
+        value = output.shortened(json.dumps(field.value, ensure_ascii=False))
+        others = ", ".join(f"{o.text} {o.probability:.0%}" for o in field.alternatives[:3])
+        yield f"{field.probability:7.1%}  {field.pointer} {value}" + (
+            f"  ({others})" if others else ""
+        )
 
 
 def answer_many(request: GenerateRequest) -> int:

@@ -62,6 +62,8 @@ class SlotRows(NamedTuple):
     block, that is the text with its first token."""
     block: bool = False
     """Whether the tokens follow one another in one text."""
+    mask: mx.array | None = None
+    """`(rows, words)`, what a constraint allows after each token; None without one."""
 
     @property
     def rows(self) -> Rows:
@@ -243,7 +245,7 @@ def _parts(
     logits = forward.logits.reshape(-1, forward.logits.shape[-1])
     scores = _scores_by_group(forward, groups)
     row = number = 0
-    for (_, best, apart), members in groupby(groups, key=_part_kind):
+    for (_, best, apart, _), members in groupby(groups, key=_part_kind):
         of_part = list(members)
         size = sum(group.tokens.size for group in of_part)
         rows = slice(row, row + size)
@@ -255,18 +257,20 @@ def _parts(
             yield from _in_pieces(of_part[0], of_rows, of_groups[0], randomness)
         else:
             states = joined([group.state for group in of_part]) if sampler.remembered else ()
-            sampled = sample(sampler, of_rows, of_groups, randomness, best, states)
+            masks = [group.mask for group in of_part if group.mask is not None]
+            mask = mx.concatenate(masks) if masks else None
+            sampled = sample(sampler, of_rows, of_groups, randomness, best, states, mask=mask)
             yield PassPart(sampler, sampled)
         row, number = row + size, number + len(of_part)
 
 
-def _part_kind(group: SlotRows) -> tuple[int, int, int]:
+def _part_kind(group: SlotRows) -> tuple[int, int, int, bool]:
     """Return what the rows of a part have in common.
 
     A block that is cut into pieces has parts of its own.
     """
     apart = group.block and group.tokens.size > _piece_size(group.resolved.sampler)
-    return *kind_of(group.resolved), id(group.layers) if apart else 0
+    return *kind_of(group.resolved), id(group.layers) if apart else 0, group.mask is None
 
 
 def _piece_size(sampler: Sampler) -> int:
@@ -289,7 +293,10 @@ def _in_pieces(
         of_piece = [
             one.part(begin, end) for one in scores if isinstance(one, AttentionQueries | Masked)
         ]
-        sampled = sample(sampler, logits[here], [of_piece], randomness[here], best, state)
+        mask = None if group.mask is None else group.mask[here]
+        sampled = sample(
+            sampler, logits[here], [of_piece], randomness[here], best, state, mask=mask
+        )
         yield PassPart(sampler, sampled)
         following = group.tokens[end : end + 1]
         if sampler.remembered and following.size:

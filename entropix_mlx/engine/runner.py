@@ -41,6 +41,7 @@ from ..models.memory import cache_tokens, wired_memory
 from ..settings import ResolvedSettings, Settings, draw_seed
 from ..step import Step
 from .cached_text import CachedText, Prompt
+from .constrained import constrained_text
 from .prompt_cache import PromptCache
 from .sampler_state import SamplerStates, check_biased, first_state
 from .scheduler import Scheduler
@@ -56,6 +57,7 @@ _NOT_DECIDING: dict[str, Any] = {
     "top_logprobs": 0,
     "speculation": "off",
     "stop": (),
+    "constraint": None,
 }
 """Fields of `Settings` that no sampler reads."""
 
@@ -163,6 +165,7 @@ class Runner:
             ContextLengthError: the prompt leaves no room in the context.
             ProfileError: the thinking text does not fit the tokenizer.
             SamplerError: a bias is of a token that the model does not have.
+            ConstraintError: the constraint cannot be compiled, or does not allow what is answered.
             TokenizerError: the draft model reads other tokens.
             UnsupportedModelError: speculation was asked for, and the model cannot take tokens back.
         """
@@ -190,6 +193,12 @@ class Runner:
         if sampler.remembered is not None:
             state = first_state(sampler, self._tokenizer, vocab, before, answered)
             states = SamplerStates(sampler.remembered, state)
+        constraint = None
+        if settings.constraint is not None:
+            steps = [step.token for step in answered]
+            constraint = constrained_text(
+                settings.constraint, self._tokenizer, vocab, before, steps
+            )
         draft = hooks.draft_model
         slot = Slot(
             answer,
@@ -200,6 +209,7 @@ class Runner:
             clock=clock,
             states=states,
             speculation=speculation_for(self._model, self._tokenizer, resolved, draft, base),
+            constraint=constraint,
         )
         if room == 0 and scored is None:
             slot.end()
@@ -278,7 +288,10 @@ class Runner:
     def _interventions(
         self, resolved: ResolvedSettings, hooks: Hooks, prompt: Sequence[int]
     ) -> list[Intervention]:
-        """Return what may be done in place of committing the drawn token, first things first."""
+        """Return what may be done in place of committing the drawn token, first things first.
+
+        Nothing is inserted under a constraint.
+        """
         tokenizer, sampler = self._tokenizer, resolved.sampler
         thinking = Thinking(sampler.profile.think, tokenizer, self._model.config.vocab_size, prompt)
         forks = Forks(
@@ -290,6 +303,8 @@ class Runner:
             stops=resolved.settings.stop,
             asks=hooks.choose is not None,
         )
+        if resolved.settings.constraint is not None:
+            return [forks]
         if hooks.retrieve is None:
             return [thinking, forks]
         rule = resolved.profile.notes

@@ -34,9 +34,11 @@ from ..answer.interventions.forks import chosen
 from ..answer.position import Position
 from ..answer.requests import DRAWN, NOTHING, TEXT, Advance, Ask, Keep, Split
 from ..answer.writer import Clock
+from ..errors import ConstraintError
 from ..settings import ResolvedSettings
 from ..step import Fork, Step
 from .cached_text import BranchCaches, BranchGroup, CachedText, Prompt
+from .constrained import ConstrainedText
 from .forward import Pass, SlotRows
 from .sampler_state import SamplerStates
 from .speculation.speculation import Speculation
@@ -69,6 +71,7 @@ class Slot:
         clock: Clock | None = None,
         states: SamplerStates | None = None,
         speculation: Speculation | None = None,
+        constraint: ConstrainedText | None = None,
     ) -> None:
         """Prepare an answer, which starts when its prompt is in the cache.
 
@@ -77,6 +80,7 @@ class Slot:
             clock: stands still while a person chooses.
             states: None where the sampler does not remember the text.
             speculation: None where nothing is proposed.
+            constraint: None where every token is allowed.
         """
         self.prompt = prompt
         self.resolved = resolved
@@ -92,6 +96,8 @@ class Slot:
         self._clock = clock or Clock()
         self._states = states
         self._speculation = speculation
+        self._constraint = constraint
+        self._takes_blocks = True
         self._alone = True
         self._chosen: Fork | None = None
         self._branches: BranchCaches | None = None
@@ -130,7 +136,8 @@ class Slot:
 
     def start(self) -> None:
         self.text = self.prompt.take()
-        if not self.text.takes_blocks(self.resolved.settings.attention_layers):
+        self._takes_blocks = self.text.takes_blocks(self.resolved.settings.attention_layers)
+        if not self._takes_blocks:
             self._speculation = None
         if self._answer.room:
             self._go_on(None)
@@ -181,10 +188,16 @@ class Slot:
                 self.end(error)
         if self._request is not None:
             request = self._request
-            return [self._known(request, holder) for holder in self._holders(request)]
+            try:
+                return [self._known(request, holder) for holder in self._holders(request)]
+            except ConstraintError as error:
+                self.end(error)
+                return []
         flight = self._flight
         if flight is None or last is None or flight.request.then == NOTHING:
             return []
+        if self._constraint is not None:
+            return []  # what is allowed next depends on a token that is not known yet
         speculation = self._speculation if flight.branches is None else None
         if flight.block or (speculation is not None and speculation.waits(flight.request)):
             return []  # how it goes on depends on what is not known yet
@@ -196,9 +209,13 @@ class Slot:
         ids = [request.tokens[member] for member in members]
         holder.confirm(ids)
         state = self._states.after(request, members) if self._states else ()
+        constraint = self._constraint
+        if constraint is not None:
+            constraint.follow(request, members)
         self._block = self._propose(request)
+        mask = None if constraint is None else constraint.mask(members, self._block)
         tokens = mx.array([*ids, *self._block])
-        return SlotRows(holder.layers, tokens, self.resolved, state, bool(self._block))
+        return SlotRows(holder.layers, tokens, self.resolved, state, bool(self._block), mask)
 
     def _ahead(self, flight: _Flight, holder: CachedText | BranchGroup, last: Pass) -> SlotRows:
         """Return the rows that take the tokens which are expected to follow a flight."""
@@ -213,10 +230,13 @@ class Slot:
         return SlotRows(holder.layers, tokens, self.resolved, state, bool(self._block))
 
     def _propose(self, request: Advance, ahead: int = 0) -> tuple[int, ...]:
-        if self._speculation is None or self._branches is not None:
+        if not self._takes_blocks or self._branches is not None:
             return ()
-        ids = self._known_text.ids
-        return self._speculation.propose(request, ids, ahead=ahead, alone=self._alone)
+        proposed: tuple[int, ...] = ()
+        if self._speculation is not None:
+            ids = self._known_text.ids
+            proposed = self._speculation.propose(request, ids, ahead=ahead, alone=self._alone)
+        return proposed if self._constraint is None else self._constraint.block(proposed)
 
     def queued(self, first: int) -> None:
         """Note where the rows of `queue` are in the pass: there, and in order."""
@@ -266,6 +286,8 @@ class Slot:
                 break
             # 3. Otherwise the token is part of the text, and was computed already.
             self._known_text.confirm(following)
+            if self._constraint is not None:
+                self._constraint.add(following[0])
             if self._states is not None:
                 self._states.receive(last, {TEXT: first + number + 1})
             self._request = None
@@ -324,14 +346,19 @@ class Slot:
         if isinstance(request, Split):
             text.take_back()
             self._branches = BranchCaches(text, request.branches)
-            if self._states is not None:
-                self._states.split(request.branches)
+            for follower in self._followers:
+                follower.split(request.branches)
             return
         if self._branches is not None:
             self._branches.commit(request.branch, request.tokens)
         self._branches = None
-        if self._states is not None:
-            self._states.keep(request.branch, len(request.tokens))
+        for follower in self._followers:
+            follower.keep(request.branch, len(request.tokens))
+
+    @property
+    def _followers(self) -> list[SamplerStates | ConstrainedText]:
+        """What follows the text and its branches, beside the cache."""
+        return [one for one in (self._states, self._constraint) if one is not None]
 
     def _holders(self, request: Advance) -> Sequence[CachedText | BranchGroup]:
         if self._branches is None:

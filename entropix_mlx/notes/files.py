@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 from bisect import bisect_right
 from collections.abc import Iterator
-from io import BytesIO
 from itertools import accumulate
 from pathlib import Path
 from string import whitespace
@@ -15,22 +13,13 @@ from typing import NamedTuple
 
 from .. import limits
 from ..errors import NotesError
-
-MARKDOWN = (".md", ".markdown")
-TEXT = (".txt", ".text", ".rst", ".org")
-PDF = (".pdf",)
-NO_PDF_READER = "PDF files are read by pypdf: pip install 'entropix_mlx[notes]'"
-_BINARY = "\0"
+from . import formats
 
 _HEADING = re.compile(r"\s{0,3}#{1,6}\s+(.*)")
 _UNDERLINE = re.compile(r"\s{0,3}(=+|-{3,})\s*$")
 _FENCE = re.compile(r"\s{0,3}(`{3,}|~{3,})")
 _SENTENCE = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])")
 _MARKS = re.compile(r"^\s*(?:[-*+•]\s+|>\s?)+")
-
-
-class Unreadable(Exception):
-    """Why a file cannot be read; the folder's other files can be."""
 
 
 class Note(NamedTuple):
@@ -71,7 +60,7 @@ def listed(folder: Path) -> dict[str, Note]:
                 f"{folder} holds more than {limits.NOTE_FILES:,} files and folders: name a folder"
                 " inside it"
             )
-        if Path(entry.name).suffix.lower() in (*MARKDOWN, *TEXT, *PDF):
+        if Path(entry.name).suffix.lower() in formats.KNOWN:
             try:
                 status = entry.stat(follow_symlinks=False)
             except OSError:  # gone meanwhile
@@ -90,39 +79,10 @@ def passages(folder: Path, name: str) -> Iterator[Piece]:
     """
     path = folder / name
     suffix = path.suffix.lower()
-    try:
-        content = limits.read_bytes(path, limits.NOTE_BYTES)
-    except OSError as error:
-        raise Unreadable(error.strerror or str(error)) from error
-    if suffix in PDF:
-        yield from _of_pdf(content)
-        return
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise Unreadable("not a text in UTF-8") from None
-    if _BINARY in text:
-        raise Unreadable("not a text: it holds zero bytes")
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
-    yield from pieces(text, markdown=suffix in MARKDOWN)
-
-
-def _of_pdf(content: bytes) -> Iterator[Piece]:
-    try:
-        from pypdf import PdfReader
-    except ImportError:
-        raise Unreadable(NO_PDF_READER) from None
-    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it logs every small fault
-    try:
-        for number, page in enumerate(PdfReader(BytesIO(content)).pages, 1):
-            if number > limits.NOTE_PAGES:
-                return
-            text = page.extract_text()
-            text.encode("utf-8")  # a damaged font may give half a surrogate pair
-            for piece in pieces(text):
-                yield piece._replace(page=number)
-    except Exception as error:  # of pypdf, which raises what it likes about a damaged file
-        raise Unreadable(f"not a PDF file that can be read: {type(error).__name__}") from error
+    for number, text in enumerate(formats.pages(path), 1):
+        page = number if suffix in formats.PDF else None
+        for piece in pieces(text, markdown=suffix in formats.MARKDOWN):
+            yield piece._replace(page=page)
 
 
 def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:

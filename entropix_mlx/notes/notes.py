@@ -24,7 +24,7 @@ from pathlib import Path
 from ..errors import NotesError
 from ..files import expanded
 from ..step import Passage, Source
-from . import files
+from . import files, formats
 from .files import Note
 
 SCHEMA = 1  # of the database; one of another number is made anew
@@ -141,14 +141,14 @@ class Notes:
                 _replace(database, name, None, [])
             for name, note in now.items():
                 before, fault = known.get(name, (None, ""))
-                if before != note or fault == files.NO_PDF_READER:
+                if before != note or (fault or "").endswith(formats.TO_INSTALL):
                     self._read(database, note)
 
     def _read(self, database: sqlite3.Connection, note: Note) -> None:
         fault = ""
         try:
             found = list(files.passages(self.folder, note.name))
-        except files.Unreadable as error:
+        except formats.Unreadable as error:
             found, fault = [], str(error)
         _replace(database, note.name, (note.changed, note.size, fault), found)
 

@@ -27,6 +27,7 @@ import numpy as np
 from ..step import Strategy
 from .base import CODE, Drawing, Plan
 from .metrics.logits import (
+    FORBIDDEN_GAP,
     LN_2,
     MIN_TEMPERATURE,
     Candidates,
@@ -87,7 +88,8 @@ def draw(
 def draw_distinct(
     measured: Measured, plan: Plan, drawing: Drawing, count: int, seed: int, position: int
 ) -> list[int]:
-    """Return the most probable token of one sequence, then others drawn without replacement.
+    """Return the most probable token of one sequence, then others drawn without replacement: as
+    many as are asked for, unless a constraint allows fewer.
 
     They are drawn by adding Gumbel noise to the log probabilities and taking the highest sums
     (Kool et al., arXiv 1903.06059). Tokens that the plan filters out come only after all others.
@@ -108,8 +110,10 @@ def draw_distinct(
     noisy = mx.where(survives, noisy, noisy - FILTERED_OUT)
     noisy = mx.where(candidates.gaps == 0, math.inf, noisy)
     best = most_probable(-noisy, count).tokens
-    drawn: list[list[int]] = numbers(mx.take_along_axis(candidates.tokens, best, axis=-1))
-    return drawn[0]
+    tokens = mx.take_along_axis(candidates.tokens, best, axis=-1)
+    gaps = mx.take_along_axis(candidates.gaps, best, axis=-1)
+    drawn = zip(numbers(tokens)[0], numbers(gaps)[0], strict=True)
+    return [token for token, gap in drawn if gap < FORBIDDEN_GAP]
 
 
 def logprob(measured: Measured, tokens: mx.array) -> mx.array:

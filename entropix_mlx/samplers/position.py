@@ -45,6 +45,7 @@ from .logit_processors import adjust
 from .metrics.attention import PLAIN_ATTENTION, compiled_attention, measure_attention
 from .metrics.fused import columns_of
 from .metrics.logits import (
+    FORBIDDEN_GAP,
     FUSED,
     LN_2,
     PLAIN,
@@ -52,6 +53,7 @@ from .metrics.logits import (
     Measured,
     Odds,
     measure_logits,
+    most_probable,
     numbers,
 )
 from .state import State, TextStart, Window, repeated
@@ -63,6 +65,11 @@ _PLAN = len(Plan._fields)
 _TOP_SURPRISE = _METRICS + _PLAN
 
 _Arrays = tuple[mx.array, mx.array, mx.array, tuple[mx.array, ...], State]
+
+LISTED = 4
+"""Allowed tokens that are listed under a constraint: the value that was taken, and others."""
+NOT_ALLOWED = -1e12  # nats: a listed token of a log probability below was not allowed
+WORD = 32  # tokens in a word of a mask
 
 MOST_COMPILED = 32  # compiled functions in the cache; a process rarely needs more than two
 
@@ -76,6 +83,7 @@ class CompileKey(NamedTuple):
     remembers: bool
     adjusts: bool
     given: bool
+    constrained: bool
 
 
 class DrawnToken(NamedTuple):
@@ -85,6 +93,8 @@ class DrawnToken(NamedTuple):
     token: int
     logprob: float  # natural log probability of the token at temperature 1
     alternatives: Alternatives
+    strain: float | None = None
+    allowed: Alternatives = ()
 
 
 class Sampled(NamedTuple):
@@ -92,12 +102,13 @@ class Sampled(NamedTuple):
 
     packed: mx.array
     """`(rows, columns)` float32: the metrics, the plan, the top surprise, the drawn token and its
-    log probability, then the alternatives' tokens and log probabilities. A float32 holds any token
-    up to 2^24 exactly."""
+    log probability; under a constraint the strain, and the allowed tokens with their log
+    probabilities; then those of the alternatives. A float32 holds any token up to 2^24 exactly."""
     token: mx.array  # `(rows,)`: the drawn tokens, for the next forward pass
     gaps: mx.array  # `(rows, vocab)`
     changed: tuple[mx.array, ...] = ()  # the gaps that were drawn from, if not those
     state: State = ()  # the sampler's, with the position observed; see `Memory.observe`
+    allowed: int = 0  # tokens that are listed of those that a constraint allows; 0 without one
 
     @property
     def measured(self) -> Measured:
@@ -123,17 +134,26 @@ class Sampled(NamedTuple):
 
         Where the logits of a row were NaN or infinite, its entropy is NaN, and the rest is invalid.
         """
-        return [_read(row) for row in numbers(self.packed)]
+        return [_read(row, self.allowed) for row in numbers(self.packed)]
 
 
-def _read(row: list[float]) -> DrawnToken:
+def _read(row: list[float], allowed: int) -> DrawnToken:
     code, temperature, top_p, top_k, min_p = row[_METRICS:_TOP_SURPRISE]
-    _, token, logprob, *best = row[_TOP_SURPRISE:]
-    half = len(best) // 2
+    _, token, logprob, *others = row[_TOP_SURPRISE:]
     strategy, metrics = STRATEGIES[_whole(code)], Metrics(*row[:_METRICS])
     decision = Decision(strategy, temperature, top_p, _whole(top_k), min_p, metrics)
-    alternatives = tuple(zip(map(_whole, best[:half]), best[half:], strict=True))
-    return DrawnToken(decision, _whole(token), logprob, alternatives)
+    drawn = DrawnToken(decision, _whole(token), logprob, ())
+    if allowed:
+        strain, *others = others
+        listed, others = _pairs(others[: 2 * allowed]), others[2 * allowed :]
+        listed = tuple((token, p) for token, p in listed if p > NOT_ALLOWED)
+        drawn = drawn._replace(strain=max(strain, 0.0), allowed=listed)
+    return drawn._replace(alternatives=_pairs(others))
+
+
+def _pairs(columns: list[float]) -> Alternatives:
+    half = len(columns) // 2
+    return tuple(zip(map(_whole, columns[:half]), columns[half:], strict=True))
 
 
 def _whole(number: float) -> int:
@@ -148,6 +168,7 @@ def sample(
     top_logprobs: int = 0,
     state: State = (),
     given: mx.array | None = None,
+    mask: mx.array | None = None,
 ) -> Sampled:
     """Measure, plan and draw for several rows at once.
 
@@ -160,6 +181,7 @@ def sample(
         top_logprobs: how many of the most probable tokens to report.
         state: the sampler's, of each row's text; () before the first token.
         given: `(rows,)`, tokens to take in place of those that would be drawn.
+        mask: `(rows, words)` uint32, the bits of the tokens that a constraint allows.
     """
     memory = sampler.remembered
     if memory is not None and not state:
@@ -171,6 +193,7 @@ def sample(
         sampler.memory is not None,
         bool(sampler.adjustment),
         given is not None,
+        mask is not None,
     )
     if compiles():
         kernels, decide = compiled_attention(), _compiled(key)
@@ -180,7 +203,9 @@ def sample(
     attention = measured[0] if len(measured) == 1 else mx.concatenate(measured)
     tokens = () if given is None else (given,)
     values = (sampler.numbers, sampler.adjustment)
-    return Sampled(*decide(logits, attention, randomness, values, state, tokens))
+    masks = () if mask is None else (mask,)
+    arrays = decide(logits, attention, randomness, values, state, tokens, masks)
+    return Sampled(*arrays, allowed=min(LISTED, logits.shape[-1]) if masks else 0)
 
 
 def compiles() -> bool:
@@ -198,6 +223,7 @@ def _decide(
     values: tuple[Any, Mapping[str, mx.array]],
     state: State,
     given: tuple[mx.array, ...],
+    masks: tuple[mx.array, ...],
 ) -> _Arrays:
     """Return the arrays of a `Sampled`; the function that is compiled."""
     needed = ranks_needed(key.drawing, logits.shape[-1])
@@ -209,11 +235,17 @@ def _decide(
     # A state is the window of the adjustment, if there is one, then the arrays of the plan.
     own = state[Window.arrays :] if key.adjusts else state
     if key.adjusts:
-        adjusted = adjust(logits, values[1], state[: Window.arrays])
-        measured = measured._replace(changed=Odds.of(adjusted, needed))
+        logits = adjust(logits, values[1], state[: Window.arrays])
+        measured = measured._replace(changed=Odds.of(logits, needed))
+    allowed = _bits(masks[0], logits.shape[-1]) if masks else None
+    if allowed is not None:
+        measured = measured._replace(changed=_constrained(logits, allowed, needed))
     remembered = (own,) if key.remembers else ()
     plan, gaps, observed = as_planned(key.rule(measured, values[0], *remembered))
     if gaps is not None:
+        if allowed is not None:
+            gaps = mx.where(allowed, gaps, FORBIDDEN_GAP)
+            gaps = gaps - gaps.min(axis=-1, keepdims=True)
         measured = measured._replace(changed=Odds(gaps, measured.top_surprise))
     if observed is not None:
         state = state[: len(state) - len(own)] + observed
@@ -225,12 +257,38 @@ def _decide(
         token = drawn[0]
     outcome = [*(field[:, None] for field in plan), measured.top_surprise, *drawn]
     packed = [kernels.columns([*columns_of(measured.values), *outcome])]
+    if allowed is not None:
+        packed += _of_allowed(measured, allowed)
     if key.top_logprobs and measured.ranked:
         tokens, gaps = (array[:, : key.top_logprobs] for array in measured.ranked)
         packed += [tokens.astype(mx.float32), (gaps + measured.top_surprise) * -LN_2]
     row = mx.concatenate(packed, axis=-1) if len(packed) > 1 else packed[0]
     changed = () if measured.changed is None else (measured.changed.gaps,)
     return row, token[:, 0], measured.gaps, changed, state
+
+
+def _bits(mask: mx.array, vocab: int) -> mx.array:
+    """Return the bits `(rows, vocab)` of `(rows, words)`, as truth values."""
+    bits = (mask[:, :, None] >> mx.arange(WORD, dtype=mx.uint32)) & 1
+    return bits.reshape(mask.shape[0], -1)[:, :vocab] > 0
+
+
+def _constrained(logits: mx.array, allowed: mx.array, ranks: int) -> Odds:
+    """Return the odds among allowed tokens; no temperature can give another one a chance."""
+    odds = Odds.of(mx.where(allowed, logits.astype(mx.float32), -math.inf))
+    gaps = mx.where(allowed, odds.gaps, FORBIDDEN_GAP)
+    return Odds(gaps, odds.top_surprise, most_probable(gaps, ranks) if ranks else None)
+
+
+def _of_allowed(measured: Measured, allowed: mx.array) -> list[mx.array]:
+    """Return the columns of a constraint: the strain, the most probable allowed tokens and their
+    log probabilities given that one of these is taken; all of the model's own distribution."""
+    highest = mx.where(allowed, measured.gaps, FORBIDDEN_GAP).min(axis=-1, keepdims=True)
+    gaps = mx.where(allowed, measured.gaps - highest, FORBIDDEN_GAP)
+    total = mx.log2(mx.power(0.5, gaps).sum(axis=-1, keepdims=True))
+    best = most_probable(gaps, min(LISTED, gaps.shape[-1]))
+    strain = measured.top_surprise + highest - total
+    return [strain, best.tokens.astype(mx.float32), (best.gaps + total) * -LN_2]
 
 
 @lru_cache(maxsize=MOST_COMPILED)

@@ -105,7 +105,7 @@ class Forks:
 
     def _width(self, index: int, here: Position) -> int:
         """Return how many branches to follow from a position: 1 where there is no fork."""
-        if not self._allowance.allows(index):
+        if here.forced or not self._allowance.allows(index):
             return 1
         if not self._rule.forks(here.decision, _chance(self._seed, index)):
             return 1

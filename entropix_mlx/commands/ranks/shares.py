@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from ... import limits
-from ...api.answers_file import AnswersFile, Task
-from ...errors import EntropixError, OutputError, PromptError
+from ...api.answers_file import AnswersFile, Task, written
+from ...errors import EntropixError, PromptError
 from ..shared import loading, output
 from ..shared.options import ModelOptions
 from ..shared.output import USAGE
@@ -112,17 +111,11 @@ def answer(
     if share:
         run(model, tokenizer, share, part)
 
-    records = ranks.gather_answers(list(_written(own_path)))
+    records = ranks.gather_answers(list(written(own_path)))
     code = _join(file, missing, records) if file else 0
     ranks.end_shares()
     own_path.unlink(missing_ok=True)
     return code
-
-
-def _written(path: Path) -> Iterator[dict[str, Any]]:
-    if path.exists():
-        for _, line in limits.read_lines(path, limits.ANSWERS_BYTES, OutputError):
-            yield json.loads(line)
 
 
 def _join(file: AnswersFile, tasks: Sequence[Task], records: Iterable[dict[str, Any]]) -> int:

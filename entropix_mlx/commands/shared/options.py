@@ -15,14 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ... import limits
+from ...constraints.constraint import CHOICE, GRAMMAR, JSON_SCHEMA, REGEX, Constraint
 from ...engine.speculation.proposer import checked_length
-from ...errors import ProfileError, PromptError, SettingsError, brief
+from ...errors import ConstraintError, ProfileError, PromptError, SettingsError, brief
 from ...files import expanded
 from ...profiles.fields import Number, overlaid
 from ...profiles.profile import Profile
 from ...profiles.sampler_specs import parameters
 from ...profiles.selection import AUTO
-from ...records import parse_toml
+from ...records import parse_json, parse_toml
 from ...samplers.registry import SAMPLERS
 from ...settings import ATTENTION_LAYERS, BATCH, Settings
 
@@ -106,6 +107,8 @@ def to_settings(arguments: argparse.Namespace, **fixed: Any) -> Settings:
     """
     given = vars(arguments) | fixed
     values = {field.name: given[field.name] for field in fields(Settings) if field.name in given}
+    if (constraint := _constraint(given)) is not None:
+        values["constraint"] = constraint
     if given.get("logit_bias") is not None:
         values["logit_bias"] = dict(given["logit_bias"])
     changes = _interventions(given)
@@ -114,6 +117,31 @@ def to_settings(arguments: argparse.Namespace, **fixed: Any) -> Settings:
     settings = Settings(**values | {"changes": changes})
     settings.check()
     return settings
+
+
+def _constraint(given: Mapping[str, Any]) -> Constraint | None:
+    """Return the constraint of --schema, --regex, --choice or --grammar.
+
+    Raises:
+        ConstraintError: a file cannot be read, or states no constraint.
+    """
+    if given.get("schema") is not None:
+        return Constraint(JSON_SCHEMA, read_schema(given["schema"]))
+    if given.get("grammar") is not None:
+        text = limits.read_named(given["grammar"], limits.CONFIGURATION_BYTES, ConstraintError)
+        return Constraint(GRAMMAR, text)
+    stated = {REGEX: given.get("regex"), CHOICE: given.get("choice")}
+    return next((Constraint(kind, value) for kind, value in stated.items() if value), None)
+
+
+def read_schema(path: Path) -> Any:
+    """Return the JSON schema of a file.
+
+    Raises:
+        ConstraintError: it cannot be read, or is not JSON.
+    """
+    text = limits.read_named(path, limits.CONFIGURATION_BYTES, ConstraintError)
+    return parse_json(text, str(path), ConstraintError)
 
 
 def _interventions(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -217,6 +245,16 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=int, help="makes an answer repeatable (default: random, and printed)")
     add_generation(parser)
     add("--ask", action="store_true", help="choose the branch yourself where scores are close")
+
+
+def add_constraint(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_mutually_exclusive_group().add_argument
+    add("--schema", type=file, metavar="FILE", help="answer with JSON that fits this JSON schema")
+    add("--regex", type=nonempty, metavar="R", help="answer with a text that matches as a whole")
+    choice = "answer with one of these texts; repeated for each"
+    add("--choice", action="append", type=nonempty, metavar="TEXT", help=choice)
+    grammar = "answer with a text of this grammar, Lark or GBNF"
+    add("--grammar", type=file, metavar="FILE", help=grammar)
 
 
 def add_generation(parser: argparse.ArgumentParser) -> None:

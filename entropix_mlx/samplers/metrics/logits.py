@@ -22,6 +22,8 @@ from .fused import columns_of, concatenated, selected, summed_together
 LOG2_E = math.log2(math.e)
 LN_2 = math.log(2)
 LARGEST_GAP = 256.0  # bits. 2^−256 is 0 in float32, and 0 · 256 is 0 where 0 · ∞ would be NaN.
+FORBIDDEN_GAP = 2.0**50  # exact in float32
+"""Of a token that a constraint does not allow: 2^−gap is 0 at any temperature."""
 MIN_TEMPERATURE = 1e-6
 """A temperature of 0 means the most probable token; dividing by this does just that."""
 BLOCK = 16  # tokens in a block of the vocabulary, see `most_probable`

@@ -1,0 +1,155 @@
+"""The constraint on one answer: what is allowed at the end of its text and, at a fork, of each
+branch.
+
+What is allowed after a token is known only once the host knows the token. So nothing is queued
+behind a position of a constrained answer before it was read. In return, tokens that the constraint
+forces are proposed as a block, and one pass computes them all:
+
+    pass     1          2                              3
+    block    {          "  [name] ["] [:]          →   [space] …       forced: name ":
+    mask     after {    after each of these tokens
+
+A model that reasons first is left alone until its reasoning ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import mlx.core as mx
+import numpy as np
+
+from ..answer.requests import Advance
+from ..constraints.constraint import Constraint
+from ..constraints.matcher import Mask, Matcher, matcher_for
+
+if TYPE_CHECKING:
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+MOST_FORCED = 32
+"""Forced tokens that one pass computes."""
+NEAR_THE_END = 8
+"""Tokens after the reasoning of a prompt that belong to the turn which is to be written."""
+
+
+class ConstrainedText:
+    """The matchers of one answer: that of its text and, at a fork, of each branch."""
+
+    def __init__(self, matcher: Matcher, reasoning: ReasoningSpan) -> None:
+        self._text = matcher
+        self._reasoning = reasoning
+        self._branches: list[list[Matcher]] = []
+        """Of each branch, the matcher at the fork, and after each of its tokens."""
+
+    def add(self, token: int) -> None:
+        """Let a token join the text.
+
+        Raises:
+            ConstraintError: it is not allowed.
+        """
+        if not self._reasoning.takes(token):
+            self._text.add(token)
+
+    def follow(self, request: Advance, members: Sequence[int]) -> None:
+        """Let the tokens of a request join the text, or its branches.
+
+        Raises:
+            ConstraintError: one is not allowed.
+        """
+        for member in members:
+            if self._branches:
+                following = self._branches[member][-1].copy()
+                following.add(request.tokens[member])
+                self._branches[member].append(following)
+            elif request.logprobs:  # not the last token of the prompt
+                self.add(request.tokens[member])
+
+    def block(self, proposed: Sequence[int]) -> tuple[int, ...]:
+        """Return the block that follows the text: what is forced, or else what fits of a
+        proposal."""
+        if self._reasoning.open:
+            return ()
+        if forced := self._text.forced():
+            return tuple(forced[:MOST_FORCED])
+        return tuple(proposed[: self._text.fitting(proposed)]) if proposed else ()
+
+    def mask(self, members: Sequence[int], block: Sequence[int]) -> mx.array | None:
+        """Return what is allowed `(rows, words)` after each member, or after the text and each
+        token of a block; None while everything is."""
+        if self._reasoning.open:
+            return None
+        matchers = [self._branches[m][-1] for m in members] if self._branches else [self._text]
+        found = [mask for matcher in matchers for mask in matcher.masks(block)]
+        return mx.array(np.stack([self._reasoning.also(mask) for mask in found]))
+
+    def split(self, branches: int) -> None:
+        self._branches = [[self._text] for _ in range(branches)]
+
+    def keep(self, branch: int, length: int) -> None:
+        self._text = self._branches[branch][length]
+        self._branches = []
+
+
+class ReasoningSpan:
+    """Whether a text is inside the model's reasoning, which no constraint is put on.
+
+    Where the prompt leaves it open, it lasts until its end tag. Where it may still begin, the first
+    token may be its start tag.
+    """
+
+    def __init__(self, tokenizer: TokenizerWrapper, prompt: Sequence[int]) -> None:
+        """See how a prompt ends; models without tags of reasoning never reason."""
+        self._start: tuple[int, ...] = ()
+        self._end: tuple[int, ...] = ()
+        self.open = False
+        self._may_begin = False
+        self._last: list[int] = []
+        if not tokenizer.has_thinking:
+            return
+        self._start = tuple(tokenizer.think_start_tokens)
+        self._end = tuple(tokenizer.think_end_tokens)
+        begun = tokenizer.rfind_think_start(list(prompt))
+        ended = tokenizer.rfind_think_end(list(prompt))
+        self.open = begun > ended
+        # An empty piece of reasoning at the end of the prompt means that there shall be none.
+        self._may_begin = not self.open and ended < len(prompt) - NEAR_THE_END
+
+    def takes(self, token: int) -> bool:
+        """Note a token of the text; return whether it is part of the reasoning."""
+        if self._may_begin and token == self._start[0]:
+            self.open = True
+        self._may_begin = False
+        if not self.open:
+            return False
+        self._last = [*self._last, token][-len(self._end) :]
+        self.open = tuple(self._last) != self._end
+        return True
+
+    def also(self, mask: Mask) -> Mask:
+        """Return a mask that also allows the reasoning to begin, where it may."""
+        if not self._may_begin:
+            return mask
+        wider = mask.copy()
+        word, bit = divmod(self._start[0], 32)
+        wider[word] |= np.uint32(1 << bit)
+        return wider
+
+
+def constrained_text(
+    constraint: Constraint,
+    tokenizer: TokenizerWrapper,
+    vocab: int,
+    prompt: Sequence[int],
+    answered: Sequence[int] = (),
+) -> ConstrainedText:
+    """Return the constraint at the beginning of an answer, or behind the tokens it has already.
+
+    Raises:
+        ConstraintError: it cannot be compiled, or does not allow those tokens.
+    """
+    matcher = matcher_for(constraint, tokenizer, vocab)
+    text = ConstrainedText(matcher, ReasoningSpan(tokenizer, prompt))
+    for token in answered:
+        text.add(token)
+    return text

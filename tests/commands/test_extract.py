@@ -1,0 +1,97 @@
+"""`entropix extract` and `entropix calibrate --fields`, as a user types them."""
+
+import csv
+import json
+from io import StringIO
+
+import jsonschema
+import pytest
+
+from entropix_mlx.extraction.thresholds import read_thresholds
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "kind": {"enum": ["letter", "bill"]},
+        "pages": {"type": "integer", "minimum": 0, "maximum": 99},
+        "signed": {"type": "boolean"},
+    },
+    "required": ["kind", "pages", "signed"],
+    "additionalProperties": False,
+}
+EXAMPLE = {"text": "one", "fields": {"kind": "bill", "pages": 1, "signed": True}}
+
+
+@pytest.fixture
+def extract(entropix, tiny_folder, tmp_path):
+    (tmp_path / "schema.json").write_text(json.dumps(SCHEMA))
+    given = ["--schema", tmp_path / "schema.json", "--model", tiny_folder, "--max-tokens", 80]
+
+    def extract(*arguments):
+        return entropix("extract", *arguments, *given)
+
+    return extract
+
+
+@pytest.fixture
+def letters(tmp_path):
+    texts = {"a.txt": "a page", "b.txt": "b", "long.txt": "x" * 300, "bad.txt": b"\xff"}
+    for name, text in texts.items():
+        (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    return [tmp_path / name for name in texts]
+
+
+def test_each_document_becomes_a_row_and_what_fails_an_error_of_its_row(extract, letters, tmp_path):
+    code, out, _ = extract(*letters, "-o", tmp_path / "rows.csv")
+    assert code == 2
+    assert out.strip() == str(tmp_path / "rows.csv")
+    rows = list(csv.DictReader(StringIO((tmp_path / "rows.csv").read_text())))
+    assert [row["document"] for row in rows] == list(map(str, letters))
+    assert [bool(row["error"]) for row in rows] == [False, False, True, True]
+    for row in rows[:2]:
+        value = {name: json.loads(row[name]) for name in ("pages", "signed")}
+        jsonschema.validate(value | {"kind": row["kind"]}, SCHEMA)
+        assert all(0 <= float(row[f"{name}.confidence"]) <= 1 for name in SCHEMA["required"])
+
+
+def test_a_run_is_resumed_without_answering_again(extract, letters, tmp_path):
+    first = extract(letters[0], "-o", tmp_path / "rows.jsonl")
+    before = (tmp_path / "rows.jsonl").read_text()
+    (tmp_path / "rows.jsonl").unlink()
+    assert extract(letters[0], "-o", tmp_path / "rows.jsonl")[0] == 2  # the answers are there
+    code, _, err = extract(letters[0], "-o", tmp_path / "rows.jsonl", "--resume")
+    assert code == first[0]
+    assert "loading" not in err
+    assert (tmp_path / "rows.jsonl").read_text() == before
+
+
+def test_rows_are_printed_where_no_file_is_named(extract, letters):
+    code, out, _ = extract(*letters[:2])
+    assert code == 0
+    names = [json.loads(line)["document"] for line in out.splitlines()]
+    assert sorted(names) == sorted(map(str, letters[:2]))
+
+
+def test_thresholds_of_labelled_rows_mark_what_is_unsure(
+    entropix, extract, letters, tiny_folder, tmp_path
+):
+    labelled = tmp_path / "labelled.jsonl"
+    labelled.write_text("".join(f"{json.dumps(EXAMPLE | {'text': str(n)})}\n" for n in range(6)))
+    thresholds = tmp_path / "thresholds.toml"
+    code, _, err = entropix(
+        "calibrate", "--fields", labelled, "--schema", tmp_path / "schema.json", "--risk", 0.01,
+        "--model", tiny_folder, "-o", thresholds,
+    )  # fmt: skip
+    assert code == 0
+    assert "198 labelled rows" in err  # 99 right ones in each half
+    assert set(read_thresholds(thresholds)) == set(SCHEMA["required"])
+    _, out, _ = extract(letters[0], "--thresholds", thresholds)
+    assert json.loads(out)["unsure"] == SCHEMA["required"]
+
+
+@pytest.mark.parametrize("missing", ["--schema", "-o"])
+def test_fields_need_a_schema_and_a_place(entropix, tmp_path, missing):
+    given = {"--schema": tmp_path / "schema.json", "-o": tmp_path / "t.toml"}
+    del given[missing]
+    named = [word for pair in given.items() for word in pair]
+    assert entropix("calibrate", "--fields", tmp_path / "labelled.jsonl", *named)[0] == 2
