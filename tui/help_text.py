@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 
 from textual.content import Content
-from textual.reactive import reactive
 from textual.style import Style
 from textual.widgets import Static
 
@@ -110,13 +109,12 @@ def conditions(profile: Profile) -> dict[Strategy, str]:
 
 def reachable(profile: Profile | None) -> frozenset[Strategy]:
     """Return the strategies that a profile can choose: no bound of theirs is infinite."""
-    never = {
-        row.strategy
-        for row in (table(profile) if profile else ())
-        for low, _ in (bound for bound in row.bounds.values())
-        if low == math.inf
-    }
-    return frozenset(Strategy) - never
+    rows = table(profile) if profile else ()
+    return frozenset(Strategy) - {row.strategy for row in rows if _impossible(row.bounds)}
+
+
+def _impossible(bounds: dict[str, tuple[float, float]]) -> bool:
+    return any(low == math.inf for low, _ in bounds.values())
 
 
 def legend(profile: Profile) -> Content:
@@ -163,7 +161,7 @@ def marks() -> Content:
 def _condition(bounds: dict[str, tuple[float, float]]) -> str:
     if not bounds:
         return "everywhere else"
-    if any(low == math.inf for low, _ in bounds.values()):
+    if _impossible(bounds):
         return "nowhere, in this profile"
     parts = []
     for name, (low, high) in bounds.items():
@@ -178,20 +176,12 @@ class Welcome(Static):
 
     DEFAULT_CSS = "Welcome { width: auto; max-width: 100%; height: auto; padding: 0 1; }"
 
-    profile: reactive[Profile | None] = reactive(None)
-    """Decides which strategies there are."""
-    spacious: reactive[bool] = reactive(True)
-
-    def fit(self, lines: int) -> None:
-        self.spacious = lines >= SPACIOUS
-
-    def watch_profile(self) -> None:
-        self.update(_draw_card(self.profile, self.spacious))
-
-    watch_spacious = watch_profile
+    def fit(self, lines: int, profile: Profile) -> None:
+        """Draw the card for so many lines, with the strategies that a profile can choose."""
+        self.update(_draw_card(profile, spacious=lines >= SPACIOUS))
 
 
-def _draw_card(profile: Profile | None, spacious: bool) -> Content:
+def _draw_card(profile: Profile, spacious: bool) -> Content:
     bold = Style(bold=True)
     questions = "\n".join(f" {n}  {question}" for n, question in enumerate(QUESTIONS, 1))
     gap = [Content()] if spacious else []

@@ -66,11 +66,8 @@ class Workspace(Blank, Horizontal):
             tooltip="Markdown: answers as Markdown, or as tokens",
         ),
         Binding(
-            "a", "attention", "Attention", id="app.attention", show=False,
-            tooltip="Attention: show or hide its metrics",
-        ),
-        Binding(
-            "f7", "legend", "Pin legend", id="app.legend", priority=True,
+            "f7", "app.toggle_class('Workspace', '-legend')", "Pin legend", id="app.legend",
+            priority=True,
             tooltip="Legend: show or hide what colours, marks and letters mean",
         ),
         Binding(
@@ -168,6 +165,8 @@ class Workspace(Blank, Horizontal):
         others = (w for w in left.children if w not in (self.transcript, self.timeline, self.strip))
         room = left.size.height - sum(w.outer_size.height for w in others if w.display)
         text = self.transcript.text_height
+        if self.transcript.welcome is not None and not text:
+            self.transcript.welcome.fit(self.transcript.size.height, self.profile)
         self.set_class(bool(text) and room >= ROOMY and 2 * text <= room, "-brief")
 
     def use_profile(self, profile: Profile) -> None:
@@ -176,8 +175,7 @@ class Workspace(Blank, Horizontal):
         decided = self.thresholds is not None
         self.gauges.has_thresholds = self.compact.has_thresholds = decided
         self.legend.update(legend(profile))
-        if self.transcript.welcome is not None:
-            self.transcript.welcome.profile = profile
+        self.call_after_refresh(self._fit)
         self._show_answer()
 
     def show_fork(self, fork: Fork) -> None:
@@ -279,17 +277,11 @@ class Workspace(Blank, Horizontal):
         wide = self.screen.has_class("-wide") or self.screen.has_class("-huge")
         self.toggle_class("-no-panel" if wide else "-panel")
 
-    def action_legend(self) -> None:
-        self.toggle_class("-legend")
-
     def action_page(self, by: int) -> None:
         self.transcript.page(by)
 
     def action_newest(self) -> None:
         self.transcript.go_to_end()
-
-    def action_attention(self) -> None:
-        self.gauges.unfold_attention()
 
     async def action_markdown(self) -> None:
         self._markdown = not self._markdown

@@ -21,6 +21,7 @@ from ..answer.hooks import Hooks
 from ..answer.position import Position
 from ..answer.writer import Clock, Writer
 from ..engine.cached_text import CachedText
+from ..engine.constrained import constrained_text
 from ..engine.forward import LOGITS_AT_ONCE, PREFILL_CHUNK, Engine
 from ..engine.runner import check_tokens
 from ..engine.sampler_state import check_biased, first_state
@@ -104,8 +105,12 @@ def distribution_after(
         pass
     row = measuring.last.row(measuring.last.token.shape[0] - 1)
     plan = plan_of(last.strategy, last.temperature, last.top_p, last.top_k, last.min_p)
-    count = resolved.settings.top_logprobs
-    return distribution(row, plan, resolved.sampler.drawing, count, last.token)
+    mask, count = None, resolved.settings.top_logprobs
+    if (constraint := resolved.settings.constraint) is not None:
+        vocab = model.config.vocab_size
+        allowed = constrained_text(constraint, tokenizer, vocab, prompt, tokens[:-1])
+        mask = allowed.mask([0], ())
+    return distribution(row, plan, resolved.sampler.drawing, count, last.token, mask)
 
 
 def text_tokens(

@@ -21,7 +21,12 @@ CONSTRAINT, MIN_P, TOP_K, TOP_P, ARGMAX = "constraint", "min-p", "top-k", "top-p
 
 
 def distribution(
-    sampled: Sampled, plan: Plan, drawing: Drawing, count: int, also: int | None = None
+    sampled: Sampled,
+    plan: Plan,
+    drawing: Drawing,
+    count: int,
+    also: int | None = None,
+    mask: mx.array | None = None,
 ) -> Distribution:
     """Return the most probable tokens of a row, and one more, as the model and the draw saw them.
 
@@ -29,9 +34,13 @@ def distribution(
         sampled: the position, of one row.
         plan: the strategy and parameters that it is drawn with.
         also: a token to be listed wherever it ranks.
+        mask: `(1, words)` uint32, the bits of the tokens that a constraint allows.
     """
     model_gaps = _row(sampled.gaps)
     gaps = _row(sampled.changed[0]) if sampled.changed else model_gaps
+    if mask is not None:
+        bits = np.unpackbits(np.array(mask).view(np.uint8), bitorder="little")[: len(gaps)]
+        gaps = np.where(bits, gaps - gaps[bits > 0].min(), LARGEST_GAP)
     strategy, temperature, top_p, top_k, min_p = (float(numbers(field)[0]) for field in plan)
     chosen = STRATEGIES[int(strategy)]
     weights = np.exp2(-gaps / max(temperature, MIN_TEMPERATURE))

@@ -61,7 +61,7 @@ def test_the_end_of_an_answer():
     assert whole.startswith("end of text · 61 tokens · ")
     assert whole.endswith("· seed 7 · 1 fork · Tab: why?")
     short = "end of text · 61 tokens"
-    assert draw_ending(Summary.of(steps), 7, "Tab", 45).plain == f"{short} · Tab: why?"
+    assert draw_ending(Summary.of(steps), 7, "Tab", 40).plain == f"{short} · Tab: why?"
     assert draw_ending(Summary.of(steps), 7, "Tab", 30).plain == short
     stopped = draw_ending(Summary.of(steps[:-1]), None, "← →", 100).plain
     assert stopped.startswith("stopped")

@@ -71,7 +71,7 @@ async def test_gauges_are_as_high_as_their_lines_after_any_resize():
         await pilot.press("f2")
         gauges = app.workspace.gauges
         parts = list(gauges.query(Drawn))
-        assert len(parts) == 4
+        assert len(parts) == 2
 
         def fitting() -> bool:
             return all(part.size.height == len(str(part.visual).split("\n")) for part in parts)

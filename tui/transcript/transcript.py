@@ -213,8 +213,6 @@ class Transcript(AutoScroll, ForwardsTyping, can_focus=True):
 
     def on_resize(self) -> None:
         self.mark_newest()
-        if self.welcome is not None:
-            self.call_after_refresh(self.welcome.fit, self.size.height)
 
     @property
     def follows_end(self) -> bool:

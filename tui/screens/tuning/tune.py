@@ -13,7 +13,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
-from textual.events import Resize
 from textual.screen import ModalScreen
 from textual.widgets import Checkbox, Input, Label, Select
 
@@ -31,8 +30,6 @@ from .tuning_plane import TuningPlane
 
 NAME_WIDTH = 12
 KEYS = "Enter use · Ctrl+R regenerate\nCtrl+D save as default · Esc discard"
-LINES_WITH_PLANE, COLUMNS_WITH_PLANE = 16, 80
-"""Lines and columns of a screen that has room for the plane beside the sliders."""
 SET, SECTION = "set", "thresholds"
 """An option of the configuration file, and the section of a profile that it changes."""
 
@@ -110,12 +107,6 @@ class TuneScreen(ModalScreen[TunedSettings | None]):
         self.query(Slider).first().focus()
         self._show(self._preview(None), self._profile)
         self._say("← → move a threshold, Shift ten steps")
-
-    def on_resize(self, event: Resize) -> None:
-        """Hide the plane where the sliders need the room."""
-        self.query_one(TuningPlane).display = (
-            event.size.height >= LINES_WITH_PLANE and event.size.width >= COLUMNS_WITH_PLANE
-        )
 
     def on_slider_changed(self) -> None:
         profile = self._changed_profile()
