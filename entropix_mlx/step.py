@@ -211,7 +211,7 @@ class Candidate(NamedTuple):
     removed_by: str  # the step that removed it; empty for one that could be drawn
 
 
-class Distribution(NamedTuple):
+class DrawDistribution(NamedTuple):
     """The candidates, the most probable first, and the share that each step removed of all."""
 
     candidates: tuple[Candidate, ...]

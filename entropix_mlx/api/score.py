@@ -34,7 +34,7 @@ from ..samplers.distribution import distribution, plan_of
 from ..samplers.draw import uniforms
 from ..samplers.position import Sampled, sample
 from ..settings import ResolvedSettings, Settings
-from ..step import Distribution, Origin, Step
+from ..step import DrawDistribution, Origin, Step
 from .generate import parse_options, prompt_tokens
 
 
@@ -94,7 +94,7 @@ def distribution_after(
     prompt: Sequence[int],
     steps: Sequence[Step],
     resolved: ResolvedSettings,
-) -> Distribution:
+) -> DrawDistribution:
     """Return what the last step of an answer was drawn from, with the parameters that it states.
 
     The answer is read again up to that step, in one prefill.

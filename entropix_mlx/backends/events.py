@@ -15,7 +15,7 @@ from ..chat.conversation import Conversation
 from ..errors import EntropixError
 from ..profiles.profile import Profile
 from ..settings import Settings
-from ..step import Distribution, Fork, Step
+from ..step import DrawDistribution, Fork, Step
 from ..traces.trace import Header
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class DistributionRead:
     """What a token was drawn from, or why that cannot be said."""
 
     step: Step
-    distribution: Distribution | None
+    distribution: DrawDistribution | None
     error: str | None = None
 
 

@@ -19,7 +19,7 @@ from ..errors import PromptError, SessionError, check_type, whole_number
 from ..profiles.confidence import AnswerMetrics, Verdict
 from ..profiles.profile import Profile
 from ..settings import SEED_BITS, Settings
-from ..step import Distribution, Step
+from ..step import DrawDistribution, Step
 from .conversation import Conversation, Reply
 
 
@@ -180,7 +180,7 @@ class ChatSession(ABC):
             )
         return self._start(self.conversation.until(turn), reply, tokens, cancel)
 
-    def distribution(self, step_index: int, turn: int | None = None) -> Distribution:
+    def distribution(self, step_index: int, turn: int | None = None) -> DrawDistribution:
         """Return what a step of an answer was drawn from: the probabilities at each step of the
         draw.
 

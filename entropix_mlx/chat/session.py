@@ -29,7 +29,7 @@ from ..notes.notes import Notes
 from ..profiles.profile import Profile
 from ..profiles.selection import resolve
 from ..settings import ResolvedSettings, Settings
-from ..step import Distribution, Step
+from ..step import DrawDistribution, Step
 from ..traces.trace import Header, TraceFolder
 from .base import ChatSession
 from .conversation import Conversation, Reply
@@ -117,7 +117,7 @@ class Session(ChatSession):
             prompt = self._context.fit(conversation, self.settings.max_tokens)
         return self._generate(reply, prompt, resolved, forced, cancel)
 
-    def distribution(self, step_index: int, turn: int | None = None) -> Distribution:
+    def distribution(self, step_index: int, turn: int | None = None) -> DrawDistribution:
         turn = self.conversation.turn_at(turn)
         answer = self.conversation.turns[turn].answer
         if not 0 <= step_index < len(answer.steps):

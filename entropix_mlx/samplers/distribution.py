@@ -10,7 +10,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from ..step import Candidate, Distribution, Strategy
+from ..step import Candidate, DrawDistribution, Strategy
 from .base import CODE, STRATEGIES, TOP_K_OFF, Drawing, Plan
 from .draw import SMALLEST
 from .metrics.logits import LARGEST_GAP, MIN_TEMPERATURE, numbers
@@ -27,7 +27,7 @@ def distribution(
     count: int,
     also: int | None = None,
     mask: mx.array | None = None,
-) -> Distribution:
+) -> DrawDistribution:
     """Return the most probable tokens of a row, and one more, as the model and the draw saw them.
 
     Args:
@@ -69,7 +69,7 @@ def distribution(
     adjusted, model = (np.exp2(-g) / np.exp2(-g).sum() for g in (gaps, model_gaps))
     listed = list(np.argsort(model_gaps, kind="stable")[:count])
     listed += [also] if also is not None and also not in listed else []
-    return Distribution(
+    return DrawDistribution(
         tuple(
             Candidate(
                 int(t),

@@ -179,7 +179,6 @@ def test_regenerating_differs_and_a_seed_repeats(make):
 
 def test_changed_settings_are_tried_with_the_same_seed(make):
     session = make(replace(SETTINGS, seed=7))
-    turn = session.conversation.turns
     list(session.send("Hello"))
     list(session.regenerate())
     session.settings = replace(SETTINGS, seed=7, temperature=0.5)
@@ -187,7 +186,7 @@ def test_changed_settings_are_tried_with_the_same_seed(make):
     list(session.regenerate())
     session.settings = replace(SETTINGS, seed=40)
     list(session.regenerate())
-    assert [answer.seed for answer in turn[0].answers] == [7, 8, 8, 10, 44]
+    assert [answer.seed for answer in session.conversation.turns[0].answers] == [7, 8, 8, 10, 44]
 
 
 def test_a_fork_keeps_what_came_before_and_the_old_answer(make):

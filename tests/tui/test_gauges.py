@@ -56,7 +56,7 @@ def bars(step=None, profile=REFERENCE) -> str:
 
 def test_every_measurement_has_a_bar_a_number_and_a_unit():
     drawn = bars(make_step(0, "x", entropy=2.5, varentropy=4.25))
-    for text in ("2.50 bits", "4.25 bits²", "0.25 of 1", "3.00 bits", "0.010 mean dev.", "0.40 of"):
+    for text in ("2.50 bits", "4.25 bits²", "0.25 of 1"):
         assert text in drawn
     assert "– bits" in bars()
 

@@ -47,7 +47,7 @@ async def test_space_plays_pauses_and_goes_on():
         await pilot.press("space", *["plus"] * 6)
         await until(pilot, lambda: not status.progress)
         assert len(workspace.last_steps) == 40
-        assert len(app.query_one(Strip).visual.plain) == 40
+        assert len(app.query_one("#strip", Strip).visual.plain) == 40
         assert workspace.why.visual.plain.startswith("stopped")
 
 

@@ -35,7 +35,7 @@ NAME, LONGEST = 11, 15
 MEANING = 1 + max(map(len, SHORT_NAMES.values()))
 NUMBERS, SHORTEST = 9, 3
 """Cells of a count with its share, and of a bar at least."""
-SPACIOUS = 24
+SPACIOUS = 18
 """From so many lines on, empty ones stand between the gauges."""
 BAR_WIDTH = 6
 TEXT_INDENT = BAR_WIDTH + 10

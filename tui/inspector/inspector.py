@@ -12,7 +12,7 @@ from textual.widgets import Static
 
 from entropix_mlx.palette import NOT_MEASURED, SWATCHES, printable
 from entropix_mlx.profiles.profile import Profile
-from entropix_mlx.step import Alternative, Branch, Distribution, Fork, Origin, Step, Strategy
+from entropix_mlx.step import Alternative, Branch, DrawDistribution, Fork, Origin, Step, Strategy
 from entropix_mlx.traces.explain import Case, explain, fate
 
 from ..containers import Blank
@@ -52,7 +52,7 @@ class Inspector(Blank, VerticalScroll):
         super().__init__(id=id, can_focus=False)
         self._step: Step | None = None
         self._profile: Profile | None = None
-        self._distribution: Distribution | None = None
+        self._distribution: DrawDistribution | None = None
         self._selected = 0
         self.has_model = True
         """Whether there is a model, which can continue with an alternative."""
@@ -107,7 +107,7 @@ class Inspector(Blank, VerticalScroll):
         self._selected = tokens.index(step.token) if step.token in tokens else NONE
         self._draw()
 
-    def show_distribution(self, step: Step, distribution: Distribution) -> None:
+    def show_distribution(self, step: Step, distribution: DrawDistribution) -> None:
         """Show what a step was drawn from, if it is still the one under the cursor."""
         if step == self._step:
             self._distribution = distribution
@@ -156,7 +156,7 @@ def token_text(text: str) -> str:
 
 
 def draw_alternatives(
-    step: Step, selected: int, width: int, distribution: Distribution | None = None
+    step: Step, selected: int, width: int, distribution: DrawDistribution | None = None
 ) -> Content:
     """Return the most probable tokens with their probabilities as bars.
 
@@ -183,7 +183,7 @@ def draw_alternatives(
     return Content("\n").join(lines)
 
 
-def draw_steps(step: Step, distribution: Distribution) -> Content:
+def draw_steps(step: Step, distribution: DrawDistribution) -> Content:
     """Return what each step of the draw did: first the temperature, then what filters cut."""
     values = {"min-p": f"{step.min_p:.2f}", "top-k": f"{step.top_k}", "top-p": f"{step.top_p:.2f}"}
     cuts = [
