@@ -23,7 +23,6 @@ from tests.tui.conftest import (
     turns,
     until,
 )
-from tui.gauges.lines import Strip
 from tui.gauges.plane import MARGIN_LEFT, Map
 from tui.screens.options import OptionsDialog
 from tui.screens.tuning.sliders import THRESHOLDS, Headings, Slider
@@ -79,7 +78,7 @@ def slider_of(screen, name) -> Slider:
 
 async def test_text_plane_and_counts_change_together():
     async with tune() as (pilot, screen):
-        strip = pilot.app.workspace.query_one(Strip)
+        strip = pilot.app.workspace.strip
         before = strip.visual.spans
         slider = slider_of(screen, "resample_min_entropy")
         assert slider.render().plain.startswith("■ H >")
