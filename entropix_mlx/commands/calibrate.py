@@ -266,6 +266,7 @@ def calibrate_fields(arguments: argparse.Namespace) -> int:
             for number, example in enumerate(labelled, 1)
         ],
         thresholds={},
+        otherwise=0.0,
         output=arguments.output,
         resume=arguments.resume,
         batch=BATCH,

@@ -15,7 +15,7 @@ from ..errors import OutputError
 from ..files import write_whole, writing
 from ..palette import to_json
 
-OWN = ("document", "unsure", "error")
+OWN = ("document", "unsure", "reviewed", "error")
 """Columns of a CSV file that are no fields; a field of such a name is written as
 ``fields.NAME``."""
 
@@ -32,6 +32,8 @@ class Row:
     of its values'."""
     unsure: tuple[str, ...] = ()
     """Fields whose confidence is below their threshold, or that have none."""
+    reviewed: tuple[str, ...] = ()
+    """Fields that a person decided on."""
     error: str = ""
     """Why there are no fields; empty if there are."""
 
@@ -43,14 +45,21 @@ class Row:
             "fields": dict(self.fields),
             "confidence": dict(self.confidence),
             "unsure": list(self.unsure),
+            "reviewed": list(self.reviewed),
         }
 
 
-def row_of(document: str, record: Mapping[str, Any], thresholds: Mapping[str, float]) -> Row:
+def row_of(
+    document: str,
+    record: Mapping[str, Any],
+    thresholds: Mapping[str, float],
+    otherwise: float = 0.0,
+) -> Row:
     """Return the row of an answer, which is a line of a file of answers.
 
     Args:
         thresholds: the least confidence of the fields that have one.
+        otherwise: that of all others.
     """
     if "error" in record:
         return Row(document, error=record["error"])
@@ -58,7 +67,8 @@ def row_of(document: str, record: Mapping[str, Any], thresholds: Mapping[str, fl
         return Row(document, error="the answer was cut off: allow more by --max-tokens")
     values = flattened(json.loads(record["text"]))
     sure = {name: _confidence(name, record["fields"]) for name in values}
-    unsure = [name for name, least in thresholds.items() if not sure.get(name, -1.0) >= least]
+    names = dict.fromkeys([*values, *thresholds])
+    unsure = [n for n in names if not sure.get(n, -1.0) >= thresholds.get(n, otherwise)]
     return Row(document, values, sure, tuple(unsure))
 
 
@@ -100,7 +110,8 @@ def _csv(rows: Sequence[Row]) -> str:
     writer = csv.DictWriter(text, [first, *header, *last], lineterminator="\n")
     writer.writeheader()
     for row in rows:
-        cells = {"document": row.document, "unsure": " ".join(row.unsure), "error": row.error}
+        cells = {"document": row.document, "error": row.error}
+        cells |= {"unsure": " ".join(row.unsure), "reviewed": " ".join(row.reviewed)}
         for name, value in row.fields.items():
             cells[titles[name]] = value if isinstance(value, str) else to_json(value)
             cells[f"{titles[name]}.confidence"] = f"{row.confidence[name]:.4f}"

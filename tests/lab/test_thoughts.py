@@ -34,6 +34,7 @@ from entropix_mlx.lab.calibration.thoughts import (
     sites,
 )
 from tests.conftest import make_byte_tokenizer, tokens
+from tests.fuzz.mutations import VALUES
 from tests.steps import make_step
 
 BARE = without(Profile.load(), *OFF)
@@ -219,11 +220,16 @@ def test_a_journal_of_something_else_is_refused(tmp_path):
         journal.open({"seed": seed})
         return journal
 
-    opened(1).add("a", 0, [1])
-    assert opened(1).get("a", 0) == [1]
+    steps = [make_step(0, "a")]
+    opened(1).add("a", 0, steps)
+    assert opened(1).get("a", 0) == steps
     with pytest.raises(OutputError, match="--resume"):
         opened(2)
-    for damaged in ("[[", json.dumps({"seed": 1}) + "\n7"):
+    record = steps[0].to_dict()
+    wrong = [*VALUES, *([value] for value in VALUES if value != {}), [record | {"token": "x"}]]
+    wrong = [steps for steps in wrong if steps not in ([], "", {})]
+    lines = [json.dumps(["a", 0, steps]) for steps in wrong]
+    for damaged in ("[[", *(f'{{"seed": 1}}\n{line}' for line in ("7", "[[], {}, []]", *lines))):
         path.write_text(damaged + "\n")
         with pytest.raises(OutputError, match="damaged"):
             opened(1)

@@ -40,6 +40,9 @@ class ExtractRequest:
     extraction: Extraction
     documents: Sequence[Document]
     thresholds: Mapping[str, float]
+    """The least confidence of the fields that have one."""
+    otherwise: float
+    """That of all others."""
     output: Path | None
     """None prints the rows."""
     resume: bool
@@ -54,9 +57,21 @@ class ExtractRequest:
         messages = self.extraction.messages(document.text)
         return PromptLine(place + 1, self.settings, messages=messages, id=document.name)
 
+    def candidates(self) -> dict[tuple[str, str], list[str]]:
+        """Return, by document and field, how values could have begun otherwise."""
+        found: dict[tuple[str, str], list[str]] = {}
+        for record in written(self.answers) if self.answers else ():
+            name = self.documents[record["line"] - 1].name
+            for field in record.get("fields", ()):
+                texts = [other["text"] for other in field["alternatives"]]
+                found[name, field["pointer"].removeprefix("/")] = texts
+        return found
+
     def row(self, record: Record) -> Row:
         """Return the row of a line of the file of answers."""
-        return row_of(self.documents[record["line"] - 1].name, record, self.thresholds)
+        return row_of(
+            self.documents[record["line"] - 1].name, record, self.thresholds, self.otherwise
+        )
 
 
 def extract_rows(request: ExtractRequest) -> tuple[list[Row], int]:
