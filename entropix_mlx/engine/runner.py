@@ -303,7 +303,8 @@ class Runner:
         Nothing is inserted under a constraint.
         """
         tokenizer, sampler = self._tokenizer, resolved.sampler
-        thinking = Thinking(sampler.profile.think, tokenizer, self._model.config.vocab_size, prompt)
+        rule, vocab_size = sampler.profile.think, self._model.config.vocab_size
+        thinking = Thinking(rule, tokenizer, vocab_size, prompt, resolved.seed)
         forks = Forks(
             sampler.fork_rule,
             tokenizer,
@@ -317,8 +318,8 @@ class Runner:
             return [forks]
         if hooks.retrieve is None:
             return [thinking, forks]
-        rule = resolved.profile.notes
-        return [Retrieval(rule, tokenizer, hooks.retrieve, forks.due), thinking, forks]
+        notes = resolved.profile.notes
+        return [Retrieval(notes, tokenizer, hooks.retrieve, forks.due), thinking, forks]
 
     # ── Admission ───────────────────────────────────────────────────────────────────────────────
 
