@@ -228,7 +228,10 @@ class Scheduler:
 
     @property
     def _passes_are_long(self) -> bool:
-        return not self._steady and self._pass_seconds.value > LONG_PASS
+        """Whether somebody notices: the more rows a pass has, the more tokens a second it makes."""
+        if self._steady or self._pass_seconds.value <= LONG_PASS:
+            return False
+        return any(slot.client is not None for slot in self.slots)
 
     # ── 3. Read ─────────────────────────────────────────────────────────────────────────────────
 

@@ -95,10 +95,10 @@ def test_answers_take_turns_where_passes_take_long(
     monkeypatch.setattr("entropix_mlx.engine.scheduler.LONGEST_PASS", at_once)
     ends = 5, 12, 19
     runner = make(batch=4)
-    slots = [runner.add(PROMPT[:n], runner.resolve(SETTINGS)) for n in ends]
+    slots = [runner.add(PROMPT[:n], runner.resolve(SETTINGS), client="a") for n in ends]
     with runner:
         found = run_for(runner, 10)
-        new = runner.add(PROMPT, runner.resolve(PLAIN))
+        new = runner.add(PROMPT, runner.resolve(PLAIN), client="b")
         during = run_for(runner, 2)
         assert new in during
         found = join(join(found, during), finish(runner))
