@@ -16,6 +16,9 @@ One turn, `advance`, in order:
    run meanwhile (`_chunk`). Slots whose prompt is complete begin.
 2. Queue: the rows of all slots start as the next pass.
 3. Read: the pass before is read; each slot's answer goes on from it and commits steps.
+
+Where a pass takes so long that somebody notices, it is read in the turn that queued it, and only
+some slots take part (`_taking_part`).
 """
 
 from __future__ import annotations
