@@ -68,6 +68,7 @@ class Slot:
         *,
         forced: Sequence[int] = (),
         hooks: Hooks | None = None,
+        client: str | None = None,
         clock: Clock | None = None,
         states: SamplerStates | None = None,
         speculation: Speculation | None = None,
@@ -77,6 +78,7 @@ class Slot:
 
         Args:
             forced: tokens to commit first.
+            client: who asks, if others may: they share the places for answers.
             clock: stands still while a person chooses.
             states: None where the sampler does not remember the text.
             speculation: None where nothing is proposed.
@@ -89,6 +91,11 @@ class Slot:
         self.ended = False
         self.undecided: Fork | None = None
         """The fork that a person is to decide; see `reply`."""
+        self.unread = False
+        """Whether whoever asks takes nothing more of the answer for now."""
+        self.sits_out = False
+        """Whether it has given up its place for now; it keeps what was computed."""
+        self.client = client
         self.text: CachedText | None = None  # until the prompt is in the cache
         self._answer = answer
         self._requests = answer.live(prompt.tokens[-1], forced)
@@ -107,6 +114,16 @@ class Slot:
         self._places: dict[int, int] = {}
         self._block: tuple[int, ...] = ()
         self._prefilled = False
+
+    @property
+    def is_new(self) -> bool:
+        """Whether none of its rows was in a pass yet."""
+        return not self._prefilled
+
+    @property
+    def width(self) -> int:
+        """How many rows it asks for, as far as that is known."""
+        return 0 if self._request is None else len(self._request.tokens)
 
     @property
     def cancelled(self) -> bool:
@@ -176,10 +193,14 @@ class Slot:
 
     # ── 1. Queue ────────────────────────────────────────────────────────────────────────────────
 
+    def skip(self) -> None:
+        """Have no rows in the next pass."""
+        self._members, self._places, self._block = [], {}, ()
+
     def queue(self, last: Pass | None, alone: bool = True) -> list[SlotRows]:
         """Return the rows of this slot in the next pass, behind its flight in the last one."""
         self._alone = alone
-        self._members, self._places, self._block = [], {}, ()
+        self.skip()
         if self._chosen is not None:
             fork, self._chosen = self._chosen, None
             try:

@@ -27,6 +27,9 @@ from .fields import (
 BY_STRATEGY, BY_ENTROPY, BY_MARGIN, BY_CHANCE = "strategy", "entropy", "margin", "chance"
 TRIGGERS = (BY_STRATEGY, BY_ENTROPY, BY_MARGIN, BY_CHANCE)
 """What makes a position a fork: see `ForkRule.forks`."""
+UNFORKED_ARGMAX, UNFORKED_DRAW = "argmax", "draw"
+MOST_FORKS = 8
+"""`max_branches` where forks are turned on and no number is given."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +146,7 @@ class ForkRule:
 class BranchStrategy(ForkRule):
     """How to fork, and how to sample where the strategy is `branch`."""
 
+    unforked: str = ruled(one_of(UNFORKED_ARGMAX, UNFORKED_DRAW))
     temperature_offset: float = real()
     temperature_slope: float = real()
     max_temperature: float = real(0)

@@ -38,6 +38,7 @@ class Responder:
     model: str
     batcher: Batcher
     monitor: Monitor
+    client: str = field(init=False)
     response: CompletionResponse = field(init=False)
     _events: asyncio.Queue[list[Event]] = field(default_factory=asyncio.Queue)
 
@@ -45,6 +46,7 @@ class Responder:
         """Answer; a client that goes away ends its request, wherever that is."""
         async with contextlib.AsyncExitStack() as held:
             content = await self.intake.read(Request(scope, receive), held)
+            self.client = (scope.get("client") or ("",))[0]
             answer = asyncio.create_task(self._answer(content, held, scope, receive, send))
             gone = asyncio.create_task(_until_gone(receive))
             try:
@@ -61,7 +63,14 @@ class Responder:
         size = len(content)
         request = await self.intake.parse(content, self.parse)
         content.clear()  # the answer may take minutes
-        submission = Submission(request.answers, self._reporter(), request.forced, request.scored)
+        submission = Submission(
+            request.answers,
+            self._reporter(),
+            request.forced,
+            self.client,
+            self._events.qsize,
+            request.scored,
+        )
         self.batcher.admit(submission)
         try:
             choices = await self.intake.tokenize(request, size)
