@@ -22,11 +22,17 @@ if TYPE_CHECKING:
 
 
 class Compiler:
-    """Compiles the constraints of requests, on the thread that tokenizes their prompts."""
+    """Compiles the constraints of requests, on a thread of their own."""
 
-    def __init__(self, tokenizer: TokenizerWrapper, vocab: int) -> None:
+    def __init__(self, tokenizer: TokenizerWrapper, vocab: int, most_characters: int) -> None:
         self._tokenizer = tokenizer
         self._vocab = vocab
+        self._most_characters = most_characters
+
+    def concerns(self, request: CompletionRequest) -> bool:
+        """Return whether a request has tools, calls or a constraint."""
+        stated = request.tools or request.settings.constraint
+        return stated is not None or any(map(_has_calls, request.prompts))
 
     def prepare(self, request: CompletionRequest) -> tuple[CompletionRequest, CallFormat | None]:
         """Return a request with its whole constraint, and the format of its calls, if it has any.
@@ -107,6 +113,9 @@ class Compiler:
 
         try:
             constraint = Constraint(kind, value)
+            if len(constraint.text) > self._most_characters:
+                most = f"{self._most_characters:,} characters"
+                raise ConstraintError(f"it may have {most} here: make it smaller")
             matcher_for(constraint, self._tokenizer, self._vocab)
         except ConstraintError as error:
             message = f"{named or field}: {error}"

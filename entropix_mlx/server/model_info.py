@@ -34,6 +34,8 @@ class Limits:
     biases: int = 2048
     top_logprobs: int = 20
     tools: int = 128
+    constraint_characters: int = 2**17
+    """Of a schema, or of a grammar with those of all tools; some take seconds to compile."""
     stored_responses: int = 1000
     stored_characters: int = 2**26
     """Of all responses that are kept to be continued, with the conversations before them."""
