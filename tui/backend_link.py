@@ -13,7 +13,7 @@ from entropix_mlx.backends import events
 from entropix_mlx.backends.base import Action, Backend, BackendThread
 from entropix_mlx.backends.events import CancelToken, Event, ForkGrew, Prefilled, UserMessage
 from entropix_mlx.chat.conversation import Conversation
-from entropix_mlx.profiles.confidence import AnswerMetrics
+from entropix_mlx.profiles.confidence import ADVICE, AnswerMetrics
 from entropix_mlx.settings import Settings
 
 from .composer.composer import Composer
@@ -23,8 +23,6 @@ from .screens.duel import DuelScreen
 from .screens.pickers import ModelPicker
 from .workspace import Workspace
 
-ADVICE = "Rephrase the question, or regenerate with another seed or with thinking."
-"""For an answer that is unsure."""
 SWITCH_SECONDS = 0.0005
 """How long the model's thread waits for the interpreter while the screen is drawn: several times a
 token, so that Python's usual 5 ms would add up."""
@@ -240,7 +238,7 @@ class BackendLink:
         answer = self._workspace.conversation.last.answer
         verdict = self._workspace.profile.abstain.verdict(AnswerMetrics.of(answer.steps))
         if verdict is not None and verdict.unsure:
-            self._app.notify(f"{verdict.reason}. {ADVICE}", title="unsure", severity="warning")
+            self._app.notify(f"{verdict.reason}; {ADVICE}", title="unsure", severity="warning")
 
     def _give_back(self, question: UserMessage | None) -> None:
         """Put a question that was not asked into the field, unless something else was typed."""

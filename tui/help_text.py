@@ -20,7 +20,7 @@ from .styles import ORIGIN_MARKS, STYLES
 MEANINGS = {
     Strategy.ARGMAX: ("sure", "takes the most probable token"),
     Strategy.THINK: ("uncertain", "inserts a thought"),
-    Strategy.BRANCH: ("a fork", "compares branches, keeps the best"),
+    Strategy.BRANCH: ("a fork", "follows the top token, or branches"),
     Strategy.RESAMPLE: ("wide open", "resamples at a higher temperature"),
     Strategy.ADAPTIVE: ("mixed", "samples; H and V set the temperature"),
 }
@@ -115,12 +115,13 @@ def strategies(profile: Profile | None = None) -> Content:
 
 
 def _thought(profile: Profile | None) -> str:
-    """Return the first thinking text of a profile, if it is one that can be read."""
+    """Return the thinking texts of a profile that can be read."""
     if profile is None:
         return ""
     texts = profile.think.text if isinstance(profile.think.text, list) else [profile.think.text]
-    text = printable(texts[0]).strip() if texts and isinstance(texts[0], str) else ""
-    return f"its text: “{text}”" if text else ""
+    shown = [printable(text).strip() for text in texts if isinstance(text, str)]
+    quoted = ", ".join(f"“{text}”" for text in shown if text)
+    return f"its text: {quoted}" if quoted else ""
 
 
 def marks() -> Content:

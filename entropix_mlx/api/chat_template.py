@@ -22,6 +22,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,12 @@ def own_template(tokenizer: TokenizerWrapper) -> str | None:
     return None if is_code else str(tokenizer.get_chat_template())
 
 
-def render(template: str, tokenizer: TokenizerWrapper, messages: list[dict[str, str]]) -> str:
+def render(
+    template: str,
+    tokenizer: TokenizerWrapper,
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Mapping[str, Any]] = (),
+) -> str:
     """Return messages in a tokenizer's chat template, up to where the model's answer begins.
 
     Raises:
@@ -60,8 +66,9 @@ def render(template: str, tokenizer: TokenizerWrapper, messages: list[dict[str, 
     # What transformers and mlx-lm pass to a template.
     variables: dict[str, Any] = {
         **tokenizer.special_tokens_map,
-        "messages": messages,
-        "tools": None,
+        "messages": list(messages),
+        "tools": list(tools) or None,
+        "xml_tools": list(tools) or None,  # as SmolLM3 calls them
         "documents": None,
         "add_generation_prompt": True,
         tokenizer._thinking_kwarg: tokenizer.has_thinking,

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..errors import PromptError
 from . import chat_template
 
-Message = dict[str, str]
-"""``{"role": "system", "user" or "assistant", "content": text}``, as chat templates read it."""
+Message = Mapping[str, Any]
+"""``{"role": "system", "user" or "assistant", "content": text}``, as chat templates read it; one of
+the assistant may have `tool_calls`, which those of the role "tool" answer by `tool_call_id`."""
+Tool = Mapping[str, Any]
+"""``{"type": "function", "function": {name, description, parameters}}``."""
 
 
 def chat_prompt(
@@ -37,29 +41,35 @@ def chat_prompt(
     return conversation_prompt(tokenizer, messages)
 
 
-def conversation_prompt(tokenizer: TokenizerWrapper, messages: Sequence[Message]) -> list[int]:
+def conversation_prompt(
+    tokenizer: TokenizerWrapper, messages: Sequence[Message], tools: Sequence[Tool] = ()
+) -> list[int]:
     """Return the tokens of a conversation, up to where the model's answer begins.
+
+    A template that knows no tools leaves them out; see `api.tools.call_format`.
 
     Raises:
         PromptError: the model has no chat template, or the template refuses the messages.
     """
-    found = _rendered(tokenizer, messages, tokenize=True)
+    found = _rendered(tokenizer, messages, tools, tokenize=True)
     if isinstance(found, str):
         return list(tokenizer.encode(found, add_special_tokens=False))
     return found
 
 
-def conversation_text(tokenizer: TokenizerWrapper, messages: Sequence[Message]) -> str:
+def conversation_text(
+    tokenizer: TokenizerWrapper, messages: Sequence[Message], tools: Sequence[Tool] = ()
+) -> str:
     """Return a conversation as text, up to where the model's answer begins.
 
     Raises:
         PromptError: as for `conversation_prompt`.
     """
-    return str(_rendered(tokenizer, messages, tokenize=False))
+    return str(_rendered(tokenizer, messages, tools, tokenize=False))
 
 
 def _rendered(
-    tokenizer: TokenizerWrapper, messages: Sequence[Message], tokenize: bool
+    tokenizer: TokenizerWrapper, messages: Sequence[Message], tools: Sequence[Tool], tokenize: bool
 ) -> str | list[int]:
     """Return a conversation as text; as tokens if asked for, and code stands for the template."""
     if not tokenizer.has_chat_template:
@@ -67,10 +77,14 @@ def _rendered(
     try:
         template = chat_template.own_template(tokenizer)
         if template is not None:
-            return chat_template.render(template, tokenizer, list(messages))
+            return chat_template.render(template, tokenizer, messages, tools)
         given = chat_template.given_variables(tokenizer)
         found = tokenizer.apply_chat_template(
-            list(messages), add_generation_prompt=True, tokenize=tokenize, **given
+            list(messages),
+            tools=list(tools) or None,
+            add_generation_prompt=True,
+            tokenize=tokenize,
+            **given,
         )
         return list(found) if tokenize else str(found)
     except PromptError:

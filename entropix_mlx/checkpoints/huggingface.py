@@ -97,10 +97,7 @@ def _read_index(folder: Path) -> dict[str, str] | None:
     file = inside(folder, INDEX)
     if not file.exists():
         return None
-    try:
-        index = json.loads(limits.read_text(file, limits.INDEX_BYTES))["weight_map"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise WeightsError(f"{file}: cannot be read as an index: {error!r}") from error
+    index = read_object(file, limits.INDEX_BYTES).get("weight_map")
     if not isinstance(index, dict) or not index:
         raise WeightsError(f"{file}: its weight_map is not an object with tensors")
     for key, name in index.items():

@@ -195,7 +195,7 @@ def _effect_table(effects: Sequence[AblationEffect]) -> Table:
         repeated = [100 * value for value in record["repetition"]]
         figures = (_figures(record["logprob"], 3), _figures(repeated, 1), f"{effect.cost:+.2f}")
         name = (effect.intervention, effect.kind, str(record["n"]))
-        rows.append((*name, *figures, "harmful" if effect.harms else ""))
+        rows.append((*name, *figures, effect.verdict))
     header = ("intervention", "texts", "n", "log p, nats (95 %)", "repeated, points (95 %)",
               "forward tokens a token", "")  # fmt: skip
     return Table(header, rows, "Answers with interventions, against answers without")

@@ -94,8 +94,8 @@ def _add_arms(parser: argparse.ArgumentParser) -> None:
         dest="arms",
         default=[],
         metavar="'NAME: SETTINGS'",
-        help="an arm by its name: settings and fields of the profile, as in 'cold:"
-        " branch.max_branches=0; branch.max_temperature=0.05' or 'hot: sampler=\"min_p\";"
+        help="an arm by its name: settings and fields of the profile, as in 'forks:"
+        " branch.max_branches=8; branch.min_gap=4' or 'hot: sampler=\"min_p\";"
         " temperature=2'; may be repeated",
     )
     add(

@@ -6,7 +6,7 @@ import argparse
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -18,7 +18,7 @@ from ..errors import PromptError
 from ..files import check_target
 from ..settings import BATCH, ResolvedSettings, Settings
 from ..summary import Summary
-from ..traces.trace import recorded
+from ..traces.trace import make_folder, recorded
 from .ranks import shares
 from .shared import answers, loading, options, output, prompts
 from .shared.options import ModelOptions, OutputOptions
@@ -28,11 +28,12 @@ if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
     from ..answer.selection import AnswerSelection
+    from ..api.batch import BatchAnswer
     from ..models.base import LanguageModel
     from ..notes.notes import Notes
 
 MANY_ONLY = ("output", "resume", "batch")
-ONE_ONLY = ("jsonl", "trace", "ask", "prefill_response", "prompt_cache_file")
+ONE_ONLY = ("jsonl", "ask", "prefill_response", "prompt_cache_file")
 
 Write = Callable[[Task, dict[str, Any]], None]
 
@@ -49,6 +50,7 @@ class GenerateRequest:
     """A folder of texts to quote from."""
     ask: bool
     trace: Path | None
+    """A file; of several answers, a folder."""
     n: int
     """Answers to each prompt."""
     file: Path | None
@@ -60,6 +62,18 @@ class GenerateRequest:
     def many(self) -> bool:
         """Whether there may be more than one answer, or there is a file of answers."""
         return bool(self.prompt.file or self.n > 1 or self.file)
+
+
+@dataclass(frozen=True)
+class TracedTask(Task):
+    """An answer that is written to a trace of its own when it ends."""
+
+    write: Callable[[Task, BatchAnswer], None]
+
+    def record(self, answer: BatchAnswer, batch: int) -> dict[str, Any]:
+        if answer.error is None:
+            self.write(self, answer)
+        return super().record(answer, batch)
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -80,8 +94,8 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     options.add_notes(parser)
     options.add_draft_model(parser)
     options.add_top_logprobs(parser, "with --jsonl or --trace")
-    steps = "record every step in a file (JSON Lines)"
-    add("--trace", type=options.file, metavar="FILE", help=steps)
+    steps = "record every step in a file (JSON Lines); of several answers, in a folder of files"
+    add("--trace", type=options.file, metavar="PATH", help=steps)
     options.add_output(
         parser,
         totals="print one JSON object with text and totals",
@@ -217,6 +231,10 @@ def _answer_tasks(
     from ..api.batch import batch_generate
 
     loading.resolve(request.settings, model)
+    if request.trace:
+        make_folder(request.trace)
+        write_trace = partial(_write_trace, request, model)
+        tasks = [TracedTask(task.prompt, task.sample, write_trace) for task in tasks]
     draft = loading.load_draft(request.model, model, tokenizer)
     batch = batch_generate(
         model,
@@ -238,6 +256,20 @@ def _answer_tasks(
         return answers.write_answers(
             partial(records, batch, tasks), len(tasks), write, request.file
         )
+
+
+def _write_trace(
+    request: GenerateRequest, model: LanguageModel, task: Task, answer: BatchAnswer
+) -> None:
+    line, settings = task.prompt, answer.settings or task.settings
+    header = prompts.trace_header(
+        model, request.model.name, settings, [], line.prompt, line.system_prompt, request.notes
+    )
+    turns = [dict(message) for message in line.messages] or header.messages
+    header = replace(header, messages=turns, prompt_tokens=answer.prompt_tokens)
+    path = Path(request.trace or "") / f"{line.line:03}-{task.sample + 1}.jsonl"
+    for _ in recorded(answer.steps, path, header):
+        pass
 
 
 def _read_prompts(request: GenerateRequest) -> list[PromptLine]:

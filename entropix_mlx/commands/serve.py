@@ -16,6 +16,7 @@ from ..errors import EntropixError, SettingsError
 from ..profiles.selection import AUTO, resolve
 from ..settings import BATCH
 from .shared import loading, options, output
+from .shared.output import INTERRUPTED
 
 HOST, PORT = "127.0.0.1", 8080
 MAX_TOKENS = 2048
@@ -65,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     from ..server.metrics import ServerMetrics
     from ..server.middleware import Access, is_loopback
     from ..server.model_info import ServedModel
-    from ..server.run_server import bind, listen
+    from ..server.run_server import bind, make_listener
     from ..server.streaming import Monitor
 
     local = is_loopback(arguments.host)
@@ -81,17 +82,22 @@ def run(arguments: argparse.Namespace) -> int:
     metrics = ServerMetrics()
     capacity = Capacity(arguments.batch, arguments.max_queue, arguments.cache_memory)
     batcher = Batcher(partial(loading.load_model, model), capacity, metrics)
-    batcher.start()
+    try:
+        batcher.start()
+    except KeyboardInterrupt:
+        output.leave(INTERRUPTED)
     config = batcher.model.config
     settings = replace(settings, profile=resolve(settings.profile, config))
     served = ServedModel(model.name, config, settings)
     access = Access(key, tuple(arguments.allow_origin), only_local=local and key is None)
+    server = Server(served, batcher, metrics, access, Monitor(arguments.monitor))
+    listener = make_listener(server)
     bound.listen()
     host, port = bound.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     output.info(f"serving {served.name} at http://{shown}:{port}/v1 (Ctrl-C ends)")
-    listen(Server(served, batcher, metrics, access, Monitor(arguments.monitor)), bound)
-    return 0
+    listener.listen(bound)
+    output.leave(0)
 
 
 def _key(given: str | None, file: Path | None, none: bool) -> str | None:

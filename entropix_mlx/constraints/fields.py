@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate, count
@@ -144,24 +145,28 @@ class _Walk:
             self.at += 1
 
 
-def fields_of(steps: Sequence[Step]) -> list[Field]:
+def fields_of(steps: Sequence[Step], within: str | None = None) -> list[Field]:
     """Return the fields of an answer whose text is JSON; none where it is not.
 
     A text that precedes the constrained part, such as reasoning, is left out.
+
+    Args:
+        within: the JSON, where the steps have more text than that.
     """
     own = [step for step in steps if step.strain is not None]
-    text = "".join(step.text for step in own)
+    whole = "".join(step.text for step in own)
+    text = whole if within is None else within
     try:
         found = leaves(text)
     except ValueError:
         return []
-    places = _places(own)
+    places = _places(own, whole.find(text))
     return [_field(leaf, own, places, text) for leaf in found]
 
 
-def _places(steps: Sequence[Step]) -> list[tuple[int, int]]:
-    """Return where in the text each step's characters begin and end."""
-    ends = list(accumulate(len(step.text) for step in steps))
+def _places(steps: Sequence[Step], origin: int) -> list[tuple[int, int]]:
+    """Return where each step's characters begin and end, counted from an origin in their text."""
+    ends = list(accumulate((len(step.text) for step in steps), initial=-origin))[1:]
     places = [(end - len(step.text), end) for step, end in zip(steps, ends, strict=True)]
     for number in reversed(range(len(places) - 1)):
         if places[number][0] == places[number][1]:
@@ -172,11 +177,8 @@ def _places(steps: Sequence[Step]) -> list[tuple[int, int]]:
 def _field(
     leaf: Leaf, steps: Sequence[Step], places: Sequence[tuple[int, int]], text: str
 ) -> Field:
-    inside = [
-        number
-        for number, (begin, end) in enumerate(places)
-        if begin < leaf.end and end > leaf.begin
-    ]
+    first = bisect_right(places, leaf.begin, key=lambda place: place[1])
+    inside = range(first, bisect_left(places, leaf.end, key=lambda place: place[0]))
     logprobs = [min(0.0, steps[number].allowed_logprob) for number in inside]
     alternatives = [
         found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -107,12 +108,13 @@ def matcher_for(constraint: Constraint, tokenizer: TokenizerWrapper, vocab: int)
     """
     known = _compiled(tokenizer, vocab)
     key = constraint.kind, constraint.text
-    if key not in known.matchers:
-        known.matchers[key] = _compile(constraint, known.tokenizer, vocab)
+    found = known.matchers.get(key) or _compile(constraint, known.tokenizer, vocab)
+    with _CHANGING:
+        known.matchers[key] = found
+        known.matchers.move_to_end(key)
         while len(known.matchers) > COMPILED:
             known.matchers.popitem(last=False)
-    known.matchers.move_to_end(key)
-    return known.matchers[key].copy()
+    return found.copy()
 
 
 class _Compiled:
@@ -123,6 +125,7 @@ class _Compiled:
         self.matchers: OrderedDict[tuple[str, str], Matcher] = OrderedDict()
 
 
+_CHANGING = threading.Lock()  # a server compiles on a thread of its own
 _BY_TOKENIZER: weakref.WeakKeyDictionary[Any, dict[int, _Compiled]] = weakref.WeakKeyDictionary()
 
 

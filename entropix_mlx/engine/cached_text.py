@@ -39,6 +39,8 @@ from ..models.llama.cache import (
     trim,
 )
 
+LEAST_AWAITED = 64
+"""Tokens of another prompt that are worth waiting for."""
 SAMPLE_STEP = 64
 """Tokens by which the memory of a text grows that shares its beginning with others."""
 BRANCH_STEP = 16
@@ -144,6 +146,7 @@ class Prompt:
         find: Callable[[Sequence[int]], CachedText],
         *,
         shared: bool = False,
+        joins: bool = False,
         scored: int | None = None,
     ) -> None:
         """Prepare a prompt.
@@ -151,12 +154,15 @@ class Prompt:
         Args:
             tokens: all of it. The last token is computed with the first pass of the answer.
             find: returns the text that a prompt is to join, which may begin as it does.
+            joins: whether what `find` returns may be that of other prompts, as far as they are
+                computed by then.
             shared: whether several answers go on from it, so that none of them may change it.
             scored: how many of the most probable tokens to list beside each token's own likelihood;
                 None measures none.
         """
         self.tokens = list(tokens)
         self.shared = shared
+        self._joins = joins
         self.scored = scored
         self.likelihoods: list[Likelihood] = []
         """Of the tokens after the first, if they are asked for."""
@@ -182,6 +188,13 @@ class Prompt:
         if self.opened or self._find != other._find or self.scored != other.scored:
             return False
         return self.tokens == other.tokens
+
+    def follows(self, other: Prompt) -> bool:
+        """Tell whether to wait: much that comes next of another one is the beginning of this."""
+        if self.opened or not (self._joins and other.opened and other.unread):
+            return False
+        end = len(other.text.ids) + LEAST_AWAITED
+        return len(self.tokens) > end and self.tokens[:end] == other.tokens[:end]
 
     @property
     def unread(self) -> int:

@@ -10,7 +10,8 @@ of a calibration.
 
 1. `add` checks all that can be wrong with an answer, before any pass, and puts it into the queue.
 2. An answer is admitted when fewer than `batch` run and the memory holds it beside them; one alone
-   always is.
+   always is. A place goes to the client, then to the request, that has the fewest. A request that
+   has none takes that of an answer which can spare it; that one sits out until a place is free.
 3. Waiting answers to the same prompt share what is cached of it. Where there is a prompt cache, a
    prompt takes what it has in common with a text of the cache, or with one that is in use.
 4. `advance` runs one turn of the scheduler and returns the steps that were committed.
@@ -51,6 +52,8 @@ from .several import Several
 from .slot import Slot
 from .speculation.speculation import speculation_for
 
+LEAST_TURN = 8
+"""Turns after which an answer gives way to one that had to sit out."""
 RESOLVED = 16
 """Settings whose samplers are cached: slots that share a sampler are measured together."""
 _NOT_DECIDING: dict[str, Any] = {
@@ -98,6 +101,8 @@ class Runner:
         self._scheduler = Scheduler(model, pipelined=pipelined, steady=steady)
         self._waiting: deque[Slot] = deque()
         self._admitted: list[Slot] = []
+        self._turn = 0
+        self._since: dict[Slot, int] = {}
         self._taken: dict[Slot, int] = {}
         self._several: dict[Slot, Several] = {}
         """By each of their slots."""
@@ -114,11 +119,11 @@ class Runner:
 
     @property
     def waiting(self) -> int:
-        return len(self._waiting)
+        return len(self._waiting) + len(self._admitted) - self.running
 
     @property
     def running(self) -> int:
-        return len(self._admitted)
+        return len(self._placed)
 
     @property
     def idle(self) -> bool:
@@ -154,6 +159,7 @@ class Runner:
         forced: Sequence[int] = (),
         text: CachedText | None = None,
         scored: int | None = None,
+        client: str | None = None,
     ) -> Slot:
         """Put an answer into the queue.
 
@@ -167,6 +173,8 @@ class Runner:
             text: what is in the cache already, updated in place. When the answer ends, however it
                 does, it holds the tokens of the prompt and of the answer but the last.
             scored: as in `Prompt`; nothing of the prompt is taken from the cache then.
+            client: who asks. One who has no answer yet takes the place of an answer that can spare
+                it; None waits for a free one.
 
         Raises:
             PromptError: the prompt is empty, or holds a token that the model does not have.
@@ -214,6 +222,7 @@ class Runner:
             resolved,
             forced=forced,
             hooks=hooks,
+            client=client,
             clock=clock,
             states=states,
             speculation=speculation_for(self._model, self._tokenizer, resolved, draft, base),
@@ -234,7 +243,7 @@ class Runner:
         first, when it is chosen. Slots of which no more steps come are `done`, and have an `error`
         if that was not their own end; the others are not touched by it.
         """
-        steps = self._turn()
+        steps = self._advance()
         shown = [(slot, step) for slot, step in steps if slot not in self._several]
         for several in dict.fromkeys(self._several.values()):
             if several.first.done:
@@ -243,8 +252,9 @@ class Runner:
                     del self._several[slot]
         return shown
 
-    def _turn(self) -> list[tuple[Slot, Step]]:
+    def _advance(self) -> list[tuple[Slot, Step]]:
         """Run one pass, and return the steps of all answers."""
+        self._turn += 1
         self._admit()
         steps = self._scheduler.advance()
         for slot, _ in steps:
@@ -290,7 +300,7 @@ class Runner:
         several = self._several[slot]
         with self:
             while not slot.done:
-                for committed, step in self._turn():
+                for committed, step in self._advance():
                     yield several.slots.index(committed), step
                 slot.ask()
         if slot.error is not None:
@@ -319,7 +329,8 @@ class Runner:
         prompt = first.prompt
         if first.ended and self._cache is None:
             text = prompt.text
-        slot = self.add(prompt.tokens, self.resolve(settings), hooks, text=text)
+        resolved = self.resolve(settings)
+        slot = self.add(prompt.tokens, resolved, hooks, text=text, client=first.client)
         if first.ended:  # its prompt takes memory already, unlike those of others that wait
             self._waiting.rotate(1)
         return slot
@@ -329,7 +340,7 @@ class Runner:
             return Prompt(tokens, text.found)
         if scored is not None:  # every token must be computed
             return Prompt(tokens, lambda _: CachedText.empty(self._model), scored=scored)
-        return Prompt(tokens, self._find_text)
+        return Prompt(tokens, self._find_text, joins=self._cache is not None)
 
     def _context_room(self, prompt: list[int], forced: Sequence[int], base: int) -> int:
         if not prompt:
@@ -351,7 +362,8 @@ class Runner:
         Nothing is inserted under a constraint.
         """
         tokenizer, sampler = self._tokenizer, resolved.sampler
-        thinking = Thinking(sampler.profile.think, tokenizer, self._model.config.vocab_size, prompt)
+        rule, vocab_size = sampler.profile.think, self._model.config.vocab_size
+        thinking = Thinking(rule, tokenizer, vocab_size, prompt, resolved.seed)
         forks = Forks(
             sampler.fork_rule,
             tokenizer,
@@ -365,8 +377,8 @@ class Runner:
             return [forks]
         if hooks.retrieve is None:
             return [thinking, forks]
-        rule = resolved.profile.notes
-        return [Retrieval(rule, tokenizer, hooks.retrieve, forks.due), thinking, forks]
+        notes = resolved.profile.notes
+        return [Retrieval(notes, tokenizer, hooks.retrieve, forks.due), thinking, forks]
 
     # ── Admission ───────────────────────────────────────────────────────────────────────────────
 
@@ -375,24 +387,83 @@ class Runner:
             slot.end()
             self._waiting.remove(slot)
             self._keep_text(slot)
-        while self._waiting and len(self._admitted) < self._batch:
-            slot = min(self._waiting, key=self._company)
-            if not self._fits(slot):
-                return
+        for slot in self._placed:
+            if slot.unread:
+                self._set_out(slot)
+        # 1. Free places: those that sit out before those that have waited for less.
+        while self.running < self._batch and (ready := [*self._returning, *self._waiting]):
+            if not self._fits(slot := min(ready, key=self._share)):
+                if not (ready := self._returning):
+                    return
+                slot = min(ready, key=self._share)
+            self._place(slot)
+        # 2. Places that others can spare.
+        while claims := self._claims():
+            slot, others = claims
+            other = max(others, key=lambda other: (*self._share(other), self._had(other)))
+            self._set_out(other)
+            self._place(slot)
+
+    def _claims(self) -> tuple[Slot, list[Slot]] | None:
+        """Return an answer that may take another's place, and who can spare one for it."""
+        first = [slot for slot in self._waiting if self._is_first(slot) and self._fits(slot)]
+        for slot in [*sorted(first, key=self._share), *self._returning]:
+            if others := [other for other in self._placed if self._spares(other, slot)]:
+                return slot, others
+        return None
+
+    def _spares(self, other: Slot, slot: Slot) -> bool:
+        """Tell whether an answer gives way to another: its client has two places more, or no fewer
+        and its own request has two, or it has had its own for some time."""
+        (client, request), (own, _) = self._share(other), self._share(slot)
+        if client >= own + 2:
+            return True
+        if slot.client is None or (client <= own and other.client != slot.client):
+            return False
+        if slot in self._waiting:  # for its first token
+            return request >= 2 or self._had(other) > 0
+        return self._had(other) >= LEAST_TURN
+
+    def _had(self, slot: Slot) -> int:
+        """Return for how many turns an answer has its place, the first token apart."""
+        return self._turn - self._since[slot] if self._taken[slot] else 0
+
+    def _set_out(self, slot: Slot) -> None:
+        slot.sits_out = True
+        self._since[slot] = self._turn
+
+    def _place(self, slot: Slot) -> None:
+        self._since[slot] = self._turn
+        slot.sits_out = False
+        if slot in self._waiting:
             self._waiting.remove(slot)
             self._share_prompt(slot)
             self._admitted.append(slot)
             self._taken[slot] = 0
             self._scheduler.add(slot)
 
-    def _company(self, slot: Slot) -> int:
-        """Return how many run of those that share an answer's hooks: the answers to one request,
-        behind which the first answer to another does not wait."""
-        return sum(other.hooks is slot.hooks for other in self._admitted)
+    @property
+    def _placed(self) -> list[Slot]:
+        return [slot for slot in self._admitted if not slot.sits_out]
+
+    @property
+    def _returning(self) -> list[Slot]:
+        found = [slot for slot in self._admitted if slot.sits_out and not slot.unread]
+        return sorted(found, key=self._since.__getitem__)
+
+    def _share(self, slot: Slot) -> tuple[int, int]:
+        """Return how many places the client has that asks for an answer, and how many the answers
+        to the same request have: those that share its hooks."""
+        placed = [other for other in self._placed if other.client == slot.client]
+        return len(placed), sum(other.hooks is slot.hooks for other in placed)
+
+    def _is_first(self, slot: Slot) -> bool:
+        begun = any(other.hooks is slot.hooks for other in self._admitted)
+        return slot.client is not None and not begun
 
     def _fits(self, slot: Slot) -> bool:
         """Tell whether the memory holds an answer beside those that run; one alone always may."""
-        if not self._admitted:
+        if not self._admitted or slot in self._admitted:
             return True
         return sum(map(self._held, (slot, *self._admitted))) <= self._cache_tokens
 
@@ -422,6 +493,7 @@ class Runner:
     def _retire(self) -> None:
         for slot in [slot for slot in self._admitted if slot.ended]:
             self._admitted.remove(slot)
+            del self._since[slot]
             slot.settle(self._taken.pop(slot))
             self._keep_text(slot)
 

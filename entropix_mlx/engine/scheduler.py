@@ -13,7 +13,7 @@ and the position, so a token that is taken back never changes a later draw.
 One turn, `advance`, in order:
 
 1. Prompts: a chunk of those that wait. It takes at most as long as a few passes of the answers that
-   run meanwhile. Slots whose prompt is complete begin.
+   run meanwhile (`_chunk`). Slots whose prompt is complete begin.
 2. Queue: the rows of all slots start as the next pass.
 3. Read: the pass before is read; each slot's answer goes on from it and commits steps.
 """
@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from itertools import accumulate
 
 from ..models.base import LanguageModel
 from ..step import Step
@@ -31,8 +32,10 @@ from .slot import Slot
 
 SMALLEST_CHUNK = 16
 """Tokens of a prompt that are computed at once at least."""
-LONGEST_WAIT = 3.0
-"""A chunk of prompts may take as long as this many passes of the answers that wait for it."""
+LONG_PASS = 0.2
+"""Seconds of a pass that whoever waits for the first token notices."""
+LONGEST_PASS = 0.8
+"""Seconds that a pass may take where there are several answers, which then take turns."""
 DECAY = 0.5
 """The weight of the newest duration in a running mean."""
 
@@ -55,9 +58,14 @@ class Scheduler:
         self._steady = steady
         self._waiting: list[Slot] = []
         self._running: list[Slot] = []
-        self._shortest_first = False
+        self._shortest_first = self._only_new = False
+        self._credit = 0.0
+        """Seconds that passes for first tokens only may take before others must have had as
+        many."""
+        self._rows = 0
         self._pass: Pass | None = None
         self._pass_seconds = _RunningMean()
+        self._row_seconds = _RunningMean()
         self._token_seconds = _RunningMean()
 
     @property
@@ -74,14 +82,23 @@ class Scheduler:
         An answer that fails has its `error` set and leaves; the others are not touched by it.
         """
         waited = self._prefill()
-        if not self._pipelined:
-            waited += self._finish_pass()
+        # Where passes take long, none is in flight between two turns: who asks meanwhile would have
+        # to wait for it.
+        pipelined = self._pipelined and not self._passes_are_long
         began = time.perf_counter()
+        steps: list[tuple[Slot, Step]] = []
+        if not pipelined and self._pass is not None:
+            steps += self._read_last()
         queued = self._queue()
-        steps = list(self._read())
+        steps += self._read()
         self._pass = queued
-        if steps:
-            self._pass_seconds.add(waited + time.perf_counter() - began)
+        if not pipelined:
+            steps += self._read_last()
+        seconds = waited + time.perf_counter() - began
+        self._credit = min(LONGEST_PASS, self._credit + (-seconds if self._only_new else seconds))
+        if steps and not self._only_new:
+            self._pass_seconds.add(seconds)
+            self._row_seconds.add(seconds / max(self._rows, 1))
         for slot in [slot for slot in self._running if slot.ended]:
             self._running.remove(slot)
         return steps
@@ -106,22 +123,25 @@ class Scheduler:
         """
         # 1. Who was cancelled leaves, unless a pass of its own will see to it.
         for slot in self.slots:
-            if (slot.undecided is not None or slot in self._waiting) and slot.cancelled:
+            idle = slot.sits_out or slot.undecided is not None or slot in self._waiting
+            if idle and slot.cancelled:
                 slot.end()
         self._waiting = [slot for slot in self._waiting if not slot.ended]
         # 2. Prompts are computed as far as the chunk goes: in one turn those first of which least
-        # is left, in the next those that came first, so that none waits for ever.
+        # is left, in the next those that came first, so that none waits for ever. One that begins
+        # as another takes that over when it is computed.
         waited, left = 0.0, self._chunk()
-        prompts = list(dict.fromkeys(slot.prompt for slot in self._waiting))
+        waiting = [slot for slot in self._waiting if not slot.sits_out]
+        prompts = list(dict.fromkeys(slot.prompt for slot in waiting))
         self._shortest_first = not self._shortest_first
         if self._shortest_first:
             prompts.sort(key=lambda p: p.unread if p.opened else len(p.tokens))
         for prompt in prompts:
-            if left > 0 and prompt.unread:
+            if left > 0 and not any(map(prompt.follows, prompts)) and prompt.unread:
                 waited += self._finish_pass()  # or its time would be taken for that of the chunk
                 left -= self._read_chunk(prompt, left)
         # 3. Answers begin whose prompt is in the cache.
-        for slot in [slot for slot in self._waiting if slot.prompt.complete and not slot.ended]:
+        for slot in [slot for slot in waiting if slot.prompt.complete and not slot.ended]:
             self._waiting.remove(slot)
             slot.start()
             self._running.append(slot)
@@ -151,25 +171,31 @@ class Scheduler:
 
     def _chunk(self) -> int:
         """Return how many tokens of prompts to compute now: fewer where answers wait for it."""
-        if self._steady or not self._running:
+        if self._steady or all(slot.sits_out for slot in self._running):
             return PREFILL_CHUNK
         if not self._token_seconds.value or not self._pass_seconds.value:
             return SMALLEST_CHUNK
-        tokens = LONGEST_WAIT * self._pass_seconds.value / self._token_seconds.value
+        seconds = self._pass_seconds.value + min(2 * self._pass_seconds.value, 2 * LONG_PASS)
+        tokens = seconds / self._token_seconds.value
         return int(min(max(tokens, SMALLEST_CHUNK), PREFILL_CHUNK))
 
     # ── 2. Queue ────────────────────────────────────────────────────────────────────────────────
 
     def _queue(self) -> Pass | None:
         """Start the next pass: what was asked for, and what is expected where that is not known."""
-        # 1. Slots of one kind follow one another; the kinds, in the order in which they came.
-        kinds = list(dict.fromkeys(kind_of(slot.resolved) for slot in self._running))
-        slots = sorted(self._running, key=lambda slot: kinds.index(kind_of(slot.resolved)))
-        # 2. Each brings its rows, which need not be known to the host yet.
+        # 1. Who does not take part has no rows.
+        for slot in self._running:
+            slot.skip()
+        taking_part = self._taking_part()
+        # 2. Slots of one kind follow one another; the kinds, in the order in which they came. Each
+        #    brings its rows, which need not be known to the host yet.
+        kinds = list(dict.fromkeys(kind_of(slot.resolved) for slot in taking_part))
+        slots = sorted(taking_part, key=lambda slot: kinds.index(kind_of(slot.resolved)))
         queued = [(slot, slot.queue(self._pass, alone=len(slots) == 1)) for slot in slots]
         groups = [group for _, found in queued for group in found]
         if not groups:
             return None
+        self._rows = sum(group.tokens.size for group in groups)
         following = self._engine.queue(groups)
         # 3. Each is shown where its rows are.
         first = 0
@@ -179,12 +205,45 @@ class Scheduler:
             first += size
         return following
 
+    def _taking_part(self) -> list[Slot]:
+        """Return whose rows are in the next pass.
+
+        Where passes take long, first tokens have some to themselves, for half of the time, and the
+        others have no more rows than fit into `LONGEST_PASS`: who took part comes last in the next.
+        """
+        ready = [slot for slot in self._running if not slot.sits_out]
+        if not self._passes_are_long:
+            self._only_new = False
+            return ready
+        new = [slot for slot in ready if slot.is_new]
+        self._only_new = bool(new) and self._credit > 0
+        if self._only_new:
+            return new
+        most = LONGEST_PASS / self._row_seconds.value
+        widths = list(accumulate(slot.width for slot in ready))
+        part = [slot for slot, width in zip(ready, widths, strict=True) if width <= most]
+        part = part or ready[:1]
+        self._running.sort(key=part.__contains__)
+        return part
+
+    @property
+    def _passes_are_long(self) -> bool:
+        return not self._steady and self._pass_seconds.value > LONG_PASS
+
     # ── 3. Read ─────────────────────────────────────────────────────────────────────────────────
 
     def _read(self) -> Iterator[tuple[Slot, Step]]:
         for slot in list(self._running):
             slot.receive(self._pass)
             yield from ((slot, step) for step in slot.take_steps())
+
+    def _read_last(self) -> list[tuple[Slot, Step]]:
+        """Read the pass in flight without another one behind it."""
+        for slot in self._running:
+            slot.skip()
+        steps = list(self._read())
+        self._pass = None
+        return steps
 
 
 class _RunningMean:

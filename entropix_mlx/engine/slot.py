@@ -69,6 +69,7 @@ class Slot:
         *,
         forced: Sequence[int] = (),
         hooks: Hooks | None = None,
+        client: str | None = None,
         clock: Clock | None = None,
         states: SamplerStates | None = None,
         speculation: Speculation | None = None,
@@ -78,6 +79,7 @@ class Slot:
 
         Args:
             forced: tokens to commit first.
+            client: who asks, if others may: they share the places for answers.
             clock: stands still while a person chooses.
             states: None where the sampler does not remember the text.
             speculation: None where nothing is proposed.
@@ -92,6 +94,11 @@ class Slot:
         """The fork that a person is to decide; see `reply`."""
         self.selection: AnswerSelection | None = None
         """Where this is the first of several answers to its prompt: all of them."""
+        self.unread = False
+        """Whether whoever asks takes nothing more of the answer for now."""
+        self.sits_out = False
+        """Whether it has given up its place for now; it keeps what was computed."""
+        self.client = client
         self.text: CachedText | None = None  # until the prompt is in the cache
         self._answer = answer
         self._requests = answer.live(prompt.tokens[-1], forced)
@@ -115,6 +122,16 @@ class Slot:
     def done(self) -> bool:
         """Whether no more steps come; behind the first of several answers, when one is chosen."""
         return self.ended and (self.selection is None or self.selection.done)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether none of its rows was in a pass yet."""
+        return not self._prefilled
+
+    @property
+    def width(self) -> int:
+        """How many rows it asks for, as far as that is known."""
+        return 0 if self._request is None else len(self._request.tokens)
 
     @property
     def cancelled(self) -> bool:
@@ -189,10 +206,14 @@ class Slot:
 
     # ── 1. Queue ────────────────────────────────────────────────────────────────────────────────
 
+    def skip(self) -> None:
+        """Have no rows in the next pass."""
+        self._members, self._places, self._block = [], {}, ()
+
     def queue(self, last: Pass | None, alone: bool = True) -> list[SlotRows]:
         """Return the rows of this slot in the next pass, behind its flight in the last one."""
         self._alone = alone
-        self._members, self._places, self._block = [], {}, ()
+        self.skip()
         if self._chosen is not None:
             fork, self._chosen = self._chosen, None
             try:

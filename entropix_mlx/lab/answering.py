@@ -74,9 +74,9 @@ class Answered:
 
 
 class Journal:
-    """Findings by stage and number, in a JSON Lines file by which a stopped measurement resumes.
+    """Answers by stage and number, in a JSON Lines file by which a stopped measurement resumes.
 
-    The first line states the subject of the measurement; each other line is one finding with its
+    The first line states the subject of the measurement; each other line is one answer with its
     stage and number, written as soon as it is known. The journal also counts the progress.
     """
 
@@ -97,7 +97,7 @@ class Journal:
         self._path = path
         self._resume = resume
         self._on_progress = on_progress
-        self._found: dict[tuple[str, int], Any] = {}
+        self._found: dict[tuple[str, int], list[Step]] = {}
         self._done = self._total = 0
 
     def open(self, subject: Any) -> None:
@@ -107,7 +107,7 @@ class Journal:
             subject: of the measurement, JSON-ready; that of an existing file must be the same.
 
         Raises:
-            OutputError: the file cannot be read or written, or measures something else.
+            OutputError: the file cannot be read or written, is damaged, or measures something else.
         """
         if self._path is None:
             return
@@ -116,18 +116,18 @@ class Journal:
             read = limits.read_lines(self._path, limits.ANSWERS_BYTES, OutputError)
             lines = [line for _, line in read]
         if lines:
-            self._found = self._findings(lines, subject)
+            self._found = self._answers(lines, subject)
         with writing(self._path, OutputError):
             write_whole(self._path, b"".join(lines).decode("utf-8") or f"{json.dumps(subject)}\n")
 
-    def get(self, stage: str, number: int) -> Any:
+    def get(self, stage: str, number: int) -> list[Step] | None:
         return self._found.get((stage, number))
 
-    def add(self, stage: str, number: int, finding: Any) -> None:
-        self._found[stage, number] = finding
+    def add(self, stage: str, number: int, steps: list[Step]) -> None:
+        self._found[stage, number] = steps
         if self._path is not None:
             with writing(self._path, OutputError), FileIO(self._path, "a") as file:
-                write_line(file, json.dumps([stage, number, finding]))
+                write_line(file, json.dumps([stage, number, [step.to_dict() for step in steps]]))
 
     def expect(self, more: int) -> None:
         self._total += more
@@ -143,10 +143,13 @@ class Journal:
             with writing(self._path, OutputError):
                 self._path.unlink(missing_ok=True)
 
-    def _findings(self, lines: list[bytes], subject: Any) -> dict[tuple[str, int], Any]:
+    def _answers(self, lines: list[bytes], subject: Any) -> dict[tuple[str, int], list[Step]]:
         try:
             first, *rest = [json.loads(line.decode("utf-8")) for line in lines]
-            found = {(str(stage), int(number)): finding for stage, number, finding in rest}
+            found = {
+                (str(stage), int(number)): [Step.from_dict(dict(record)) for record in records]
+                for stage, number, records in rest
+            }
         except (ValueError, TypeError, OverflowError, RecursionError) as error:
             raise OutputError(
                 f"{self._path} is damaged: start again without --resume ({error})"
@@ -193,18 +196,14 @@ class Answerer:
 
     def run(self, stage: str, planned: Sequence[Continuation]) -> list[list[Step]]:
         known = {number: self.journal.get(stage, number) for number in range(len(planned))}
-        steps = {
-            number: [Step.from_dict(record) for record in found]
-            for number, found in known.items()
-            if found is not None
-        }
+        steps = {number: found for number, found in known.items() if found is not None}
         self.journal.advance(len(steps))
         missing = [number for number in range(len(planned)) if number not in steps]
 
         def record(place: int, found: list[Step]) -> None:
             number = missing[place]
             steps[number] = found
-            self.journal.add(stage, number, [step.to_dict() for step in found])
+            self.journal.add(stage, number, found)
             self.journal.advance()
 
         run_answers(self.model, self.tokenizer, [planned[number] for number in missing], record)

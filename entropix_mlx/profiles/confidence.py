@@ -62,6 +62,10 @@ SCORES: dict[str, Score] = {
 }
 """By name: a score of an answer that has at least one token of its own."""
 NO_SCORE = "none"  # the score of a profile that calls no answer unsure
+UNITS = {"logprob": " nats", "entropy": " bits", "varentropy": " bits²"}
+"""By the last word of a score's name."""
+ADVICE = "check it, or ask more precisely"
+"""With an answer that is unsure."""
 
 
 def check_score(value: Any) -> str:
@@ -87,9 +91,13 @@ class Verdict:
 
     @property
     def reason(self) -> str:
+        name = self.score.replace("_", " ").replace("logprob", "log p")
+        unit = UNITS.get(self.score.rpartition("_")[2], "")
+        # Scores of entropies are negative, so that higher is surer; people read the entropy itself.
+        sign, side = (-1, "above") if "entropy" in self.score else (1, "below")
         return (
-            f"unsure: {self.score} {self.value:.3g} is below {self.threshold:.3g}, which was set"
-            f" for a risk of {self.risk:.0%}"
+            f"unsure: {name} {sign * self.value:.3g}{unit}, {side} {sign * self.threshold:.3g}"
+            f" (set for a risk of {self.risk:.0%})"
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -112,7 +112,7 @@ def check_thinking_text(value: Any) -> Any:
 
 def check_words(value: Any) -> list[str]:
     if not isinstance(value, list) or not all(isinstance(v, str) and v.strip() for v in value):
-        raise ValueError(f"must be a list of words, not {brief(value)}")
+        raise ValueError(f"must be a list of words or phrases, not {brief(value)}")
     return value
 
 

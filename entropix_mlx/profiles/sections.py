@@ -30,6 +30,9 @@ TRIGGERS = (BY_STRATEGY, BY_ENTROPY, BY_MARGIN, BY_CHANCE)
 BEST, VOTE = "best", "vote"
 """How one of several answers is chosen."""
 MOST_ANSWERS = 64  # to one question
+UNFORKED_ARGMAX, UNFORKED_DRAW = "argmax", "draw"
+MOST_FORKS = 8
+"""`max_branches` where forks are turned on and no number is given."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +149,7 @@ class ForkRule:
 class BranchStrategy(ForkRule):
     """How to fork, and how to sample where the strategy is `branch`."""
 
+    unforked: str = ruled(one_of(UNFORKED_ARGMAX, UNFORKED_DRAW))
     temperature_offset: float = real()
     temperature_slope: float = real()
     max_temperature: float = real(0)

@@ -14,7 +14,8 @@ from ..step import Strategy
 from .metrics.logits import Measured
 from .state import Memory, State, Window, WindowAnd
 
-STRATEGIES = tuple(Strategy)  # on the device, a strategy is its index here
+# On the device, a strategy is its index here; those that may take the likeliest token come first.
+STRATEGIES = tuple(dict.fromkeys((Strategy.ARGMAX, Strategy.BRANCH, *Strategy)))
 CODE = {strategy: code for code, strategy in enumerate(STRATEGIES)}
 
 TOP_K_OFF = 0
@@ -55,6 +56,9 @@ class Drawing(NamedTuple):
     max_top_k: int | None = None  # the largest top-k of a plan; None where plans set none
     needs_order: bool = False  # any top-k or top-p needs tokens in order of probability
     draws: int = 1  # for the strategy `adaptive`, which keeps the best token; 0: none is ever drawn
+    surest: Strategy = Strategy.ARGMAX
+    """Where ranks matter, strategies up to this one in `STRATEGIES` take the most probable
+    token."""
     takes_chance: bool = False
     """Whether plans are partly left to chance: then `draws` is 2, and the second of the position's
     random numbers is `Measured.chance`."""

@@ -160,7 +160,7 @@ def _draw_ranked(odds: Odds, plan: Plan, drawing: Drawing, uniform: mx.array) ->
     strategy = plan.strategy[:, None]
     lowest = uniform.min(axis=-1, keepdims=True)
     uniform = mx.where(strategy == CODE[Strategy.ADAPTIVE], lowest, uniform[:, :1])
-    uniform = mx.where(strategy == CODE[Strategy.ARGMAX], 0.0, uniform)
+    uniform = mx.where(strategy <= CODE[drawing.surest], 0.0, uniform)
     chosen = _invert(cumulative, survives, uniform)
     return mx.take_along_axis(candidates.tokens, chosen, axis=-1)
 

@@ -13,8 +13,9 @@ import numpy as np
 
 from ..errors import NonFiniteLogitsError
 from ..profiles.profile import REFERENCE, Profile
+from ..profiles.sections import UNFORKED_ARGMAX
 from ..profiles.tree import TREE_SAMPLER, Affine, TreeRow, table
-from ..step import Decision, Metrics
+from ..step import Decision, Metrics, Strategy
 from .base import CODE, Drawing, Plan, Sampler
 from .draw import uniforms
 from .metrics.logits import Measured
@@ -25,6 +26,7 @@ def build(name: str, profile: Profile, given: Mapping[str, float]) -> Sampler:
     """Build the sampler of a profile; given parameters replace the profile's base parameters."""
     profile = profile.replace({"base": given})
     rows = table(profile)
+    argmax = profile.branch.unforked == UNFORKED_ARGMAX
     return Sampler(
         name=name,
         profile=profile,
@@ -34,6 +36,7 @@ def build(name: str, profile: Profile, given: Mapping[str, float]) -> Sampler:
             max_top_k=max(_highest_top_k(row) for row in rows),
             needs_order=True,
             draws=profile.adaptive.candidates,
+            surest=Strategy.BRANCH if argmax else Strategy.ARGMAX,
         ),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from .model_info import ServedModel
 from .openai import parse as openai
 from .openai.body import Body
 from .openai.errors import RequestError, as_request_error
+from .protocols import messages
+from .protocols.responses import StoredResponses
 from .streaming import STREAM, Monitor, Responder
 
 PROMETHEUS = "text/plain; version=0.0.4"
@@ -55,11 +58,18 @@ class Api:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._intake = Intake(server.served, server.batcher.tokenizer)
+        limits = server.served.limits
+        self._responses = StoredResponses(limits.stored_responses, limits.stored_characters)
 
     def routes(self) -> list[Route]:
         routes = [
             self._completions("/v1/chat/completions", openai.parse_chat),
             self._completions("/v1/completions", openai.parse_completion),
+            self._completions("/v1/responses", self._responses.parse),
+            Route("/v1/responses/{name}", self.response),
+            self._completions(messages.PATH, messages.parse_messages),
+            Route(f"{messages.PATH}/count_tokens", self.count_tokens, methods=["POST"]),
+            Route("/v1/embeddings", self.embeddings, methods=["POST"]),
             Route("/v1/models", self.models),
             Route("/v1/models/{name:path}", self.model),
             Route("/health", self.health),
@@ -81,6 +91,22 @@ class Api:
         self._check(request)
         openai.check_model(Body({"model": request.path_params["name"]}), self._server.served)
         return JSONResponse(self._model())
+
+    async def response(self, request: Request) -> Response:
+        self._check(request)
+        return JSONResponse(self._responses.get(request.path_params["name"]))
+
+    async def count_tokens(self, request: Request) -> Response:
+        self._check(request)
+        async with contextlib.AsyncExitStack() as held:
+            content = await self._intake.read(request, held)
+            counted = await self._intake.parse(content, messages.parse_counted)
+            [choice] = await self._intake.tokenize(counted, len(content))
+        return JSONResponse({"input_tokens": len(choice.prompt)})
+
+    async def embeddings(self, request: Request) -> Response:
+        message = "this server makes no embeddings: its model was trained to write, not to compare"
+        raise RequestError(message, status=404, code="unsupported")
 
     async def health(self, request: Request) -> Response:
         alive = self._server.batcher.alive
@@ -108,6 +134,7 @@ class Api:
             "object": "model",
             "created": 0,
             "owned_by": "entropix_mlx",
+            "max_model_len": served.config.max_position_embeddings,
             "entropix": served.description() | {"monitor": self._server.monitor.enabled},
         }
 
@@ -130,7 +157,7 @@ def make_app(server: Server) -> Guard:
 
 
 async def _refusal(request: Request, error: EntropixError) -> Response:
-    return error_response(as_request_error(error))
+    return error_response(as_request_error(error), request.url.path)
 
 
 async def _gone(request: Request, error: ClientDisconnect) -> Response:
@@ -139,11 +166,14 @@ async def _gone(request: Request, error: ClientDisconnect) -> Response:
 
 async def _http_error(request: Request, error: HTTPException) -> Response:
     where = f"{request.method[:20]} {request.url.path[:200]}"
-    known = "POST /v1/chat/completions, POST /v1/completions and GET /v1/models"
+    known = (
+        "POST /v1/chat/completions, /v1/completions, /v1/responses and /v1/messages,"
+        " and GET /v1/models"
+    )
     message = f"there is no {where} here: the routes are {known}"
     wrong = RequestError(message, status=error.status_code, code="unknown_url")
     wrong.headers = dict(error.headers or {})
-    return error_response(wrong)
+    return error_response(wrong, request.url.path)
 
 
 @functools.cache

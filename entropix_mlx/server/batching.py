@@ -40,6 +40,11 @@ Load = Callable[[], "tuple[LanguageModel, TokenizerWrapper]"]
 JOIN_SECONDS = 10.0
 """How long `stop` waits for the thread, which ends within one pass or chunk of a prompt."""
 
+MOST_UNREAD = 16
+"""Passes whose tokens may wait for whoever asked; then the answer sits out until they are read."""
+UNREAD_SECONDS = 0.02
+"""After which it is looked again at who reads, while all answers wait for that."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -91,6 +96,10 @@ class Submission:
     """Takes the events since the last call, on the model's thread."""
     forced: Sequence[int] = ()
     """Tokens that each answer begins with, whatever would be drawn."""
+    client: str = ""
+    """Who asks: clients share the places for answers."""
+    unread: Callable[[], int] = lambda: 0
+    """Returns how many reports whoever asks is behind."""
     scored: bool = False
     """Whether the prompts' own tokens are scored, too."""
     cancel: threading.Event = field(default_factory=threading.Event)
@@ -263,13 +272,14 @@ class Batcher:
 
     def _take(self, runner: Runner) -> None:
         """Take new requests; wait for one if there is nothing else to do."""
-        wait = not self._served
+        # While nobody reads what runs, there is nothing to do for it either.
+        seconds = (0 if runner.running else UNREAD_SECONDS) if self._served else None
         while True:
             try:
-                submission = self._submissions.get(block=wait)
+                submission = self._submissions.get(timeout=seconds, block=seconds != 0)
             except queue.Empty:
                 return
-            wait = False
+            seconds = 0
             if submission is not None:
                 self._add(runner, submission)
             if self._interrupted:
@@ -290,6 +300,7 @@ class Batcher:
                     runner.resolve(settings),
                     hooks,
                     forced=submission.forced,
+                    client=submission.client,
                     scored=settings.top_logprobs if submission.scored else None,
                 )
                 self._served[slot] = submission, index
@@ -298,6 +309,8 @@ class Batcher:
 
     def _advance(self, runner: Runner, cache: PromptCache) -> None:
         submissions = self._running()
+        for slot, (submission, _) in self._served.items():
+            slot.unread = submission.unread() > MOST_UNREAD
         for slot, step in runner.advance():
             submission, index = self._served[slot]
             self._report_begun(slot)

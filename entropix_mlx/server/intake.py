@@ -11,21 +11,23 @@ import asyncio
 import contextlib
 import heapq
 import itertools
+import json
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.requests import Request
 
 from ..errors import ContextLengthError
 from ..settings import SEED_BITS
+from .compiling import Compiler
 from .model_info import ServedModel
 from .openai.body import Body
 from .openai.errors import RequestError, busy_error
-from .openai.parse import CompletionRequest, Prompt, check_model
+from .openai.parse import CompletionRequest, Message, Prompt, check_model
 from .openai.responses import Choice, TokenText
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ class Intake:
         self._served = served
         self._tokenizer = tokenizer
         self._tokens = TokenText(tokenizer)
+        self._compiler = Compiler(tokenizer, served.config.vocab_size)
         self._context = served.config.max_position_embeddings
         self._most_bytes = self._context * max(len(t.encode()) for t in tokenizer.get_vocab())
         # One thread: tokenizers are not made to be used by several at once.
@@ -158,6 +161,10 @@ class Intake:
         return request
 
     def _choices(self, request: CompletionRequest) -> Work[list[Choice]]:
+        listed = request.tools.listed if request.tools else ()
+        yield from self._count(json.dumps(listed))
+        request, form = self._compiler.prepare(request)
+        yield
         seed = request.settings.seed
         first = secrets.randbits(SEED_BITS) if seed is None else seed
         prefix = request.prefix
@@ -167,14 +174,16 @@ class Intake:
         choices: list[Choice] = []
         for prompt in request.prompts:
             yield from self._count(_text(prompt) or "")
-            tokens = (*_tokens(prompt, self._tokenizer), *prefix)
+            tokens = (*_tokens(prompt, self._tokenizer, listed), *prefix)
             echoed = ""
             if request.echo:
                 echoed = prompt if isinstance(prompt, str) else self._tokenizer.decode([*tokens])
             for sample in range(request.n):
                 settings = replace(request.settings, seed=first + sample)
                 index = len(choices)
-                choices.append(Choice(index, tokens, settings, request, self._tokens, echoed))
+                choice = Choice(index, tokens, settings, request, self._tokens, echoed)
+                choice.message = self._compiler.message(request, form, tokens)
+                choices.append(choice)
             yield
         return choices
 
@@ -242,16 +251,23 @@ def _text(prompt: Prompt) -> str | None:
     """Return what there is to tokenize of a prompt; None if it comes in tokens."""
     if isinstance(prompt, str):
         return prompt
-    messages = [message["content"] for message in prompt if isinstance(message, dict)]
-    return "\n".join(messages) if messages else None
+    messages = [message for message in prompt if isinstance(message, dict)]
+    texts = (part for message in messages for part in (message["content"], _calls_text(message)))
+    return "\n".join(texts) if messages else None
 
 
-def _tokens(prompt: Prompt, tokenizer: TokenizerWrapper) -> Sequence[int]:
+def _calls_text(message: Message) -> str:
+    return json.dumps(message["tool_calls"]) if "tool_calls" in message else ""
+
+
+def _tokens(
+    prompt: Prompt, tokenizer: TokenizerWrapper, tools: Sequence[dict[str, Any]]
+) -> Sequence[int]:
     from ..api.prompts import conversation_prompt, text_prompt
 
     if isinstance(prompt, str):
         return text_prompt(tokenizer, prompt)
     messages = [message for message in prompt if isinstance(message, dict)]
     if messages:
-        return conversation_prompt(tokenizer, messages)
+        return conversation_prompt(tokenizer, messages, tools)
     return [token for token in prompt if isinstance(token, int)]

@@ -19,8 +19,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .metrics import ServerMetrics
 from .openai.errors import RequestError, internal_error
+from .protocols import messages
 
-ROUTES = ("/v1/chat/completions", "/v1/completions", "/v1/models", "/health", "/metrics", "/")
+ROUTES = (
+    *("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/models"),
+    *("/health", "/metrics", "/"),
+)
 """Routes that are counted by their name; all others are counted together."""
 PREFLIGHT_SECONDS = "600"
 CLIENT_GONE = 499
@@ -45,6 +49,8 @@ class Access:
         if self.key is None:
             return
         kind, _, given = headers.get("authorization", "").partition(" ")
+        if not given and "x-api-key" in headers:  # as Anthropic's clients send it
+            kind, given = "bearer", headers["x-api-key"]
         # A header is bytes, which Starlette shows as Latin-1; clients send é in that or in UTF-8.
         sent = sha256(given.encode("latin-1", "replace")).digest()
         keys = [sha256(self.key.encode(code, "ignore")) for code in ("utf-8", "latin-1")]
@@ -87,6 +93,7 @@ class Guard:
             if scope["type"] == "lifespan":
                 await self.app(scope, receive, send)
             return
+        scope = {**scope, "path": _canonical(scope["path"])}
         headers = Headers(scope=scope)
         marked = _MarkedSend(send, self.access.reader(headers))
         try:
@@ -96,11 +103,11 @@ class Guard:
             else:
                 await self.app(scope, receive, marked)
         except RequestError as error:
-            await error_response(error)(scope, receive, marked)
+            await error_response(error, scope["path"])(scope, receive, marked)
         except Exception:
             _log.exception("a request failed")
             if not marked.status:
-                await error_response(internal_error())(scope, receive, marked)
+                await error_response(internal_error(), scope["path"])(scope, receive, marked)
         finally:
             route = scope["path"] if scope["path"] in ROUTES else "other"
             self.metrics.request(route, marked.status or CLIENT_GONE)
@@ -126,8 +133,16 @@ class _MarkedSend:
         await self.send(message)
 
 
-def error_response(error: RequestError) -> Response:
-    return JSONResponse(error.body, error.status, headers=error.headers)
+def error_response(error: RequestError, path: str) -> Response:
+    """Return an error in the shape of the protocol that a path belongs to."""
+    body = messages.describe_error(error) if path.startswith(messages.PATH) else error.body
+    return JSONResponse(body, error.status, headers=error.headers)
+
+
+def _canonical(path: str) -> str:
+    """Return the path that a client means who adds a slash, or leaves /v1 out."""
+    path = path.rstrip("/") or "/"
+    return f"/v1{path}" if f"/v1{path}" in ROUTES else path
 
 
 def _preflight(headers: Headers) -> Response:

@@ -33,6 +33,10 @@ class Limits:
     stop_characters: int = 512
     biases: int = 2048
     top_logprobs: int = 20
+    tools: int = 128
+    stored_responses: int = 1000
+    stored_characters: int = 2**26
+    """Of all responses that are kept to be continued, with the conversations before them."""
     profile_fields: int = 512
     profile_bytes: int = 2**16
     """Of an inline profile, or of `set`, as JSON."""

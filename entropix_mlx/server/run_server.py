@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
+import re
 import resource
+import signal
 import socket
 import sys
 from types import FrameType
@@ -17,6 +18,7 @@ from typing import Any
 import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import HANDLED_SIGNALS
 
 from ..errors import SettingsError
 from .app import Server, make_app
@@ -35,6 +37,11 @@ OTHER_FILES = 64
 GONE_SECONDS = 0.5
 """The interval at which a client that sends nothing more is asked whether it still listens."""
 STILL_HERE = b"HTTP/1.1 100 Continue\r\n\r\n"
+SMALL_CHUNK = re.compile(rb"\r\n[0-9A-Fa-f]{1,2}\r\n")
+MOST_SMALL_CHUNKS = 4096
+"""Of less than 256 bytes, in the body of a request; each takes as long as some kilobytes."""
+SEND_BYTES = 2**15
+"""Of answers on their way to a client: what it does not take is seen when they are full."""
 WRITE_SECONDS = 60.0
 """In which a client must take something of what it is sent."""
 SWITCH_SECONDS = 0.001
@@ -57,11 +64,19 @@ class Listener(uvicorn.Server):
             http=HttpConnection,
             ws="none",
             lifespan="off",
-            timeout_graceful_shutdown=int(seconds + CLOSING_SECONDS) + 1,
+            timeout_graceful_shutdown=int(seconds + 2 * CLOSING_SECONDS) + 1,
             h11_max_incomplete_event_size=2**16,
             backlog=BACKLOG,
         )
         super().__init__(config)
+
+    def listen(self, bound: socket.socket) -> None:
+        """Serve until a signal; afterwards, leave the process with `output.leave`."""
+        sys.setswitchinterval(SWITCH_SECONDS)
+        try:
+            self.run(sockets=[bound])
+        finally:
+            self._server.batcher.stop()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Stop at a signal; at a second one, do not wait for running answers."""
@@ -75,6 +90,7 @@ class Listener(uvicorn.Server):
         ending = asyncio.create_task(self._end_late())
         try:
             await super().shutdown(sockets)
+            await self._hang_up()
         finally:
             ending.cancel()
 
@@ -82,17 +98,23 @@ class Listener(uvicorn.Server):
         """End after a while all that still runs, so that every stream gets its last chunk."""
         await asyncio.sleep(self._server.served.limits.shutdown_seconds)
         self._server.batcher.interrupt()
+        await asyncio.sleep(CLOSING_SECONDS)
+        await self._hang_up()
+
+    async def _hang_up(self) -> None:
+        """Have what still runs end as if its clients had gone; cancelled, it would report that."""
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        if self.server_state.tasks:
+            await asyncio.wait(self.server_state.tasks, timeout=CLOSING_SECONDS)
 
 
-def listen(server: Server, bound: socket.socket) -> None:
-    sys.setswitchinterval(SWITCH_SECONDS)
+def make_listener(server: Server) -> Listener:
+    """Return what serves; from now on it stops at a signal, whatever it does then."""
     listener = Listener(make_app(server), server)
-    try:
-        listener.run(sockets=[bound])
-    finally:
-        server.batcher.stop()
-    if server.batcher.alive:  # inside MLX: the interpreter would be aborted
-        os._exit(0)
+    for sig in HANDLED_SIGNALS:  # uvicorn sets its own only while it runs
+        signal.signal(sig, listener.handle_exit)
+    return listener
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -104,6 +126,7 @@ def bind(host: str, port: int) -> socket.socket:
         # on a connection that is kept alive waits 40 ms and more for an acknowledgement.
         bound = socket.socket(family, kind, protocol)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
         bound.bind(address)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
@@ -124,15 +147,24 @@ class HttpConnection(H11Protocol):
     """One connection, with limits on the time that a client may take."""
 
     _since = 0.0
+    _small_chunks = 0
     _head_timer: asyncio.TimerHandle | None = None
     _write_timer: asyncio.TimerHandle | None = None
     _gone_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        transport.set_write_buffer_limits(SEND_BYTES)
         self._await_head()
         if len(self.connections) > most_connections():
             self._take_place()
+
+    def data_received(self, data: bytes) -> None:
+        self._small_chunks += len(SMALL_CHUNK.findall(data))
+        if self._small_chunks > MOST_SMALL_CHUNKS:
+            self.transport.abort()
+        else:
+            super().data_received(data)
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Keep the connection for the answer, if a whole request came; the client may listen."""
@@ -176,6 +208,7 @@ class HttpConnection(H11Protocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        self._small_chunks = 0
         self._await_head()
 
     def pause_writing(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +38,7 @@ class Responder:
     model: str
     batcher: Batcher
     monitor: Monitor
+    client: str = field(init=False)
     response: CompletionResponse = field(init=False)
     _events: asyncio.Queue[list[Event]] = field(default_factory=asyncio.Queue)
 
@@ -45,6 +46,7 @@ class Responder:
         """Answer; a client that goes away ends its request, wherever that is."""
         async with contextlib.AsyncExitStack() as held:
             content = await self.intake.read(Request(scope, receive), held)
+            self.client = (scope.get("client") or ("",))[0]
             answer = asyncio.create_task(self._answer(content, held, scope, receive, send))
             gone = asyncio.create_task(_until_gone(receive))
             try:
@@ -61,7 +63,14 @@ class Responder:
         size = len(content)
         request = await self.intake.parse(content, self.parse)
         content.clear()  # the answer may take minutes
-        submission = Submission(request.answers, self._reporter(), request.forced, request.scored)
+        submission = Submission(
+            request.answers,
+            self._reporter(),
+            request.forced,
+            self.client,
+            self._events.qsize,
+            request.scored,
+        )
         self.batcher.admit(submission)
         try:
             choices = await self.intake.tokenize(request, size)
@@ -117,23 +126,38 @@ class Responder:
         async for event in events:
             if isinstance(event, Failed):
                 raise as_request_error(event.error)
-        return Response(_dumped(self.response.whole()), media_type="application/json")
+        whole, translator = self.response.whole(), self.response.request.translator
+        whole = whole if translator is None else translator.whole(whole)
+        return Response(_dumped(whole), media_type="application/json")
 
     async def _chunks(self, first: Event, later: AsyncIterator[Event]) -> AsyncIterator[bytes]:
+        translator = self.response.request.translator
         event: Event | None = first
         while event is not None:
             if isinstance(event, Failed):
-                yield _event_bytes(as_request_error(event.error).body)
+                error = as_request_error(event.error).body
+                failed = error if translator is None else translator.failed(error["error"])
+                yield _event_bytes(failed, named=translator is not None)
                 break
             choice = self.response.choices[event.index]
             chunk = choice.last_chunk() if isinstance(event, Ended) else choice.chunk(event)
             if chunk is not None:
-                yield _event_bytes(self.response.chunk(chunk))
+                for piece in self._encoded(self.response.chunk(chunk)):
+                    yield piece
             event = await anext(later, None)
         else:
             if self.response.request.include_usage:
                 yield _event_bytes(self.response.usage_chunk())
-        yield b"data: [DONE]\n\n"
+        if translator is None:
+            yield b"data: [DONE]\n\n"
+
+    def _encoded(self, chunk: dict[str, Any]) -> Iterator[bytes]:
+        translator = self.response.request.translator
+        if translator is None:
+            yield _event_bytes(chunk)
+            return
+        for record in translator.events(chunk, self.response.usage()):
+            yield _event_bytes(record, named=True)
 
 
 class Monitor:
@@ -184,8 +208,9 @@ async def _until_gone(receive: Receive) -> None:
         pass
 
 
-def _event_bytes(record: Any) -> bytes:
-    return b"data: " + _dumped(record) + b"\n\n"
+def _event_bytes(record: Any, named: bool = False) -> bytes:
+    name = b"event: " + record["type"].encode() + b"\n" if named else b""
+    return name + b"data: " + _dumped(record) + b"\n\n"
 
 
 def _dumped(record: Any) -> bytes:

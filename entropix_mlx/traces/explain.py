@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from ..palette import SWATCHES, printable
 from ..profiles.profile import Profile
+from ..profiles.sections import UNFORKED_ARGMAX, BranchStrategy
 from ..profiles.tree import TreeRow, table
 from ..step import (
     NOT_OF_THE_MODEL,
@@ -230,10 +231,14 @@ def _done(step: Step, profile: Profile | None) -> str:
     if step.origin is Origin.CHOSEN:
         return "your choice"
     if step.strategy is Strategy.BRANCH and step.origin is Origin.SAMPLED and profile:
-        rule = profile.branch
-        most = f"at most {rule.max_branches} an answer, {rule.min_gap} tokens apart"
-        return f"no fork here ({most})"
+        return _unforked(profile.branch)
     return "the most probable token" if step.strategy is Strategy.ARGMAX else ""
+
+
+def _unforked(rule: BranchStrategy) -> str:
+    taken = "the most probable token" if rule.unforked == UNFORKED_ARGMAX else "no fork here"
+    most = f"at most {rule.max_branches} forks an answer, {rule.min_gap} tokens apart"
+    return f"{taken} ({most if rule.max_branches else 'forks are off: --branch turns them on'})"
 
 
 def _chosen(fork: Fork) -> str:
@@ -248,7 +253,9 @@ def _chosen(fork: Fork) -> str:
 
 def _parameters(step: Step, profile: Profile | None) -> str:
     """Return the temperature of a draw; also the profile's own where the tree raised it."""
-    if step.strategy is Strategy.ARGMAX or step.origin is not Origin.SAMPLED:
+    surest = profile is not None and profile.branch.unforked == UNFORKED_ARGMAX
+    best = (Strategy.ARGMAX, Strategy.BRANCH) if surest else (Strategy.ARGMAX,)
+    if step.strategy in best or step.origin is not Origin.SAMPLED:
         return ""
     base = f"{profile.base.temperature:.2f} → " if profile else ""
     return f"T {base}{step.temperature:.2f}"

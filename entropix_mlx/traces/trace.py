@@ -38,6 +38,7 @@ from ..files import without_waiting, write_line, writing
 from ..palette import to_json
 from ..profiles.fields import spell_infinities
 from ..profiles.profile import Profile
+from ..profiles.sections import UNFORKED_DRAW
 from ..records import from_record
 from ..step import Step
 from ..summary import Summary
@@ -278,6 +279,8 @@ def _read_profile(record: dict[str, Any], source: str, version: int) -> Profile:
         changes[key] = record[key]
         if isinstance(record[key], dict) and known[key]:  # not the calibration, a free record
             changes[key] = {n: v for n, v in record[key].items() if n in known[key]}
+        if key == "branch" and isinstance(changes[key], dict):
+            changes[key] = {"unforked": UNFORKED_DRAW} | changes[key]  # before there was a choice
         if version == 1 and key in ("branch", "cntp") and isinstance(changes[key], dict):
             changes[key] = {n: v for n, v in changes[key].items() if n not in IN_NATS}
     return Profile.load().replace(changes, source)

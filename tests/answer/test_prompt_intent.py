@@ -7,7 +7,7 @@ from entropix_mlx.answer.interventions.prose import asks_for
 from entropix_mlx.profiles.profile import Profile
 from entropix_mlx.step import Origin
 
-WORDS = ["story", "e-mail"]
+WORDS = ["story", "e-mail", "ein brief", "note to"]
 ALWAYS = {
     "thresholds": {"low_entropy": 0, "think_min_entropy": 0, "think_max_varentropy": 1e9},
     "think": {"not_for": ["story"], "watch": 0, "place": "word"},
@@ -25,6 +25,9 @@ def chat(*turns):
         ("Tell me a Story about a cat.", True),
         ("Draft an e-mail to her", True),
         ("the history of stories", False),
+        ("Explain in brief what a note is.", False),
+        ("Ein Brief an Oma", True),
+        ("Write a note\nto her", True),
         ("", False),
         (chat(("system", "You tell stories."), ("user", "A story!")), True),
         (chat(("user", "A story!"), ("assistant", "Once."), ("user", "Why?")), False),

@@ -146,6 +146,26 @@ def test_a_mistake_is_a_message_and_exit_code_2(generate, arguments, named):
     assert "Traceback" not in err
 
 
+def test_each_answer_of_many_has_a_trace_of_its_own(generate, tmp_path):
+    file, folder = tmp_path / "prompts.jsonl", tmp_path / "traces"
+    file.write_text(
+        '{"prompt": "Hi", "seed": 5}\n\n{"messages": [{"role": "user", "content": "Why?"}]}\n'
+    )
+    run = ("--prompts", file, "-m", 6, "--n", 2, "--trace", folder, "--json")
+    code, out, err = generate(*run, "--top-logprobs", 2)
+    assert code == 0, err
+    answers = {f"{one['line']:03}-{one['sample'] + 1}.jsonl": one for one in lines(out)}
+    assert sorted(path.name for path in folder.iterdir()) == sorted(answers)
+    for name, answer in answers.items():
+        trace = read_trace(folder / name)
+        assert "".join(step.text for step in trace.steps) == answer["text"] == trace.totals["text"]
+        assert trace.header.seed == answer["seed"]
+        assert trace.header.messages[-1]["content"] == ("Hi" if answer["line"] == 1 else "Why?")
+        assert trace.header.prompt_tokens == answer["usage"]["prompt_tokens"]
+        assert len(trace.steps[0].top_logprobs) == 2
+    assert generate(*run[:-2], file)[0] == 2, "a file is no folder"
+
+
 def test_an_interrupt_keeps_the_steps_so_far(generate, monkeypatch):
     def interrupted(*given, **named):
         yield from itertools.islice(stream_generate(*given, **named), 4)

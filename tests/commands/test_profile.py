@@ -84,7 +84,10 @@ def test_interventions_have_options_of_their_own(profile_of, mine):
     assert profile_of(*own)["think"]["max_insertions"] == 0
     assert profile_of(*own, "--think")["think"] == profile_of()["think"]
     assert profile_of(*own, "--think", "--no-think")["think"]["max_insertions"] == 0
-    profile = profile_of(*own, "--no-branch", "--branch-width", 3, "--branch-depth", 2)
+    for forking in (["--branch"], ["--branch-width", 2], ["--branch-depth", 9]):
+        forked = profile_of(*own, *forking)
+        assert (forked["branch"]["max_branches"], forked["cntp"]["max_branches"]) == (8, 1000)
+    profile = profile_of(*own, "--branch", "--no-branch", "--branch-width", 3, "--branch-depth", 2)
     for section in (profile["branch"], profile["cntp"]):
         assert (section["max_branches"], section["width"], section["depth"]) == (0, 3, 2)
 

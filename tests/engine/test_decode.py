@@ -87,9 +87,10 @@ def test_a_thought_that_gains_nothing_is_dropped(run, endless, monkeypatch, pipe
     assert sum(bool(step.fork) for step in steps) == branches
     tried = [step.dropped for step in steps if step.dropped]
     assert 2 <= len(tried) <= 3, "what was dropped counts as what was inserted"
-    for dropped, word in zip(tried, ("wait", "hm", "so"), strict=False):
-        assert (dropped.reason, dropped.origin) == (DropReason.WORSE, Origin.INSERTED)
-        assert word in endless.decode(dropped.tokens[: -picky.think.watch])
+    assert {(each.reason, each.origin) for each in tried} == {(DropReason.WORSE, Origin.INSERTED)}
+    texts = [endless.decode(each.tokens[: -picky.think.watch]) for each in tried]
+    words = [word for text in texts for word in ("wait", "hm", "so") if word in text]
+    assert len(set(words)) == len(tried), "another text at each turn"
     alone = sum(len(dropped.tokens) for dropped in tried)  # passes, if they were computed again
     assert branches or with_thoughts - len(passes) < alone
 
@@ -120,12 +121,35 @@ def test_the_model_continues_from_the_inserted_text(run, tiny_model):
         np.testing.assert_allclose([a.logprob for a in step.top_logprobs], logp[best], atol=2e-3)
 
 
-@pytest.mark.parametrize(("text", "token", "times"), [(["hm", 77], 77, 1), ("‹s›", 256, 3)])
+@pytest.mark.parametrize(("text", "token", "times"), [(["hm", 77], 77, 2), ("‹s›", 256, 3)])
 def test_thinking_text_may_be_a_token_by_number_or_name_or_a_list(run, text, token, times):
     steps = run(50, profile=ALWAYS_THINK.replace({"think": {"text": text}}))
     found = [steps[index].token for index in inserted(steps)]
     assert 1 <= found.count(token) <= times
     assert (len(found) == found.count(token)) is (text == token)
+
+
+def test_texts_take_turns_and_none_stands_twice_in_a_conversation(tiny_model, endless):
+    texts = ["wait", "hm", "so"]
+
+    def inserted_first(prompt, seed):
+        given = endless.encode(prompt)
+        steps = stream_generate(tiny_model, endless, given, profile=ALWAYS_THINK, seed=seed)
+        said = endless.decode([step.token for step in steps if step.origin is Origin.INSERTED])
+        assert all(said.count(text) <= 1 for text in texts)
+        return min(texts, key=lambda text: said.find(text) % 1000)
+
+    assert {inserted_first("Why?", seed) for seed in range(3)} == set(texts)
+    assert {inserted_first("Why? Wait, so he left.", seed) for seed in range(3)} == {"hm"}
+
+
+@pytest.mark.parametrize(("unforked", "answers"), [("argmax", 1), ("draw", 3)])
+def test_without_a_fork_the_most_probable_token_is_taken_at_its_place(run, unforked, answers):
+    profile = always_branch(max_branches=0, unforked=unforked)
+    found = [run(8, profile=profile, seed=seed, top_logprobs=1) for seed in range(3)]
+    assert len({tuple(tokens(steps)) for steps in found}) == answers
+    surest = [step.token == step.top_logprobs[0].token for steps in found for step in steps]
+    assert all(surest) is (unforked == "argmax")
 
 
 @pytest.mark.parametrize("text", [258, -1, ["fine", 999], "</s>", 257])

@@ -38,9 +38,21 @@ def finish(runner):
     found = {}
     with runner:
         while not runner.idle:
-            for slot, step in runner.advance():
-                found.setdefault(slot, []).append(step.token)
+            found = join(found, run_for(runner, 1))
     return found
+
+
+def run_for(runner, turns):
+    """Return the tokens by slot."""
+    found = {}
+    for _ in range(turns):
+        for slot, step in runner.advance():
+            found.setdefault(slot, []).append(step.token)
+    return found
+
+
+def join(first, then):
+    return {slot: first.get(slot, []) + then.get(slot, []) for slot in first | then}
 
 
 def tokens_alone(model, tokenizer, prompt, settings=PLAIN):
@@ -219,6 +231,93 @@ def test_the_answers_to_one_request_do_not_hold_back_another(make):
             order += [slot for slot, _ in runner.advance() if slot not in order]
     assert order.index(other) <= 2
     assert {*order} == {other, *answers}
+
+
+LONG = replace(PLAIN, max_tokens=120)
+
+
+@pytest.mark.parametrize(
+    ("others", "most"),
+    [
+        ([("a", 8)], 4),
+        ([("a", 1)] * 8, 4),
+        ([("b", 8)], 4),
+        ([("b", 1)] * 8, 12),
+        ([("b", 1)] * 2 + [("a", 3), ("a", 3)], 4),
+    ],
+    ids=["one request", "one client", "its own request", "its own client", "several"],
+)
+def test_a_first_answer_takes_the_place_of_one_that_can_spare_it(
+    make, tiny_model, tokenizer, others, most
+):
+    """Of a client or a request with several at once; of any other one only after a while."""
+    runner, slots = make(batch=4), []
+    for number, (client, count) in enumerate(others):
+        hooks = Hooks()
+        for seed in range(count):
+            resolved = runner.resolve(LONG).with_seed(10 * number + seed)
+            slots.append(runner.add(PROMPT[number:], resolved, hooks, client=client))
+    with runner:
+        found, waited = run_for(runner, 3), 0
+        asked = runner.add(PROMPT[9:], runner.resolve(PLAIN), client="b")
+        while asked not in found:
+            found = join(found, run_for(runner, 1))
+            waited += 1
+            assert runner.running <= 4
+        found = join(found, finish(runner))
+    assert waited <= most
+    for slot in slots:
+        settings = replace(LONG, seed=slot.resolved.seed)
+        alone = tokens_alone(tiny_model, tokenizer, slot.prompt.tokens, settings)
+        assert found[slot] == alone
+
+
+@pytest.mark.parametrize("others", [0, 3])
+def test_an_answer_that_nobody_reads_gives_its_place_up(make, tiny_model, tokenizer, others):
+    runner = make(batch=1)
+    slot = runner.add(PROMPT, runner.resolve(LONG))
+    with runner:
+        found = run_for(runner, 5)
+        slot.unread = True
+        waiting = [runner.add(PROMPT[n:], runner.resolve(PLAIN)) for n in range(1, 1 + others)]
+        during = run_for(runner, 60)
+        assert slot not in run_for(runner, 1)
+        assert {*during} - {slot} == {*waiting}
+        assert runner.running == 0
+        slot.unread = False
+        found = join(join(found, during), finish(runner))
+    assert found[slot] == tokens_alone(tiny_model, tokenizer, PROMPT, LONG)
+
+
+def test_an_answer_that_sits_out_can_be_cancelled(make):
+    runner, cancel = make(batch=1), Event()
+    slot = runner.add(PROMPT, runner.resolve(LONG), Hooks(cancel=cancel))
+    with runner:
+        run_for(runner, 5)
+        slot.unread = True
+        run_for(runner, 2)
+        cancel.set()
+        runner.advance()
+    assert slot.ended
+    assert runner.idle
+
+
+def test_prompts_that_begin_alike_are_computed_once(make, monkeypatch, tiny_model, tokenizer):
+    """However long their common beginning is, and whichever of them ends before it does."""
+    monkeypatch.setattr("entropix_mlx.engine.scheduler.PREFILL_CHUNK", 32)
+    runner, chunks = make(batch=6, cache=PromptCache(2**20)), prefilled(monkeypatch)
+    common, cancel = [65 + n % 50 for n in range(170)], Event()
+    gone = runner.add([*common, 1], runner.resolve(PLAIN), Hooks(cancel=cancel))
+    with runner:
+        runner.advance()
+        slots = [runner.add([*common, *b"!" * n], runner.resolve(PLAIN)) for n in range(1, 12, 3)]
+        runner.advance()
+        cancel.set()
+        found = finish(runner)
+    assert gone.ended
+    assert sum(map(len, chunks)) < 1.5 * len(common)
+    for slot in slots:
+        assert found[slot] == tokens_alone(tiny_model, tokenizer, slot.prompt.tokens)
 
 
 def test_a_prompt_may_be_scored(make, tiny_model):

@@ -40,7 +40,7 @@ every_memory = pytest.mark.parametrize(
 )
 FORKS = {
     "think": {"min_gap": 3, "watch": 3, "loop_length": 0, "place": "word"},
-    "branch": {"min_gap": 2, "depth": 6, "margin": 0.0},
+    "branch": {"max_branches": 8, "min_gap": 2, "depth": 6, "margin": 0.0},
 }
 
 

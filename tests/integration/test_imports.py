@@ -19,9 +19,9 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("entropix_mlx", "tui")
 CORE = (
     "answer", "api", "chat", "checkpoints", "conversion", "distributed", "engine", "models",
-    "notes", "profiles", "samplers", "traces",
+    "notes", "profiles", "samplers", "tools", "traces",
 )  # fmt: skip
-MLX_FREE = ("answer", "backends", "commands", "notes", "profiles", "server", "traces")
+MLX_FREE = ("answer", "backends", "commands", "notes", "profiles", "server", "tools", "traces")
 MLX_FREE_MODULES = (
     "chat.attachments", "chat.base", "chat.conversation", "chat.finding", "chat.slash",
     "chat.store", "conversion.recipe", "distributed.environment", "distributed.hub",

@@ -17,7 +17,7 @@ from entropix_mlx.lab.evaluation.confidence import (
 from entropix_mlx.lab.evaluation.gate import GatedAnswer, GateEffect, fit_gate
 from entropix_mlx.lab.evaluation.records import parse_record
 from entropix_mlx.lab.evaluation.report import EvaluationReport
-from entropix_mlx.profiles.confidence import AnswerMetrics
+from entropix_mlx.profiles.confidence import AnswerMetrics, Verdict
 from entropix_mlx.summary import Summary
 from tests.lab.test_results import line
 
@@ -76,6 +76,25 @@ def test_a_threshold_separates_what_can_be_separated():
     assert (other.observed_risk, other.coverage) == (1.0, 1.0)
 
 
+@pytest.mark.parametrize(
+    ("score", "value", "threshold", "shown"),
+    [
+        ("mean_entropy", -3.04, -2.23, "mean entropy 3.04 bits, above 2.23"),
+        ("max_varentropy", -12.5, -9.0, "max varentropy 12.5 bits², above 9"),
+        ("mean_logprob", -1.25, -0.5, "mean log p -1.25 nats, below -0.5"),
+        ("first_margin", 0.125, 0.25, "first margin 0.125, below 0.25"),
+    ],
+)
+def test_a_verdict_says_what_was_measured(score, value, threshold, shown):
+    assert shown in Verdict(score, value, threshold, risk=0.2).reason
+
+
+def test_a_threshold_rests_on_enough_answers():
+    assert fit_threshold(records(45), 0.2).n == 45
+    with pytest.raises(EntropixError, match="--limit"):
+        fit_threshold(records(42), 0.2)  # 28 of them are right
+
+
 def test_no_coverage_is_a_failure():
     wrong = [parse_record(line(f"q{i}", "one", False)) for i in range(20)]
     for answers in ([*wrong, parse_record(line("q", "one", True))], []):
@@ -131,7 +150,7 @@ def test_generate_says_that_an_answer_is_unsure(tiny_folder, capsys):
 def test_calibrate_sets_the_threshold(tiny_folder, tmp_path, capsys):
     questions = tmp_path / "own.jsonl"
     questions.write_text(
-        "".join(f'{{"question": "{i}", "answer": ".|^$", "rule": "regex"}}\n' for i in range(24))
+        "".join(f'{{"question": "{i}", "answer": ".|^$", "rule": "regex"}}\n' for i in range(100))
     )
     output = tmp_path / "profile.toml"
     run = ["calibrate", "--model", str(tiny_folder), "--output", str(output)]

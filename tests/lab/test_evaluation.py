@@ -138,7 +138,8 @@ def test_forward_tokens_include_discarded_ones(tiny_model, byte_tokenizer):
 
     always = {"thresholds": {"branch_max_entropy": 99.0, "branch_min_varentropy": -1.0,
                              "branch_max_margin": 2.0, "low_entropy": -1.0,
-                             "think_max_varentropy": -1.0}}  # fmt: skip
+                             "think_max_varentropy": -1.0},
+              "branch": {"max_branches": 8}}  # fmt: skip
     options = {"max_tokens": 12, "seed": 0, "changes": always}
     steps = list(stream_generate(tiny_model, byte_tokenizer, [1, 2, 3], **options))
     forks = [step.fork for step in steps if step.fork]

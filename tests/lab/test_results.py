@@ -33,7 +33,7 @@ def line(question, arm, right, committed=2, discarded=0, level="r", logprob=-0.1
 def test_accuracy_cost_and_contrasts_are_paired():
     lines = [
         *(line(f"q{i}", "one", i < 6, 2) for i in range(10)),
-        *(line(f"q{i}", "two", i in (0, 1, 9), 3, 5) for i in range(10)),
+        *(line(f"q{i}", "two", i in (0, 1, 9), 3, 5, logprob=-0.5 - i) for i in range(10)),
     ]
     results = summarize([parse_record(each) for each in lines])
     one, two = results.accuracies[0], results.accuracies[1]
@@ -45,6 +45,8 @@ def test_accuracy_cost_and_contrasts_are_paired():
     assert contrast.difference == pytest.approx(-0.3)
     assert contrast.p_value == contrast.adjusted == pytest.approx(2 * 6 / 32)
     assert contrast.interval.low < -0.3 < contrast.interval.high
+    assert contrast.logprob == pytest.approx(-5.0 + 0.1)
+    assert contrast.logprob_interval.low < contrast.logprob < contrast.logprob_interval.high
 
 
 def test_a_record_of_an_earlier_version_is_read():

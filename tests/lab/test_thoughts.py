@@ -1,5 +1,6 @@
 """Calibrating thoughts: what a text does at a place, which one is chosen, going on after a stop."""
 
+import dataclasses
 import json
 import math
 from types import SimpleNamespace
@@ -19,8 +20,9 @@ from entropix_mlx.lab.calibration.ablation import (
     AblationEffect,
     only,
     without,
-    without_harm,
+    without_rejected,
 )
+from entropix_mlx.lab.calibration.calibrate import TRIED
 from entropix_mlx.lab.calibration.thoughts import (
     FOLLOWING,
     LEAST_FOLLOWING,
@@ -32,6 +34,7 @@ from entropix_mlx.lab.calibration.thoughts import (
     sites,
 )
 from tests.conftest import make_byte_tokenizer, tokens
+from tests.fuzz.mutations import VALUES
 from tests.steps import make_step
 
 BARE = without(Profile.load(), *OFF)
@@ -106,7 +109,8 @@ def test_where_a_text_must_improve_its_effect_is_measured_behind_what_decides(ti
 def test_an_arm_is_the_whole_answer_although_it_goes_on_from_the_control(tiny_model, endless):
     answerer = an_answerer(tiny_model, endless)
     prompts = ["Hello", "Why?", "Hello"]
-    profile = Profile.load().replace(EVERYWHERE).replace({"branch": {"width": 2, "depth": 3}})
+    forks = {"max_branches": 8, "width": 2, "depth": 3}
+    profile = Profile.load().replace(EVERYWHERE).replace({"branch": forks})
     arm = only(profile, BRANCH)
     control = answerer.answers("control", prompts, 12, profile=without(profile, *OFF))
     ablation = Ablation(answerer, control, {"Hello": "prose"}, 12)
@@ -168,13 +172,13 @@ def test_the_best_text_is_chosen_and_measured_at_other_places(answerer, shift, h
     assert anywhere.texts.count("bad") == first, "clearly behind: it is tried no more"
     assert anywhere.texts.count("poor") == 2 * first + final
     assert choice.harms is harms
-    assert set(improving.texts) == {"good"}
-    expected = {"text": "good", "least_gain": thoughts.LEAST_GAIN}
+    assert improving.texts[:3] == ["good", "fair", "poor"], "none is clearly behind: in turn"
+    expected = {"text": ["good", "fair", "poor"], "least_gain": thoughts.LEAST_GAIN}
     expected |= {"max_insertions": 0} if harms else {}
     assert choice.changes() == expected
     record = choice.record()["chosen"]
     low, high = record["total"][1:]
-    assert low <= table["good"] + shift <= high
+    assert low <= table["fair"] + shift <= high
     assert record["places"] == places
 
 
@@ -216,11 +220,16 @@ def test_a_journal_of_something_else_is_refused(tmp_path):
         journal.open({"seed": seed})
         return journal
 
-    opened(1).add("a", 0, [1])
-    assert opened(1).get("a", 0) == [1]
+    steps = [make_step(0, "a")]
+    opened(1).add("a", 0, steps)
+    assert opened(1).get("a", 0) == steps
     with pytest.raises(OutputError, match="--resume"):
         opened(2)
-    for damaged in ("[[", json.dumps({"seed": 1}) + "\n7"):
+    record = steps[0].to_dict()
+    wrong = [*VALUES, *([value] for value in VALUES if value != {}), [record | {"token": "x"}]]
+    wrong = [steps for steps in wrong if steps not in ([], "", {})]
+    lines = [json.dumps(["a", 0, steps]) for steps in wrong]
+    for damaged in ("[[", *(f'{{"seed": 1}}\n{line}' for line in ("7", "[[], {}, []]", *lines))):
         path.write_text(damaged + "\n")
         with pytest.raises(OutputError, match="damaged"):
             opened(1)
@@ -231,17 +240,21 @@ def test_a_journal_of_something_else_is_refused(tmp_path):
 
 
 def test_what_does_harm_is_left_out():
-    bad, unclear = (-0.2, -0.1) * 20, (-0.2, 0.3) * 20
+    good, bad, unclear = (0.1, 0.2) * 20, (-0.2, -0.1) * 20, (-0.2, 0.3) * 20
     found = [
         AblationEffect("think", "all", unclear, unclear, 0.1),
         AblationEffect("branch", "all", bad, bad, 1.0),
         AblationEffect("resample", "code", bad, bad, 0.0),
     ]
-    profile = without_harm(Profile.load(), found)
+    tried = Profile.load().replace({"branch": TRIED})
+    profile = without_rejected(tried, found)
     assert profile.branch.max_branches == 0
-    assert profile.think == Profile.load().think
-    assert profile.thresholds == Profile.load().thresholds, "harmful to one kind only"
+    assert profile.think == tried.think
+    assert profile.thresholds == tried.thresholds, "harmful to one kind only"
     assert found[1].to_dict()["logprob_per_forward_token"] == -0.15
+    forks, hot = (AblationEffect(name, "all", unclear, unclear, 1.0) for name in ("branch", "hot"))
+    assert without_rejected(tried, [forks, hot]) == without(tried, "branch", "hot"), "no gain"
+    assert without_rejected(tried, [dataclasses.replace(forks, logprobs=good)]) == tried
 
 
 def test_reserved_are_added_tokens_that_nothing_uses():

@@ -15,6 +15,7 @@ from entropix_mlx.lab.calibration.ablation import (
     used,
     without,
 )
+from entropix_mlx.lab.calibration.calibrate import TRIED
 from entropix_mlx.lab.calibration.worth import LEAST_PLACES, PlaceEffect, forks, worth
 from entropix_mlx.settings import Settings
 from entropix_mlx.step import Branch, Fork, Strategy
@@ -88,7 +89,7 @@ def test_a_fork_effects_what_its_winner_leads_by():
 
 
 def test_interventions_act_where_their_strategies_are():
-    profile = Profile.load()
+    profile = Profile.load().replace({"branch": TRIED})
     steps = [
         make_step(n, "x", entropy=entropy, varentropy=varentropy, margin=0.1)
         for n, (entropy, varentropy) in enumerate([(1.0, 1.0), (4.0, 9.0), (6.0, 9.0)])

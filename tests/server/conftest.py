@@ -99,7 +99,7 @@ class Client:
 
 def make_server(capacity=None, limits=None, settings=None, **more) -> Server:
     metrics = ServerMetrics()
-    batcher = Batcher(load, capacity or Capacity(4, 32, 2**24), metrics)
+    batcher = Batcher(more.get("load", load), capacity or Capacity(4, 32, 2**24), metrics)
     batcher.start()
     given = settings or Settings(max_tokens=16, profile=Profile.load())
     served = ServedModel("tiny", batcher.model.config, given, limits or Limits())

@@ -14,6 +14,11 @@ CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 HI = [{"role": "user", "content": "Hi"}]
 
 
+TOOL = {"type": "function", "function": {"name": "f"}}
+WRONG_CALLS = (
+    *([], {}, [{}], [{"id": "a"}], [{"id": 1, "function": {"name": "f", "arguments": "{}"}}]),
+    *([{"id": "a", "function": {"name": "f", "arguments": wrong}}] for wrong in ("{", "[]", 7)),
+)
 CHAT_MISTAKES = {
     "temprature": [1],
     "temperature": ["hot", -1],
@@ -26,13 +31,25 @@ CHAT_MISTAKES = {
     "max_tokens": [0],
     "stop": [[""], ["x"] * 99],
     "top_logprobs": [2],
-    "response_format": [{"type": "json_object"}],
-    "tools": [[{}]],
+    "response_format": [{"type": "xml"}, {"type": "json_schema"}, {"type": "text", "schema": {}}],
+    "guided_json": ["{", {"type": "objct"}, {"type": "object", "propertyNames": {"not": {}}}],
+    "guided_regex": ["(", "", "a(?=b)", 7],
+    "guided_choice": [[], ["a", 1]],
+    "guided_grammar": ["start: other"],
+    "structured_outputs": [{}, {"regex": "a", "choice": ["b"]}, {"json_object": False}],
+    "tools": [
+        *([{}], {}, [TOOL] * 2, [TOOL] * 129, [TOOL]),  # this model's template shows no tools
+        *([TOOL | {"type": "custom"}], [{"type": "function", "function": {"name": "a b"}}]),
+    ],
+    "tool_choice": ["required", "best", {"type": "function", "function": {"name": "f"}}],
+    "parallel_tool_calls": ["no"],
     "functions": [[{}]],
     "stream_options": [{"include_usage": True}],
     "messages": [
         None,
         [{"role": "tool", "content": "x"}],
+        [{"role": "tool", "content": "x", "tool_call_id": "y"}],  # shown to no template
+        *([{"role": "assistant", "tool_calls": calls}] for calls in WRONG_CALLS),
         [{"role": "user", "content": [{"type": "image_url"}]}],
     ],
     "profile": [{"thresholds": {"low": 1}}],
@@ -56,6 +73,7 @@ TEXT_MISTAKES = {
     [
         *((CHAT, {name: bad}, name) for name, given in CHAT_MISTAKES.items() for bad in given),
         (CHAT, {"sampler": "greedy", "top_k": 4}, "top_k"),
+        (CHAT, {"guided_regex": "a", "guided_choice": ["b"]}, "guided_choice"),
         (CHAT, {"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
         (CHAT, {"set": {"branch.width": 64}}, "branch"),
         (CHAT, {"branch": {"width": "x"}}, "width"),
@@ -86,8 +104,9 @@ def test_an_error_before_the_first_token_is_no_stream(client):
     ("method", "path", "status"),
     [
         *[("GET", "/v1/nothing", 404), ("GET", "/v1/completions", 405), ("DELETE", "/", 405)],
-        *[("POST", "/v1/models", 405), ("GET", "/v1/models/", 404), ("GET", "/%2e%2e/", 404)],
-        *[("GET", "/v1/chat/completions/", 404), ("OPTIONS", "/v1/completions", 405)],
+        *[("POST", "/v1/models", 405), ("GET", "/v1/model", 404), ("GET", "/%2e%2e/", 404)],
+        *[("GET", "/v1/chat/completions/", 405), ("OPTIONS", "/v1/completions", 405)],
+        *[("POST", "/v1/embeddings", 404), ("GET", "/v1/responses/resp_1", 404)],
     ],
 )
 def test_routes_that_there_are_not(client, method, path, status):
@@ -127,10 +146,20 @@ GOOD = {
     **{"profile": {"extends": "reference", "think": {"max_insertions": 1}}, "branch": {"width": 2}},
     **{"set": {"thresholds.low_entropy": 1.0}, "model": "tiny", "user": "x"},
 }
-FREE = {"response_format": {"type": "text"}, "tools": []}
+FREE = {"response_format": {"type": "text"}, "tools": [], "guided_regex": r"(.|\n)*"}
+BLOCKS = [*HI, {"role": "assistant", "content": [{"type": "text", "text": "So"}]}]
 GOODS = {
     CHAT: GOOD | {"messages": HI, "logprobs": True, "top_logprobs": 2, **FREE},
     TEXT: GOOD | {"prompt": ["Hi", [65]], "logprobs": 2, "best_of": 2},
+    "/v1/responses": {
+        **{"input": [{"type": "message", **HI[0]}], "instructions": "a", "max_output_tokens": 2},
+        **{"text": {"format": {"type": "text"}}, "tools": [], "tool_choice": "auto", "seed": 1},
+        **{"store": False, "include": [], "reasoning": {"effort": None}, "top_logprobs": 2},
+    },
+    "/v1/messages": {
+        **{"messages": BLOCKS, "system": [{"type": "text", "text": "a"}], "max_tokens": 2},
+        **{"stop_sequences": ["x"], "tools": [], "tool_choice": {"type": "auto"}, "top_k": 5},
+    },
 }
 HEADERS = (
     *({}, {}, {}, {"Content-Type": "text/plain"}, {"Content-Encoding": "gzip"}),

@@ -188,3 +188,22 @@ def test_a_signal_lets_the_answer_end_that_runs(folder):
     assert received.count(b'"entropix":{"index"') == 80
     assert "Traceback" not in said
     assert server.process.returncode == 0
+
+
+@pytest.mark.parametrize("signals", [2 * (signal.SIGTERM,), 3 * (signal.SIGINT,)])
+def test_a_second_signal_ends_what_runs_and_reports_no_error(folder, signals):
+    server = Process(folder, "--no-api-key", "--batch", "4")
+    try:
+        body = {"prompt": "a", "max_tokens": -1, "stream": True, "n": 8}
+        with server.send(post(body)) as streaming, server.send(post(body | {"stream": False})):
+            streaming.recv(100)
+            for one in signals:
+                server.process.send_signal(one)
+            while streaming.recv(2**16):
+                pass
+    except ConnectionError:
+        pass  # it may hang up at any time
+    finally:
+        said = server.end()
+    assert server.process.returncode == 0, said
+    assert "Traceback" not in said

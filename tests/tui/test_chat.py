@@ -61,8 +61,8 @@ async def test_an_unsure_answer_is_reported_with_advice(make_chat):
     app = make_chat(changes={"abstain": {"score": "mean_logprob", "threshold": 0.0}})
     async with running(app) as pilot:
         await ask(pilot, "one")
-        assert "mean_logprob" in notices(app)
-        assert "another seed" in notices(app)
+        assert "mean log p" in notices(app)
+        assert "check it" in notices(app)
 
 
 async def test_a_question_typed_while_the_model_loads_is_answered(make_chat):

@@ -168,14 +168,14 @@ async def test_changes_of_the_user_are_written_and_read_again(make, tmp_path):
         await pilot.press("f3")
         app.screen.query_one("#sampler").value = "entropix"
         app.screen.query_one("#temperature").value = "0.5"
-        app.screen.query_one("#branch").value = False
+        app.screen.query_one("#branch").value = True
         app.screen.query_one("#slider-low_entropy").focus()
         await pilot.press("right", "ctrl+d")
         await pilot.pause()
         assert written().options == {
             "sampler": "entropix",
             "temperature": 0.5,
-            "no-branch": True,
+            "branch": True,
             "set": ["think.max_insertions=2", f"thresholds.low_entropy={low()}"],
         }
         before = low()

@@ -150,10 +150,13 @@ async def test_a_threshold_recolours_and_then_regenerates(make_chat):
         assert "✓" in str(box.render())
         box.value = False
         assert "✓" not in str(box.render()), "it can be read without colours"
+        assert not app.screen.query_one("#branch", Checkbox).value, "forks are off"
+        app.screen.query_one("#ask", Checkbox).value = True
         await pilot.press("ctrl+r")
         await until(pilot, lambda: ready(app) and answers(app) == 2)
         assert turns(app)[0].answer.seed == 43
         assert app.workspace.profile.think.max_insertions == 0
+        assert app.workspace.profile.branch.max_branches > 0, "who is asked at forks wants them"
         assert {s.strategy for s in app.workspace.last_steps} == {"sample"}
 
 

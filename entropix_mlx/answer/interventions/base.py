@@ -180,7 +180,8 @@ class AnswerText:
     def repeats(self, text: str) -> bool:
         if not text.strip():
             return self._text.endswith("\n")
-        return contains(words_of(self._text), words_of(text))
+        words = words_of(text)
+        return contains(words_of(self._text), words) if words else text.strip() in self._text
 
 
 def text_of(tokenizer: TokenizerWrapper, tokens: Sequence[int]) -> str:

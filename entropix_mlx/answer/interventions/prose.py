@@ -238,23 +238,29 @@ def _abbreviates(text: str, end: int) -> bool:
     return name in _ABBREVIATIONS or (name in _BEFORE_NUMBER and following.isdigit())
 
 
-def asks_for(words: Collection[str], tokenizer: TokenizerWrapper, prompt: Sequence[int]) -> bool:
-    """Tell whether the request of a prompt holds one of some words, in small letters or large.
+def asks_for(phrases: Collection[str], tokenizer: TokenizerWrapper, prompt: Sequence[int]) -> bool:
+    """Tell whether the request of a prompt holds one of some words or phrases, whatever their case.
 
     The request is the last turn of a chat, between whose turns special tokens stand. A prompt
     without any is a request as a whole.
     """
-    if not words:
-        return False
-    asked = _last_turn(tokenizer, prompt)
-    return not asked.isdisjoint(word.casefold() for word in words)
+    asked = _spaced(_last_turn(tokenizer, prompt)) if phrases else ""
+    return any(_spaced(_words(phrase)) in asked for phrase in phrases)
 
 
-def _last_turn(tokenizer: TokenizerWrapper, prompt: Sequence[int]) -> set[str]:
+def _spaced(words: Sequence[str]) -> str:
+    return f" {' '.join(words)} "
+
+
+def _words(text: str) -> list[str]:
+    return _HYPHENATED.findall(text.casefold())
+
+
+def _last_turn(tokenizer: TokenizerWrapper, prompt: Sequence[int]) -> list[str]:
     special = frozenset(tokenizer.all_special_ids)
     turns = [list(turn) for marks, turn in groupby(prompt, special.__contains__) if not marks]
     for turn in reversed(turns):
-        words = _HYPHENATED.findall(tokenizer.decode(turn).casefold())
+        words = _words(tokenizer.decode(turn))
         if len(words) >= LEAST_HYPHENATEDS_OF_A_TURN:
-            return set(words)
-    return set()
+            return words
+    return []

@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ...errors import ProfileError
@@ -46,12 +47,18 @@ class Thinking:
         tokenizer: TokenizerWrapper,
         vocab_size: int,
         prompt: Sequence[int] = (),
+        seed: int = 0,
     ) -> None:
-        """Check the profile's texts; the request of the prompt may leave no place for thoughts."""
+        """Check the profile's texts; the request of the prompt may leave no place for thoughts.
+
+        The seed and the prompt say which text comes first.
+        """
         self._rule = rule
         self._tokenizer = tokenizer
+        self._prompt = prompt
         self._places = ALLOWED[rule.place]
         self._texts = rule.text if isinstance(rule.text, list) else [rule.text]
+        self._first = (seed + sum(prompt)) % len(self._texts)
         # The checks come first, so that a text that cannot be used is refused before any work.
         self._tokens = {text: to_tokens(text, tokenizer, vocab_size) for text in self._texts}
         for form in {form for text in self._texts for form in self._forms(text)}:
@@ -95,13 +102,29 @@ class Thinking:
         place = self._answer.place(here.token)
         if place not in self._places or place is None:
             return None
-        text = self._texts[self._allowance.count % len(self._texts)]
-        if isinstance(text, str) and self._answer.repeats(text):
+        text = self._next_text()
+        if text is None:
             return None
         form = written(text, place, self._answer.paragraph) if isinstance(text, str) else text
         tokens = self._tokens.get(form)
         fits = tokens is not None and len(tokens) + self._rule.watch < room
         return tokens if fits else None
+
+    def _next_text(self) -> str | int | None:
+        """Return the text whose turn it is, of those that do not stand in the conversation yet."""
+        turn = (self._first + self._allowance.count) % len(self._texts)
+        in_turn = (*self._texts[turn:], *self._texts[:turn])
+        return next((text for text in in_turn if not self._stands(text)), None)
+
+    def _stands(self, text: str | int) -> bool:
+        if isinstance(text, int):  # a token that says nothing may come again
+            return False
+        words = words_of(text)
+        return self._answer.repeats(text) or (bool(words) and contains(self._conversation, words))
+
+    @cached_property
+    def _conversation(self) -> list[str]:
+        return words_of(text_of(self._tokenizer, self._prompt))
 
     def _forms(self, text: str | int) -> set[str]:
         if isinstance(text, int):

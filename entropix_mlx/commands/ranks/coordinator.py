@@ -25,7 +25,7 @@ from ...distributed.environment import RankEnvironment
 from ...distributed.guard import guarded
 from ...distributed.hub import Hub, Record
 from ...errors import EntropixError, GroupError, LostRankError
-from ..shared.output import BUG, INTERRUPTED, LOST, USAGE
+from ..shared.output import BUG, INTERRUPTED, LOST, USAGE, leave
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -156,7 +156,7 @@ class Coordinator:
             sys.stderr.flush()
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         self._hub.end({"do": "end", "code": code})
-        _leave(code)
+        leave(code)
 
     def _lost(self, rank: int, error: str | None) -> None:
         if error is None:
@@ -170,7 +170,7 @@ class Coordinator:
 
     def _give_up(self) -> NoReturn:
         report_error(self._hub.missing())
-        _leave(LOST)
+        leave(LOST)
 
     def _check(self, rank: int, said: Mapping[str, Any], hello: Mapping[str, Any]) -> None:
         for package, version in hello["versions"].items():
@@ -198,7 +198,7 @@ def coordinate(place: RankEnvironment, run: Callable[[Coordinator], int]) -> NoR
         coordinator = Coordinator(place)
     except EntropixError as error:
         report_error(str(error))
-        _leave(_code_of(error))
+        leave(_code_of(error))
     try:
         code = run(coordinator)
     except SystemExit as error:
@@ -256,11 +256,3 @@ def report_error(message: str) -> None:
 
 def _code_of(error: EntropixError) -> int:
     return LOST if isinstance(error, LostRankError) else USAGE
-
-
-def _leave(code: int) -> NoReturn:
-    """End this process at once, with everything printed."""
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
-            stream.flush()
-    os._exit(code)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ... import limits
 from ...api.answers_file import Task
 from ...palette import SWATCHES, paint, paint_step
-from ...profiles.confidence import Verdict
+from ...profiles.confidence import ADVICE, Verdict
 from ...step import Fork, Step
 from ...summary import Summary
 from ...traces.explain import fate, standing
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 Record = dict[str, Any]
 MOST_FAILURES = 5
 """Failures that are listed at the end; a file of answers has all of them."""
-ADVICE = "ask more precisely, try another seed, let it think (think.max_insertions), or abstain"
-"""With an answer that is unsure."""
 
 
 def show_steps(steps: Iterable[Step], form: OutputOptions, summary: Summary) -> int:

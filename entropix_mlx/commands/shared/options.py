@@ -22,6 +22,7 @@ from ...files import expanded
 from ...profiles.fields import Number, overlaid
 from ...profiles.profile import Profile
 from ...profiles.sampler_specs import parameters
+from ...profiles.sections import MOST_FORKS
 from ...profiles.selection import AUTO
 from ...records import parse_json, parse_toml
 from ...samplers.registry import SAMPLERS
@@ -145,19 +146,24 @@ def read_schema(path: Path) -> Any:
 
 
 def _interventions(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the fields of the profile that --think, --no-think and --…branch… change."""
+    """Return the fields of the profile that --think, --no-think, --ask and --…branch… change.
+
+    What says how to fork turns forks on; only the sampler cntp always has them.
+    """
     think: dict[str, Any] = {}
     branches: dict[str, Any] = {}
     if given.get("think"):
         think["max_insertions"] = Profile.load().think.max_insertions
     if given.get("no_think"):
         think["max_insertions"] = 0
-    if given.get("no_branch"):
-        branches["max_branches"] = 0
     for name in ("width", "depth"):
         if given.get(f"branch_{name}") is not None:
             branches[name] = given[f"branch_{name}"]
-    return {"think": think, "branch": branches, "cntp": branches}
+    turned_on = given.get("branch") or given.get("ask") or branches
+    forks = {"max_branches": MOST_FORKS} if turned_on else {}
+    if given.get("no_branch"):
+        branches["max_branches"] = 0
+    return {"think": think, "branch": forks | branches, "cntp": branches}
 
 
 def changes_of(assignment: str) -> dict[str, Any]:
@@ -275,7 +281,8 @@ def add_generation(parser: argparse.ArgumentParser) -> None:
             add(option, dest=name, action="append", type=bias, metavar="TOKEN=BIAS", help=each)
     add("--think", action="store_true", help="insert thoughts even if the profile does not")
     add("--no-think", action="store_true", help="never insert thoughts; overrides --think")
-    add("--no-branch", action="store_true", help="never compare branches, only sample")
+    add("--branch", action="store_true", help="compare branches even if the profile does not")
+    add("--no-branch", action="store_true", help="never compare branches; overrides --branch")
     add("--branch-width", type=positive, metavar="K", help="compare K branches at a fork")
     add("--branch-depth", type=positive, metavar="L", help="of at most L tokens each")
     add_attention_layers(parser)

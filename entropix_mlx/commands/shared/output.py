@@ -15,7 +15,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 from ...errors import OutputError
 from ...files import reason
@@ -78,6 +78,16 @@ def settle() -> None:
             stream.flush()
         except OSError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def leave(code: int) -> NoReturn:
+    """End this process at once, with everything printed.
+
+    What a thread that used MLX leaves behind needs the interpreter, also after `join`: an ordinary
+    end of the process would now and then abort in it.
+    """
+    settle()
+    os._exit(code)
 
 
 def write(text: str) -> None:

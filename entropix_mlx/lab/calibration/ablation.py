@@ -1,10 +1,10 @@
 """The effect of a profile's interventions on held-out prompts: answers with them and without them.
 
-An arm is the profile with one intervention, or with all of them; the control has none. Both answer
-the same prompts with the same seeds, and are alike up to the first place where the arm would act,
-so an arm goes on from there. The effect is the difference of the mean log probability of an
-answer's own tokens. For forks that measure is circular, since they are chosen by it: it can show
-harm, and no benefit.
+An arm is the profile with one intervention, or with all of them; the control has none, and takes
+the most probable token where a fork could be. Both answer the same prompts with the same seeds, and
+are alike up to the first place where the arm would act, so an arm goes on from there. The effect is
+the difference of the mean log probability of an answer's own tokens. For forks that measure is
+circular, since they are chosen by it: without a gain they are left out, but a gain is no proof.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from statistics import fmean
 from typing import Any
 
 from ...profiles.profile import Profile
+from ...profiles.sections import UNFORKED_ARGMAX
 from ...profiles.tree import classify
 from ...samplers.registry import make_sampler
 from ...step import NOT_OF_THE_MODEL, Step, Strategy
@@ -24,19 +25,24 @@ from ..answering import Answered, Answerer
 from ..evaluation.statistics import Interval, bootstrap_mean
 from .measurements import DIGITS, mean_and_interval
 
-THINK, BRANCH, RESAMPLE = "think", "branch", "resample"
+THINK, BRANCH, HOT, RESAMPLE = "think", "branch", "hot", "resample"
+"""`HOT` draws from the strategy's distribution where a fork could be, and none is."""
 OFF: dict[str, Mapping[str, Mapping[str, Any]]] = {
     THINK: {"think": {"max_insertions": 0}},
     BRANCH: {"branch": {"max_branches": 0}},
+    HOT: {"branch": {"unforked": UNFORKED_ARGMAX}},
     RESAMPLE: {"thresholds": {"resample_min_entropy": math.inf}},
 }
 """By intervention: the fields that leave it out."""
 ACTS = {
     THINK: {Strategy.THINK, Strategy.THINK_SAMPLE},
     BRANCH: {Strategy.BRANCH},
+    HOT: {Strategy.BRANCH},
     RESAMPLE: {Strategy.RESAMPLE},
 }
 """By intervention: the strategies by which an answer may differ from one without it."""
+MUST_GAIN = (BRANCH, HOT)
+"""Interventions that are left out unless their whole interval lies above 0; others, if below."""
 TOGETHER = "together"
 """The name of the arm with all interventions."""
 ALL_KINDS = "all"
@@ -85,9 +91,13 @@ class AblationEffect:
         return bootstrap_mean(self.logprobs)
 
     @property
-    def harms(self) -> bool:
-        """Whether the whole interval lies on the harmful side, over all prompts."""
-        return self.kind == ALL_KINDS and self.interval.high < 0
+    def verdict(self) -> str:
+        """Why the intervention is left out: "harmful" or "no gain"; empty where it stays."""
+        if self.kind != ALL_KINDS:
+            return ""
+        if self.interval.high < 0:
+            return "harmful"
+        return "no gain" if self.intervention in MUST_GAIN and self.interval.low <= 0 else ""
 
     def to_dict(self) -> dict[str, Any]:
         record: dict[str, Any] = {
@@ -150,9 +160,9 @@ class Ablation:
         ]
 
 
-def without_harm(profile: Profile, found: Sequence[AblationEffect]) -> Profile:
-    harmful = [effect.intervention for effect in found if effect.harms]
-    return without(profile, *(name for name in harmful if name in OFF))
+def without_rejected(profile: Profile, found: Sequence[AblationEffect]) -> Profile:
+    rejected = [effect.intervention for effect in found if effect.verdict]
+    return without(profile, *(name for name in rejected if name in OFF))
 
 
 def effect_of(

@@ -15,7 +15,8 @@ should get, at most, and calibration finds thresholds for them:
 5. Forks are followed, and tokens resampled, where the thresholds allow it. The effects there move
    the thresholds on, to where they are most worth their price (`worth`).
 6. On prompts that were held out so far, each intervention alone is compared with none, and those
-   that do harm are left out. Then all that are left are compared with none, together (`ablation`).
+   that do harm, or forks that gain nothing, are left out. Then all that are left are compared with
+   none, together (`ablation`).
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from ...models.base import LanguageModel
 from ...models.config import fingerprint
 from ...models.llama.weight_layout import precision
 from ...profiles.profile import Profile
+from ...profiles.sections import MOST_FORKS, UNFORKED_DRAW
 from ...step import Metrics, Step
 from ..answering import Answered, Answerer, Journal
 from .ablation import (
@@ -50,7 +52,7 @@ from .ablation import (
     AblationEffect,
     only,
     without,
-    without_harm,
+    without_rejected,
 )
 from .measurements import disagreement_auroc, own_steps, quantiles, short, solve, strategy_rates
 from .thoughts import LEAST_GAIN, InsertionExperiment, InsertionSite, ThoughtChoice, choose, sites
@@ -71,7 +73,8 @@ SITE_ROUNDS = 3
 """Rounds, each with other seeds, of the prompts in whose answers a thought can stand."""
 ALONE_ROUNDS, TOGETHER_ROUNDS = 3, 6
 """Rounds of the held-out prompts to measure interventions, alone and together."""
-
+TRIED = {"max_branches": MOST_FORKS, "unforked": UNFORKED_DRAW}
+"""Of `branch`: forks and hot draws are tried, whatever the base profile does."""
 
 HELD_OUT_EVERY = 3
 """Every third prompt of a file is held out."""
@@ -179,7 +182,8 @@ def calibrate(
     steps = _steps(control)
     answers, choice = _choose_thought(answerer, prompts, control, bare)
     ablation = Ablation(answerer, answers, prompts.kinds, LONGER * tokens)
-    profile, worths = _by_worth(ablation, bare, _solved(base, steps))
+    solved = _solved(base.replace({"branch": TRIED}), steps)
+    profile, worths = _by_worth(ablation, bare, solved)
     if choice is not None:
         profile = profile.replace({"think": choice.changes()})
     profile, effects, measured, treated = _held_out(answerer, prompts, LONGER * tokens, profile)
@@ -293,7 +297,7 @@ def _held_out(
     control = answerer.answers("held out", held * TOGETHER_ROUNDS, tokens, profile=bare)
     few = Ablation(answerer, control[: ALONE_ROUNDS * len(held)], prompts.kinds, tokens)
     alone = few.separate_effects(profile)
-    profile = without_harm(profile, alone)
+    profile = without_rejected(profile, alone)
     every = Ablation(answerer, control, prompts.kinds, tokens)
     treated = every.answers(TOGETHER, profile)
     effects = [*alone, *every.effects(TOGETHER, treated)]

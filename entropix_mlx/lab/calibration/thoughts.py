@@ -18,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
+from itertools import cycle
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -25,7 +26,7 @@ import numpy as np
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ...answer.continuation import Stretch, gain
-from ...answer.interventions.base import AnswerText
+from ...answer.interventions.base import AnswerText, words_of
 from ...answer.interventions.prose import ALLOWED, Place, asks_for
 from ...answer.interventions.thinking import flaw, to_tokens, written
 from ...profiles.profile import Profile
@@ -237,11 +238,17 @@ class TextEffects:
 
 @dataclass(frozen=True)
 class ThoughtChoice:
-    """The text that was chosen, and the figures behind it."""
+    """The text that was chosen, perhaps in turn with others, and the figures behind it."""
 
     chosen: TextEffects
+    """The figures are those of all texts in turn."""
     candidates: tuple[TextEffects, ...]
     """All texts, those that were tried at most places first."""
+    others: tuple[Text, ...] = ()
+
+    @property
+    def text(self) -> Text | list[Text]:
+        return [self.chosen.text, *self.others] if self.others else self.chosen.text
 
     @property
     def harms(self) -> bool:
@@ -249,13 +256,13 @@ class ThoughtChoice:
         return self.chosen.accepted > 0 and self.chosen.interval().high < 0
 
     def changes(self) -> dict[str, Any]:
-        fields: dict[str, Any] = {"text": self.chosen.text, "least_gain": LEAST_GAIN}
+        fields: dict[str, Any] = {"text": self.text, "least_gain": LEAST_GAIN}
         return fields | ({"max_insertions": 0} if self.harms else {})
 
     def record(self) -> dict[str, Any]:
         places = len({site.before for site in self.chosen.sites})
         return {
-            "chosen": self.chosen.to_dict() | {"places": places},
+            "chosen": self.chosen.to_dict() | {"text": self.text, "places": places},
             "candidates": [one.to_dict() for one in self.candidates],
         }
 
@@ -323,21 +330,27 @@ def choose(
     tried = _measured(answerer, anywhere, "first", first, texts)
     best = max(tried, key=lambda one: one.rank)
     racing = [one for one in tried if one is best or not one.behind(best)]
-    others = [one for one in tried if one not in racing]
+    behind = [one for one in tried if one not in racing]
     racing = measured("more", more, racing)
     racing.sort(key=lambda one: one.rank, reverse=True)
-    others.sort(key=lambda one: one.rank, reverse=True)
+    behind.sort(key=lambda one: one.rank, reverse=True)
     finalists = measured("final", final, racing[:FINALISTS])
     winner = max(finalists, key=lambda one: one.rank)
+    equals = [one.text for one in finalists if one is not winner and not one.behind(winner)]
+    others = tuple(text for text in equals if isinstance(text, str) and words_of(text))
     chosen = TextEffects(winner.text, (), ())
     for number in range(1, SEEDS + 1):
         answerer.journal.expect(len(fresh))
         seed = answerer.seed + number * OTHER_SEEDS
         where = improving.reseeded(f"again {number}", fresh, seed)
-        chosen += _measured(answerer, improving, f"fresh {number}", where, [winner.text])[0]
+        answerer.journal.expect(len(where))
+        turns = zip(where, cycle((winner.text, *others)), strict=False)
+        effects = improving.effects(f"fresh {number}", list(turns))
+        chosen += TextEffects(chosen.text, tuple(where), tuple(effects))
     if not chosen.sites:
         return None
-    return ThoughtChoice(chosen, (*finalists, *racing[FINALISTS:], *others))
+    every = (*finalists, *racing[FINALISTS:], *behind)
+    return ThoughtChoice(chosen, every, others)
 
 
 def _measured(

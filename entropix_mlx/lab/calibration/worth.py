@@ -1,8 +1,9 @@
 """Thresholds beyond which forks and resampling are worth their price, from their effects by place.
 
 The effect of an intervention at a place is in nats: the log probability of the tokens that follow
-with it, less that of those without it. Its cost are forward tokens that were discarded. `worth`
-puts a threshold where the effects beyond it, less a price, are largest in sum.
+with it, less that of those without it: at a fork, of those after the most probable token. Its cost
+are forward tokens that were discarded. `worth` puts a threshold where the effects beyond it, less a
+price, are largest in sum.
 """
 
 from __future__ import annotations

@@ -40,6 +40,9 @@ from .statistics import (
 COVERAGES = (0.5, 0.8)
 RISK = 0.2
 """The share of wrong answers that is allowed by default."""
+LEAST_GIVEN = 30
+"""Answers at or above a threshold. On fewer the lowest threshold that fits is one that luck chose:
+of 80 answers at a risk of 0.1, 0.19 of those given were wrong in truth."""
 FIRST_COVERAGE, COVERAGE_STEP = 0.1, 0.025
 """Where the sequence of tests begins, and its steps."""
 
@@ -115,7 +118,7 @@ def fit_threshold(
         score: a key of `SCORES`; None for the one with the highest AUROC on these answers.
 
     Raises:
-        EntropixError: no threshold is strict enough.
+        EntropixError: no threshold is strict enough, or it rests on too few answers.
     """
     if not records:
         raise EntropixError("no question of the half on which thresholds are set was answered")
@@ -131,6 +134,13 @@ def fit_threshold(
             f"no threshold of {best} keeps the risk at {risk:g}: of {len(records)} answers"
             f" {int(right.sum())} are right, and even the surest are wrong too often. Allow a"
             " higher --risk, take an easier task, or more questions (--limit)"
+        )
+    given = int((values[best] >= found).sum())
+    if given < LEAST_GIVEN:
+        raise EntropixError(
+            f"the threshold of {best} would rest on {given} given answers, and {LEAST_GIVEN} are"
+            " needed: with fewer, the risk is larger than it seems. Take more questions (--limit),"
+            " or allow a higher --risk"
         )
     tasks = dict.fromkeys(record.question.task for record in records)
     return Abstain(best, found, risk, len(records), ", ".join(tasks))

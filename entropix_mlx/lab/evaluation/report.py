@@ -104,7 +104,7 @@ def _accuracy_table(results: Results) -> Table:
 
 def _contrast_tables(results: Results) -> Iterable[Table]:
     header = ("first − second", "questions", "wins", "losses", "points", "95 % (bootstrap)",
-              "p (sign test)", "p (Holm)")  # fmt: skip
+              "p (sign test)", "p (Holm)", "log p, nats a token", "95 %")  # fmt: skip
     rows = [
         (
             f"{each.first} − {each.second}",
@@ -115,6 +115,8 @@ def _contrast_tables(results: Results) -> Iterable[Table]:
             interval(each.interval, lambda value: f"{100 * value:+.1f}"),
             _p_value(each.p_value),
             _p_value(each.adjusted),
+            "–" if math.isnan(each.logprob) else f"{each.logprob:+.3f}",
+            interval(each.logprob_interval, lambda value: f"{value:+.3f}"),
         )
         for each in results.contrasts
     ]

@@ -7,6 +7,7 @@ what all answers cost that they are made of. Majority vote is self-consistency (
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ from .records import AnswerRecord
 from .statistics import Interval, bootstrap_mean, holm, sign_test, wilson
 
 ALL_LEVELS = "all"
+Means = dict[str, dict[str, float]]  # by arm and question
 Pair = tuple[str, str]
 """The names of two arms, of which the first is compared with the second."""
 
@@ -68,6 +70,9 @@ class Contrast:
     """Sign test over questions; with one seed, McNemar's exact test."""
     adjusted: float
     """The p-value after Holm, over all contrasts that are reported."""
+    logprob: float
+    """The difference of mean log p, in nats a token; NaN where no question has it in both arms."""
+    logprob_interval: Interval
 
 
 @dataclass(frozen=True)
@@ -124,10 +129,13 @@ def _accuracy(arm: str, level: str, answers: Sequence[AnswerRecord]) -> Accuracy
 
 
 def _contrasts(by_arm: dict[str, list[AnswerRecord]], pairs: Sequence[Pair] = ()) -> list[Contrast]:
-    shares = {arm: _share_right(answers) for arm, answers in by_arm.items()}
-    check_pairs(pairs, shares)
-    every = [(first, second) for second, first in combinations(shares, 2)]
-    found = [_contrast(pair, shares) for pair in pairs or every]
+    check_pairs(pairs, by_arm)
+    shares, logprobs = (
+        {arm: _means(answers, value) for arm, answers in by_arm.items()}
+        for value in (lambda answer: float(answer.graded.right), _mean_logprob)
+    )
+    every = [(first, second) for second, first in combinations(by_arm, 2)]
+    found = [_contrast(pair, shares, logprobs) for pair in pairs or every]
     adjusted = holm([one.p_value for one in found])
     return [replace(one, adjusted=p) for one, p in zip(found, adjusted, strict=True)]
 
@@ -143,16 +151,24 @@ def check_pairs(pairs: Sequence[Pair], known: Collection[str]) -> None:
             raise PromptError(f"no arm {name!r} to compare; {hint(name, known)}")
 
 
-def _share_right(answers: Iterable[AnswerRecord]) -> dict[str, float]:
-    graded: dict[str, list[bool]] = defaultdict(list)
+def _means(
+    answers: Iterable[AnswerRecord], value: Callable[[AnswerRecord], float]
+) -> dict[str, float]:
+    """Return the mean of a value of each question's answers."""
+    found: dict[str, list[float]] = defaultdict(list)
     for answer in answers:
-        graded[answer.question.id].append(answer.graded.right)
-    return {question: fmean(each) for question, each in graded.items()}
+        found[answer.question.id].append(value(answer))
+    return {question: fmean(each) for question, each in found.items()}
 
 
-def _contrast(pair: Pair, shares: dict[str, dict[str, float]]) -> Contrast:
-    one, other = (shares[arm] for arm in pair)
-    differences = [one[question] - other[question] for question in one if question in other]
+def _differences(pair: Pair, values: Means) -> list[float]:
+    one, other = (values[arm] for arm in pair)
+    found = [one[question] - other[question] for question in one if question in other]
+    return [difference for difference in found if math.isfinite(difference)]
+
+
+def _contrast(pair: Pair, shares: Means, logprobs: Means) -> Contrast:
+    differences, likelier = _differences(pair, shares), _differences(pair, logprobs)
     wins = sum(difference > 0 for difference in differences)
     losses = sum(difference < 0 for difference in differences)
     p_value = sign_test(wins, losses)
@@ -165,6 +181,8 @@ def _contrast(pair: Pair, shares: dict[str, dict[str, float]]) -> Contrast:
         interval=bootstrap_mean(differences),
         p_value=p_value,
         adjusted=p_value,
+        logprob=fmean(likelier) if likelier else math.nan,
+        logprob_interval=bootstrap_mean(likelier),
     )
 
 

@@ -40,7 +40,9 @@ _HARMLESS = re.compile(
 _WITHOUT_TRUTH = {"rope_parameters", "rope_scaling", "partial_rotary_factor", "sliding_window"}
 """Keys that are checked of a model that transformers does not know."""
 
-_OTHERWISE = {"gpt_bigcode": ("multi_query", True), "jamba": ("num_experts", 1)} | {
+_OTHERWISE = {
+    "gpt_bigcode": ("multi_query", True),
+    "jamba": ("num_experts", 1),
     "ernie4_5_moe": ("moe_num_experts", 0),
     "glm4_moe_lite": ("rms_norm_eps", 1e-5),
     "falcon_h1": ("attention_in_multiplier", 1),
@@ -119,7 +121,7 @@ def translated(
     if isinstance(text := config.get("text_config"), dict):
         found["text_config"] = translated(text, keys, truth.text_config, where)
     _check_unread(config, keys.read, truth, where)
-    found |= {name: value for name, value in _renamed(truth, where) if name in keys.named}
+    found |= {name: value for name, value in _renamed(truth) if name in keys.named}
     for name in keys.named - found.keys() - {"rope_scaling"}:
         value = known(truth, name, known(language_of(truth), name, _NOTHING))
         if isinstance(value, bool | int | float | str | list | tuple | dict | None):
@@ -145,7 +147,7 @@ def ropes_of(truth: Any) -> dict[str, Any]:
     return by_type or ({"": stated} if stated else {})
 
 
-def _renamed(truth: Any, where: str) -> Iterator[tuple[str, Any]]:
+def _renamed(truth: Any) -> Iterator[tuple[str, Any]]:
     """Yield what a truth says, by the names that only mlx-lm's classes use."""
     if heads := known(truth, "num_attention_heads"):
         yield "head_dim", known(truth, "head_dim") or known(truth, "hidden_size", 0) // heads

@@ -82,7 +82,8 @@ class _ShortRoPE(ScaledRoPE):
 def _mend_ropes(model: nn.Module, truth: Any, where: str) -> None:
     """Replace the rotary embeddings that turn otherwise than the configuration says."""
     ropes, kinds = ropes_of(truth), known(truth, "layer_types")
-    for path, module in list(model.named_modules()) if ropes else ():
+    modules = dict(model.named_modules()) if ropes else {}
+    for path, module in modules.items():
         size = getattr(module, "dims", getattr(module, "dim", None))
         if "rop" not in type(module).__name__.lower() or not isinstance(size, int):
             continue
@@ -103,7 +104,7 @@ def _mend_ropes(model: nn.Module, truth: Any, where: str) -> None:
             or not mx.allclose(ours(probe, offset=250), module(probe, offset=250), atol=1e-3)
         ):
             parent, _, name = path.rpartition(".")
-            dict(model.named_modules())[parent][name] = ours
+            modules[parent][name] = ours
 
 
 def _frequencies(

@@ -56,6 +56,10 @@ class Body:
     def get(self, name: str) -> Any:
         return self._fields.get(name)
 
+    def without(self, names: Iterable[str]) -> dict[str, Any]:
+        """Return the fields that have other names."""
+        return {name: value for name, value in self._fields.items() if name not in set(names)}
+
     def read(self, name: str, rule: Rule, default: Any = None) -> Any:
         """Return a field's value as a rule (`profiles.fields`) returns it, or the default."""
         return self.require(name, rule) if name in self._fields else default

@@ -6,33 +6,40 @@ A field that is wrong, unknown or not supported raises a `RequestError` with its
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...profiles.fields import Number, Rule, check_flag, check_text, shown
 from ...profiles.profile import Profile
 from ...settings import ANSWERS, Settings
 from ..model_info import Limits, ServedModel
-from . import sampling
+from . import constraints, sampling, tools
 from .body import Body, check_object
 from .errors import RequestError
 
-Message = dict[str, str]
+if TYPE_CHECKING:
+    from ..protocols.translator import Translator
+
+Message = dict[str, Any]
 Prompt = tuple[Message, ...] | str | tuple[int, ...]
 """Messages of a conversation, a text to continue, or token ids."""
 
 COMPLETION_TOKENS = 16
 """The `max_tokens` of /v1/completions where a request names none, as OpenAI has it."""
 
-ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+ROLES = {
+    **{"system": "system", "developer": "system", "user": "user", "assistant": "assistant"},
+    "tool": "tool",
+}
 
 _BOTH = (
     *sampling.FIELDS,
+    *constraints.FIELDS,
     *("model", "n", "stream", "stream_options", "logprobs", "prefix", "forced", "user"),
 )
-_CHAT = (*_BOTH, "messages", "top_logprobs", "response_format", "tools", "tool_choice")
+_CHAT = (*_BOTH, "messages", "top_logprobs", *tools.FIELDS)
 _COMPLETION = (*_BOTH, "prompt", "echo", "best_of", "suffix")
 _WITHOUT_EFFECT = (
-    *("metadata", "store", "service_tier", "parallel_tool_calls", "safety_identifier"),
+    *("metadata", "store", "service_tier", "safety_identifier"),
     *("prompt_cache_key", "verbosity"),
 )
 """Fields of OpenAI's that would change nothing in an answer."""
@@ -59,6 +66,11 @@ class CompletionRequest:
     """The beginning of each answer; it is not sent."""
     forced: tuple[int, ...] = ()
     """Tokens that come next, whatever would be drawn; they are sent like all others."""
+    tools: tools.Tools | None = None
+    constrained_by: str | None = None
+    """The field that states the constraint of the settings."""
+    translator: Translator | None = None
+    """Makes the response one of another protocol."""
 
     @property
     def answers(self) -> int:
@@ -81,7 +93,11 @@ def parse_chat(body: Body, served: ServedModel) -> CompletionRequest:
     settings = sampling.read_settings(body, served, served.settings.max_tokens)
     settings = replace(settings, top_logprobs=best)
     request = CompletionRequest(
-        chat=True, prompts=(messages,), settings=settings, logprobs=logprobs
+        chat=True,
+        prompts=(messages,),
+        settings=settings,
+        logprobs=logprobs,
+        tools=tools.read_tools(body, served.limits),
     )
     return _with_common(request, body, served)
 
@@ -136,8 +152,11 @@ def _with_common(request: CompletionRequest, body: Body, served: ServedModel) ->
     stream = body.read("stream", check_flag, False)
     if "stream_options" in body and not stream:
         raise RequestError("stream_options needs stream: true", "stream_options")
+    constraint, named = constraints.read_constraint(body)
     return replace(
         request,
+        settings=replace(request.settings, constraint=constraint),
+        constrained_by=named,
         n=n,
         stream=stream,
         include_usage=options.read("include_usage", check_flag, False),
@@ -150,16 +169,6 @@ def _refuse_unsupported(body: Body) -> None:
     for name in _UNSUPPORTED:
         if name in body:
             raise RequestError(f"{name} is not supported: leave it out", name, code="unsupported")
-    if body.get("tools") not in (None, []) or body.get("tool_choice") not in (None, "none", "auto"):
-        name = "tools" if "tools" in body else "tool_choice"
-        raise RequestError("tools are not supported: leave them out", name, code="unsupported")
-    form = body.read("response_format", check_object, {})
-    if form and form != {"type": "text"}:
-        raise RequestError(
-            f"response_format {shown(form.get('type'))} is not supported: answers are free text",
-            "response_format",
-            code="unsupported",
-        )
 
 
 def _messages(limits: Limits) -> Rule:
@@ -181,7 +190,16 @@ def _read_message(value: Any, number: int) -> Message:
     if not isinstance(role, str) or role not in ROLES:
         known = ", ".join(ROLES)
         raise RequestError(f"{where}.role must be one of {known}, not {shown(role)}", "messages")
-    return {"role": ROLES[role], "content": _read_content(value.get("content"), where)}
+    content, calls = value.get("content"), value.get("tool_calls")
+    read: Message = {"role": ROLES[role]}
+    if role == "assistant" and calls:
+        # What is null is rendered as nothing: some templates take no other content.
+        read["content"] = "" if content is None else _read_content(content, where)
+        return read | {"tool_calls": tools.read_calls(calls, where)}
+    read["content"] = _read_content(content, where)
+    if role == "tool":
+        read["tool_call_id"] = tools.read_id(value.get("tool_call_id"), f"{where}.tool_call_id")
+    return read
 
 
 def _read_content(content: Any, where: str) -> str:

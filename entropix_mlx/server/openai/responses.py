@@ -6,8 +6,10 @@ import codecs
 import re
 import time
 import uuid
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from ...answer.position import Likelihood
@@ -16,6 +18,7 @@ from ...settings import Settings
 from ...step import Step
 from ...summary import Summary
 from ..batching import Begun, Ended, Stepped
+from .message import ChatMessage
 from .parse import CompletionRequest
 
 if TYPE_CHECKING:
@@ -46,10 +49,18 @@ class Choice:
     cached: int = 0
     """Tokens of the prompt that were in the cache."""
     summary: Summary = field(default_factory=Summary)
+    message: ChatMessage = field(default_factory=ChatMessage)
+    """What a chat shows of the answer."""
+    _delta: Json = field(default_factory=dict)
+    """What the last step added to the message."""
     _scores: Sequence[Likelihood] = ()
     _steps: list[Step] = field(default_factory=list)
     _several: Json | None = None
     _offset: int = 0
+    _last_tokens: deque[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._last_tokens = deque(maxlen=max(map(len, self.settings.stop), default=0) + 1)
 
     def add(self, event: Begun | Stepped | Ended) -> None:
         if isinstance(event, Begun):
@@ -58,6 +69,9 @@ class Choice:
             self._several = event.several
         else:
             self.summary.add(event.step)
+            self._last_tokens.append(event.step.token)
+            if self.request.chat:
+                self._delta = self.message.add(event.step)
             if self.request.logprobs and not self.request.stream:
                 self._steps.append(event.step)
 
@@ -73,18 +87,19 @@ class Choice:
             )
         step = event.step
         logprobs = self._logprobs([step]) if self.request.logprobs else None
-        content: Any = {"content": step.text} if self.request.chat else step.text
+        content: Any = self._delta if self.request.chat else step.text
         return self._chunk(content, logprobs) | {"entropix": step.to_dict()}
 
     def last_chunk(self) -> Json:
-        chunk = self._chunk({} if self.request.chat else "")
+        chunk = self._chunk(self.message.finish() if self.request.chat else "")
         return chunk | {"finish_reason": self._finish_reason, "entropix": self._totals()}
 
     def whole(self) -> Json:
         text = self.summary.text
+        self.message.finish()
         choice: Json = {"index": self.index, "finish_reason": self._finish_reason}
         if self.request.chat:
-            choice["message"] = {"role": "assistant", "content": text, "refusal": None}
+            choice["message"] = self.message.whole()
         else:
             choice["text"] = self.echoed + text if self.request.echo else text
         choice["logprobs"] = self._all_logprobs() if self.request.logprobs else None
@@ -96,14 +111,21 @@ class Choice:
 
     @property
     def _finish_reason(self) -> str:
-        return self.summary.finish_reason or "length"
+        reason = self.summary.finish_reason or "length"
+        return "tool_calls" if self.message.calls and reason == "stop" else reason
 
     def _totals(self) -> Json:
         summary = self.summary
         strategies = {str(name): count for name, count in summary.strategies.items()}
         verdict = Profile.load(self.settings.profile).abstain.verdict(summary.metrics)
-        several = {} if self._several is None else {"answers": self._several}
-        return several | {
+        found: Json = {} if self._several is None else {"answers": self._several}
+        if self.request.tools is not None:
+            found["tool_calls"] = self.message.confidences()
+        if strains := summary.strains:
+            found["strain"] = {"mean": fmean(strains), "largest": max(strains)}
+        if self.request.constrained_by is not None:
+            found["fields"] = [one.to_dict() for one in summary.fields]
+        return found | {
             "confidence": summary.confidence,
             "certainty": None if verdict is None else verdict.to_dict(),
             "mean_entropy": summary.mean_entropy,
@@ -114,7 +136,16 @@ class Choice:
             "dropped": summary.dropped,
             "roll_backs": summary.roll_backs,
             "seed": self.settings.seed,
+            "stop_string": self._stop_string,
         }
+
+    @property
+    def _stop_string(self) -> str | None:
+        """The stop string that ended the answer."""
+        if self.summary.finish_reason != "stop":
+            return None
+        tail = b"".join(map(self.tokens.bytes_of, self._last_tokens)).decode("utf-8", "replace")
+        return next((stop for stop in self.settings.stop if stop in tail), None)
 
     def _all_logprobs(self) -> Json:
         if not self.request.echo:

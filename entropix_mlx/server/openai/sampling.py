@@ -10,6 +10,7 @@ from ...errors import ProfileError, SamplerError
 from ...profiles.fields import LARGEST_WHOLE, Number, Rule, check_flag, check_text, overlaid, shown
 from ...profiles.profile import Profile
 from ...profiles.sampler_specs import parameters
+from ...profiles.sections import MOST_FORKS
 from ...samplers.registry import find_sampler
 from ...settings import ANSWERS, NO_LIMIT, Settings
 from ..model_info import Limits, ServedModel
@@ -151,7 +152,10 @@ def _nested(assignments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _switches(body: Body) -> dict[str, Any]:
-    """Return the changes by `think` and `branch`: false leaves the intervention out."""
+    """Return the changes by `think` and `branch`: false leaves the intervention out.
+
+    Forks are also turned on, if the profile has none.
+    """
     changes: dict[str, Any] = {}
     if not body.read("think", check_flag, True):
         changes["think"] = {"max_insertions": 0}
@@ -160,8 +164,10 @@ def _switches(body: Body) -> dict[str, Any]:
         sizes, size = Body(branch), Number(1, 64, whole=True)
         sizes.check_names(("width", "depth"))
         own = {name: sizes.read(name, size) for name in ("width", "depth") if name in sizes}
-        changes |= {"branch": own, "cntp": own}
-    elif not body.read("branch", check_flag, True):
+        changes |= {"branch": own | {"max_branches": MOST_FORKS}, "cntp": own}
+    elif body.read("branch", check_flag, False):
+        changes["branch"] = {"max_branches": MOST_FORKS}
+    elif "branch" in body:
         changes |= {"branch": {"max_branches": 0}, "cntp": {"max_branches": 0}}
     return changes
 

@@ -20,6 +20,7 @@ from textual.widgets import Checkbox, Input, Label, Select
 from entropix_mlx.configuration import Value
 from entropix_mlx.errors import EntropixError, ProfileError
 from entropix_mlx.profiles.profile import Profile
+from entropix_mlx.profiles.sections import MOST_FORKS
 from entropix_mlx.samplers.registry import SAMPLERS
 from entropix_mlx.settings import Settings
 
@@ -121,6 +122,11 @@ class TuneScreen(ModalScreen[TunedSettings | None]):
         self._show(preview, profile)
         self._say(f"{preview.changed} of {len(preview.steps)} tokens would get another strategy")
 
+    def on_checkbox_changed(self, event: Checkbox.Changed) -> None:
+        """Whoever wants to be asked at forks wants forks."""
+        if event.checkbox.id == "ask" and event.value:
+            self.query_one("#branch", Tick).value = True
+
     def on_tuning_plane_dragged(self, event: TuningPlane.Dragged) -> None:
         for name in event.names:
             slider = self.query_one(f"#slider-{name}", Slider)
@@ -187,17 +193,15 @@ class TuneScreen(ModalScreen[TunedSettings | None]):
         thresholds = {slider.name or "": slider.value for slider in self.query(Slider)}
         think = self._switched("think", "max_insertions")
         branch = self._switched("branch", "max_branches")
-        return self._profile.replace(
-            {"thresholds": thresholds, "think": think, "branch": branch, "cntp": branch}
-        )
+        return self._profile.replace({"thresholds": thresholds, "think": think, "branch": branch})
 
     def _switched(self, section: str, limit: str) -> dict[str, Any]:
         """Return the change that switches an intervention on or off, as its box says."""
-        if not self.query_one(f"#{section}", Tick).value:
-            return {limit: 0}
-        if getattr(getattr(self._profile, section), limit) == 0:
-            return {limit: getattr(getattr(Profile.load(), section), limit)}
-        return {}
+        on = self.query_one(f"#{section}", Tick).value
+        if on == (getattr(getattr(self._profile, section), limit) > 0):
+            return {}
+        usual = getattr(getattr(Profile.load(), section), limit) or MOST_FORKS
+        return {limit: usual if on else 0}
 
     def _show(self, preview: Preview, profile: Profile) -> None:
         plane = self.query_one(TuningPlane)
@@ -240,7 +244,8 @@ def default_options(
         "seed": settings.seed,
         "ask": tuned.ask or None,
         "no-think": own.think.max_insertions == 0 or None,
-        "no-branch": own.branch.max_branches == 0 or None,
+        "branch": own.branch.max_branches > 0 == usual.branch.max_branches or None,
+        "no-branch": own.branch.max_branches == 0 < usual.branch.max_branches or None,
         SET: _assignments(own, usual, configured) or None,
     }
     return values if tuned.profile is None else values | {"profile": tuned.profile}

@@ -1,0 +1,127 @@
+"""What a request's tools and constraint mean for the model that is served."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..constraints.constraint import GRAMMAR, JSON_SCHEMA, Constraint
+from ..errors import ConstraintError
+from ..tools.formats import CallFormat
+from ..tools.reader import CallReader, ReasoningReader
+from ..tools.rules import json_rule
+from .openai.errors import RequestError
+from .openai.message import ChatMessage
+from .openai.parse import CompletionRequest, Prompt
+from .openai.tools import Tools
+
+if TYPE_CHECKING:
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+
+class Compiler:
+    """Compiles the constraints of requests, on the thread that tokenizes their prompts."""
+
+    def __init__(self, tokenizer: TokenizerWrapper, vocab: int) -> None:
+        self._tokenizer = tokenizer
+        self._vocab = vocab
+
+    def prepare(self, request: CompletionRequest) -> tuple[CompletionRequest, CallFormat | None]:
+        """Return a request with its whole constraint, and the format of its calls, if it has any.
+
+        Raises:
+            RequestError: the model knows no tools, or the constraint cannot be compiled.
+        """
+        form = None
+        if request.tools is not None or any(map(_has_calls, request.prompts)):
+            form = self._format
+            if form is None:
+                field = "messages" if request.tools is None else "tools"
+                message = (
+                    f"{field}: the chat template of this model shows it no tools: leave them out"
+                )
+                raise RequestError(message, field, code="unsupported")
+        if request.tools is not None and form is not None:
+            request = self._with_tools(request, request.tools, form)
+        elif (stated := request.settings.constraint) is not None:
+            self._checked(stated.kind, stated.value, request.constrained_by)
+        return request, form
+
+    def message(
+        self, request: CompletionRequest, form: CallFormat | None, prompt: Sequence[int]
+    ) -> ChatMessage:
+        """Return the empty message of an answer to a prompt."""
+        calls = reasoning = None
+        if request.tools is not None and form is not None:
+            calls = CallReader(form, request.tools.listed)
+        if request.chat and self._tokenizer.has_thinking:
+            begun = self._tokenizer.rfind_think_start(list(prompt))
+            is_open = begun > self._tokenizer.rfind_think_end(list(prompt))
+            tags = self._tokenizer.think_start, self._tokenizer.think_end
+            reasoning = ReasoningReader(*tags, is_open)
+        return ChatMessage(reasoning, calls)
+
+    @functools.cached_property
+    def _format(self) -> CallFormat | None:
+        from ..api.tools import call_format
+
+        return call_format(self._tokenizer)
+
+    @functools.cached_property
+    def _special(self) -> dict[str, int]:
+        from ..api.tools import special_tokens
+
+        return special_tokens(self._tokenizer)
+
+    def _with_tools(
+        self, request: CompletionRequest, tools: Tools, form: CallFormat
+    ) -> CompletionRequest:
+        stated, field = request.settings.constraint, request.constrained_by
+        answer = None if stated is None else _answer_rule(stated, field, form)
+        try:
+            grammar = form.grammar(
+                tools.functions,
+                self._special,
+                required=tools.required,
+                several=tools.several,
+                answer=answer,
+            )
+        except ConstraintError as error:
+            if tools.required or stated is not None:
+                field = field or "tool_choice"
+                raise RequestError(f"{field}: {error}", field, code="bad_constraint") from None
+            return request  # the model is asked to write what fits, and not held to it
+        try:
+            combined = self._checked(GRAMMAR, grammar, "tools")
+        except RequestError:
+            for function in tools.functions:  # one of them, by its name
+                named = f"the parameters of {function.name}"
+                self._checked(JSON_SCHEMA, function.parameters, "tools", named)
+            raise
+        return replace(request, settings=replace(request.settings, constraint=combined))
+
+    def _checked(self, kind: str, value: Any, field: str | None, named: str = "") -> Constraint:
+        from ..constraints.matcher import matcher_for
+
+        try:
+            constraint = Constraint(kind, value)
+            matcher_for(constraint, self._tokenizer, self._vocab)
+        except ConstraintError as error:
+            message = f"{named or field}: {error}"
+            raise RequestError(message, field, code="bad_constraint") from None
+        return constraint
+
+
+def _answer_rule(constraint: Constraint, field: str | None, form: CallFormat) -> str:
+    if not constraint.is_json or not form.start:  # calls could not be told from other JSON
+        raise RequestError(f"{field} and tools cannot both hold: leave one out", field)
+    return json_rule(constraint.value)
+
+
+def _has_calls(prompt: Prompt) -> bool:
+    return any(
+        isinstance(part, dict) and (part["role"] == "tool" or "tool_calls" in part)
+        for part in prompt
+    )

@@ -1,0 +1,1 @@
+"""Other protocols than OpenAI's chats, each of them told in chats."""

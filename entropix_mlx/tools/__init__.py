@@ -1,0 +1,1 @@
+"""Functions that a model may call: how its calls are written, constrained and read."""
