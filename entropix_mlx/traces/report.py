@@ -43,6 +43,7 @@ _UNITS = {
     "varentropy": "bits²",
     "attention_entropy": "bits",
     "attention_varentropy": "bits²",
+    "strain": "bits",
     "time": "s",
 }
 _PARAMETERS = ("temperature", "top_p", "top_k", "min_p")
@@ -50,7 +51,7 @@ _FIELDS = (
     *("logprob", *Metrics._fields, "position_score"),
     *("strategy", "origin", *_PARAMETERS, "token", "time"),
 )
-"""The fields of a step that the panel shows."""
+"""The fields of a step that the panel shows; under a constraint, the strain follows."""
 
 
 def render(traces: Sequence[Trace]) -> str:
@@ -93,16 +94,18 @@ def _number(value: float) -> float | None:
 
 def _data(trace: Trace, frame: Frame) -> dict[str, Any]:
     thresholds = _thresholds(trace)
+    constrained = any(step.strain is not None for step in trace.steps)
+    names = (*_FIELDS, "strain") if constrained else _FIELDS
     steps = [
         {
             "why": str(explain(thresholds, step)),
-            "values": [_value(getattr(step, name)) for name in _FIELDS],
+            "values": [_value(getattr(step, name)) for name in names],
             "alternatives": [[a.text, _number(a.logprob)] for a in step.top_logprobs],
             "place": [round(frame.x(step.entropy), 1), round(frame.y(step.varentropy), 1)],
         }
         for step in trace.steps
     ]
-    return {"fields": [(name, _UNITS.get(name, "")) for name in _FIELDS], "steps": steps}
+    return {"fields": [(name, _UNITS.get(name, "")) for name in names], "steps": steps}
 
 
 def _thresholds(trace: Trace) -> Profile | None:
@@ -165,6 +168,7 @@ def _section(trace: Trace, number: int, frame: Frame, split: int | None) -> str:
             _facts(trace, summary),
             "<h3>The answer</h3>",
             _answer(trace, number, marks, split),
+            _answer_fields(summary),
             "<h3>Entropy H, bits</h3>",
             _chart([step.entropy for step in trace.steps], frame.entropy, marks),
             "<h3>Varentropy V, bits²</h3>",
@@ -207,6 +211,23 @@ def _ending(trace: Trace) -> str:
     if trace.finish_reason:
         return trace.finish_reason
     return "no: the recording was cut off" if trace.totals is None else "no: stopped"
+
+
+def _answer_fields(summary: Summary) -> str:
+    """Return a table of the fields of a JSON answer; empty without any."""
+    rows = [
+        f"<tr><td>{_text(field.pointer)}</td><td>{_text(json.dumps(field.value))}</td>"
+        f'<td class="number">{field.probability:.1%}</td>'
+        f'<td class="number">{field.strain:.1f}</td>'
+        f"<td>{_text(', '.join(f'{o.text} {o.probability:.0%}' for o in field.alternatives))}</td>"
+        "</tr>"
+        for field in summary.fields
+    ]
+    if not rows:
+        return ""
+    titles = "<th>field</th><th>value</th><th>probability</th><th>strain, bits</th>"
+    head = f"<tr>{titles}<th>could have gone on with</th></tr>"
+    return f'<h3>Fields</h3><div class="wide"><table>{head}{"".join(rows)}</table></div>'
 
 
 def _interventions(steps: Sequence[Step]) -> dict[int, Strategy]:

@@ -286,3 +286,18 @@ def test_a_passage_says_where_it_stands_and_leads_there(steps):
 )
 def test_a_link_leads_below_the_notes_or_nowhere(folder, name):
     assert file_link(folder, name) is None
+
+
+def test_fields_of_a_json_answer_are_a_table_and_strain_is_in_the_panel():
+    allowed = (Alternative(1, "1", -0.1), Alternative(2, "<b>", -2.0))
+    steps = [
+        make_step(0, '{"a<b":', strain=0.5),
+        make_step(1, "1", logprob=-2.0, strain=2.0, allowed=allowed),
+        make_step(2, "}", strain=0.0, finish_reason="stop"),
+    ]
+    page = Page(render([make_trace(steps)]))
+    assert "table" in [tag for tag, _ in page.elements]
+    assert "b" not in [tag for tag, _ in page.elements]
+    names = [name for name, _ in json.loads(page.data)[0]["fields"]]
+    assert names[-1] == "strain"
+    assert "strain" not in str(json.loads(Page(render([make_trace()])).data)[0]["fields"])
