@@ -243,7 +243,7 @@ class Runner:
         first, when it is chosen. Slots of which no more steps come are `done`, and have an `error`
         if that was not their own end; the others are not touched by it.
         """
-        steps = self._advance()
+        steps = self._run_turn()
         shown = [(slot, step) for slot, step in steps if slot not in self._several]
         for several in dict.fromkeys(self._several.values()):
             if several.first.done:
@@ -252,7 +252,7 @@ class Runner:
                     del self._several[slot]
         return shown
 
-    def _advance(self) -> list[tuple[Slot, Step]]:
+    def _run_turn(self) -> list[tuple[Slot, Step]]:
         """Run one pass, and return the steps of all answers."""
         self._turn += 1
         self._admit()
@@ -300,7 +300,7 @@ class Runner:
         several = self._several[slot]
         with self:
             while not slot.done:
-                for committed, step in self._advance():
+                for committed, step in self._run_turn():
                     yield several.slots.index(committed), step
                 slot.ask()
         if slot.error is not None:

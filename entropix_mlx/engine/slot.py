@@ -92,13 +92,13 @@ class Slot:
         self.ended = False
         self.undecided: Fork | None = None
         """The fork that a person is to decide; see `reply`."""
-        self.selection: AnswerSelection | None = None
-        """Where this is the first of several answers to its prompt: all of them."""
         self.unread = False
         """Whether whoever asks takes nothing more of the answer for now."""
         self.sits_out = False
         """Whether it has given up its place for now; it keeps what was computed."""
         self.client = client
+        self.selection: AnswerSelection | None = None
+        """Where this is the first of several answers to its prompt: all of them."""
         self.text: CachedText | None = None  # until the prompt is in the cache
         self._answer = answer
         self._requests = answer.live(prompt.tokens[-1], forced)
@@ -119,11 +119,6 @@ class Slot:
         self._prefilled = False
 
     @property
-    def done(self) -> bool:
-        """Whether no more steps come; behind the first of several answers, when one is chosen."""
-        return self.ended and (self.selection is None or self.selection.done)
-
-    @property
     def is_new(self) -> bool:
         """Whether none of its rows was in a pass yet."""
         return not self._prefilled
@@ -132,6 +127,11 @@ class Slot:
     def width(self) -> int:
         """How many rows it asks for, as far as that is known."""
         return 0 if self._request is None else len(self._request.tokens)
+
+    @property
+    def done(self) -> bool:
+        """Whether no more steps come; behind the first of several answers, when one is chosen."""
+        return self.ended and (self.selection is None or self.selection.done)
 
     @property
     def cancelled(self) -> bool:

@@ -27,12 +27,12 @@ from .fields import (
 BY_STRATEGY, BY_ENTROPY, BY_MARGIN, BY_CHANCE = "strategy", "entropy", "margin", "chance"
 TRIGGERS = (BY_STRATEGY, BY_ENTROPY, BY_MARGIN, BY_CHANCE)
 """What makes a position a fork: see `ForkRule.forks`."""
-BEST, VOTE = "best", "vote"
-"""How one of several answers is chosen."""
-MOST_ANSWERS = 64  # to one question
 UNFORKED_ARGMAX, UNFORKED_DRAW = "argmax", "draw"
 MOST_FORKS = 8
 """`max_branches` where forks are turned on and no number is given."""
+BEST, VOTE = "best", "vote"
+"""How one of several answers is chosen."""
+MOST_ANSWERS = 64  # to one question
 
 
 @dataclass(frozen=True)

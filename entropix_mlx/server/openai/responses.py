@@ -118,13 +118,15 @@ class Choice:
         summary = self.summary
         strategies = {str(name): count for name, count in summary.strategies.items()}
         verdict = Profile.load(self.settings.profile).abstain.verdict(summary.metrics)
-        found: Json = {} if self._several is None else {"answers": self._several}
+        found: Json = {}
         if self.request.tools is not None:
             found["tool_calls"] = self.message.confidences()
         if strains := summary.strains:
             found["strain"] = {"mean": fmean(strains), "largest": max(strains)}
         if self.request.constrained_by is not None:
             found["fields"] = [one.to_dict() for one in summary.fields]
+        if self._several is not None:
+            found["answers"] = self._several
         return found | {
             "confidence": summary.confidence,
             "certainty": None if verdict is None else verdict.to_dict(),
