@@ -20,6 +20,7 @@ from ._version import __version__
 if TYPE_CHECKING:
     from .api.batch import batch_generate as batch_generate
     from .api.generate import generate as generate
+    from .api.generate import stream_answers as stream_answers
     from .api.generate import stream_generate as stream_generate
     from .api.prompts import chat_prompt as chat_prompt
     from .api.score import score as score
@@ -50,7 +51,7 @@ _PUBLIC = {
     "constraints.constraint": ("Constraint",),
     "constraints.fields": ("Field",),
     "engine.speculation.draft_model": ("DraftModel",),
-    "api.generate": ("generate", "stream_generate"),
+    "api.generate": ("generate", "stream_answers", "stream_generate"),
     "api.prompts": ("chat_prompt",),
     "api.score": ("score",),
     "errors": ("EntropixError",),

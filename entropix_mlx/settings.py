@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from .constraints.constraint import Constraint
 from .errors import SettingsError
 from .profiles.confidence import AnswerMetrics, Verdict
-from .profiles.fields import LARGEST_WHOLE, Number, shown
+from .profiles.fields import LARGEST_WHOLE, Number, Rule, shown
 from .profiles.profile import REFERENCE, Profile
 from .profiles.sampler_specs import check_parameters, parameters
+from .profiles.sections import MOST_ANSWERS
 from .profiles.selection import AUTO, resolve
 from .samplers.registry import find_sampler, make_sampler
 
@@ -29,10 +30,27 @@ SPECULATION_MODES = ("auto", "off")
 MAX_PROPOSED = 16  # tokens that may be proposed for one pass
 SEED_BITS = 32  # of a seed that was drawn: short enough to be typed again
 
-_WHOLE_NUMBERS = {
+
+def number_or_mode(most: int, *modes: str) -> Rule:
+    """Return a rule for a whole number from 1, or a word."""
+    number = Number(1, most, whole=True)
+
+    def check(value: Any) -> str | int:
+        try:
+            return str(value) if value in modes else int(number(value))
+        except ValueError as error:
+            raise ValueError(f"{error}, or one of {', '.join(modes)}") from None
+
+    return check
+
+
+ANSWERS = number_or_mode(MOST_ANSWERS, "auto")
+_RULES: dict[str, Rule] = {
     "max_tokens": Number(NO_LIMIT, LARGEST_WHOLE, whole=True),
     "top_logprobs": Number(0, LARGEST_WHOLE, whole=True),
     "seed": Number(-(2**64), 2**64, whole=True),
+    "speculation": number_or_mode(MAX_PROPOSED, *SPECULATION_MODES),
+    "answers": ANSWERS,
 }
 
 
@@ -83,14 +101,17 @@ class Settings:
     stop: tuple[str, ...] = ()
     """Strings that end an answer and are no part of it; a single text stands for itself. Text that
     may yet become one is held back, and is lost where the answer is cancelled meanwhile."""
-
+    answers: str | int = 1
+    """Answers that are drawn, of which one is chosen by the section ``answers`` of the profile: a
+    number, or ``"auto"`` for more than one only where the first is not sure. For `stream_answers`,
+    `generate`, `batch_generate` and `Session`."""
     constraint: Constraint | None = None
     """What the answer must match as a whole: a `Constraint`, or an object such as
     ``{"regex": "[0-9]+"}``. No thought and no passage is inserted into such an answer."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "constraint", Constraint.of(self.constraint))
-        for name, rule in _WHOLE_NUMBERS.items():
+        for name, rule in _RULES.items():
             self._keep(name, rule)
         for name, value in self._overrides().items():
             object.__setattr__(self, name, value)
@@ -99,7 +120,6 @@ class Settings:
                 f"attention_layers must be one of {', '.join(ATTENTION_LAYERS)},"
                 f" not {shown(self.attention_layers)}"
             )
-        object.__setattr__(self, "speculation", _speculation(self.speculation))
         object.__setattr__(self, "stop", _stop_strings(self.stop))
         if not isinstance(self.sampler, str):
             raise SettingsError(f"sampler must be a name, not {shown(self.sampler)}")
@@ -151,7 +171,7 @@ class Settings:
     def _overrides(self) -> dict[str, Any]:
         return check_parameters({name: getattr(self, name) for name in parameters()})
 
-    def _keep(self, name: str, rule: Number) -> None:
+    def _keep(self, name: str, rule: Rule) -> None:
         value = getattr(self, name)
         if value is None and name == "seed":
             return
@@ -177,22 +197,18 @@ class ResolvedSettings:
     def profile(self) -> Profile:
         return self.sampler.profile
 
+    @property
+    def most_answers(self) -> int:
+        """How many answers may be drawn."""
+        answers = self.settings.answers
+        return answers if isinstance(answers, int) else self.profile.answers.count
+
     def with_seed(self, seed: int) -> ResolvedSettings:
         return replace(self, settings=replace(self.settings, seed=seed), seed=seed)
 
     def verdict(self, tokens: AnswerMetrics) -> Verdict | None:
         """Return whether an answer is unsure; None where the profile has no threshold."""
         return self.profile.abstain.verdict(tokens)
-
-
-def _speculation(value: Any) -> str | int:
-    if value in SPECULATION_MODES:
-        return str(value)
-    try:
-        return int(Number(1, MAX_PROPOSED, whole=True)(value))
-    except ValueError as error:
-        modes = ", ".join(SPECULATION_MODES)
-        raise SettingsError(f"speculation {error}, or one of {modes}") from None
 
 
 def _stop_strings(value: Any) -> tuple[str, ...]:

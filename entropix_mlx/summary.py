@@ -198,6 +198,25 @@ class Summary:
         return totals
 
 
+def forward_tokens(steps: Sequence[Step]) -> tuple[int, int]:
+    """Return how many generated tokens an answer committed, and how many it discarded.
+
+    A discarded insertion costs its tokens and the draw that was put back. At a fork all tokens of
+    all branches went through the model, and those of the lookahead; only the winner's are steps.
+    """
+    discarded = 0
+    for place, step in enumerate(steps):
+        discarded += step.rolled_back
+        if step.dropped is not None:
+            discarded += len(step.dropped.tokens) + 1
+        if step.fork is not None:
+            winner = len(step.fork.branches[step.fork.winner].tokens)
+            followed = sum(len(branch.tokens) for branch in step.fork.branches)
+            committed = min(winner, len(steps) - place)
+            discarded += followed - committed + step.fork.lookahead_tokens
+    return len(steps), discarded
+
+
 @dataclass(frozen=True)
 class Sample:
     """One answer of one sampler."""

@@ -71,7 +71,8 @@ class Task:
             return begun | {"error": str(answer.error)}
         verdict = answer.certainty
         judged = {} if verdict is None else {"certainty": verdict.to_dict()}
-        return begun | Summary.of(answer.steps, answer.prompt_tokens).to_dict() | judged
+        several = {} if answer.several is None else {"answers": answer.several.to_dict()}
+        return begun | Summary.of(answer.steps, answer.prompt_tokens).to_dict() | judged | several
 
 
 def all_tasks(prompts: Sequence[PromptLine], n: int) -> list[Task]:
@@ -98,7 +99,7 @@ def records(
     def end(index: int) -> tuple[T, dict[str, Any]]:
         left.remove(index)
         record = tasks[index].record(batch.answers[index], batch.size)
-        batch.answers[index].steps.clear()  # thousands of answers would fill the memory
+        batch.answers[index].drop_steps()  # thousands of answers would fill the memory
         return tasks[index], record
 
     for index, step in batch:

@@ -11,6 +11,7 @@ from typing import Any
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..answer.hooks import Hooks
+from ..answer.selection import AnswerSelection
 from ..engine.prompt_cache import PromptCache
 from ..engine.runner import Runner
 from ..engine.slot import Slot
@@ -60,7 +61,8 @@ def batch_generate(
             computed once.
         settings: for all, or one for each prompt.
         n: answers to each prompt; those of one prompt follow one another, and each has the seed
-            that follows the one before.
+            that follows the one before. Where `answers` is not 1, each is the one that was chosen
+            of several, and its steps come when it is chosen.
         batch: answers at once; fewer are run where the memory does not allow so many.
         on_progress: see `OnProgress`.
         **options: fields of `Settings`, which replace those of all `settings`; `hooks`, a `Hooks`
@@ -118,7 +120,9 @@ def _added(
         answer.prompt_tokens = len(tokens)
         resolved = runner.resolve(settings)
         answer.settings = resolved.settings
-        return runner.add(tokens, resolved, hooks)
+        slot = runner.add(tokens, resolved, hooks)
+        answer.several = slot.selection
+        return slot
     except EntropixError as error:
         answer.error = error
         return None
@@ -135,10 +139,16 @@ class BatchAnswer:
     steps: list[Step] = field(default_factory=list)
     error: Exception | None = None
     """What ended the answer, if it was not its own end."""
+    several: AnswerSelection | None = None
+    """Where `answers` is not 1: all answers to the prompt, of which this one was chosen."""
 
     @property
     def text(self) -> str:
         return "".join(step.text for step in self.steps)
+
+    def drop_steps(self) -> None:
+        self.steps.clear()
+        self.several = None
 
     @property
     def seed(self) -> int | None:
@@ -208,7 +218,10 @@ class Batch:
 
     def _cut_off(self) -> None:
         for answer in self._left.values():
-            answer.error = EntropixError("the batch was closed before this answer was complete")
+            if answer.several is not None:
+                answer.steps = list(answer.several.chosen.steps)
+            if not (answer.steps and answer.steps[-1].finish_reason):
+                answer.error = EntropixError("the batch was closed before this answer was complete")
         self._left.clear()
 
     def _ask(self) -> None:
@@ -232,7 +245,7 @@ class Batch:
             slot.end(error)
 
     def _retire(self) -> None:
-        for slot in [slot for slot in self._left if slot.ended]:
+        for slot in [slot for slot in self._left if slot.done]:
             self._left.pop(slot).error = slot.error
             self._report()
 

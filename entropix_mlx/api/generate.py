@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..answer.hooks import Hooks
+from ..answer.selection import AnswerSelection
 from ..engine.cached_text import CachedText
 from ..engine.runner import Runner
-from ..errors import PromptError
+from ..engine.slot import Slot
+from ..errors import PromptError, SettingsError
 from ..models.base import LanguageModel
 from ..profiles.fields import hint, shown
 from ..settings import Settings
@@ -35,6 +37,8 @@ def stream_generate(
 ) -> Iterator[Step]:
     """Generate from a prompt, one `Step` a token.
 
+    With several `answers`, the steps are those of the chosen one; see `stream_answers`.
+
     Args:
         model: from `load`.
         tokenizer: from `load`.
@@ -51,12 +55,37 @@ def stream_generate(
         EntropixError: one of its kinds, saying what is wrong and what to do.
         TypeError: an option is unknown, or a value that a program passed is of a wrong type.
     """
-    settings, hooks = parse_options(settings, options)
-    tokens = prompt_tokens(tokenizer, prompt)
-    resolved = settings.resolved(model.config)
-    text = None if prompt_cache is None else CachedText(model.take_cache(prompt_cache))
-    runner = Runner(model, tokenizer, pipelined=pipelined)
-    return runner.stream(runner.add(tokens, resolved, hooks, text=text))
+    runner, slot = _added(model, tokenizer, prompt, settings, options, prompt_cache, pipelined)
+    return runner.stream(slot)
+
+
+def stream_answers(
+    model: LanguageModel,
+    tokenizer: TokenizerWrapper,
+    prompt: str | Iterable[int],
+    settings: Settings | None = None,
+    *,
+    prompt_cache: list[Any] | None = None,
+    **options: Any,
+) -> tuple[AnswerSelection, Generator[tuple[int, Step], None, None]]:
+    """Generate several answers to a prompt, as its setting `answers` says, and choose one.
+
+        several, steps = stream_answers(model, tokenizer, prompt, answers="auto")
+        for number, step in steps:  # the first answer is number 0
+            ...
+        print(several.chosen.text, several)
+
+    Takes the arguments of `stream_generate`; a `prompt_cache` holds the prompt afterwards. A loop
+    may be left: what is complete by then is what can be chosen.
+
+    Raises:
+        EntropixError: one of its kinds, saying what is wrong and what to do.
+        SettingsError: `answers` is 1.
+    """
+    runner, slot = _added(model, tokenizer, prompt, settings, options, prompt_cache)
+    if slot.selection is None:
+        raise SettingsError("one answer was asked for: set answers, or use stream_generate")
+    return slot.selection, runner.stream_all(slot)
 
 
 def generate(
@@ -68,6 +97,23 @@ def generate(
 ) -> str:
     steps = stream_generate(model, tokenizer, prompt, settings, **options)
     return "".join(step.text for step in steps)
+
+
+def _added(
+    model: LanguageModel,
+    tokenizer: TokenizerWrapper,
+    prompt: str | Iterable[int],
+    settings: Settings | None,
+    options: Mapping[str, Any],
+    prompt_cache: list[Any] | None,
+    pipelined: bool = True,
+) -> tuple[Runner, Slot]:
+    settings, hooks = parse_options(settings, options)
+    tokens = prompt_tokens(tokenizer, prompt)
+    resolved = settings.resolved(model.config)
+    text = None if prompt_cache is None else CachedText(model.take_cache(prompt_cache))
+    runner = Runner(model, tokenizer, batch=resolved.most_answers, pipelined=pipelined)
+    return runner, runner.add(tokens, resolved, hooks, text=text)
 
 
 def prompt_tokens(tokenizer: TokenizerWrapper, prompt: str | Iterable[int]) -> list[int]:

@@ -16,6 +16,7 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from ..answer.hooks import Choose, Hooks
 from ..answer.interventions.thinking import Thinking
+from ..answer.selection import AnswerSelection
 from ..api.prompts import conversation_prompt
 from ..api.score import distribution_after
 from ..engine.cached_text import CachedText
@@ -49,6 +50,10 @@ class Session(ChatSession):
     Attributes:
         notes: where passages are retrieved from, or None.
         draft_model: proposes tokens, as for `stream_generate`.
+        several: where `settings.answers` is not 1: the answers to the last question, and which of
+            them is chosen. The steps that are returned are those of the first one. The others come
+            behind its last step; they become answers of the turn, with the chosen one selected.
+            None for a single answer.
     """
 
     def __init__(
@@ -76,6 +81,7 @@ class Session(ChatSession):
         self.fingerprint = fingerprint(model.config)
         self.notes: Notes | None = None
         self.draft_model: DraftModel | None = None
+        self.several: AnswerSelection | None = None
         self._model, self._tokenizer = model, tokenizer
         self._traces = traces
         self.context_length = model.config.max_position_embeddings
@@ -115,7 +121,7 @@ class Session(ChatSession):
             prompt = self._context.resumed(conversation, [step.token for step in reply.steps])
         else:
             prompt = self._context.fit(conversation, self.settings.max_tokens)
-        return self._generate(reply, prompt, resolved, forced, cancel)
+        return self._generate(conversation, reply, prompt, resolved, forced, cancel)
 
     def distribution(self, step_index: int, turn: int | None = None) -> DrawDistribution:
         turn = self.conversation.turn_at(turn)
@@ -139,6 +145,7 @@ class Session(ChatSession):
 
     def _generate(
         self,
+        conversation: Conversation,
         reply: Reply,
         prompt: list[int],
         resolved: ResolvedSettings,
@@ -153,14 +160,39 @@ class Session(ChatSession):
         hooks = Hooks(
             cancel, self.on_prefill, self.choose, self.on_fork, retrieve, self.draft_model
         )
-        runner = Runner(self._model, self._tokenizer)
+        runner = Runner(self._model, self._tokenizer, batch=resolved.most_answers)
         slot = runner.add(prompt, resolved, hooks, answered=before, forced=forced, text=self._text)
-        steps = traced = runner.stream(slot)
+        self.several = slot.selection
+        if slot.selection is None:
+            steps = runner.stream(slot)
+        else:
+            steps = self._first_of(slot.selection, runner.stream_all(slot), conversation)
+        traced = steps
         if self._traces is not None:
             header = self._header(self._traces.model, resolved, len(prompt) - len(before))
             traced = self._traces.record(steps, header, before)
         with contextlib.closing(steps), contextlib.closing(traced):
             yield from traced
+
+    def _first_of(
+        self,
+        several: AnswerSelection,
+        stream: Generator[tuple[int, Step], None, None],
+        conversation: Conversation,
+    ) -> Generator[Step, None, None]:
+        """Yield the steps of the first answer, and add the others to the turn behind it."""
+        with contextlib.closing(stream):
+            for number, step in stream:
+                if number == 0:
+                    yield step
+        turn = conversation.last
+        chosen = turn.selected
+        for candidate in several.candidates[1:]:
+            if candidate.steps:
+                turn.add(Reply(candidate.seed, candidate.steps, self.fingerprint))
+            if candidate is several.chosen:
+                chosen = turn.selected
+        turn.selected = chosen
 
     def _header(self, model: str, resolved: ResolvedSettings, prompt_tokens: int) -> Header:
         return Header(

@@ -1,6 +1,7 @@
 """`entropix calibrate`: solve the thresholds for one model, and write them as a profile.
 
-With ``--abstain`` it is the threshold below which an answer is called unsure.
+With ``--abstain`` it is the threshold below which an answer is called unsure, with ``--answers``
+the one below which more answers are drawn.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ..answer.selection import SCORE
 from ..constraints.constraint import JSON_SCHEMA, Constraint
 from ..errors import PromptError
 from ..extraction.documents import Document
@@ -23,8 +25,9 @@ from ..extraction.thresholds import write_thresholds
 from ..lab.calibration.fields import FieldThreshold, fit_fields, rows_needed
 from ..lab.evaluation.arms import FORMS, PLAIN, Arm, answers, plan
 from ..lab.evaluation.confidence import RISK, Abstention, fit_threshold
+from ..lab.evaluation.gate import SHARE, GatedAnswer, GateEffect, fit_gate
 from ..lab.evaluation.questions import FIT, REPORT, Selection
-from ..lab.evaluation.records import AnswerRecord, parse_record
+from ..lab.evaluation.records import PlannedAnswer, parse_record
 from ..lab.evaluation.report import interval, percent
 from ..lab.evaluation.tasks import problems_of
 from ..models.config import fingerprint
@@ -41,6 +44,7 @@ from .shared.extraction import ExtractRequest, extract_rows
 if TYPE_CHECKING:  # MLX is imported where a model is needed
     from ..lab.calibration.ablation import AblationEffect
     from ..lab.calibration.calibrate import Calibration
+    from ..models.base import LanguageModel
 
 FINDINGS = ".partial.jsonl"
 """The suffix of the file of findings, in place of the profile's."""
@@ -49,7 +53,7 @@ PRECISION = re.compile(r"(\.gguf|[-.](q\d\w*|f16|f32|bf16))+$", re.IGNORECASE)
 LIMIT = 1000
 """Questions of each half for ``--abstain``, unless the caller says otherwise."""
 MAX_TOKENS = 32
-_ABSTAIN_ONLY = ("risk", "level", "score", "limit")
+_ONLY = {"abstain": ("risk", "level", "score"), "answers": ("share", "price")}
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -68,16 +72,22 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add("--output", "-o", type=options.file, metavar="FILE", help=place)
     resume = "resume a calibration that was stopped, from the file of findings beside OUTPUT"
     add("--resume", action="store_true", help=resume)
-    _add_abstain(parser)
+    _add_tasks(parser)
     _add_fields(parser)
 
 
-def _add_abstain(parser: argparse.ArgumentParser) -> None:
+def _add_tasks(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group(
-        "unsure answers", "set the threshold below which an answer is called unsure, and nothing"
-        " else; the profile is otherwise the one that --profile auto finds"
+        "unsure answers", "set the score below which an answer is called unsure, or more are drawn,"
+        " and nothing else; the profile is otherwise the one that --profile auto finds"
     ).add_argument  # fmt: skip
     add("--abstain", metavar="TASK", help="a task of entropix eval, one half of which is answered")
+    gate = "a task likewise: set below which score of the first answer --answers auto draws more"
+    add("--answers", metavar="TASK", help=gate)
+    opened = f"--answers: the share of questions that get more answers (default {SHARE})"
+    add("--share", type=float, help=opened)
+    price = "--answers: the most forward tokens, as a multiple of those of single answers"
+    add("--price", type=float, help=price)
     share = f"the share of wrong answers among the others (default {RISK})"
     add("--risk", type=float, help=share)
     level = "keep to the risk with this probability, such as 0.9 (default: on average)"
@@ -106,23 +116,34 @@ def run(arguments: argparse.Namespace) -> int:
     name = PRECISION.sub("", options.model_options(arguments).name)
     path = Path(arguments.output or user_folder() / f"{name.lower()}.toml")
     prepare(path)
-    _check_abstain(arguments)
+    _check_tasks(arguments)
     if arguments.abstain:
         _solve_abstention(arguments, name, path)
+    elif arguments.answers:
+        _solve_gate(arguments, name, path)
     else:
         _solve_thresholds(arguments, name, path)
     output.write(f"{path}\n")
     return 0
 
 
-def _check_abstain(arguments: argparse.Namespace) -> None:
-    for name in _ABSTAIN_ONLY:
-        if not arguments.abstain and getattr(arguments, name) is not None:
-            raise PromptError(f"--{name} is for --abstain: name a task with it")
-    for name in ("risk", "level"):
+def _check_tasks(arguments: argparse.Namespace) -> None:
+    if arguments.abstain and arguments.answers:
+        raise PromptError("--abstain and --answers set one threshold each: run one, then the other")
+    if arguments.share is not None and arguments.price is not None:
+        raise PromptError("--share and --price both set the gate: leave one out")
+    for option, names in _ONLY.items():
+        for name in names:
+            if not getattr(arguments, option) and getattr(arguments, name) is not None:
+                raise PromptError(f"--{name} is for --{option}: name a task with it")
+    if arguments.limit is not None and not (arguments.abstain or arguments.answers):
+        raise PromptError("--limit is for --abstain and --answers: name a task with one")
+    for name in ("risk", "level", "share"):
         value = getattr(arguments, name)
         if value is not None and not 0 < value < 1:
             raise PromptError(f"--{name} is a share between 0 and 1, not {value:g}")
+    if arguments.price is not None and not arguments.price > 1:
+        raise PromptError(f"--price is a number above 1, not {arguments.price:g}")
 
 
 def _solve_thresholds(arguments: argparse.Namespace, name: str, path: Path) -> None:
@@ -143,9 +164,10 @@ def _solve_thresholds(arguments: argparse.Namespace, name: str, path: Path) -> N
         seed=arguments.seed,
         journal=journal,
     )
-    # The threshold for unsure answers is calibrated separately, and stays.
-    unsure = asdict(profile_for(model.config).abstain)
-    profile = result.profile.replace({"abstain": unsure})
+    # What is calibrated separately stays.
+    kept = profile_for(model.config)
+    sections = {"abstain": asdict(kept.abstain), "answers": asdict(kept.answers)}
+    profile = result.profile.replace(sections)
     write_profile(profile, path, datetime.date.today().isoformat())
     journal.remove()
     for table in _tables(result):
@@ -195,32 +217,12 @@ def _show_progress(done: int, total: int) -> None:
 
 def _solve_abstention(arguments: argparse.Namespace, name: str, path: Path) -> None:
     """Set the threshold on one half of a task, and report what it does on both."""
-    selection = Selection(limit=arguments.limit or LIMIT, seed=arguments.seed)
-    arm = Arm(arguments.sampler, Settings(sampler=arguments.sampler, max_tokens=MAX_TOKENS))
-    planned = [
-        one
-        for split in (FIT, REPORT)
-        for one in plan(
-            problems_of(arguments.abstain, selection, split),
-            [arm],
-            name,
-            arguments.form,
-            arguments.seed,
-        )
-    ]
-    model, tokenizer = loading.load_model(options.model_options(arguments))
-    answered: dict[str, list[AnswerRecord]] = {FIT: [], REPORT: []}
-    with progress_bar(len(planned)) as bar:
-        for one, line in answers(model, tokenizer, planned, batch=BATCH, on_token=bar.token):
-            if "error" not in line:
-                answered[one.question.split].append(parse_record(line))
-            bar.answer()
+    settings = Settings(sampler=arguments.sampler, max_tokens=MAX_TOKENS)
+    model, lines = _answered_halves(arguments, arguments.abstain, settings, name)
+    answered = {half: [parse_record(line) for _, line in each] for half, each in lines.items()}
     risk = RISK if arguments.risk is None else arguments.risk
     abstain = fit_threshold(answered[FIT], risk, arguments.level, arguments.score)
-    profile = profile_for(model.config).replace({"abstain": asdict(abstain)})
-    record = {"model": name, "fingerprint": fingerprint(model.config)} | profile.calibration
-    profile = profile.replace({"name": name.lower(), "calibration": record})
-    write_profile(profile, path, str(record.pop("date", datetime.date.today().isoformat())))
+    _write_threshold(model, name, path, {"abstain": asdict(abstain)})
     output.report(
         f"an answer is called unsure where {abstain.score} is below {abstain.threshold:.4g}"
     )
@@ -228,6 +230,62 @@ def _solve_abstention(arguments: argparse.Namespace, name: str, path: Path) -> N
         if records:
             found = Abstention.of(abstain, records)
             output.report(f"{arguments.abstain}, {half} half: {_line(found)}")
+
+
+def _solve_gate(arguments: argparse.Namespace, name: str, path: Path) -> None:
+    """Set the gate on one half of a task, and report what it does on both."""
+    opened = {"answers": {"threshold": math.inf}}
+    settings = Settings(
+        sampler=arguments.sampler, max_tokens=MAX_TOKENS, answers="auto", changes=opened
+    )
+    model, lines = _answered_halves(arguments, arguments.answers, settings, name)
+    answered = {
+        half: [GatedAnswer.of(one.question, line) for one, line in each]
+        for half, each in lines.items()
+    }
+    threshold = fit_gate(answered[FIT], arguments.share, arguments.price)
+    effects = {half: GateEffect.of(threshold, each) for half, each in answered.items() if each}
+    figures = {half: effect.to_dict() for half, effect in effects.items()}
+    record = {"answers": {"task": arguments.answers, **figures}}
+    changes: dict[str, Any] = {"answers": {"threshold": threshold}, "calibration": record}
+    _write_threshold(model, name, path, changes)
+    output.report(f"--answers auto draws more where {SCORE} is below {threshold:.4g}")
+    for half, effect in effects.items():
+        points = _figures((effect.points, *effect.interval), 1)
+        output.report(
+            f"{arguments.answers}, {half} half: more answers to {percent(effect.share)} of"
+            f" {effect.n} questions give {points} points at {effect.price:.2f} times the tokens"
+        )
+
+
+def _answered_halves(
+    arguments: argparse.Namespace, task: str, settings: Settings, name: str
+) -> tuple[LanguageModel, dict[str, list[tuple[PlannedAnswer, dict[str, Any]]]]]:
+    """Answer both halves of a task, and return the model and the lines of each half."""
+    selection = Selection(limit=arguments.limit or LIMIT, seed=arguments.seed)
+    arm = Arm(arguments.sampler, settings)
+    planned = [
+        one
+        for split in (FIT, REPORT)
+        for one in plan(
+            problems_of(task, selection, split), [arm], name, arguments.form, arguments.seed
+        )
+    ]
+    model, tokenizer = loading.load_model(options.model_options(arguments))
+    lines: dict[str, list[tuple[PlannedAnswer, dict[str, Any]]]] = {FIT: [], REPORT: []}
+    with progress_bar(len(planned)) as bar:
+        for one, line in answers(model, tokenizer, planned, batch=BATCH, on_token=bar.token):
+            if "error" not in line:
+                lines[one.question.split].append((one, line))
+            bar.answer()
+    return model, lines
+
+
+def _write_threshold(model: LanguageModel, name: str, path: Path, changes: dict[str, Any]) -> None:
+    profile = profile_for(model.config).replace(changes)
+    record = {"model": name, "fingerprint": fingerprint(model.config)} | profile.calibration
+    profile = profile.replace({"name": name.lower(), "calibration": record})
+    write_profile(profile, path, str(record.pop("date", datetime.date.today().isoformat())))
 
 
 def _line(found: Abstention) -> str:

@@ -17,7 +17,6 @@ from ..api.prompt_file import PromptLine, at_line, read_prompt_file
 from ..errors import PromptError
 from ..files import check_target
 from ..settings import BATCH, ResolvedSettings, Settings
-from ..step import Step
 from ..summary import Summary
 from ..traces.trace import make_folder, recorded
 from .ranks import shares
@@ -28,6 +27,7 @@ from .shared.prompts import PromptOptions
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
+    from ..answer.selection import AnswerSelection
     from ..api.batch import BatchAnswer
     from ..models.base import LanguageModel
     from ..notes.notes import Notes
@@ -82,6 +82,10 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     options.add_model(parser)
     prompts.add_prompt(parser, many=True)
     add("--n", type=options.questions, default=1, help="answers per prompt (default: 1)")
+    several = (
+        "choose the best of N answers; auto draws more than one only where the first is unsure"
+    )
+    add("--answers", type=options.number_or_mode, default=1, metavar="auto|N", help=several)
     what = "write each answer as a line of this file as soon as it ends (JSON Lines)"
     options.add_answers_file(parser, what, batch=None)
     options.add_mode(parser)
@@ -117,6 +121,8 @@ def parse_request(arguments: argparse.Namespace) -> GenerateRequest:
         if getattr(arguments, name):
             why = "is for one answer" if request.many else "needs --prompts, --n or --output"
             raise PromptError(f"--{name.replace('_', '-')} {why}: leave it out")
+    if request.trace and request.settings.answers != 1:
+        raise PromptError("--trace records one answer, and --answers draws several: leave one out")
     options.check_answers_file(arguments)
     return request
 
@@ -135,36 +141,45 @@ def answer_one(request: GenerateRequest) -> int:
     draft = loading.load_draft(request.model, model, tokenizer)
     resolved = loading.resolve(request.settings, model)
     cache, tokens = request.prompt.load_cache(), request.prompt.encode(tokenizer, prompt)
-    from ..api.generate import stream_generate
+    from ..api.generate import stream_answers, stream_generate
 
-    steps: Iterator[Step] = stream_generate(
-        model,
-        tokenizer,
-        tokens,
-        resolved.settings,
-        prompt_cache=cache,
-        on_prefill=output.prefill_progress(),
-        choose=answers.choose_branch if request.ask else None,
-        retrieve=notes.about(prompt) if notes else None,
-        draft_model=draft,
-    )
+    summary = Summary(prompt_tokens=len(tokens))
+    asked = (model, tokenizer, tokens, resolved.settings)
+    hooks: dict[str, Any] = {
+        "on_prefill": output.prefill_progress(),
+        "choose": answers.choose_branch if request.ask else None,
+        "retrieve": notes.about(prompt) if notes else None,
+        "draft_model": draft,
+    }
+    if resolved.settings.answers != 1:
+        several, stream = stream_answers(*asked, prompt_cache=cache, **hooks)
+        code = answers.show_answers(several, stream, request.output, summary)
+        _show_totals(request.output, resolved, summary, several)
+        return code
+    steps = stream_generate(*asked, prompt_cache=cache, **hooks)
     if request.trace:
         system = request.prompt.system_prompt
         header = prompts.trace_header(
             model, request.model.name, resolved.settings, tokens, prompt, system, request.notes
         )
         steps = recorded(steps, request.trace, header)
-    summary = Summary(prompt_tokens=len(tokens))
     code = answers.show_steps(steps, request.output, summary)
     _show_totals(request.output, resolved, summary)
     return code
 
 
-def _show_totals(form: OutputOptions, resolved: ResolvedSettings, summary: Summary) -> None:
+def _show_totals(
+    form: OutputOptions,
+    resolved: ResolvedSettings,
+    summary: Summary,
+    several: AnswerSelection | None = None,
+) -> None:
     verdict = resolved.verdict(summary.metrics)
     if form.json:
-        certainty = {} if verdict is None else {"certainty": verdict.to_dict()}
-        output.write_json(summary.to_dict() | {"seed": resolved.seed} | certainty, indent=2)
+        more: dict[str, Any] = {"seed": resolved.seed}
+        more |= {} if verdict is None else {"certainty": verdict.to_dict()}
+        more |= {} if several is None else {"answers": several.to_dict()}
+        output.write_json(summary.to_dict() | more, indent=2)
     elif not form.jsonl:
         output.write("\n")
     speculation = ""
@@ -181,6 +196,7 @@ def _show_totals(form: OutputOptions, resolved: ResolvedSettings, summary: Summa
         f" {summary.tokens_per_second:.1f} tokens/s{speculation}",
         f"finished: {summary.finish_reason}; seed {resolved.seed}",
         *_constrained(summary),
+        *([] if several is None else [str(several)]),
     )
     answers.report_if_unsure(verdict)
 

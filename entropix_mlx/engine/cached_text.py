@@ -68,6 +68,10 @@ class CachedText:
     def empty(cls, model: LanguageModel) -> CachedText:
         return cls(model.make_cache())
 
+    def found(self, _: Sequence[int]) -> CachedText:
+        """Return this text, as the one that a `Prompt` joins; equal for all of its prompts."""
+        return self
+
     def common(self, prompt: Sequence[int]) -> int:
         for index, (own, other) in enumerate(zip(self.ids, prompt, strict=False)):
             if own != other:

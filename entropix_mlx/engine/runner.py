@@ -16,6 +16,8 @@ of a calibration.
    prompt takes what it has in common with a text of the cache, or with one that is in use.
 4. `advance` runs one turn of the scheduler and returns the steps that were committed.
 5. What has ended leaves: its text is shortened to what was committed, and joins the prompt cache.
+6. Where there are several answers to one prompt (`several.py`), others are added or ended now.
+   Their steps are kept back, and those of the chosen one returned when it is chosen.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import contextlib
 from collections import deque
 from collections.abc import Collection, Generator, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -46,6 +48,7 @@ from .constrained import constrained_text
 from .prompt_cache import PromptCache
 from .sampler_state import SamplerStates, check_biased, first_state
 from .scheduler import Scheduler
+from .several import Several
 from .slot import Slot
 from .speculation.speculation import speculation_for
 
@@ -61,6 +64,7 @@ _NOT_DECIDING: dict[str, Any] = {
     "speculation": "off",
     "stop": (),
     "constraint": None,
+    "answers": 1,
 }
 """Fields of `Settings` that no sampler reads."""
 
@@ -100,6 +104,8 @@ class Runner:
         self._turn = 0
         self._since: dict[Slot, int] = {}
         self._taken: dict[Slot, int] = {}
+        self._several: dict[Slot, Several] = {}
+        """By each of their slots."""
         self._resolved: deque[tuple[Settings, ResolvedSettings]] = deque(maxlen=RESOLVED)
         self._open = contextlib.ExitStack()
 
@@ -126,7 +132,8 @@ class Runner:
     def capacity(self, slots: Collection[Slot]) -> int:
         """Return how many of some answers run at once, if all become as long as they may."""
         longest = max((self._held(slot) for slot in slots), default=1)
-        return max(1, min(self._batch, len(slots), self._cache_tokens // longest))
+        most = sum(slot.resolved.most_answers for slot in slots)
+        return max(1, min(self._batch, most, self._cache_tokens // longest))
 
     def resolve(self, settings: Settings) -> ResolvedSettings:
         """Return settings as `Settings.resolved` does; those that decide alike share a sampler.
@@ -158,7 +165,8 @@ class Runner:
 
         Args:
             prompt: token ids; at least one.
-            resolved: its settings.
+            resolved: its settings. Where they ask for several answers, the slot is that of the
+                first one; one that is continued, forced or scored is the only one.
             hooks: the caller's.
             answered: the steps of an answer that is continued; the prompt ends with their tokens.
             forced: tokens to commit first, whatever is drawn; the user's choice.
@@ -223,24 +231,47 @@ class Runner:
         if room == 0 and scored is None:
             slot.end()
         self._waiting.append(slot)
+        if settings.answers != 1 and not (answered or forced or scored is not None):
+            several = Several(slot, partial(self._add_beside, slot, text))
+            self._several |= dict.fromkeys(several.slots, several)
         return slot
 
     def advance(self) -> list[tuple[Slot, Step]]:
         """Admit what has room, run one pass, and return the steps that were committed.
 
-        Slots that ended have `ended` set, and `error` if that was not their own end; the others are
-        not touched by it.
+        Of several answers to one prompt, those of the chosen one are returned, as steps of the
+        first, when it is chosen. Slots of which no more steps come are `done`, and have an `error`
+        if that was not their own end; the others are not touched by it.
         """
+        steps = self._run_turn()
+        shown = [(slot, step) for slot, step in steps if slot not in self._several]
+        for several in dict.fromkeys(self._several.values()):
+            if several.first.done:
+                shown += [(several.first, step) for step in several.selection.chosen.steps]
+                for slot in several.slots:
+                    del self._several[slot]
+        return shown
+
+    def _run_turn(self) -> list[tuple[Slot, Step]]:
+        """Run one pass, and return the steps of all answers."""
         self._turn += 1
         self._admit()
         steps = self._scheduler.advance()
         for slot, _ in steps:
             self._taken[slot] += 1
         self._retire()
+        committed = {slot for slot, _ in steps}
+        concerned = [
+            each for slot, each in self._several.items() if slot.ended or slot in committed
+        ]
+        for several in dict.fromkeys(concerned):
+            several.proceed(steps)
+            self._several |= dict.fromkeys(several.slots, several)
         return steps
 
     def stream(self, slot: Slot) -> Generator[Step, None, None]:
-        """Yield the steps of the runner's only answer, and end it when the generator is left.
+        """Yield the steps of the answer to the runner's only prompt, and end it when the generator
+        is left.
 
         Raises:
             NonFiniteLogitsError: the model computed NaN or infinite logits.
@@ -248,18 +279,32 @@ class Runner:
         taken = 0
         try:
             with self:
-                while not slot.ended:
+                while not slot.done:
                     for _, step in self.advance():
                         taken += 1
                         yield step
                         if step.finish_reason or slot.cancelled:
                             return
-                    if slot.undecided is not None and slot.choose is not None:
-                        slot.reply(slot.choose(slot.undecided))
+                    slot.ask()
             if slot.error is not None:
                 raise slot.error
         finally:
             slot.settle(taken)
+
+    def stream_all(self, slot: Slot) -> Generator[tuple[int, Step], None, None]:
+        """Yield the steps of several answers as they come, each with the number of its answer.
+
+        Raises:
+            NonFiniteLogitsError: the model computed NaN or infinite logits.
+        """
+        several = self._several[slot]
+        with self:
+            while not slot.done:
+                for committed, step in self._run_turn():
+                    yield several.slots.index(committed), step
+                slot.ask()
+        if slot.error is not None:
+            raise slot.error
 
     def drop_waiting(self) -> list[Slot]:
         """End the answers that have no slot yet, and return them."""
@@ -271,14 +316,28 @@ class Runner:
 
     def close(self) -> None:
         self.drop_waiting()
+        self._several.clear()
         self._scheduler.close()
         self._retire()
 
     # ── Making a slot ───────────────────────────────────────────────────────────────────────────
 
+    def _add_beside(
+        self, first: Slot, text: CachedText | None, settings: Settings, hooks: Hooks
+    ) -> Slot:
+        """Add another answer to the prompt of a first one, which may have ended."""
+        prompt = first.prompt
+        if first.ended and self._cache is None:
+            text = prompt.text
+        resolved = self.resolve(settings)
+        slot = self.add(prompt.tokens, resolved, hooks, text=text, client=first.client)
+        if first.ended:  # its prompt takes memory already, unlike those of others that wait
+            self._waiting.rotate(1)
+        return slot
+
     def _prompt(self, tokens: Sequence[int], text: CachedText | None, scored: int | None) -> Prompt:
         if text is not None:
-            return Prompt(tokens, lambda _: text)
+            return Prompt(tokens, text.found)
         if scored is not None:  # every token must be computed
             return Prompt(tokens, lambda _: CachedText.empty(self._model), scored=scored)
         return Prompt(tokens, self._find_text, joins=self._cache is not None)

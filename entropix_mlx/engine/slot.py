@@ -33,6 +33,7 @@ from ..answer.hooks import Choose, Hooks
 from ..answer.interventions.forks import chosen
 from ..answer.position import Position
 from ..answer.requests import DRAWN, NOTHING, TEXT, Advance, Ask, Keep, Split
+from ..answer.selection import AnswerSelection
 from ..answer.writer import Clock
 from ..errors import ConstraintError
 from ..settings import ResolvedSettings
@@ -96,6 +97,8 @@ class Slot:
         self.sits_out = False
         """Whether it has given up its place for now; it keeps what was computed."""
         self.client = client
+        self.selection: AnswerSelection | None = None
+        """Where this is the first of several answers to its prompt: all of them."""
         self.text: CachedText | None = None  # until the prompt is in the cache
         self._answer = answer
         self._requests = answer.live(prompt.tokens[-1], forced)
@@ -124,6 +127,11 @@ class Slot:
     def width(self) -> int:
         """How many rows it asks for, as far as that is known."""
         return 0 if self._request is None else len(self._request.tokens)
+
+    @property
+    def done(self) -> bool:
+        """Whether no more steps come; behind the first of several answers, when one is chosen."""
+        return self.ended and (self.selection is None or self.selection.done)
 
     @property
     def cancelled(self) -> bool:
@@ -190,6 +198,11 @@ class Slot:
             self._chosen = chosen(self.undecided, branch)
             self.undecided = None
             self._clock.go_on()
+
+    def ask(self) -> None:
+        """Ask the caller's function for a branch, where one is to be chosen, and go on with it."""
+        if self.undecided is not None and self.choose is not None:
+            self.reply(self.choose(self.undecided))
 
     # ── 1. Queue ────────────────────────────────────────────────────────────────────────────────
 

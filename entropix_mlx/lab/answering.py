@@ -231,7 +231,7 @@ def run_answers(
         while steps:
             for slot, step in runner.advance():
                 steps[slot][1].append(step)
-            for slot in [slot for slot in steps if slot.ended]:
+            for slot in [slot for slot in steps if slot.done]:
                 if slot.error is not None:
                     raise slot.error
                 on_done(*steps.pop(slot))

@@ -8,7 +8,7 @@ threshold below which an answer is called unsure.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
@@ -38,10 +38,21 @@ class AnswerMetrics:
         return cls(**values, first=first)
 
 
+GROUP = 3
+"""Tokens in a row whose mean log p is the `lowest_logprob` of an answer, where it is lowest."""
+
+
+def lowest_group(logprob: Sequence[float]) -> float:
+    """Return the lowest mean of so many values in a row; of fewer values, their mean."""
+    groups = range(max(1, len(logprob) - GROUP + 1))
+    return min(fmean(logprob[first : first + GROUP]) for first in groups)
+
+
 Score = Callable[[AnswerMetrics], float]
 
 SCORES: dict[str, Score] = {
     "mean_logprob": lambda tokens: fmean(tokens.logprob),
+    "lowest_logprob": lambda tokens: lowest_group(tokens.logprob),
     "min_margin": lambda tokens: min(tokens.margin),
     "first_margin": lambda tokens: tokens.margin[tokens.first],
     "mean_entropy": lambda tokens: -fmean(tokens.entropy),

@@ -23,6 +23,7 @@ from .fields import build_section, overlaid, reject_unknown
 from .sections import (
     Abstain,
     Adaptive,
+    AnswersRule,
     Base,
     Baselines,
     BranchStrategy,
@@ -56,6 +57,7 @@ class Profile:
     cntp: ForkRule
     targets: Targets
     abstain: Abstain
+    answers: AnswersRule
     samplers: dict[str, dict[str, Any]]
     """The options of each sampler's own, by its name: ``samplers["top_n_sigma"]["n_sigma"]``."""
     calibration: dict[str, Any] = field(default_factory=dict)

@@ -30,6 +30,9 @@ TRIGGERS = (BY_STRATEGY, BY_ENTROPY, BY_MARGIN, BY_CHANCE)
 UNFORKED_ARGMAX, UNFORKED_DRAW = "argmax", "draw"
 MOST_FORKS = 8
 """`max_branches` where forks are turned on and no number is given."""
+BEST, VOTE = "best", "vote"
+"""How one of several answers is chosen."""
+MOST_ANSWERS = 64  # to one question
 
 
 @dataclass(frozen=True)
@@ -247,3 +250,14 @@ class Abstain:
         if self.score == NO_SCORE:
             return None
         return Verdict(self.score, score_of(self.score, tokens), self.threshold, self.risk)
+
+
+@dataclass(frozen=True)
+class AnswersRule:
+    """When more answers are drawn to a prompt, and how one of them is chosen."""
+
+    threshold: float = threshold()
+    count: int = whole(2, MOST_ANSWERS)
+    temperature: float = real(0)
+    selection: str = ruled(one_of(BEST, VOTE))
+    posterior: float = real(0.5, 1)

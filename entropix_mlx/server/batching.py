@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..answer.position import Likelihood
 from ..errors import EntropixError
@@ -73,6 +73,8 @@ class Ended:
     """An answer is complete."""
 
     index: int
+    several: dict[str, Any] | None = None
+    """All answers among which it was chosen, if there were several."""
 
 
 @dataclass(frozen=True)
@@ -314,7 +316,7 @@ class Batcher:
             self._report_begun(slot)
             self._metrics.step(step)
             submission.add(Stepped(index, step))
-        for slot in [slot for slot in self._served if slot.ended]:
+        for slot in [slot for slot in self._served if slot.done]:
             self._report_ended(slot)
         self._metrics.gauge(
             waiting_answers=runner.waiting,
@@ -344,7 +346,8 @@ class Batcher:
             self._report_begun(slot)
         del self._served[slot]
         self._begun.discard(slot)
-        submission.add(Ended(index))
+        several = slot.selection
+        submission.add(Ended(index, None if several is None else several.to_dict()))
 
     def _fail_all(self, error: Exception) -> None:
         submissions = self._running()

@@ -113,7 +113,7 @@ class Responder:
                 # Lets the loop see to others, and notice that this client has gone: neither the
                 # queue nor `send` waits while there is more.
                 await asyncio.sleep(0)
-                if isinstance(event, Begun | Stepped):
+                if isinstance(event, Begun | Stepped | Ended):
                     self.response.choices[event.index].add(event)
                 if isinstance(event, Stepped):
                     self.monitor.show(self.response.id, event)

@@ -213,3 +213,44 @@ def test_a_passage_of_the_notes_is_quoted_with_its_place(generate, notes, tmp_pa
 def test_notes_without_a_matching_passage_change_nothing(generate, notes):
     asked = ("-p", "bye", "-m", 40, *ASKING, "--verbose", "false")
     assert generate(*asked, "--notes", notes) == generate(*asked)
+
+
+UNSURE = ("--set", "answers.threshold=0", "--set", "answers.count=4")
+
+
+def test_several_answers_and_the_chosen_one(generate, monkeypatch):
+    asked = ("-p", "hello", "-m", 6, "--seed", 4, "--answers", "auto", *UNSURE)
+    code, out, err = generate(*asked)
+    record = json.loads(generate(*asked, "--json")[1])
+    choice = record["answers"]
+    assert (code, out) == (0, record["text"] + "\n")
+    assert record["text"] == choice["answers"][choice["chosen"]]["text"]
+    assert len(choice["answers"]) == 4
+    assert f"{choice['forward_tokens']} forward tokens" in err
+    *steps, last = lines(generate(*asked, "--jsonl")[1])
+    assert "".join(step["text"] for step in steps) == record["text"]
+    assert last["answers"] == choice
+    screen = Terminal()
+    monkeypatch.setattr("sys.stdout", screen)
+    assert generate(*asked, "--color", "never")[0] == 0
+    for shown in (choice["answers"][0]["text"], record["text"]):
+        assert shown.strip() in screen.getvalue()
+
+
+def test_several_answers_to_each_line_of_a_file(generate, tmp_path):
+    (tmp_path / "prompts.txt").write_text("one\ntwo\n")
+    file = tmp_path / "answers.jsonl"
+    asked = ("--prompts", tmp_path / "prompts.txt", "-o", file, "-m", 4, "--seed", 1)
+    assert generate(*asked, "--answers", 3)[0] == 0
+    for record in lines(file.read_text()):
+        choice = record["answers"]
+        assert record["options"]["answers"] == len(choice["answers"]) == 3
+        assert record["text"] == choice["answers"][choice["chosen"]]["text"]
+    assert generate(*asked, "--answers", 3, "--resume")[0] == 0
+
+
+@pytest.mark.parametrize(
+    "options", [("--answers", 0), ("--answers", "all"), ("--answers", 2, "--trace", "t")]
+)
+def test_refused_numbers_of_answers(generate, options):
+    assert generate("-p", "x", "-m", 2, *options)[0] == 2

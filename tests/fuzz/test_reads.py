@@ -26,7 +26,7 @@ PATHS = [
     ["generate", "-p", "x", "--model"],
     ["generate", *ABSENT, "--prompts"],
     ["compare", "-p", "x", "--sampler", "greedy", *ABSENT, "--trace"],
-    *(["calibrate", *ABSENT, f"--{name}"] for name in ("prompts", "output", "abstain")),
+    *(["calibrate", *ABSENT, f"--{name}"] for name in ("prompts", "output", "abstain", "answers")),
     *(["eval", *ABSENT, f"--{name}"] for name in ("study", "read", "notes", "task", "output")),
     ["read", *ABSENT],
     ["read", *ABSENT, __file__, "--output"],

@@ -1,6 +1,7 @@
 """Confidence: how well scores separate; thresholds for unsure answers, and what they promise."""
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from entropix_mlx.lab.evaluation.confidence import (
     expected_threshold,
     fit_threshold,
 )
+from entropix_mlx.lab.evaluation.gate import GatedAnswer, GateEffect, fit_gate
 from entropix_mlx.lab.evaluation.records import parse_record
 from entropix_mlx.lab.evaluation.report import EvaluationReport
 from entropix_mlx.profiles.confidence import AnswerMetrics, Verdict
@@ -161,3 +163,38 @@ def test_calibrate_sets_the_threshold(tiny_folder, tmp_path, capsys):
     for mistake in (["--risk", "0.3"], ["--abstain", "facts", "--risk", "3"]):
         assert cli.main([*run, *mistake]) == 2
         assert "--risk" in capsys.readouterr().err
+
+
+def test_calibrate_sets_the_gate(tiny_folder, tmp_path, capsys):
+    questions = tmp_path / "own.jsonl"
+    questions.write_text(
+        "".join(
+            f'{{"question": "{i}", "answer": "[0-9a-m]", "rule": "regex"}}\n' for i in range(24)
+        )
+    )
+    output = tmp_path / "profile.toml"
+    run = ["calibrate", "--model", str(tiny_folder), "--output", str(output)]
+    for given in (["--share", "0.3"], ["--price", "2.5"], []):
+        assert cli.main([*run, "--answers", str(questions), *given]) == 0
+        found = Profile.load(output)
+        assert math.isfinite(found.answers.threshold)
+        assert found.calibration["answers"]["fit"]["share"] <= 0.35 or "--price" in given
+        assert found.calibration["answers"]["fit"]["price"] <= 2.5 or "--price" not in given
+    for mistake in (["--share", "0.3"], ["--price", "1"], ["--share", "0.3", "--price", "2"]):
+        tasked = ["--answers", "facts"] if len(mistake) == 4 or "1" in mistake else []
+        assert cli.main([*run, *tasked, *mistake]) == 2
+        assert mistake[0] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
+def test_the_gate_opens_for_a_share_and_its_effect_is_that_of_those(share):
+    answers = [GatedAnswer(-n, gain=n % 3 - 1, first_tokens=2, tokens=10) for n in range(10)]
+    threshold = fit_gate(answers, share)
+    effect = GateEffect.of(threshold, answers)
+    opened = answers[10 - round(share * 10) :]
+    assert effect.share == share
+    assert effect.price == pytest.approx(1 + 8 * len(opened) / 20)
+    assert effect.points == pytest.approx(10 * sum(one.gain for one in opened))
+    assert fit_gate(answers, price=effect.price) == threshold
+    with pytest.raises(EntropixError):
+        fit_gate([])

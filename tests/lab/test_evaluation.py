@@ -6,9 +6,18 @@ import pytest
 
 from entropix_mlx import cli
 from entropix_mlx.errors import EntropixError
-from entropix_mlx.lab.evaluation.arms import Arm, arms_of, named_arm, plan, prompt_of, seed_of
-from entropix_mlx.lab.evaluation.records import forward_tokens, read_records
+from entropix_mlx.lab.evaluation.arms import (
+    Arm,
+    answers,
+    arms_of,
+    named_arm,
+    plan,
+    prompt_of,
+    seed_of,
+)
+from entropix_mlx.lab.evaluation.records import parse_record, read_records
 from entropix_mlx.settings import Settings
+from entropix_mlx.summary import forward_tokens
 from tests.lab.test_tasks import of
 
 SHIPPED = "smollm2-135m-instruct"
@@ -199,3 +208,20 @@ def test_mistakes_are_reported_before_the_model_is_loaded(options, names, capsys
     run = ["eval", "--model", "no/such", "--limit", "2", "--sampler", "greedy"]
     assert cli.main([*run, *options]) == 2
     assert names in capsys.readouterr().err
+
+
+def test_an_arm_with_several_answers_costs_all_of_them(tiny_model, byte_tokenizer):
+    several = named_arm(
+        "several: answers=3; answers.selection='vote'; answers.posterior=1.0",
+        Settings(max_tokens=4),
+    )
+    assert several.settings.answers == 3
+    assert several.settings.changes == {"answers": {"selection": "vote", "posterior": 1.0}}
+    planned = plan(of("arithmetic", limit=2), [several], "tiny")
+    for task, line in answers(tiny_model, byte_tokenizer, planned):
+        record = parse_record(line)
+        drawn = line["answers"]["answers"]
+        assert len(drawn) == 3
+        assert task.settings.answers == 3
+        cost = sum(one["forward_tokens"] for one in drawn)
+        assert record.graded.committed + record.graded.discarded == cost >= 3

@@ -62,7 +62,8 @@ TEXT_MISTAKES = {
     "prompt": ["", [258], "a" * 300, ["a", 1], ["a"] * 999],
     "max_tokens": [0],
     "logprobs": [True],
-    "best_of": [3],
+    "best_of": [0, "x"],
+    "answers": [65, "many"],
     "suffix": ["b"],
 }
 
@@ -79,6 +80,9 @@ TEXT_MISTAKES = {
         *((TEXT, {name: bad}, name) for name, given in TEXT_MISTAKES.items() for bad in given),
         (TEXT, {"prompt": ["a"] * 100, "n": 2}, "n"),
         (TEXT, {"echo": True, "prefix": "b"}, "prefix"),
+        (TEXT, {"best_of": 3, "n": 2}, "best_of"),
+        (TEXT, {"answers": 64, "n": 3}, "n"),
+        (TEXT, {"answers": 2, "echo": True, "logprobs": 1}, "answers"),
     ],
 )
 def test_a_mistake_is_reported_with_the_name_of_the_field(client, path, body, param, caplog):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ... import limits
 from ...api.answers_file import Task
@@ -19,6 +19,9 @@ from ...summary import Summary
 from ...traces.explain import fate, standing
 from . import output
 from .options import OutputOptions
+
+if TYPE_CHECKING:
+    from ...answer.selection import AnswerSelection
 
 Record = dict[str, Any]
 MOST_FAILURES = 5
@@ -42,6 +45,30 @@ def show_steps(steps: Iterable[Step], form: OutputOptions, summary: Summary) -> 
         summary.finish_reason = "interrupted"
         return output.INTERRUPTED
     return 0
+
+
+def show_answers(
+    several: AnswerSelection,
+    steps: Iterable[tuple[int, Step]],
+    form: OutputOptions,
+    summary: Summary,
+) -> int:
+    """Print the chosen one of several answers, add it up, and return the exit code.
+
+    On a terminal the first one is shown as it comes, and another one that is chosen below it.
+    """
+    live = not (form.json or form.jsonl) and sys.stdout.isatty()
+    first = (step for number, step in steps if number == 0)
+    code = show_steps(first, form if live else replace(form, json=True, jsonl=False), Summary())
+    chosen, drawn = several.chosen, several.candidates
+    if live and chosen is not drawn[0]:
+        output.write(f"\n── answer {drawn.index(chosen) + 1} of {len(drawn)} was chosen ──\n")
+    shown = live and chosen is drawn[0]
+    show_steps(chosen.steps, replace(form, json=form.json or shown), summary)
+    summary.finish_reason = summary.finish_reason or "interrupted"
+    if form.jsonl:
+        output.write_json({"answers": several.to_dict()})
+    return code
 
 
 def write_step(step: Step, colour: bool) -> None:

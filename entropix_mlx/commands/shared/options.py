@@ -288,7 +288,7 @@ def add_generation(parser: argparse.ArgumentParser) -> None:
     add_attention_layers(parser)
     add(
         "--speculation",
-        type=speculation,
+        type=number_or_mode,
         default=Settings.speculation,
         metavar="auto|off|N",
         help="propose N tokens at a time where the text repeats itself (default: auto)",
@@ -416,7 +416,7 @@ def json_object(text: str) -> dict[str, Any]:
     return value
 
 
-def speculation(text: str) -> str | int:
+def number_or_mode(text: str) -> str | int:
     number = limits.whole(text, 0)
     return text if number is None else number  # which `Settings` checks
 

@@ -20,9 +20,8 @@ from ...profiles.sections import UNFORKED_ARGMAX
 from ...profiles.tree import classify
 from ...samplers.registry import make_sampler
 from ...step import NOT_OF_THE_MODEL, Step, Strategy
-from ...summary import repetition
+from ...summary import forward_tokens, repetition
 from ..answering import Answered, Answerer
-from ..evaluation.records import forward_tokens
 from ..evaluation.statistics import Interval, bootstrap_mean
 from .measurements import DIGITS, mean_and_interval
 

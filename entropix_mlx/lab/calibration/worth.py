@@ -21,8 +21,8 @@ from ...profiles.profile import Profile
 from ...profiles.tree import classify
 from ...samplers.registry import make_sampler
 from ...step import Strategy
+from ...summary import forward_tokens
 from ..answering import Answered, Answerer
-from ..evaluation.records import forward_tokens
 from ..evaluation.statistics import bootstrap_mean
 from .ablation import RESAMPLE, only
 from .measurements import DIGITS, mean_and_interval

@@ -74,17 +74,22 @@ def changed(base: Settings, assignments: str, source: str) -> Settings:
         PromptError: one is no assignment, or of a field that does not exist.
         EntropixError: the settings cannot be used.
     """
-    given: dict[str, Any] = {}
+    replaced: dict[str, Any] = {}
+    changes: dict[str, Any] = {}
     for assignment in filter(None, map(str.strip, assignments.split(";"))):
         try:
-            given = overlaid(given, parse_toml(assignment))
+            given = parse_toml(assignment)
         except ValueError as error:
             raise PromptError(
                 f"{source}: {assignment!r} is not NAME=VALUE with a TOML value (a text needs"
                 f" quotes): {first_line(error)}"
             ) from error
-    changes = {name: value for name, value in given.items() if isinstance(value, dict)}
-    replaced = {name: value for name, value in given.items() if name not in changes}
+        # `answers` is a setting and a section of the profile.
+        for name, value in given.items():
+            if isinstance(value, dict):
+                changes = overlaid(changes, {name: value})
+            else:
+                replaced[name] = value
     for name in replaced:
         if name not in _FIELDS:
             raise PromptError(f"{source}: no setting {name!r}; {hint(name, _FIELDS)}")

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import math
 import re
-import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import regex
 
 from ... import limits
+from ...answer.short_texts import bare, bare_words, numbers, right_hand_side
 from ...errors import PromptError, brief
 
-_NUMBER = re.compile(r"[-−]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?")
-_EQUATION = re.compile(r"^[\s\d.,+*/x×÷()−-]+=")
-_END = re.compile(r"[.,;:!?()\n]")
+_END = re.compile(r"[.,;:!?()\n](?!\d)")
 _MARK = "####"
 _REPEATS = re.compile(r"(?<=[{,])[1-9]\d*(?=[},])")
 _OPTION = re.compile(r"^\W*([A-Za-z])(?![A-Za-z])")
@@ -104,14 +102,11 @@ def first_line(text: str) -> str:
 
 def _number(text: str) -> str:
     """Return the first number of the line, or of what follows its equals sign."""
-    line = first_line(text)
-    repeated = _EQUATION.match(line)
-    return _first_number(line[repeated.end() :] if repeated else line)
+    return _first_number(right_hand_side(first_line(text)))
 
 
 def _last(text: str) -> str:
-    found = _NUMBER.findall(first_line(text))
-    return _first_number(found[-1]) if found else ""
+    return next(reversed(numbers(first_line(text))), "")
 
 
 def _final(text: str) -> str:
@@ -124,11 +119,7 @@ def _solution(answer: str) -> str:
 
 
 def _first_number(text: str) -> str:
-    """Return the first number in a text, plainly written; thousands may be set off by commas."""
-    found = _NUMBER.search(text)
-    if found is None:
-        return ""
-    return f"{float(found[0].replace(',', '').replace('−', '-')) + 0.0:.15g}"  # not "-0"
+    return next(iter(numbers(text)), "")
 
 
 def _choice(text: str) -> str:
@@ -141,14 +132,8 @@ def _plain(text: str) -> str:
 
     So "The Paris, of course." and "paris" are the same.
     """
-    decomposed = unicodedata.normalize("NFKD", first_line(text).casefold())
-    bare = "".join(letter for letter in decomposed if not unicodedata.combining(letter))
-    bare = bare.strip(" \t\"'*`“”‘’")
-    bare = _END.split(bare, maxsplit=1)[0] if not _END.match(bare) else bare
-    words = bare.replace("-", " ").replace("'", "").replace("’", "").strip(' "*`“”').split()
-    if words and words[0] in ("the", "a", "an"):
-        words = words[1:]
-    return " ".join(words)
+    line = bare(first_line(text))
+    return bare_words(line if _END.match(line) else _END.split(line, maxsplit=1)[0])
 
 
 RULES: dict[str, Callable[[str], str]] = {

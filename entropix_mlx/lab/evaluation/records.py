@@ -7,7 +7,6 @@ and the metrics of its tokens. All reports are computed from these lines alone.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,8 @@ from ...errors import PromptError
 from ...profiles.confidence import SCORED, AnswerMetrics
 from ...records import from_record
 from ...settings import Settings
-from ...step import Origin, Step
+from ...step import Origin
+from ...summary import forward_tokens
 from . import grading
 from .questions import Problem
 
@@ -67,6 +67,8 @@ class PlannedAnswer(Task):
         if answer.error is not None:
             return record
         committed, discarded = forward_tokens(answer.steps)
+        if answer.several is not None:
+            discarded = answer.several.forward_tokens - committed
         graded = {
             "right": right,
             "committed": committed,
@@ -119,25 +121,6 @@ class AnswerRecord:
     tokens: AnswerMetrics = field(default_factory=AnswerMetrics)
     seed: int = 0
     model: str = ""
-
-
-def forward_tokens(steps: Sequence[Step]) -> tuple[int, int]:
-    """Return how many generated tokens an answer committed, and how many it discarded.
-
-    A discarded insertion costs its tokens and the draw that was put back. At a fork all tokens of
-    all branches went through the model, and those of the lookahead; only the winner's are steps.
-    """
-    discarded = 0
-    for place, step in enumerate(steps):
-        discarded += step.rolled_back
-        if step.dropped is not None:
-            discarded += len(step.dropped.tokens) + 1
-        if step.fork is not None:
-            winner = len(step.fork.branches[step.fork.winner].tokens)
-            followed = sum(len(branch.tokens) for branch in step.fork.branches)
-            committed = min(winner, len(steps) - place)
-            discarded += followed - committed + step.fork.lookahead_tokens
-    return len(steps), discarded
 
 
 def parse_record(line: dict[str, Any]) -> AnswerRecord:

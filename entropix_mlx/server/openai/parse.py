@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ...profiles.fields import Number, Rule, check_flag, check_text, shown
-from ...settings import Settings
+from ...profiles.profile import Profile
+from ...settings import ANSWERS, Settings
 from ..model_info import Limits, ServedModel
 from . import constraints, sampling, tools
 from .body import Body, check_object
@@ -112,9 +113,12 @@ def parse_completion(body: Body, served: ServedModel) -> CompletionRequest:
     request = CompletionRequest(
         chat=False, prompts=prompts, settings=settings, logprobs=best is not None, echo=echo
     )
+    best_of = body.read("best_of", ANSWERS, body.get("n"))
+    if best_of != body.get("n"):
+        if "n" in body or "answers" in body:
+            raise RequestError("best_of gives one answer: leave n and answers out", "best_of")
+        request = replace(request, settings=replace(settings, answers=best_of))
     request = _with_common(request, body, served)
-    if body.get("best_of") not in (None, request.n):
-        raise RequestError("best_of is not supported: ask for n answers and compare", "best_of")
     if body.get("suffix"):
         raise RequestError("suffix is not supported: the models here only go on", "suffix")
     if request.echo and request.prefix:
@@ -135,8 +139,16 @@ def _with_common(request: CompletionRequest, body: Body, served: ServedModel) ->
     options = Body(body.read("stream_options", check_object, {}))
     options.check_names(("include_usage", "include_obfuscation"))
     n = body.read("n", Number(1, limits.answers, whole=True), 1)
-    if n * len(request.prompts) > limits.answers:
+    several = request.settings.answers
+    drawn = (
+        several
+        if isinstance(several, int)
+        else Profile.load(request.settings.profile).answers.count
+    )
+    if n * drawn * len(request.prompts) > limits.answers:
         raise RequestError(f"a request may ask for {limits.answers} answers at most", "n")
+    if several != 1 and ("forced" in body or request.scored):
+        raise RequestError("with forced, or echo and logprobs, there is one answer", "answers")
     stream = body.read("stream", check_flag, False)
     if "stream_options" in body and not stream:
         raise RequestError("stream_options needs stream: true", "stream_options")

@@ -17,7 +17,7 @@ from ...profiles.profile import Profile
 from ...settings import Settings
 from ...step import Step
 from ...summary import Summary
-from ..batching import Begun, Stepped
+from ..batching import Begun, Ended, Stepped
 from .message import ChatMessage
 from .parse import CompletionRequest
 
@@ -55,15 +55,18 @@ class Choice:
     """What the last step added to the message."""
     _scores: Sequence[Likelihood] = ()
     _steps: list[Step] = field(default_factory=list)
+    _several: Json | None = None
     _offset: int = 0
     _last_tokens: deque[int] = field(init=False)
 
     def __post_init__(self) -> None:
         self._last_tokens = deque(maxlen=max(map(len, self.settings.stop), default=0) + 1)
 
-    def add(self, event: Begun | Stepped) -> None:
+    def add(self, event: Begun | Stepped | Ended) -> None:
         if isinstance(event, Begun):
             self.cached, self._scores = event.cached, event.scores
+        elif isinstance(event, Ended):
+            self._several = event.several
         else:
             self.summary.add(event.step)
             self._last_tokens.append(event.step.token)
@@ -122,6 +125,8 @@ class Choice:
             found["strain"] = {"mean": fmean(strains), "largest": max(strains)}
         if self.request.constrained_by is not None:
             found["fields"] = [one.to_dict() for one in summary.fields]
+        if self._several is not None:
+            found["answers"] = self._several
         return found | {
             "confidence": summary.confidence,
             "certainty": None if verdict is None else verdict.to_dict(),

@@ -12,7 +12,7 @@ from ...profiles.profile import Profile
 from ...profiles.sampler_specs import parameters
 from ...profiles.sections import MOST_FORKS
 from ...samplers.registry import find_sampler
-from ...settings import NO_LIMIT, Settings
+from ...settings import ANSWERS, NO_LIMIT, Settings
 from ..model_info import Limits, ServedModel
 from .body import Body, check_object
 from .errors import RequestError
@@ -20,7 +20,7 @@ from .errors import RequestError
 FIELDS = (
     *parameters(),
     *("seed", "max_tokens", "max_completion_tokens", "stop"),
-    *("sampler", "profile", "set", "think", "branch"),
+    *("sampler", "profile", "set", "think", "branch", "answers"),
 )
 
 SEED = Number(-(2**63), 2**63 - 1, whole=True)
@@ -42,6 +42,7 @@ def read_settings(body: Body, served: ServedModel, most: int, least: int = 1) ->
         changes={},
         max_tokens=_read_max_tokens(body, most, least),
         seed=body.read("seed", SEED, served.settings.seed),
+        answers=body.read("answers", ANSWERS, served.settings.answers),
         stop=body.read("stop", _stops(served.limits)) or served.settings.stop,
         **given,
     )

@@ -1,0 +1,240 @@
+"""Which of several answers to a prompt is chosen, and when no more of them are needed.
+
+    answers  1  ■■■■■■■|                      the first, by the sampler that is set
+             2          ■■■■■■|               only behind a first one that is unsure, or always 3
+             ■■■■■■■■|             complete: it may be chosen 4          ■■■×                  its
+             lowest group is worse than the best answer's: ended
+
+The score of an answer is the lowest mean log p of three tokens in a row. It can only fall while an
+answer grows, so an answer that has fallen behind is ended. The same score of the first answer is
+the gate of ``auto``. The largest entropy tells hard questions from easy ones, but not the answers
+to one question apart, and is no such score.
+
+With `vote`, answers that say the same (`short_texts.comparable`) are counted, and the best of the
+largest group is chosen. The vote ends when the other answers cannot change it, or hardly would:
+when the probability that the leader, with `a` votes against `b` for the second, has the majority of
+all votes to come, which is Beta(a + 1, b + 1), reaches `posterior`.
+
+The first answer is never ended before its time: it may be shown while it comes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from enum import StrEnum
+from statistics import fmean
+from typing import Any
+
+from ..profiles.confidence import GROUP, AnswerMetrics, score_of
+from ..profiles.sections import VOTE, AnswersRule
+from ..step import NOT_OF_THE_MODEL, Step
+from ..summary import forward_tokens
+from .short_texts import comparable
+
+SCORE = "lowest_logprob"
+
+
+class Enough(StrEnum):
+    """Why no more answers were drawn, or awaited."""
+
+    SURE = "sure"  # the first one reached the gate
+    ALL = "all"  # all came to their ends
+    DECIDED = "decided"  # nothing that came after could change the choice, or hardly would
+    INTERRUPTED = "interrupted"
+
+
+class Candidate:
+    """One of several answers to a prompt, as far as it has come."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.steps: list[Step] = []
+        self.ended = False
+        """Whether nothing comes after the last step."""
+        self.bound = math.inf
+        """What its score may still become."""
+        self._group: list[float] = []
+        self._said: str | None = None
+
+    def add(self, step: Step) -> None:
+        self.steps.append(step)
+        if step.origin not in NOT_OF_THE_MODEL:
+            self._group = [*self._group[1 - GROUP :], step.logprob]
+        if len(self._group) == GROUP:
+            self.bound = min(self.bound, fmean(self._group))
+
+    @property
+    def score(self) -> float:
+        """`SCORE` of the tokens so far; of fewer than a group, their mean."""
+        if len(self._group) == GROUP:
+            return self.bound
+        return fmean(self._group) if self._group else -math.inf
+
+    @property
+    def text(self) -> str:
+        return "".join(step.text for step in self.steps)
+
+    @property
+    def said(self) -> str:
+        """What a complete answer says, in a form that is equal for answers that say the same."""
+        if self._said is None:
+            found = comparable(self.text)
+            self._said = f"only number {self.seed}" if found is None else found
+        return self._said
+
+    @property
+    def complete(self) -> bool:
+        return bool(self.steps and self.steps[-1].finish_reason)
+
+    @property
+    def forward_tokens(self) -> int:
+        """Tokens that went through the model for it; one was under way where it was ended."""
+        return sum(forward_tokens(self.steps)) + (bool(self.steps) and not self.complete)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "text": self.text,
+            "seed": self.seed,
+            "tokens": len(self.steps),
+            "forward_tokens": self.forward_tokens,
+            "score": self.score if math.isfinite(self.score) else None,
+            "complete": self.complete,
+        }
+
+
+class AnswerSelection:
+    """The answers to one prompt: how many of them are needed, and which is chosen.
+
+    It can be asked at any moment which one is chosen, also behind an interrupt: one of those that
+    are complete, or else the first.
+    """
+
+    def __init__(self, rule: AnswersRule, answers: int | str, seed: int) -> None:
+        """Begin with the first answer; with a number, also with the others.
+
+        Args:
+            rule: of the profile.
+            answers: a number, or ``"auto"``.
+            seed: of the first answer; those of the others are derived from it.
+        """
+        self._rule = rule
+        self._gated = not isinstance(answers, int)
+        self._most = answers if isinstance(answers, int) else rule.count
+        self._decided = False
+        self.candidates = [Candidate(seed)]
+        if not self._gated:
+            self._draw()
+
+    @property
+    def done(self) -> bool:
+        return all(candidate.ended for candidate in self.candidates)
+
+    def proceed(self) -> list[Candidate]:
+        """Draw what is needed, and return the answers that are to end now."""
+        first = self.candidates[0]
+        if self._gated and len(self.candidates) == 1:
+            if first.ended and first.complete and not first.score >= self._rule.threshold:
+                self._draw()
+            return []
+        behind = self._behind([c for c in self.candidates[1:] if not c.ended])
+        self._decided |= bool(behind)
+        return behind
+
+    @property
+    def complete(self) -> list[Candidate]:
+        return [candidate for candidate in self.candidates if candidate.complete]
+
+    @property
+    def agreeing(self) -> list[Candidate]:
+        """The complete answers that say what the chosen one says, itself included."""
+        return [one for one in self.complete if one.said == self.chosen.said]
+
+    @property
+    def chosen(self) -> Candidate:
+        among = self.complete
+        if self._rule.selection == VOTE:
+            among = max(self._votes(), key=_standing, default=among)
+        return max(among, key=lambda one: one.score, default=self.candidates[0])
+
+    @property
+    def forward_tokens(self) -> int:
+        """Of all answers, those included that were not chosen, or not completed."""
+        return sum(candidate.forward_tokens for candidate in self.candidates)
+
+    @property
+    def stopped(self) -> Enough:
+        if self._decided:
+            return Enough.DECIDED
+        if len(self.complete) < len(self.candidates):
+            return Enough.INTERRUPTED
+        return Enough.SURE if self._gated and len(self.candidates) == 1 else Enough.ALL
+
+    def to_dict(self) -> dict[str, Any]:
+        chosen, complete, agreeing = self.chosen, len(self.complete), len(self.agreeing)
+        voted = self._rule.selection == VOTE and complete > 1
+        own = math.exp(score_of("mean_logprob", AnswerMetrics.of(chosen.steps)))
+        return {
+            "answers": [candidate.to_dict() for candidate in self.candidates],
+            "chosen": self.candidates.index(chosen),
+            "selection": self._rule.selection,
+            "stopped": str(self.stopped),
+            "agreeing": agreeing,
+            "complete": complete,
+            "forward_tokens": self.forward_tokens,
+            "confidence": agreeing / complete if voted else own,
+            "rests_on": "agreement" if voted else "tokens",
+        }
+
+    def __str__(self) -> str:
+        if self.stopped is Enough.SURE:
+            return "1 answer, which is sure"
+        chosen = self.chosen
+        return (
+            f"{len(self.agreeing)} of {len(self.complete)} complete answers agree,"
+            f" {len(self.candidates)} were drawn; number {self.candidates.index(chosen) + 1} was"
+            f" chosen ({SCORE} {chosen.score:.2f}); {self.forward_tokens} forward tokens in all"
+        )
+
+    def _draw(self) -> None:
+        seed = self.candidates[0].seed
+        self.candidates += [Candidate(derived(seed, n)) for n in range(1, self._most)]
+
+    def _behind(self, running: list[Candidate]) -> list[Candidate]:
+        """Return those of some answers on which the choice does not depend any more."""
+        if self._rule.selection == VOTE:
+            return running if self._settled() else []
+        best = max((one.score for one in self.complete), default=-math.inf)
+        return [candidate for candidate in running if candidate.bound <= best]
+
+    def _settled(self) -> bool:
+        votes = sorted(map(len, self._votes()), reverse=True)
+        first, second = (*votes, 0, 0)[:2]
+        running = sum(not candidate.ended for candidate in self.candidates)
+        return first > second + running or leads(first, second) >= self._rule.posterior
+
+    def _votes(self) -> list[list[Candidate]]:
+        """Return the complete answers in groups that say the same; silence has no vote."""
+        groups: dict[str, list[Candidate]] = {}
+        for candidate in self.complete:
+            if candidate.said:
+                groups.setdefault(candidate.said, []).append(candidate)
+        return list(groups.values())
+
+
+def _standing(group: Sequence[Candidate]) -> tuple[int, float]:
+    return len(group), max(candidate.score for candidate in group)
+
+
+def leads(first: int, second: int) -> float:
+    """Return the probability that a leader has the majority of all votes to come, with so many
+    votes for it and for the second: P(x > 1/2) for x ~ Beta(first + 1, second + 1)."""
+    # The tail of a binomial distribution: exact, and without a library.
+    total = first + second + 1
+    return float(sum(math.comb(total, wins) for wins in range(first + 1)) / 2**total)
+
+
+def derived(seed: int, number: int) -> int:
+    """Return the seed of another answer: none that other answers of a batch count up to."""
+    return int.from_bytes(hashlib.sha256(f"{seed}/{number}".encode()).digest()[:4], "big")
