@@ -55,7 +55,7 @@ def distribution(
         removed[(removed == "") & beyond & (ranks > 0)] = step
 
     remove(CONSTRAINT, (gaps >= LARGEST_GAP) & (model_gaps < LARGEST_GAP))
-    if drawing.draws == 0 or (chosen is Strategy.ARGMAX and drawing.needs_order):
+    if drawing.draws == 0 or (drawing.needs_order and strategy <= CODE[drawing.surest]):
         remove(ARGMAX, ranks > 0)
     remove(MIN_P, weights < max(min_p, SMALLEST if drawing.needs_order else 0.0))
     if drawing.max_top_k is not None and top_k > TOP_K_OFF:

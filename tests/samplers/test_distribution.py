@@ -8,7 +8,6 @@ import pytest
 
 from entropix_mlx import Session, Settings
 from entropix_mlx.errors import SessionError
-from entropix_mlx.samplers.base import CODE
 from entropix_mlx.samplers.distribution import distribution, plan_of
 from entropix_mlx.samplers.draw import draw
 from entropix_mlx.samplers.registry import make_sampler
@@ -92,7 +91,7 @@ def test_the_best_of_several_draws_and_the_most_probable_token():
     sampler = make_sampler("entropix")
     queued = at(sampler, some_logits(np.random.default_rng(2)))
     draws = sampler.drawing.draws
-    one = plan_of(Strategy.BRANCH, 1.0, 1.0, 40, 0.0)
+    one = plan_of(Strategy.RESAMPLE, 1.0, 1.0, 40, 0.0)
     best = plan_of(Strategy.ADAPTIVE, 1.0, 1.0, 40, 0.0)
     single, several = (
         [c.drawn for c in distribution(queued, plan, sampler.drawing, 40).candidates]
@@ -100,9 +99,9 @@ def test_the_best_of_several_draws_and_the_most_probable_token():
     )
     assert sum(several) == pytest.approx(1)
     assert several[0] == pytest.approx(1 - (1 - single[0]) ** draws)
-    sure = distribution(queued, plan_of(Strategy.ARGMAX, 1.0, 1.0, 40, 0.0), sampler.drawing, 3)
-    assert [c.drawn for c in sure.candidates] == [1.0, 0.0, 0.0]
-    assert float(one.strategy[0]) == CODE[Strategy.BRANCH]
+    for strategy in (Strategy.ARGMAX, Strategy.BRANCH):  # a fork that is not followed
+        sure = distribution(queued, plan_of(strategy, 1.0, 1.0, 40, 0.0), sampler.drawing, 3)
+        assert [c.drawn for c in sure.candidates] == [1.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize("sampler", ["top_p", "entropix", "mirostat"])
@@ -124,3 +123,17 @@ def test_a_session_says_what_a_step_was_drawn_from(sampler):
         session.distribution(99)
     session.settings = replace(settings, top_logprobs=2)
     assert len(session.distribution(0).candidates) in (2, 3)
+
+
+def test_a_constraint_takes_away_what_it_does_not_allow():
+    model, tokenizer = make_tiny_model(max_position_embeddings=4096), make_byte_tokenizer()
+    settings = Settings(
+        3, "temperature", seed=3, top_logprobs=300, constraint={"regex": "[a-c]{3}"}
+    )
+    session = Session(model, tokenizer, settings)
+    list(session.send("Hello"))
+    found = session.distribution(1)
+    allowed = {tokenizer.encode(letter)[0] for letter in "abc"}
+    assert {c.token for c in found.candidates if not c.removed_by} == allowed
+    assert sum(c.drawn for c in found.candidates) == pytest.approx(1)
+    assert "constraint" in {c.removed_by for c in found.candidates}

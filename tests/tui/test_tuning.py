@@ -78,7 +78,7 @@ def slider_of(screen, name) -> Slider:
 
 async def test_text_plane_and_counts_change_together():
     async with tune() as (pilot, screen):
-        strip = pilot.app.workspace.strip
+        strip = pilot.app.workspace.timeline
         before = strip.visual.spans
         slider = slider_of(screen, "resample_min_entropy")
         assert slider.render().plain.startswith("■ H >")

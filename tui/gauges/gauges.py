@@ -35,8 +35,6 @@ NAME, LONGEST = 11, 15
 MEANING = 1 + max(map(len, SHORT_NAMES.values()))
 NUMBERS, SHORTEST = 9, 3
 """Cells of a count with its share, and of a bar at least."""
-SPACIOUS = 18
-"""From so many lines on, empty ones stand between the gauges."""
 BAR_WIDTH = 6
 TEXT_INDENT = BAR_WIDTH + 10
 """Cells before the text of a branch."""
@@ -127,9 +125,8 @@ class Gauges(Blank, VerticalScroll):
         bars = draw_bars(values, style, self._profile, width, title)
         if self._fork is not None:
             bars = in_place_of(bars, draw_race(self._fork, width))
-        gap = Content("\n" if self.size.height >= SPACIOUS else "")
         counts = draw_counts(live.counts, width, self.has_thresholds, self._profile)
-        self.query_one("#bars", Drawn).draw_content(bars + gap)
+        self.query_one("#bars", Drawn).draw_content(bars)
         self.query_one("#counts", Drawn).draw_content(counts)
 
 
